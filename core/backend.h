@@ -1,0 +1,235 @@
+// THE seam: every kernel that the framework needs, as one interface.
+//
+// Rules. Arguments are non-owning views. Outputs are preallocated with their final shape: a backend never allocates a
+// result, infers a shape or knows autograd. Views may have any strides (0 where broadcast); outputs never overlap
+// themselves, and an output may be the same view as an input only where a method says so. Every kernel accepts
+// zero-size views. All views of a call live on one device of the backend's type and, unless a method says otherwise,
+// share a dtype. Shapes are checked by core/ops before the call; backends do not check again.
+//
+// Two tiers. Primitives are pure virtual. Composites have default bodies made of primitives (core/backend.cpp), which
+// a backend overrides to fuse; tests call the defaults and compare them with the overrides.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <gradus/core/array.h>
+
+namespace gradus {
+
+/// Read-only view of an array's elements.
+struct View {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device;
+  Shape shape;
+  Strides strides;
+
+  View() = default;
+  View(const Array& x) : data(x.data()), dtype(x.dtype()), device(x.device()), shape(x.shape()), strides(x.strides()) {}
+  int ndim() const { return shape.size(); }
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t size : shape) n *= size;
+    return n;
+  }
+  template <class T>
+  const T* as() const { return static_cast<const T*>(data); }
+};
+
+/// View of an array that a kernel writes. Converts to a read-only view.
+struct MutableView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device;
+  Shape shape;
+  Strides strides;
+
+  MutableView() = default;
+  MutableView(const Array& x)
+      : data(x.data()), dtype(x.dtype()), device(x.device()), shape(x.shape()), strides(x.strides()) {}
+  operator View() const {  // NOLINT(google-explicit-constructor)
+    View view;
+    view.data = data, view.dtype = dtype, view.device = device, view.shape = shape, view.strides = strides;
+    return view;
+  }
+  int ndim() const { return shape.size(); }
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t size : shape) n *= size;
+    return n;
+  }
+  template <class T>
+  T* as() const { return static_cast<T*>(data); }
+};
+
+/// Element-wise functions of one argument; formulas and derivatives are in core/scalar_ops.h.
+enum class UnaryOp : uint8_t { neg, abs, exp, log, sqrt, reciprocal, relu, sigmoid, tanh, clamp, logical_not, isfinite };
+/// Parameters of a unary op: clamp uses [a, b].
+struct UnaryArgs {
+  double a = 0, b = 0;
+};
+/// Element-wise functions of two arguments. From `eq` on the result is boolean.
+enum class BinaryOp : uint8_t { add, sub, mul, div, pow, maximum, minimum, eq, ne, lt, le, gt, ge, logical_and, logical_or };
+constexpr bool is_predicate(BinaryOp op) { return op >= BinaryOp::eq; }
+constexpr bool is_predicate(UnaryOp op) { return op >= UnaryOp::logical_not; }
+
+/// Reductions. sum of an empty set is 0, mean NaN; max and min propagate NaN and are never asked for empty sets.
+enum class ReduceOp : uint8_t { sum, mean, max, min, all, any };
+enum class ArgReduceOp : uint8_t { argmax, argmin };
+
+/// Convolution geometry, each pair as (height, width). Output size: (H + 2 padding - dilation (R - 1) - 1) / stride + 1.
+struct Conv2dGeometry {
+  int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  int64_t groups = 1;
+};
+/// Pooling geometry. Windows outside the image count as -infinity.
+struct Pool2dGeometry {
+  int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+};
+
+enum class Reduction : uint8_t { none, mean, sum };
+
+/// A draw from the generator: element i of the result is a function of (seed, offset + *device_offset, i) alone; see
+/// core/random.h for the streams. `device_offset` (device memory, may be null) lets a replayed graph draw anew.
+struct RandomState {
+  uint64_t seed = 0, offset = 0;
+  const uint64_t* device_offset = nullptr;
+};
+
+/// Scalars that optimizer kernels read from device memory (four doubles), so that a captured step replays with new
+/// values: number of steps done, learning rate, what gradients are multiplied with, and whether an inf or NaN was found
+/// in them (not 0: the step changes nothing).
+struct StepBlock {
+  static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, size = 4;
+};
+
+struct SgdOptions {
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false, maximize = false;
+};
+/// decoupled: weight decay multiplies the parameter by 1 - lr * weight_decay (AdamW) instead of joining the gradient.
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = false, maximize = false;
+};
+/// One parameter of an optimizer step; all four share a shape and strides. Unused state has null data.
+struct ParameterViews {
+  MutableView parameter;
+  View gradient;
+  MutableView state1, state2;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual DeviceType device_type() const = 0;
+
+  // ---- Primitives: memory ----
+  /// y[i] = value
+  virtual void fill(const MutableView& y, const Scalar& value) = 0;
+  /// y[i] = x[i] with conversion between any two dtypes (float to integer truncates, to boolean tests != 0).
+  virtual void copy(const View& x, const MutableView& y) = 0;
+  /// y[i] = start + i * step for a 1-D y
+  virtual void arange(const MutableView& y, const Scalar& start, const Scalar& step) = 0;
+
+  // ---- Primitives: element-wise. y may be the same view as an input. ----
+  /// y = op(x); predicates write booleans.
+  virtual void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) = 0;
+  /// dx = dy * op'(saved), where saved is x or y as saves_output(op) in core/scalar_ops.h tells.
+  virtual void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
+                              const UnaryArgs& args) = 0;
+  /// y = op(a, b); a and b are already broadcast to y's shape. Predicates write booleans.
+  virtual void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) = 0;
+  /// y = op(a, scalar), or op(scalar, a) when `scalar_first`; the scalar is converted to a's dtype.
+  virtual void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
+                             const MutableView& y) = 0;
+  /// y = condition ? a : b; condition is boolean, all broadcast to y's shape.
+  virtual void where(const View& condition, const View& a, const View& b, const MutableView& y) = 0;
+
+  // ---- Primitives: reductions ----
+  /// y = reduction of x over the axes in `axes` (bit i is axis i); y keeps x's rank with size 1 at those axes. sum and
+  /// mean accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of booleans
+  /// into int64). all and any write booleans.
+  virtual void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) = 0;
+  /// Value and index (int64) of the extreme element along `axis`; of equals the first, NaN counts as extreme.
+  /// values and indices keep the rank with size 1; values may have null data.
+  virtual void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                          const MutableView& indices) = 0;
+
+  // ---- Primitives: linear algebra, convolution, pooling ----
+  /// y = a b, or y += a b: a (…, M, K), b (…, K, N), y (…, M, N), same leading sizes (strides 0 where broadcast).
+  virtual void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) = 0;
+  /// y (N, K, P, Q) = x (N, C, H, W) * w (K, C / groups, R, S): cross-correlation. Layouts by strides.
+  virtual void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) = 0;
+  /// dx of conv2d from dy and w.
+  virtual void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                                    const Conv2dGeometry& geometry) = 0;
+  /// dw of conv2d from dy and x.
+  virtual void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                                      const Conv2dGeometry& geometry) = 0;
+  /// y = maximum of each window, indices (int32) = h * W + w of it in the input plane; first of equals, NaN wins.
+  virtual void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
+                          const Pool2dGeometry& geometry) = 0;
+  /// dx = 0, then dx[indices] += dy; summed in a fixed order where windows overlap.
+  virtual void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
+                                   const Pool2dGeometry& geometry) = 0;
+
+  // ---- Primitives: gather by class index (losses). target is int64 (N). Rows with target == ignore_index count not. ----
+  /// y[i] = x[i, target[i]] for x (N, C); 0 for ignored rows. A target outside [0, C) is an IndexError (cpu) or NaN
+  /// (cuda, where the host does not wait to look).
+  virtual void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) = 0;
+  /// dx = 0, then dx[i, target[i]] = dy[i]; ignored rows stay 0.
+  virtual void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) = 0;
+
+  // ---- Primitives: random numbers, bit-identical on all backends (core/random.h) ----
+  virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;
+  virtual void normal(const MutableView& y, const RandomState& state, double mean, double deviation) = 0;
+  /// y = 1 with probability p, else 0
+  virtual void bernoulli(const MutableView& y, const RandomState& state, double p) = 0;
+  /// integers in [low, high)
+  virtual void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) = 0;
+  /// y (int64, 1-D) = a permutation of 0 … n - 1
+  virtual void randperm(const MutableView& y, const RandomState& state) = 0;
+
+  // ---- Composites ----
+  /// y = x wᵀ + bias: x (M, K), w (N, K), bias (N) or null, y (M, N).
+  virtual void linear(const View& x, const View& w, const View* bias, const MutableView& y);
+  /// y = exp(x - max) / sum(exp(x - max)) along `axis`, or its logarithm.
+  virtual void softmax(const View& x, int axis, bool log, const MutableView& y);
+  /// softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - exp(y) sum(dy).
+  virtual void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx);
+  /// Cross-entropy of logits x (N, C): log_probabilities (N, C) = log_softmax(x), losses[i] = -log_probabilities[i,
+  /// target[i]] (0 for ignored rows), and loss (scalar) their sum, or their mean over rows not ignored; both written
+  /// per `reduction` (none: only losses; else only loss is defined). weight_sum (scalar, x's dtype) = rows not ignored.
+  virtual void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                             const MutableView& log_probabilities, const MutableView& loss,
+                             const MutableView& weight_sum);
+  /// dx = (exp(log_probabilities) - onehot(target)) * dloss [/ weight_sum for mean]; 0 in ignored rows.
+  virtual void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                      int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                      const MutableView& dx);
+  /// y = conv2d(x, w) + bias (K, or null), then relu if asked.
+  virtual void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                                const Conv2dGeometry& geometry);
+  /// Gradients of conv2d_bias_relu; null outputs are not wanted. With relu, dy counts only where y > 0.
+  virtual void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                         const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                         const Conv2dGeometry& geometry);
+  /// mask (boolean) = keep with probability 1 - p;  y = x * mask / (1 - p)
+  virtual void dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
+                       const MutableView& y);
+  /// dx = dy * mask / (1 - p)
+  virtual void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx);
+  /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
+  virtual void rgb_to_grayscale(const View& x, const MutableView& y);
+  /// block.step += 1 unless found_inf (double arithmetic; StepBlock)
+  virtual void advance_step(const MutableView& block);
+  /// torch.optim.SGD's step over all parameters; state1 is the momentum buffer.
+  virtual void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options);
+  /// torch.optim.Adam's step over all parameters; state1, state2 are the first and second moment.
+  virtual void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options);
+};
+
+}  // namespace gradus

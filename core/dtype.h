@@ -1,0 +1,168 @@
+// Element types: their names, sizes, C++ types, promotion rules, and `visit`, the one switch over them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <gradus/core/error.h>
+
+#if defined(__CUDACC__)
+#define GRADUS_HOST_DEVICE __host__ __device__
+#else
+#define GRADUS_HOST_DEVICE
+#endif
+
+namespace gradus {
+
+/// Element type of an array. Underlying values are stable: they appear in files and on the wire.
+enum class DType : uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i64 = 4, i32 = 5, u8 = 6, boolean = 7 };
+inline constexpr int kDTypeCount = 8;
+
+/// LibTorch's names.
+inline constexpr DType kFloat = DType::f32, kFloat32 = DType::f32, kDouble = DType::f64, kFloat64 = DType::f64,
+                       kHalf = DType::f16, kFloat16 = DType::f16, kBFloat16 = DType::bf16, kLong = DType::i64,
+                       kInt64 = DType::i64, kInt = DType::i32, kInt32 = DType::i32, kByte = DType::u8,
+                       kUInt8 = DType::u8, kBool = DType::boolean;
+
+/// IEEE binary16, storage only: arithmetic goes through float. Conversion rounds to nearest even.
+struct Half {
+  uint16_t bits = 0;
+  Half() = default;
+  GRADUS_HOST_DEVICE Half(float value) : bits(from_float(value)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_HOST_DEVICE operator float() const { return to_float(bits); }  // NOLINT(google-explicit-constructor)
+  GRADUS_HOST_DEVICE static uint16_t from_float(float value);
+  GRADUS_HOST_DEVICE static float to_float(uint16_t bits);
+};
+
+/// The upper 16 bits of an IEEE binary32, storage only. Conversion rounds to nearest even.
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  GRADUS_HOST_DEVICE BFloat16(float value) : bits(from_float(value)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_HOST_DEVICE operator float() const {  // NOLINT(google-explicit-constructor)
+    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+  }
+  GRADUS_HOST_DEVICE static uint16_t from_float(float value) {
+    uint32_t wide;
+    memcpy(&wide, &value, 4);
+    if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // keep NaN quiet
+    return static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
+  }
+};
+
+GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
+  uint32_t wide;
+  memcpy(&wide, &value, 4);
+  const uint32_t sign = (wide >> 16) & 0x8000u;
+  const uint32_t magnitude = wide & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
+  if (magnitude < 0x33000001u) return static_cast<uint16_t>(sign);             // rounds to zero
+  const int exponent = static_cast<int>(magnitude >> 23) - 127;
+  uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+  const int shift = exponent < -14 ? 13 + (-14 - exponent) : 13;
+  const uint32_t half_ulp = 1u << (shift - 1), rest = mantissa & ((1u << shift) - 1);
+  mantissa >>= shift;
+  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // may carry into the exponent: intended
+  const uint32_t biased = exponent < -14 ? 0u : static_cast<uint32_t>(exponent + 14) << 10;
+  return static_cast<uint16_t>(sign | (biased + mantissa));
+}
+
+GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  uint32_t exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu, wide;
+  if (exponent == 0x1f) {
+    wide = sign | 0x7f800000u | (mantissa << 13);
+  } else if (exponent != 0) {
+    wide = sign | ((exponent + 112) << 23) | (mantissa << 13);
+  } else if (mantissa == 0) {
+    wide = sign;
+  } else {  // subnormal half: normal float
+    exponent = 113;
+    while (!(mantissa & 0x400u)) mantissa <<= 1, --exponent;
+    wide = sign | (exponent << 23) | ((mantissa & 0x3ffu) << 13);
+  }
+  float value;
+  memcpy(&value, &wide, 4);
+  return value;
+}
+
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
+template <> struct DTypeOf<Half> { static constexpr DType value = DType::f16; };
+template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::bf16; };
+template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::i64; };
+template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::i32; };
+template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; };
+template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
+template <> struct DTypeOf<long long> { static constexpr DType value = DType::i64; };
+template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+/// The type in which a T is computed: half types compute in float.
+template <class T>
+using compute_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+
+constexpr size_t size_of(DType dtype) {
+  constexpr uint8_t sizes[kDTypeCount] = {4, 8, 2, 2, 8, 4, 1, 1};
+  return sizes[static_cast<int>(dtype)];
+}
+constexpr bool is_floating(DType dtype) { return dtype <= DType::bf16; }
+constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <= DType::u8; }
+/// "Float", "Double", … as LibTorch prints them.
+std::string_view type_name(DType dtype);
+/// "float32", "int64", … as numpy and PyTorch's Python side spell them.
+std::string_view name(DType dtype);
+/// The smallest type that holds both (torch.promote_types).
+DType promote_types(DType a, DType b);
+
+inline detail::Message& operator<<(detail::Message& message, DType dtype) { return message << name(dtype); }
+
+namespace detail {
+[[noreturn]] void bad_dtype(DType dtype, const char* wanted);
+}
+
+/// Calls `f.template operator()<T>()` with the C++ type of `dtype`:  visit(dtype, [&]<class T>{ … });
+template <class F>
+decltype(auto) visit(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f.template operator()<float>();
+    case DType::f64: return f.template operator()<double>();
+    case DType::f16: return f.template operator()<Half>();
+    case DType::bf16: return f.template operator()<BFloat16>();
+    case DType::i64: return f.template operator()<int64_t>();
+    case DType::i32: return f.template operator()<int32_t>();
+    case DType::u8: return f.template operator()<uint8_t>();
+    case DType::boolean: return f.template operator()<bool>();
+  }
+  detail::bad_dtype(dtype, "a known element type");
+}
+
+/// `visit` over the floating types; others are a DTypeError.
+template <class F>
+decltype(auto) visit_floating(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f.template operator()<float>();
+    case DType::f64: return f.template operator()<double>();
+    case DType::f16: return f.template operator()<Half>();
+    case DType::bf16: return f.template operator()<BFloat16>();
+    default: detail::bad_dtype(dtype, "a floating-point type");
+  }
+}
+
+/// `visit` over all types but boolean; boolean is a DTypeError.
+template <class F>
+decltype(auto) visit_numeric(DType dtype, F&& f) {
+  if (dtype == DType::boolean) detail::bad_dtype(dtype, "a numeric type");
+  return visit(dtype, [&]<class T>() -> decltype(auto) {
+    if constexpr (!std::is_same_v<T, bool>) return f.template operator()<T>();
+    else detail::bad_dtype(DType::boolean, "a numeric type");
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,136 @@
+// Exceptions, and the context that every message is prefixed with.
+//
+// A message reads  [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
+//                   op       module path         both sides                                                     user's line
+// The op, the module path and the user's line come from the thread's OpContext and ModuleFrame stacks.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace gradus {
+
+/// Where the user called an operator. Our own small type: clang 14 has no std::source_location.
+struct SourceLocation {
+  const char* file = "";
+  int line = 0;
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+/// Base of all exceptions thrown by gradus.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+/// Sizes, strides or axes do not fit the operation.
+class ShapeError : public Error { using Error::Error; };
+/// The operation is not defined for this element type.
+class DTypeError : public Error { using Error::Error; };
+/// Tensors on different devices, or a device that this build or machine does not have.
+class DeviceError : public Error { using Error::Error; };
+/// An index, label or range outside what it indexes.
+class IndexError : public Error { using Error::Error; };
+/// A value (option, probability, name) that the operation does not accept.
+class ValueError : public Error { using Error::Error; };
+/// Autograd cannot do what was asked: stale saved tensors, freed graphs, in-place on leaves.
+class AutogradError : public Error { using Error::Error; };
+/// A file is missing, truncated or malformed.
+class IoError : public Error { using Error::Error; };
+/// Not enough memory on the device.
+class OutOfMemoryError : public Error { using Error::Error; };
+/// A process of the job is gone, late or in disagreement.
+class CommError : public Error { using Error::Error; };
+
+/// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost,
+/// which is the one that the user called.
+class OpContext {
+ public:
+  explicit OpContext(const char* name, SourceLocation where = {"", 0}) noexcept
+      : name(name), where(where), parent(current_) {
+    current_ = this;
+  }
+  ~OpContext() { current_ = parent; }
+  OpContext(const OpContext&) = delete;
+  OpContext& operator=(const OpContext&) = delete;
+
+  const char* const name;
+  const SourceLocation where;
+  OpContext* const parent;
+
+  static OpContext* current() noexcept { return current_; }
+
+ private:
+  static inline thread_local constinit OpContext* current_ = nullptr;
+};
+
+/// The module whose forward runs on this thread; `path` renders its dotted name. Pushed by built-in layers.
+class ModuleFrame {
+ public:
+  using PathFunction = std::string (*)(const void* module);
+  ModuleFrame(const void* module, PathFunction path) noexcept : module(module), path(path), parent(current_) {
+    current_ = this;
+  }
+  ~ModuleFrame() { current_ = parent; }
+  ModuleFrame(const ModuleFrame&) = delete;
+  ModuleFrame& operator=(const ModuleFrame&) = delete;
+
+  const void* const module;
+  const PathFunction path;
+  ModuleFrame* const parent;
+
+  static ModuleFrame* current() noexcept { return current_; }
+  /// Dotted path of the innermost module, "" outside any.
+  static std::string current_path();
+
+ private:
+  static inline thread_local constinit ModuleFrame* current_ = nullptr;
+};
+
+namespace detail {
+
+class Message {
+ public:
+  Message& operator<<(std::string_view text) { text_.append(text); return *this; }
+  Message& operator<<(const std::string& text) { text_.append(text); return *this; }
+  Message& operator<<(const char* text) { text_.append(text); return *this; }
+  Message& operator<<(char c) { text_.push_back(c); return *this; }
+  Message& operator<<(bool value) { return *this << (value ? "true" : "false"); }
+  Message& operator<<(double value);
+  template <class T>
+    requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
+  Message& operator<<(T value) {
+    text_.append(std::to_string(value));
+    return *this;
+  }
+  std::string take() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+/// Adds the op, module path and user's line of this thread to `message`.
+std::string with_context(std::string message);
+
+template <class Kind, class... Parts>
+[[noreturn]] [[gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+  Message message;
+  (message << ... << parts);
+  throw Kind(with_context(std::move(message).take()));
+}
+
+}  // namespace detail
+}  // namespace gradus
+
+/// Throws `Kind` with the concatenation of the remaining arguments unless `cond` holds. Formats only on failure.
+#define GRADUS_CHECK(cond, Kind, ...)                                   \
+  do {                                                                  \
+    if (!(cond)) [[unlikely]] ::gradus::detail::fail<::gradus::Kind>(__VA_ARGS__); \
+  } while (false)
+
+/// Throws `Kind` with the concatenation of the remaining arguments.
+#define GRADUS_FAIL(Kind, ...) ::gradus::detail::fail<::gradus::Kind>(__VA_ARGS__)

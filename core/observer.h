@@ -1,0 +1,71 @@
+// Observers see every operator and every kernel: profiler, trace, FLOP counts, "which backend really ran this".
+// With no observer attached the cost is one predictable branch.
+#pragma once
+
+#include <atomic>
+#include <initializer_list>
+
+#include <gradus/core/backend.h>
+
+namespace gradus {
+
+/// One operator (opened by OpScope) or one kernel (opened by the backend that runs it). Events nest; a leaf holds no
+/// other event, and totals count leaves only.
+struct ObservedEvent {
+  enum class Kind : uint8_t { op, kernel } kind = Kind::op;
+  const char* name = "";            ///< "matmul"
+  const char* backend = "";         ///< kernels: "openmp"
+  const char* implementation = "";  ///< kernels: "packed_avx512"
+  int shape_count = 0;
+  Shape shapes[4];                  ///< the first operands
+  int64_t bytes = 0;                ///< kernels: read and written at least
+  int64_t flops = 0;                ///< kernels: floating-point operations
+  double start = 0, seconds = 0;    ///< host time since the process's first event; cuda work is asynchronous
+  int depth = 0;
+  bool leaf = true;
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_begin(const ObservedEvent&) {}
+  virtual void on_end(const ObservedEvent&) {}
+};
+
+/// Attaches an observer to the whole process; the caller keeps it alive until it is removed. Calls come from any thread.
+void add_observer(Observer* observer);
+void remove_observer(Observer* observer);
+
+namespace detail {
+inline std::atomic<int> observer_count{0};
+}
+inline bool observing() { return detail::observer_count.load(std::memory_order_relaxed) != 0; }
+
+/// Opens an event for its lifetime when somebody observes. Backends open one around each kernel:
+///   EventScope kernel("matmul", "openmp", "packed_avx512", {&a, &b}, 2 * M * N * K);
+class EventScope {
+ public:
+  using Operands = std::initializer_list<const View*>;
+  /// A kernel.
+  EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0) {
+    if (observing()) [[unlikely]] begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops);
+  }
+  /// An operator.
+  explicit EventScope(const char* name) {
+    if (observing()) [[unlikely]] begin(ObservedEvent::Kind::op, name, "", "", {}, 0);
+  }
+  ~EventScope() {
+    if (event_) [[unlikely]] end();
+  }
+  EventScope(const EventScope&) = delete;
+  EventScope& operator=(const EventScope&) = delete;
+
+ private:
+  void begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
+             Operands operands, int64_t flops);
+  void end() noexcept;
+  ObservedEvent* event_ = nullptr;
+  ObservedEvent* parent_ = nullptr;
+};
+
+}  // namespace gradus

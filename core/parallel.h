@@ -1,0 +1,42 @@
+// The one way to use several CPU threads. Work is cut by shape and not by thread count, so results do not depend on the
+// number of threads. Implemented by parallel_openmp.cpp, or parallel_threads.cpp where OpenMP is off (tsan preset).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace gradus {
+
+/// Threads that parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores.
+int num_threads();
+void set_num_threads(int threads);
+
+/// A reference to a callable void(int64_t begin, int64_t end); does not own it.
+class RangeFunction {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
+  RangeFunction(F&& f)  // NOLINT(google-explicit-constructor)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, int64_t begin, int64_t end) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);
+        }) {}
+  void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t, int64_t);
+};
+
+/// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. Which chunks
+/// there are depends on count and grain alone. The first exception of a chunk is rethrown here after all have ended.
+/// Nested calls run serially on the calling thread.
+void parallel_for(int64_t count, int64_t grain, RangeFunction body);
+
+namespace detail {
+/// True inside a chunk of parallel_for.
+bool in_parallel_region();
+}  // namespace detail
+
+}  // namespace gradus

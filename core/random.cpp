@@ -1,0 +1,33 @@
+#include <gradus/core/random.h>
+
+namespace gradus {
+namespace {
+thread_local bool capturing = false;
+thread_local uint64_t captured_draws = 0;
+thread_local const uint64_t* captured_offset = nullptr;
+}  // namespace
+
+RandomState Generator::next() {
+  if (capturing) return {seed_, captured_draws++, captured_offset};
+  return {seed_, offset_.fetch_add(1), nullptr};
+}
+
+void Generator::begin_capture(const uint64_t* device_offset) {
+  capturing = true;
+  captured_draws = 0;
+  captured_offset = device_offset;
+}
+
+uint64_t Generator::end_capture() {
+  capturing = false;
+  return captured_draws;
+}
+
+Generator& default_generator() {
+  static Generator generator;
+  return generator;
+}
+
+void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
+
+}  // namespace gradus

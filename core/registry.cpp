@@ -1,0 +1,106 @@
+#include <gradus/core/registry.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace gradus {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::unique_ptr<DeviceRuntime> runtimes[kDeviceTypeCount];
+  std::atomic<Backend*> default_backend[kDeviceTypeCount] = {};
+};
+
+// Never destroyed: storages in static variables free themselves through it at exit.
+Registry& registry() {
+  static Registry* instance = new Registry;
+  return *instance;
+}
+
+Registry& filled_registry() {
+  static const bool once = (detail::register_builtin_backends(), true);
+  (void)once;
+  return registry();
+}
+
+thread_local Backend* thread_backend[kDeviceTypeCount] = {};
+
+constexpr const char* kNoCuda =
+    "this build has no CUDA support: configure with -DGRADUS_CUDA=ON on a machine with the CUDA toolkit, or use "
+    "--device cpu";
+
+}  // namespace
+
+void register_backend(std::unique_ptr<Backend> backend) {
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  all.default_backend[static_cast<int>(backend->device_type())] = backend.get();
+  all.backends.push_back(std::move(backend));
+}
+
+void register_runtime(std::unique_ptr<DeviceRuntime> runtime) {
+  auto& slot = registry().runtimes[static_cast<int>(runtime->type())];
+  if (!slot) slot = std::move(runtime);
+}
+
+DeviceRuntime* find_runtime(DeviceType type) { return filled_registry().runtimes[static_cast<int>(type)].get(); }
+
+DeviceRuntime& runtime(DeviceType type) {
+  DeviceRuntime* found = find_runtime(type);
+  GRADUS_CHECK(found, DeviceError, kNoCuda);
+  return *found;
+}
+
+Backend& backend(std::string_view name) {
+  Registry& all = filled_registry();
+  std::lock_guard lock(all.mutex);
+  std::string known;
+  for (const auto& candidate : all.backends) {
+    if (candidate->name() == name) return *candidate;
+    known += (known.empty() ? "" : ", ") + std::string(candidate->name());
+  }
+  GRADUS_FAIL(DeviceError, "no backend '", name, "' in this build; there are: ", known);
+}
+
+bool has_backend(std::string_view name) {
+  for (const std::string& known : backend_names())
+    if (known == name) return true;
+  return false;
+}
+
+std::vector<std::string> backend_names() {
+  Registry& all = filled_registry();
+  std::lock_guard lock(all.mutex);
+  std::vector<std::string> names;
+  for (const auto& candidate : all.backends) names.emplace_back(candidate->name());
+  return names;
+}
+
+Backend& current_backend(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (Backend* chosen = thread_backend[slot]) [[likely]] return *chosen;
+  Backend* fallback = filled_registry().default_backend[slot];
+  GRADUS_CHECK(fallback, DeviceError, kNoCuda);
+  return *fallback;
+}
+
+void set_backend(std::string_view name) {
+  Backend& chosen = backend(name);
+  const int slot = static_cast<int>(chosen.device_type());
+  thread_backend[slot] = &chosen;
+  registry().default_backend[slot] = &chosen;
+}
+
+BackendGuard::BackendGuard(std::string_view name) {
+  Backend& chosen = backend(name);
+  type_ = chosen.device_type();
+  Backend*& slot = thread_backend[static_cast<int>(type_)];
+  previous_ = slot;
+  slot = &chosen;
+}
+
+BackendGuard::~BackendGuard() { thread_backend[static_cast<int>(type_)] = previous_; }
+
+}  // namespace gradus

@@ -1,0 +1,66 @@
+// A number whose kind (bool, integer, floating) takes part in type promotion.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <gradus/core/dtype.h>
+
+namespace gradus {
+
+/// A C++ number given where a tensor could stand (LibTorch's Scalar).
+class Scalar {
+ public:
+  enum class Kind : uint8_t { boolean, integer, floating };
+  Scalar() = default;
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Scalar(T value) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_same_v<T, bool>) kind_ = Kind::boolean, integer_ = value;
+    else if constexpr (std::is_integral_v<T>) kind_ = Kind::integer, integer_ = static_cast<int64_t>(value);
+    else kind_ = Kind::floating, floating_ = static_cast<double>(value);
+  }
+  Scalar(Half value) : Scalar(static_cast<float>(value)) {}      // NOLINT
+  Scalar(BFloat16 value) : Scalar(static_cast<float>(value)) {}  // NOLINT
+
+  Kind kind() const { return kind_; }
+  bool is_floating() const { return kind_ == Kind::floating; }
+  double to_double() const { return is_floating() ? floating_ : static_cast<double>(integer_); }
+  /// Truncates a floating value; values beyond the range saturate, NaN is 0.
+  int64_t to_int64() const {
+    if (!is_floating()) return integer_;
+    if (!(floating_ == floating_)) return 0;
+    if (floating_ >= 9223372036854775807.0) return INT64_MAX;
+    if (floating_ <= -9223372036854775808.0) return INT64_MIN;
+    return static_cast<int64_t>(floating_);
+  }
+  bool to_bool() const { return is_floating() ? floating_ != 0 : integer_ != 0; }
+  /// The value as a T; narrowing wraps as a C++ cast does.
+  template <class T>
+  T to() const {
+    if constexpr (std::is_same_v<T, bool>) return to_bool();
+    else if constexpr (std::is_integral_v<T>) return static_cast<T>(to_int64());
+    else if constexpr (std::is_same_v<T, double>) return to_double();
+    else return T(static_cast<float>(to_double()));
+  }
+  /// Element type of a tensor made of this number alone: bool, int64 or the default float32.
+  DType dtype() const {
+    return kind_ == Kind::floating ? DType::f32 : kind_ == Kind::integer ? DType::i64 : DType::boolean;
+  }
+
+ private:
+  union {
+    int64_t integer_ = 0;
+    double floating_;
+  };
+  Kind kind_ = Kind::integer;
+};
+
+/// Result type of `array op scalar`: the array's, unless the scalar is of a higher kind (torch.result_type).
+inline DType promote_with_scalar(DType array, const Scalar& scalar) {
+  if (scalar.kind() == Scalar::Kind::boolean || is_floating(array)) return array;
+  if (scalar.is_floating()) return DType::f32;
+  return array == DType::boolean ? DType::i64 : array;
+}
+
+}  // namespace gradus

@@ -1,0 +1,105 @@
+// Sizes and strides: up to eight int64 values in place, no allocation.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include <gradus/core/error.h>
+
+namespace gradus {
+
+inline constexpr int kMaxDims = 8;
+
+/// A short list of int64 (sizes, strides, axes). Converts from braces and vectors as LibTorch's IntArrayRef does.
+class Dims {
+ public:
+  using value_type = int64_t;
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> values) : Dims(values.begin(), values.size()) {}  // NOLINT
+  Dims(const std::vector<int64_t>& values) : Dims(values.data(), values.size()) {}      // NOLINT
+  Dims(const int64_t* values, size_t count) {
+    GRADUS_CHECK(count <= kMaxDims, ShapeError, "at most ", kMaxDims, " dimensions are supported, got ", count);
+    size_ = static_cast<int>(count);
+    for (int i = 0; i < size_; ++i) values_[i] = values[i];
+  }
+  /// `count` copies of `value`.
+  static Dims filled(int count, int64_t value) {
+    Dims dims;
+    dims.resize(count, value);
+    return dims;
+  }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int64_t operator[](int i) const { return values_[i]; }
+  int64_t& operator[](int i) { return values_[i]; }
+  int64_t front() const { return values_[0]; }
+  int64_t back() const { return values_[size_ - 1]; }
+  const int64_t* data() const { return values_; }
+  int64_t* data() { return values_; }
+  const int64_t* begin() const { return values_; }
+  const int64_t* end() const { return values_ + size_; }
+  int64_t* begin() { return values_; }
+  int64_t* end() { return values_ + size_; }
+  std::vector<int64_t> vec() const { return {begin(), end()}; }
+
+  void push_back(int64_t value) {
+    GRADUS_CHECK(size_ < kMaxDims, ShapeError, "at most ", kMaxDims, " dimensions are supported");
+    values_[size_++] = value;
+  }
+  void insert(int at, int64_t value) {
+    push_back(value);
+    for (int i = size_ - 1; i > at; --i) values_[i] = values_[i - 1];
+    values_[at] = value;
+  }
+  void erase(int at) {
+    for (int i = at; i + 1 < size_; ++i) values_[i] = values_[i + 1];
+    --size_;
+  }
+  void resize(int count, int64_t fill = 0) {
+    GRADUS_CHECK(count >= 0 && count <= kMaxDims, ShapeError, "at most ", kMaxDims, " dimensions are supported");
+    for (int i = size_; i < count; ++i) values_[i] = fill;
+    size_ = count;
+  }
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    if (a.size_ != b.size_) return false;
+    for (int i = 0; i < a.size_; ++i)
+      if (a.values_[i] != b.values_[i]) return false;
+    return true;
+  }
+
+ private:
+  int64_t values_[kMaxDims] = {};
+  int size_ = 0;
+};
+
+using Shape = Dims;
+using Strides = Dims;
+/// LibTorch's name for a list of sizes passed to a function.
+using IntArrayRef = Dims;
+
+/// "(2, 3, 4)"
+std::string to_string(const Dims& dims);
+inline detail::Message& operator<<(detail::Message& message, const Dims& dims) { return message << to_string(dims); }
+
+/// Product of the sizes (1 for a scalar). A negative size or an overflow is a ShapeError.
+int64_t numel_of(const Shape& shape);
+/// Row-major strides.
+Strides contiguous_strides(const Shape& shape);
+/// NHWC strides of a four-dimensional NCHW shape.
+Strides channels_last_strides(const Shape& shape);
+/// NumPy broadcasting; a ShapeError names both sides.
+Shape broadcast_shapes(const Shape& a, const Shape& b);
+/// Axis in [0, ndim) of a possibly negative `axis`; scalars accept 0 and -1. Else an IndexError.
+int normalize_axis(int64_t axis, int ndim);
+/// Bit i set for each axis in `axes` (negative allowed, repeats are an error); all axes when empty.
+uint32_t axis_mask(const Dims& axes, int ndim);
+/// `shape` with the axes of `mask` set to 1 (keepdim) or removed.
+Shape reduced_shape(const Shape& shape, uint32_t mask, bool keepdim);
+/// Replaces one -1 so that the product is `numel` (view, reshape). Else a ShapeError names both sides.
+Shape infer_shape(const Shape& wanted, int64_t numel, const Shape& from);
+
+}  // namespace gradus

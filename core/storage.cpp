@@ -1,0 +1,67 @@
+#include <gradus/core/storage.h>
+
+#include <cstring>
+
+namespace gradus {
+
+Storage Storage::allocate(size_t bytes, Device device) {
+  Storage storage;
+  storage.impl_ = make_ref<Impl>();
+  DeviceRuntime& owner = runtime(device.type);
+  storage.impl_->device = device;
+  storage.impl_->bytes = bytes;
+  if (bytes > 0) {
+    storage.impl_->data = owner.allocate(bytes, owner.current_stream(device.index));
+    storage.impl_->runtime = &owner;
+#ifndef NDEBUG
+    if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
+#endif
+  }
+  return storage;
+}
+
+Storage Storage::adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter) {
+  Storage storage;
+  storage.impl_ = make_ref<Impl>();
+  storage.impl_->data = data;
+  storage.impl_->bytes = bytes;
+  storage.impl_->device = device;
+  storage.impl_->deleter = std::move(deleter);
+  return storage;
+}
+
+Storage Storage::allocate_pinned(size_t bytes) {
+  DeviceRuntime* cuda = find_runtime(DeviceType::cuda);
+  DeviceRuntime& owner = cuda ? *cuda : runtime(DeviceType::cpu);
+  Storage storage = adopt(bytes ? owner.allocate_pinned(bytes) : nullptr, bytes, Device(),
+                          [&owner](void* data) { owner.free_pinned(data); });
+  storage.impl_->pinned = true;
+  return storage;
+}
+
+Storage Storage::slice(size_t byte_offset, size_t bytes) const {
+  GRADUS_CHECK(byte_offset <= this->bytes() && bytes <= this->bytes() - byte_offset, ShapeError, "storage slice of ",
+               bytes, " bytes at ", byte_offset, " does not fit in ", this->bytes(), " bytes");
+  Storage part;
+  part.impl_ = make_ref<Impl>();
+  part.impl_->data = static_cast<char*>(data()) + byte_offset;
+  part.impl_->bytes = bytes;
+  part.impl_->device = device();
+  part.impl_->pinned = pinned();
+  part.impl_->parent = impl_;
+  return part;
+}
+
+void Storage::record_stream(const Stream& stream) const {
+  if (!impl_) return;
+  const Impl* owner = impl_.get();
+  while (owner->parent) owner = owner->parent.get();
+  if (owner->runtime) owner->runtime->record_stream(owner->data, stream);
+}
+
+Storage::Impl::~Impl() {
+  if (runtime) runtime->free(data);
+  else if (deleter) deleter(data);
+}
+
+}  // namespace gradus

@@ -1,0 +1,69 @@
+// One nest of loops over N operands of the same shape: axes sorted and merged so that few, long loops remain.
+#pragma once
+
+#include <gradus/core/backend.h>
+
+namespace gradus {
+
+/// The loop nest of an element-wise kernel. Axis 0 is the outermost; strides are in elements. Order of iteration is
+/// the first operand's order in memory, not the logical order.
+template <int N>
+struct StridedLoop {
+  int ndim = 0;
+  int64_t numel = 1;
+  int64_t shape[kMaxDims] = {};
+  int64_t strides[N][kMaxDims] = {};
+
+  /// `operand_strides[k]` are operand k's strides for `shape`.
+  StridedLoop(const Shape& full_shape, const Strides* const (&operand_strides)[N]) {
+    for (int i = 0; i < full_shape.size(); ++i) {
+      numel *= full_shape[i];
+      if (full_shape[i] == 1) continue;
+      shape[ndim] = full_shape[i];
+      for (int k = 0; k < N; ++k) strides[k][ndim] = (*operand_strides[k])[i];
+      ++ndim;
+    }
+    sort();
+    merge();
+  }
+
+  /// True when operand k is visited in steps of one element through a single loop.
+  bool contiguous(int k) const { return ndim == 0 || (ndim == 1 && strides[k][0] == 1); }
+  /// True when all operands are.
+  bool all_contiguous() const {
+    for (int k = 0; k < N; ++k)
+      if (!contiguous(k)) return false;
+    return true;
+  }
+
+ private:
+  // Insertion sort by the first operand's strides, wide to narrow; ties by the next operand.
+  void sort() {
+    for (int i = 1; i < ndim; ++i)
+      for (int j = i; j > 0 && wider(j, j - 1); --j) swap(j, j - 1);
+  }
+  bool wider(int a, int b) const {
+    for (int k = 0; k < N; ++k)
+      if (strides[k][a] != strides[k][b]) return strides[k][a] > strides[k][b];
+    return false;
+  }
+  void swap(int a, int b) {
+    auto exchange = [](int64_t& x, int64_t& y) { const int64_t t = x; x = y; y = t; };
+    exchange(shape[a], shape[b]);
+    for (int k = 0; k < N; ++k) exchange(strides[k][a], strides[k][b]);
+  }
+  // Joins axis i + 1 into axis i where every operand steps through both as through one.
+  void merge() {
+    int out = 0;
+    for (int i = 1; i < ndim; ++i) {
+      bool joins = true;
+      for (int k = 0; k < N; ++k) joins = joins && strides[k][out] == strides[k][i] * shape[i];
+      if (!joins) ++out;
+      shape[out] = joins ? shape[out] * shape[i] : shape[i];
+      for (int k = 0; k < N; ++k) strides[k][out] = strides[k][i];
+    }
+    if (ndim > 0) ndim = out + 1;
+  }
+};
+
+}  // namespace gradus

@@ -1,0 +1,37 @@
+// Catch2 under one name: Debian 12 ships version 2 (one header), Ubuntu 24.04 version 3 (a library). Tests include this
+// file and write TEST_CASE, SECTION, REQUIRE, CHECK, GENERATE and TEMPLATE_TEST_CASE, which both have.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_message.hpp>
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+#endif
+
+namespace gradus::test {
+
+/// Matches text that contains `part`: CHECK_THROWS_WITH(f(), contains("shape")).
+inline auto contains(const std::string& part) {
+#if __has_include(<catch2/catch_all.hpp>)
+  return Catch::Matchers::ContainsSubstring(part);
+#else
+  return Catch::Matchers::Contains(part);
+#endif
+}
+
+/// The file of that name, relative to the root of the source tree: source_path("tests/golden/conv2d.npy").
+std::string source_path(const std::string& name);
+
+}  // namespace gradus::test

@@ -1,0 +1,30 @@
+# What a user may choose, and the compiler flags of everything that is built here.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+option(GRADUS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(GRADUS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
+option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
+set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
+
+set(GRADUS_CUDA OFF CACHE STRING "AUTO (if found), ON (required) or OFF")
+foreach(part CUDA CUDNN NCCL OPENMP)
+  set(GRADUS_${part} AUTO CACHE STRING "AUTO (if found), ON (required) or OFF")
+  set_property(CACHE GRADUS_${part} PROPERTY STRINGS AUTO ON OFF)
+endforeach()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+# Contraction would round differently from one compiler and instruction set to the next.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(PROJECT_IS_TOP_LEVEL)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
+endif()
+if(GRADUS_SANITIZE)
+  add_compile_options(-fsanitize=${GRADUS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${GRADUS_SANITIZE})
+endif()

@@ -1,0 +1,18 @@
+// Tensors, operators and the engine: what layers, optimizers and data sets are built on.
+#pragma once
+
+#include <gradus/autograd/accessor.h>
+#include <gradus/autograd/engine.h>
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/dropout.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/image.h>
+#include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/pool.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/autograd/print.h>
+#include <gradus/autograd/tensor.h>

@@ -1,0 +1,46 @@
+// The engine: walks the graph from outputs to leaves, each node once all gradients of its outputs have arrived.
+#pragma once
+
+#include <gradus/autograd/node.h>
+
+namespace gradus {
+namespace autograd {
+
+/// Sum of gradients of `tensors` with respect to the graph's leaves (or to `inputs` alone), accumulated into grad().
+/// `grad_tensors[i]` may be undefined for a single-element tensor (it counts as 1). torch::autograd::backward.
+void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
+              std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, const TensorList& inputs = {},
+              Loc where = Loc::current());
+
+/// The gradients of `outputs` with respect to `inputs`, without touching grad(). An input that the outputs do not
+/// depend on is an AutogradError, or undefined with `allow_unused`. torch::autograd::grad.
+TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
+                std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
+                Loc where = Loc::current());
+
+/// Runs `done` at the end of the backward pass in progress on this thread. Outside one it is an AutogradError.
+void queue_callback(std::function<void()> done);
+
+}  // namespace autograd
+
+/// While on, the engine and OpScope check every result for NaN and inf and name the operator and layer that made the
+/// first (torch::autograd::AnomalyMode). Per thread, costs a pass over every tensor.
+class AnomalyGuard {
+ public:
+  explicit AnomalyGuard(bool enabled = true) : previous_(enabled_) { enabled_ = enabled; }
+  ~AnomalyGuard() { enabled_ = previous_; }
+  AnomalyGuard(const AnomalyGuard&) = delete;
+  AnomalyGuard& operator=(const AnomalyGuard&) = delete;
+  static bool is_enabled() { return enabled_; }
+
+ private:
+  bool previous_;
+  static inline thread_local constinit bool enabled_ = false;
+};
+
+namespace detail {
+/// AutogradError naming `node` (its op, layer and direction) if `array` holds a NaN or inf.
+void check_anomaly(const Array& array, std::string_view what, std::string_view op, const std::string& module_path);
+}  // namespace detail
+
+}  // namespace gradus

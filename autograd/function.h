@@ -1,0 +1,134 @@
+// Operators of the user's own: forward and backward as static functions of a struct (torch::autograd::Function).
+//
+//   struct Square : autograd::Function<Square> {
+//     static Tensor forward(AutogradContext* ctx, const Tensor& x) { ctx->save_for_backward({x}); return x * x; }
+//     static TensorList backward(AutogradContext* ctx, const TensorList& dy) { return {2 * ctx->get_saved_variables()[0] * dy[0]}; }
+//   };
+//   Tensor y = Square::apply(x);
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <variant>
+
+#include <gradus/autograd/op_scope.h>
+
+namespace gradus {
+namespace autograd {
+
+using variable_list = TensorList;
+
+/// A value kept in ctx->saved_data.
+class SavedValue {
+ public:
+  SavedValue() = default;
+  SavedValue(bool value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
+  SavedValue(int value) : value_(int64_t{value}) {}            // NOLINT(google-explicit-constructor)
+  SavedValue(int64_t value) : value_(value) {}                 // NOLINT(google-explicit-constructor)
+  SavedValue(double value) : value_(value) {}                  // NOLINT(google-explicit-constructor)
+  SavedValue(std::string value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  SavedValue(const char* value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
+  SavedValue(Tensor value) : value_(std::move(value)) {}       // NOLINT(google-explicit-constructor)
+  SavedValue(std::vector<int64_t> value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  bool toBool() const { return get<bool>("bool"); }
+  int64_t toInt() const { return get<int64_t>("int"); }
+  double toDouble() const { return get<double>("double"); }
+  const std::string& toStringRef() const { return get<std::string>("string"); }
+  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
+  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
+
+ private:
+  template <class T>
+  const T& get(const char* wanted) const {
+    const T* found = std::get_if<T>(&value_);
+    GRADUS_CHECK(found, ValueError, "saved_data holds no ", wanted, " here");
+    return *found;
+  }
+  std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, std::vector<int64_t>> value_;
+};
+
+class FunctionNode;
+
+/// What forward leaves for backward.
+class AutogradContext {
+ public:
+  /// Inputs or outputs of forward that backward needs; checked on use for changes in place.
+  void save_for_backward(TensorList tensors) { to_save_ = std::move(tensors); }
+  TensorList get_saved_variables() const;
+  /// Inputs that forward wrote in place and returns.
+  void mark_dirty(const TensorList& inputs) { dirty_ = inputs; }
+  void mark_non_differentiable(const TensorList& outputs) { non_differentiable_ = outputs; }
+  /// Whether missing gradients reach backward as zeros (default) or undefined.
+  void set_materialize_grads(bool materialize) { materialize_ = materialize; }
+  bool needs_input_grad(size_t input) const;
+  std::map<std::string, SavedValue> saved_data;
+
+ private:
+  friend class FunctionNode;
+  TensorList to_save_, dirty_, non_differentiable_;
+  bool materialize_ = true;
+  FunctionNode* node_ = nullptr;
+};
+
+/// The node of a custom Function, independent of its type.
+class FunctionNode final : public Node {
+ public:
+  using Backward = TensorList (*)(AutogradContext*, const TensorList&);
+  FunctionNode(Backward backward, std::string name) : backward_(backward), own_name_(std::move(name)) {
+    context.node_ = this;
+    set_name(own_name_);
+  }
+  Grads backward_all(const Grads& dys) override;
+  bool handles_undefined() const override { return true; }
+  void release_saved() override;
+
+  AutogradContext context;
+
+ private:
+  friend class AutogradContext;
+  friend TensorList run_function(Ref<FunctionNode> node, const char* name, const TensorList& inputs,
+                                 std::vector<int> input_of_argument, std::function<TensorList(AutogradContext*)> forward);
+  Backward backward_;
+  std::string own_name_;
+  std::vector<std::unique_ptr<Saved>> kept_;
+  std::vector<int> input_of_argument_;  // argument position -> edge, -1 where the argument is no tensor
+};
+
+/// Runs `forward` without recording and ties its results to `inputs`.
+TensorList run_function(Ref<FunctionNode> node, const char* name, const TensorList& inputs,
+                        std::vector<int> input_of_argument, std::function<TensorList(AutogradContext*)> forward);
+
+template <class T>
+struct Function {
+  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors).
+  template <class... Args>
+  static auto apply(Args&&... args) {
+    TensorList inputs;
+    std::vector<int> input_of_argument;
+    auto note = [&](const auto& arg) {
+      if constexpr (detail::is_tensor<decltype(arg)>) {
+        input_of_argument.push_back(static_cast<int>(inputs.size()));
+        inputs.push_back(arg);
+      } else {
+        input_of_argument.push_back(-1);
+      }
+    };
+    (note(args), ...);
+    using Result = decltype(T::forward(static_cast<AutogradContext*>(nullptr), args...));
+    static const std::string name(detail::short_type_name<T>());
+    TensorList results = run_function(make_ref<FunctionNode>(&T::backward, name), name.c_str(), inputs,
+                                      std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
+                                        if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};
+                                        else return T::forward(context, args...);
+                                      });
+    if constexpr (std::is_same_v<Result, Tensor>) return std::move(results[0]);
+    else return results;
+  }
+};
+
+}  // namespace autograd
+
+using autograd::AutogradContext;
+
+}  // namespace gradus

@@ -1,0 +1,18 @@
+// The recorded graph as a picture.
+#pragma once
+
+#include <string>
+
+#include <gradus/autograd/tensor.h>
+
+namespace gradus {
+namespace autograd {
+
+/// Graphviz source of the graph behind `root`: nodes with their layer, edges with shapes, and what each node saved with
+/// its bytes. `dot -Tsvg` draws it.
+std::string graph_to_dot(const Tensor& root);
+/// Bytes of distinct storages that the graph behind `root` keeps alive for backward.
+int64_t saved_bytes(const Tensor& root);
+
+}  // namespace autograd
+}  // namespace gradus

@@ -1,0 +1,205 @@
+// Node: one recorded operator. It knows its inputs (edges), what it saved, and how to turn the gradient of its output
+// into gradients of its inputs. Nodes are structs; forward and backward stand together in autograd/ops:
+//
+//   struct MatMul final : Node {                              // Y = A B
+//     Saved a{this, "a"}, b{this, "b"};
+//     Array forward(const Array& A, const Array& B) {
+//       if (needs_grad(0)) b = input(1);
+//       if (needs_grad(1)) a = input(0);
+//       return ops::matmul(A, B);
+//     }
+//     Grads backward(const Tensor& dY) override { … }         // dA = dY Bᵀ,  dB = Aᵀ dY
+//   };
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <gradus/autograd/tensor.h>
+#include <gradus/core/small_vector.h>
+
+namespace gradus {
+
+/// Gradients, one per input or output; undefined where there is none.
+using Grads = SmallVector<Tensor, 4>;
+
+/// Input `input` of `node`: where a gradient goes next. A null node means that nobody wants it.
+struct Edge {
+  Ref<Node> node;
+  uint32_t input = 0;
+};
+
+class Node;
+
+/// A tensor kept for backward. Checks on use that it was not changed in place since, can be listed, and does not keep
+/// its own node alive when it is that node's output.
+class Saved {
+ public:
+  Saved(Node* owner, const char* name);
+  Saved(const Saved&) = delete;
+  /// Keeps an input (see Node::input), with its history, so that backward can be differentiated through it.
+  Saved& operator=(const Tensor& tensor);
+  /// Keeps numbers that are never differentiated through (masks, indices), or, from Node::own, an output.
+  Saved& operator=(const Array& array);
+  struct Own {
+    Array array;
+    uint32_t output_nr;
+  };
+  Saved& operator=(Own own);
+
+  /// The saved tensor. AutogradError when it was released or changed in place.
+  Tensor operator()() const;
+  /// The saved numbers, same checks.
+  const Array& array() const;
+  bool defined() const { return array_.defined(); }
+
+  const char* name() const { return name_; }
+  const Saved* next() const { return next_; }
+  /// Numbers without checks, for listings; undefined when released.
+  const Array& peek() const { return array_; }
+  bool is_own_output() const { return own_output_; }
+  bool is_released() const { return released_; }
+  void release();
+
+ private:
+  friend class Node;
+  void check() const;
+  Node* owner_;
+  const char* name_;
+  Saved* next_;        // next in the owner's list
+  Array array_;
+  Tensor tensor_;      // an input, with history
+  uint32_t version_ = 0, output_nr_ = 0;
+  bool own_output_ = false, released_ = false;
+};
+
+class Node : public RefCounted {
+ public:
+  Node() = default;
+  virtual ~Node();
+  /// Deletes without recursion however long the graph behind is.
+  static void destroy(Node* node);
+
+  /// Gradients of the inputs from the gradient of the only output.
+  virtual Grads backward(const Tensor& dy);
+  /// Nodes with several outputs override this one; missing gradients are undefined.
+  virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
+  /// True for AccumulateGrad: the end of the line.
+  virtual bool is_accumulator() const { return false; }
+  /// False where an undefined gradient may reach backward_all; else such a node is passed over when all are undefined.
+  virtual bool handles_undefined() const { return false; }
+  /// Drops what backward needed.
+  virtual void release_saved();
+
+  /// "MatMul": set by apply from the type.
+  std::string_view name() const { return name_; }
+  void set_name(std::string_view name) { name_ = name; }
+  /// Dotted path of the layer in whose forward this node was made, "" outside.
+  const std::string& module_path() const { return module_path_; }
+  void set_module_path(std::string path) { module_path_ = std::move(path); }
+
+  const SmallVector<Edge, 3>& edges() const { return edges_; }
+  SmallVector<Edge, 3>& edges() { return edges_; }
+  /// True if input i wants a gradient; what forward asks before it saves.
+  bool needs_grad(size_t i) const { return i < edges_.size() && edges_[i].node; }
+  /// Higher numbers were made later; the engine runs those first.
+  uint64_t sequence() const { return sequence_; }
+
+  /// What a gradient of output i must look like.
+  struct OutputInfo {
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+  const SmallVector<OutputInfo, 1>& outputs() const { return outputs_; }
+  uint32_t add_output(const Array& array) {
+    outputs_.push_back({array.shape(), array.dtype(), array.device()});
+    return static_cast<uint32_t>(outputs_.size() - 1);
+  }
+
+  const Saved* saved() const { return first_saved_; }
+
+  /// Called by the engine with the gradient of output `output_nr` before backward; a defined result replaces it.
+  struct OutputHook {
+    unsigned id;
+    uint32_t output_nr;
+    std::function<Tensor(const Tensor&)> call;
+  };
+  std::vector<OutputHook>& output_hooks() { return output_hooks_; }
+  /// Tensors whose grad() is to be filled with the gradient of an output (retain_grad); weak.
+  struct Retain {
+    uint32_t output_nr;
+    TensorImpl* tensor;
+  };
+  std::vector<Retain>& retains() { return retains_; }
+
+ protected:
+  /// Input i as the user passed it; valid inside forward. Where the operator writes into that input, a copy of the
+  /// old numbers.
+  Tensor input(size_t i) const;
+  /// Marks an output of this node for saving:  y = own(Y);
+  static Saved::Own own(const Array& output, uint32_t output_nr = 0) { return {output, output_nr}; }
+
+ private:
+  friend class Saved;
+  friend struct ApplyAccess;
+  SmallVector<Edge, 3> edges_;
+  SmallVector<OutputInfo, 1> outputs_;
+  Saved* first_saved_ = nullptr;
+  const Tensor* const* inputs_ = nullptr;  // during forward
+  bool in_place_ = false;                  // during forward: input 0 is written
+  std::string_view name_ = "Node";
+  std::string module_path_;
+  uint64_t sequence_ = 0;
+  std::vector<OutputHook> output_hooks_;
+  std::vector<Retain> retains_;
+};
+
+/// How a view came to be: enough to make it again from its base.
+struct ViewInfo {
+  Tensor base;                   // never itself a view
+  uint32_t version = 0;          // of the storage when the view's grad_fn was last right
+  bool made_without_grad = false;  // created under NoGradGuard
+  bool multi_output = false;
+};
+
+/// The autograd half of a tensor; made when first needed.
+struct AutogradMeta {
+  bool requires_grad = false;    // leaves only; others have a grad_fn
+  bool retains_grad = false;
+  uint32_t output_nr = 0;
+  Ref<Node> grad_fn;
+  Node* accumulator = nullptr;   // weak: the AccumulateGrad of this leaf while somebody holds it
+  Tensor grad;
+  Array bound_grad;              // bind_grad's storage
+  std::unique_ptr<ViewInfo> view;
+  unsigned next_hook_id = 0;
+  struct LeafHook {
+    unsigned id;
+    std::function<Tensor(const Tensor&)> call;
+  };
+  std::vector<LeafHook> hooks;   // of leaves; others keep theirs in grad_fn
+  struct PostHook {
+    unsigned id;
+    std::function<void(const Tensor&)> call;
+  };
+  std::vector<PostHook> post_hooks;
+};
+
+struct TensorImpl : RefCounted {
+  explicit TensorImpl(Array numbers) : array(std::move(numbers)) {}
+  ~TensorImpl();
+  Array array;
+  std::unique_ptr<AutogradMeta> meta;
+  bool inference = false;        // made in InferenceMode
+  AutogradMeta& need_meta() {
+    if (!meta) meta = std::make_unique<AutogradMeta>();
+    return *meta;
+  }
+};
+
+/// Where the gradient of `tensor` goes: its grad_fn, its AccumulateGrad, or nowhere.
+Edge gradient_edge(const Tensor& tensor);
+
+}  // namespace gradus

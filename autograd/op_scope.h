@@ -1,0 +1,157 @@
+// OpScope and apply: how every differentiable operator is opened, recorded and run.
+//
+//   Tensor matmul(const Tensor& a, const Tensor& b, Loc where) { OpScope op("matmul", where); return apply<MatMul>(op, a, b); }
+//
+// apply calls N's forward with the arrays of its tensor arguments and its other arguments as they are. When a gradient
+// will be wanted it keeps the node, ties it to the inputs, and makes it the history of the results.
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+
+/// Opens an operator: its name and the user's line for messages, its event for observers. Autocast and version checks
+/// have their place here.
+class OpScope {
+ public:
+  OpScope(const char* name, Loc where) : context_(name, where), event_(name) {}
+  const char* name() const { return context_.name; }
+
+ private:
+  OpContext context_;
+  EventScope event_;
+};
+
+namespace detail {
+
+/// "MatMul" from the type gradus::(anonymous namespace)::MatMul.
+template <class T>
+constexpr std::string_view short_type_name() {
+  std::string_view text = __PRETTY_FUNCTION__;  // … [T = ns::Type] or … [with T = ns::Type; …]
+  text.remove_prefix(text.find("T = ") + 4);
+  text = text.substr(0, text.find_first_of(";]"));
+  size_t depth = 0, start = 0;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] == '<') ++depth;
+    if (text[i] == '>') --depth;
+    if (depth == 0 && text[i] == ':' && text[i + 1] == ':') start = i + 2;
+  }
+  return text.substr(start);
+}
+
+template <class T> const auto& unwrap(const T& argument) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    static const Array none;
+    return argument.defined() ? argument.array() : none;
+  } else {
+    return argument;
+  }
+}
+
+template <class T> constexpr bool is_tensor = std::is_same_v<std::remove_cvref_t<T>, Tensor>;
+
+/// Pointers to the tensor arguments, in order.
+template <class... Args>
+auto tensor_pointers(const Args&... args) {
+  constexpr size_t count = (size_t{is_tensor<Args>} + ... + 0);
+  std::array<const Tensor*, count> pointers{};
+  size_t i = 0;
+  auto add = [&](const auto& arg) {
+    if constexpr (is_tensor<decltype(arg)>) pointers[i++] = &arg;
+  };
+  (add(args), ...);
+  return pointers;
+}
+
+bool any_requires_grad(const Tensor* const* tensors, size_t count);
+/// All defined tensors on one device, none of them an inference tensor while recording; else an exception.
+void check_inputs(const Tensor* const* tensors, size_t count, bool recording);
+void begin_node(Node& node, const Tensor* const* tensors, size_t count, std::string_view name);
+Tensor finish_output(const Ref<Node>& node, Array output);
+Tensor plain_output(Array output);
+Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
+/// Checks that `self` may be written by an operator (leaf, view, overlap); bumps its version.
+void begin_in_place(const Tensor& self, bool recording);
+/// Makes `node` the history of self, or of self's base when it is a view.
+void finish_in_place(const Tensor& self, const Ref<Node>& node);
+
+}  // namespace detail
+
+/// Lets apply reach what Node keeps for it.
+struct ApplyAccess {
+  static void set_inputs(Node& node, const Tensor* const* inputs, bool in_place) {
+    node.inputs_ = inputs;
+    node.in_place_ = in_place;
+  }
+  static void clear_inputs(Node& node) { node.inputs_ = nullptr; }
+  static void set_sequence(Node& node, uint64_t sequence) { node.sequence_ = sequence; }
+};
+
+namespace detail {
+
+/// Runs forward on a recorded node, or on one that lives for the call alone, and hands (node or null, result) to finish.
+template <class N, class Finish, class... Args>
+auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in_place, Finish&& finish,
+              const Args&... args) {
+  if (recording) {
+    Ref<N> node = make_ref<N>();
+    begin_node(*node, inputs, count, short_type_name<N>());
+    ApplyAccess::set_inputs(*node, inputs, in_place);
+    auto result = node->forward(unwrap(args)...);
+    ApplyAccess::clear_inputs(*node);
+    return finish(Ref<Node>(std::move(node)), std::move(result));
+  }
+  N node;
+  ApplyAccess::set_inputs(node, inputs, in_place);
+  return finish(Ref<Node>(), node.forward(unwrap(args)...));
+}
+
+}  // namespace detail
+
+/// Runs operator N on `args` (tensors, arrays and options in forward's order). forward returns an Array, or a
+/// std::tuple of Arrays for several results; non-floating results have no history.
+template <class N, class... Args>
+auto apply(OpScope&, const Args&... args) {
+  const auto inputs = detail::tensor_pointers(args...);
+  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
+  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  auto finish = [](Ref<Node> node, auto result) {
+    auto wrap = [&](Array& output) {
+      return node ? detail::finish_output(node, std::move(output)) : detail::plain_output(std::move(output));
+    };
+    if constexpr (std::is_same_v<decltype(result), Array>) return wrap(result);
+    else return std::apply([&](auto&... outputs) { return std::tuple{wrap(outputs)...}; }, result);
+  };
+  return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, args...);
+}
+
+/// Like apply, for an operator whose result is a view of its first argument.
+template <class N, class... Args>
+Tensor apply_view(OpScope&, const Tensor& of, const Args&... args) {
+  const auto inputs = detail::tensor_pointers(of, args...);
+  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
+  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  auto finish = [&](Ref<Node> node, Array result) { return detail::finish_view(node, of, std::move(result)); };
+  return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, of, args...);
+}
+
+/// Like apply, for an operator that writes its result into `self`. forward gets self's array first and returns it.
+template <class N, class... Args>
+const Tensor& apply_in_place(OpScope&, const Tensor& self, const Args&... args) {
+  const auto inputs = detail::tensor_pointers(self, args...);
+  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
+  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::begin_in_place(self, recording);
+  auto finish = [&](Ref<Node> node, const Array&) {
+    if (node) detail::finish_in_place(self, node);
+    return 0;
+  };
+  detail::run_node<N>(recording, inputs.data(), inputs.size(), true, finish, self, args...);
+  return self;
+}
+
+}  // namespace gradus

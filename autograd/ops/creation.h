@@ -1,0 +1,75 @@
+// Tensors from nothing: constants, ranges, random numbers, data of the user's.
+#pragma once
+
+#include <gradus/autograd/tensor.h>
+#include <gradus/core/random.h>
+
+namespace gradus {
+
+Tensor empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+/// Without a dtype in `options`, the value's: bool, int64 or float32.
+Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor empty_like(const Tensor& x, Loc where = Loc::current());
+Tensor zeros_like(const Tensor& x, Loc where = Loc::current());
+Tensor ones_like(const Tensor& x, Loc where = Loc::current());
+Tensor full_like(const Tensor& x, const Scalar& value, Loc where = Loc::current());
+Tensor rand_like(const Tensor& x, Loc where = Loc::current());
+Tensor randn_like(const Tensor& x, Loc where = Loc::current());
+
+/// start, start + step, … below end. int64 when all three are integers, else float32.
+Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
+              Loc where = Loc::current());
+/// `steps` values from start to end, both included.
+Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {},
+                Loc where = Loc::current());
+
+/// Random numbers of the default generator (core/random.h): the same on every backend for the same manual_seed.
+Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+/// int64 in [low, high) unless options say otherwise.
+Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+/// A permutation of 0 … n - 1, int64.
+Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
+/// 1 with probability x[i], else 0.
+Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
+
+/// A view of memory that the caller keeps alive (or that `deleter` frees); cpu unless options name a device.
+Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {});
+Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options = {});
+
+namespace detail {
+/// Braces of numbers, nested at will: tensor({{1., 2.}, {3., 4.}}).
+struct NestedNumbers {
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  NestedNumbers(T value) : scalar(value), leaf(true) {}  // NOLINT(google-explicit-constructor)
+  NestedNumbers(std::initializer_list<NestedNumbers> values) : children(values) {}
+  Scalar scalar;
+  std::vector<NestedNumbers> children;
+  bool leaf = false;
+};
+Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options);
+Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options);
+}  // namespace detail
+
+/// A tensor of the given numbers. dtype: float32 for floating numbers, int64 for integers, bool.
+inline Tensor tensor(std::initializer_list<detail::NestedNumbers> numbers, const TensorOptions& options = {}) {
+  return detail::tensor_of(detail::NestedNumbers(numbers), options);
+}
+template <class T>
+  requires std::is_arithmetic_v<T>
+Tensor tensor(T number, const TensorOptions& options = {}) {
+  return detail::tensor_of(detail::NestedNumbers(number), options);
+}
+template <class T>
+Tensor tensor(const std::vector<T>& numbers, const TensorOptions& options = {}) {
+  return detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
+}
+
+}  // namespace gradus

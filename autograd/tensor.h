@@ -1,0 +1,277 @@
+// Tensor: an Array that remembers where it came from. Names, defaults and semantics follow LibTorch's torch::Tensor.
+//
+// A Tensor is one pointer; copies are the same tensor. Methods are const: what they change is the tensor, not the
+// handle. Operators live in autograd/ops, one file per family; those that users call as methods are declared here too.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/core/array.h>
+
+namespace gradus {
+
+class Tensor;
+class Node;
+struct TensorImpl;
+
+/// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
+struct TensorOptions {
+  TensorOptions() = default;
+  TensorOptions(DType dtype) : dtype_(dtype) {}            // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device) {}        // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : device_(type) {}        // NOLINT(google-explicit-constructor)
+  TensorOptions dtype(DType dtype) const { TensorOptions o = *this; o.dtype_ = dtype; return o; }
+  TensorOptions device(Device device) const { TensorOptions o = *this; o.device_ = device; return o; }
+  TensorOptions requires_grad(bool wanted = true) const { TensorOptions o = *this; o.requires_grad_ = wanted; return o; }
+  TensorOptions memory_format(MemoryFormat format) const { TensorOptions o = *this; o.format_ = format; return o; }
+  DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
+  DType dtype() const { return dtype_.value_or(DType::f32); }
+  Device device() const { return device_; }
+  bool requires_grad_wanted() const { return requires_grad_; }
+  MemoryFormat memory_format() const { return format_; }
+  bool has_dtype() const { return dtype_.has_value(); }
+
+ private:
+  std::optional<DType> dtype_;
+  Device device_;
+  bool requires_grad_ = false;
+  MemoryFormat format_ = MemoryFormat::contiguous;
+};
+inline TensorOptions dtype(DType type) { return TensorOptions(type); }
+inline TensorOptions device(Device device) { return TensorOptions(device); }
+inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().requires_grad(wanted); }
+
+using TensorList = std::vector<Tensor>;
+using Loc = SourceLocation;
+
+/// One argument of a binary operator: a tensor or a number, and the line on which it was written.
+struct Operand {
+  Operand(const Tensor& tensor, Loc where = Loc::current()) : tensor(&tensor), where(where) {}  // NOLINT
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Operand(T number, Loc where = Loc::current()) : scalar(number), where(where) {}               // NOLINT
+  Operand(Scalar number, Loc where = Loc::current()) : scalar(number), where(where) {}          // NOLINT
+  const Tensor* tensor = nullptr;
+  Scalar scalar;
+  Loc where;
+};
+
+template <class T, int N> class TensorAccessor;
+struct Slice;
+struct TensorIndex;
+
+class Tensor {
+ public:
+  Tensor() = default;
+  /// A leaf that holds `array`.
+  explicit Tensor(Array array, bool requires_grad = false);
+  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept;
+  ~Tensor();
+
+  // ---- What it is ----
+  bool defined() const { return static_cast<bool>(impl_); }
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  /// The numbers. An undefined tensor is an Error.
+  const Array& array() const;
+  TensorImpl* impl() const { return impl_.get(); }
+  uint32_t use_count() const;
+  void reset() { *this = Tensor(); }
+
+  const Shape& sizes() const { return array().shape(); }
+  const Strides& strides() const { return array().strides(); }
+  int64_t size(int64_t dim) const { return array().size(dim); }
+  int64_t stride(int64_t dim) const { return array().stride(dim); }
+  int64_t dim() const { return array().ndim(); }
+  int64_t ndimension() const { return dim(); }
+  int64_t numel() const { return array().numel(); }
+  size_t nbytes() const { return array().nbytes(); }
+  int64_t element_size() const { return static_cast<int64_t>(size_of(dtype())); }
+  int64_t storage_offset() const { return array().offset(); }
+  DType dtype() const { return array().dtype(); }
+  DType scalar_type() const { return array().dtype(); }
+  Device device() const { return array().device(); }
+  TensorOptions options() const { return TensorOptions(dtype()).device(device()); }
+  bool is_cuda() const { return device().is_cuda(); }
+  bool is_floating_point() const { return is_floating(dtype()); }
+  bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const { return array().is_contiguous(format); }
+  uint32_t version() const { return array().version(); }
+  uint32_t _version() const { return version(); }
+
+  // ---- Reading numbers ----
+  /// The single element, converted; waits for the device. Another number of elements is a ShapeError.
+  template <class T> T item(Loc where = Loc::current()) const { return item_scalar(where).template to<T>(); }
+  Scalar item(Loc where = Loc::current()) const { return item_scalar(where); }
+  /// Address of the first element, on its device. The typed form checks the type.
+  void* data_ptr() const { return array().data(); }
+  template <class T> T* data_ptr() const { return array().template data<T>(); }
+  /// Element access on the CPU: auto a = x.accessor<float, 2>(); a[i][j].
+  template <class T, int N> TensorAccessor<T, N> accessor() const;
+
+  // ---- Autograd ----
+  bool requires_grad() const;
+  /// Leaves only; floating types only.
+  const Tensor& set_requires_grad(bool wanted, Loc where = Loc::current()) const;
+  const Tensor& requires_grad_(bool wanted = true, Loc where = Loc::current()) const { return set_requires_grad(wanted, where); }
+  bool is_leaf() const;
+  bool is_view() const;
+  /// The node that made this tensor; null for leaves.
+  Ref<Node> grad_fn() const;
+  uint32_t output_nr() const;
+  /// The accumulated gradient, or an undefined tensor.
+  const Tensor& grad() const;
+  /// The slot itself, to assign to.
+  Tensor& mutable_grad() const;
+  void zero_grad(bool set_to_none = true) const;
+  void retain_grad() const;
+  bool retains_grad() const;
+  /// Makes gradients accumulate into `storage` (same shape, dtype and device: a part of a bucket). zero_grad keeps the
+  /// binding and makes grad() read as undefined; the first write overwrites, later writes add.
+  void bind_grad(const Array& storage) const;
+  /// Computes gradients of the graph's leaves (torch::Tensor::backward).
+  void backward(const Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
+                std::optional<TensorList> inputs = std::nullopt, Loc where = Loc::current()) const;
+  /// Calls `hook` with each gradient of this tensor; a defined result replaces it. Returns an id for remove_hook.
+  unsigned register_hook(std::function<Tensor(const Tensor&)> hook) const;
+  void remove_hook(unsigned id) const;
+  /// Calls `hook` with this leaf after a gradient was accumulated into it.
+  unsigned register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
+  /// Same numbers, no history; shares storage and version.
+  Tensor detach(Loc where = Loc::current()) const;
+  const Tensor& detach_() const;
+  /// LibTorch's set_data: this tensor's numbers become those of `other`.
+  void set_data(const Tensor& other) const;
+  Tensor data() const { return detach(); }
+
+  // ---- Moving and converting ----
+  Tensor to(DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(Device device, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(MemoryFormat format, Loc where = Loc::current()) const { return contiguous(format, where); }
+  Tensor cpu(Loc where = Loc::current()) const { return to(Device(), false, false, where); }
+  Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
+  Tensor clone(Loc where = Loc::current()) const;
+  Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Loc where = Loc::current()) const;
+
+  // ---- Views and shapes (autograd/ops/shape.cpp) ----
+  Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor view_as(const Tensor& other, Loc where = Loc::current()) const { return view(other.sizes(), where); }
+  Tensor reshape(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1, Loc where = Loc::current()) const;
+  Tensor transpose(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
+  Tensor t(Loc where = Loc::current()) const;
+  Tensor permute(IntArrayRef dims, Loc where = Loc::current()) const;
+  Tensor expand(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor expand_as(const Tensor& other, Loc where = Loc::current()) const { return expand(other.sizes(), where); }
+  Tensor slice(int64_t dim, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1,
+               Loc where = Loc::current()) const;
+  Tensor narrow(int64_t dim, int64_t start, int64_t length, Loc where = Loc::current()) const;
+  Tensor select(int64_t dim, int64_t index, Loc where = Loc::current()) const;
+  Tensor unsqueeze(int64_t dim, Loc where = Loc::current()) const;
+  Tensor squeeze(Loc where = Loc::current()) const;
+  Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
+  Tensor as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset = {},
+                    Loc where = Loc::current()) const;
+  Tensor operator[](int64_t index) const { return select(0, index, Loc{}); }
+  /// x.index({0, Slice(1, 3), None, Ellipsis}): integers, slices, None, Ellipsis.
+  Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
+  /// Writes `value` (broadcast) into what index() would view.
+  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value) const;
+
+  // ---- Element-wise (autograd/ops/elementwise.cpp) ----
+  Tensor add(const Operand& other, const Scalar& alpha = 1) const;
+  Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
+  Tensor mul(const Operand& other) const;
+  Tensor div(const Operand& other) const;
+  Tensor pow(const Operand& exponent) const;
+  Tensor neg(Loc where = Loc::current()) const;
+  Tensor abs(Loc where = Loc::current()) const;
+  Tensor exp(Loc where = Loc::current()) const;
+  Tensor log(Loc where = Loc::current()) const;
+  Tensor sqrt(Loc where = Loc::current()) const;
+  Tensor reciprocal(Loc where = Loc::current()) const;
+  Tensor relu(Loc where = Loc::current()) const;
+  Tensor sigmoid(Loc where = Loc::current()) const;
+  Tensor tanh(Loc where = Loc::current()) const;
+  Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current()) const;
+  Tensor eq(const Operand& other) const;
+  Tensor ne(const Operand& other) const;
+  Tensor lt(const Operand& other) const;
+  Tensor le(const Operand& other) const;
+  Tensor gt(const Operand& other) const;
+  Tensor ge(const Operand& other) const;
+  Tensor logical_not(Loc where = Loc::current()) const;
+  Tensor logical_and(const Operand& other) const;
+  Tensor logical_or(const Operand& other) const;
+  Tensor isfinite(Loc where = Loc::current()) const;
+  Tensor where(const Tensor& condition, const Operand& other) const;
+
+  // ---- In place: versions are bumped, history is rebased, a leaf that requires gradients is an AutogradError ----
+  const Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
+  const Tensor& sub_(const Operand& other, const Scalar& alpha = 1) const;
+  const Tensor& mul_(const Operand& other) const;
+  const Tensor& div_(const Operand& other) const;
+  const Tensor& zero_(Loc where = Loc::current()) const;
+  const Tensor& fill_(const Scalar& value, Loc where = Loc::current()) const;
+  const Tensor& copy_(const Tensor& source, bool non_blocking = false, Loc where = Loc::current()) const;
+  const Tensor& relu_(Loc where = Loc::current()) const;
+  const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current()) const;
+  const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
+  const Tensor& normal_(double mean = 0, double std = 1, Loc where = Loc::current()) const;
+  const Tensor& bernoulli_(double p = 0.5, Loc where = Loc::current()) const;
+  const Tensor& operator+=(const Operand& other) const { return add_(other); }
+  const Tensor& operator-=(const Operand& other) const { return sub_(other); }
+  const Tensor& operator*=(const Operand& other) const { return mul_(other); }
+  const Tensor& operator/=(const Operand& other) const { return div_(other); }
+
+  // ---- Reductions and linear algebra ----
+  Tensor sum(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor sum(IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor mean(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor mean(IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor max(Loc where = Loc::current()) const;
+  Tensor min(Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor all(Loc where = Loc::current()) const;
+  Tensor any(Loc where = Loc::current()) const;
+  Tensor matmul(const Tensor& other, Loc where = Loc::current()) const;
+  Tensor mm(const Tensor& other, Loc where = Loc::current()) const { return matmul(other, where); }
+  Tensor softmax(int64_t dim, Loc where = Loc::current()) const;
+  Tensor log_softmax(int64_t dim, Loc where = Loc::current()) const;
+  bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
+  /// Same sizes, dtype and elements.
+  bool equal(const Tensor& other) const;
+
+  /// As LibTorch prints it.
+  std::string str() const;
+
+ private:
+  Scalar item_scalar(Loc where) const;
+  Ref<TensorImpl> impl_;
+};
+
+Tensor operator+(const Operand& a, const Operand& b);
+Tensor operator-(const Operand& a, const Operand& b);
+Tensor operator*(const Operand& a, const Operand& b);
+Tensor operator/(const Operand& a, const Operand& b);
+Tensor operator==(const Operand& a, const Operand& b);
+Tensor operator!=(const Operand& a, const Operand& b);
+Tensor operator<(const Operand& a, const Operand& b);
+Tensor operator<=(const Operand& a, const Operand& b);
+Tensor operator>(const Operand& a, const Operand& b);
+Tensor operator>=(const Operand& a, const Operand& b);
+Tensor operator-(const Tensor& a);
+Tensor operator!(const Tensor& a);
+
+}  // namespace gradus

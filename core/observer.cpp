@@ -40,9 +40,9 @@ void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* b
   event_->backend = backend;
   event_->implementation = implementation;
   event_->flops = flops;
-  for (const View* operand : operands) {
-    event_->bytes += operand->numel() * static_cast<int64_t>(size_of(operand->dtype));
-    if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = operand->shape;
+  for (const Operand& operand : operands) {
+    event_->bytes += numel_of(*operand.shape) * static_cast<int64_t>(size_of(operand.dtype));
+    if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = *operand.shape;
   }
   parent_ = innermost;
   if (parent_) {

@@ -41,11 +41,19 @@ inline std::atomic<int> observer_count{0};
 }
 inline bool observing() { return detail::observer_count.load(std::memory_order_relaxed) != 0; }
 
-/// Opens an event for its lifetime when somebody observes. Backends open one around each kernel:
-///   EventScope kernel("matmul", "openmp", "packed_avx512", {&a, &b}, 2 * M * N * K);
+/// Opens an event for its lifetime when somebody observes. Backends open one around each kernel, naming what it reads
+/// and writes:
+///   EventScope kernel("matmul", "openmp", "packed_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope {
  public:
-  using Operands = std::initializer_list<const View*>;
+  /// Shape and dtype of a view of either kind.
+  struct Operand {
+    const Shape* shape;
+    DType dtype;
+    Operand(const View* view) : shape(&view->shape), dtype(view->dtype) {}         // NOLINT(google-explicit-constructor)
+    Operand(const MutableView* view) : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
+  };
+  using Operands = std::initializer_list<Operand>;
   /// A kernel.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0) {
     if (observing()) [[unlikely]] begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops);

@@ -10,6 +10,7 @@ struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<DeviceRuntime> runtimes[kDeviceTypeCount];
+  std::string missing_reason[kDeviceTypeCount];
   std::atomic<Backend*> default_backend[kDeviceTypeCount] = {};
 };
 
@@ -31,6 +32,11 @@ constexpr const char* kNoCuda =
     "this build has no CUDA support: configure with -DGRADUS_CUDA=ON on a machine with the CUDA toolkit, or use "
     "--device cpu";
 
+std::string missing_reason(DeviceType type) {
+  const std::string& reason = registry().missing_reason[static_cast<int>(type)];
+  return reason.empty() ? kNoCuda : reason;
+}
+
 }  // namespace
 
 void register_backend(std::unique_ptr<Backend> backend) {
@@ -45,11 +51,15 @@ void register_runtime(std::unique_ptr<DeviceRuntime> runtime) {
   if (!slot) slot = std::move(runtime);
 }
 
+void explain_missing_runtime(DeviceType type, std::string reason) {
+  registry().missing_reason[static_cast<int>(type)] = std::move(reason);
+}
+
 DeviceRuntime* find_runtime(DeviceType type) { return filled_registry().runtimes[static_cast<int>(type)].get(); }
 
 DeviceRuntime& runtime(DeviceType type) {
   DeviceRuntime* found = find_runtime(type);
-  GRADUS_CHECK(found, DeviceError, kNoCuda);
+  GRADUS_CHECK(found, DeviceError, missing_reason(type));
   return *found;
 }
 
@@ -82,7 +92,7 @@ Backend& current_backend(DeviceType type) {
   const int slot = static_cast<int>(type);
   if (Backend* chosen = thread_backend[slot]) [[likely]] return *chosen;
   Backend* fallback = filled_registry().default_backend[slot];
-  GRADUS_CHECK(fallback, DeviceError, kNoCuda);
+  GRADUS_CHECK(fallback, DeviceError, missing_reason(type));
   return *fallback;
 }
 

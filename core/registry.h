@@ -13,6 +13,8 @@ namespace gradus {
 void register_backend(std::unique_ptr<Backend> backend);
 /// Adds the runtime of a device type. The first one stays.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
+/// Says why this build's runtime of `type` cannot run here: the text of the DeviceError that asking for it throws.
+void explain_missing_runtime(DeviceType type, std::string reason);
 
 /// The backend of that name; DeviceError lists those that exist.
 Backend& backend(std::string_view name);

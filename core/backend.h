@@ -169,7 +169,8 @@ class Backend {
   /// dw of conv2d from dy and x.
   virtual void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                       const Conv2dGeometry& geometry) = 0;
-  /// y = maximum of each window, indices (int32) = h * W + w of it in the input plane; first of equals, NaN wins.
+  /// y = maximum of each window, indices (int32) = h * W + w of it in the input plane; first of equals, NaN wins. A
+  /// window that lies outside the image has -infinity and index -1, which the backward kernel skips.
   virtual void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                           const Pool2dGeometry& geometry) = 0;
   /// dx = 0, then dx[indices] += dy; summed in a fixed order where windows overlap.

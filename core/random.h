@@ -149,6 +149,11 @@ GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, u
 #endif
   return d::times(radius, (i & 1) ? sine : cosine);
 }
+/// Element i of normal(mean, deviation) in T.
+template <class T>
+GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64_t i, double mean, double deviation) {
+  return static_cast<T>(static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
+}
 
 /// Hands out draws. Thread-safe; two threads that share one get different offsets in no fixed order.
 class Generator {

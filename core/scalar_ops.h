@@ -12,6 +12,23 @@ namespace scalar {
 
 template <class T> GRADUS_HOST_DEVICE inline bool is_nan(T x) { return x != x; }
 
+/// x as a To. Floating to integer truncates, through int64: beyond its range saturates, NaN is 0, narrower types wrap.
+/// To boolean tests != 0. To and from half types goes through float.
+template <class To, class From>
+GRADUS_HOST_DEVICE inline To convert(From from) {
+  const compute_t<From> x = from;
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != compute_t<From>(0);
+  } else if constexpr (std::is_floating_point_v<compute_t<From>> && std::is_integral_v<To>) {
+    const int64_t whole = x >= 0x1p63f ? INT64_MAX : x < -0x1p63f ? INT64_MIN : is_nan(x) ? 0 : static_cast<int64_t>(x);
+    return static_cast<To>(whole);
+  } else {
+    return static_cast<To>(static_cast<compute_t<To>>(x));
+  }
+}
+
 /// Square root of 2 pi and the like stay out of here: only what the enums name.
 template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
 
@@ -106,6 +123,15 @@ template <> struct Binary<BinaryOp::logical_or> { template <class T> GRADUS_HOST
 constexpr bool saves_output(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::relu: case UnaryOp::sigmoid:
+    case UnaryOp::tanh: return true;
+    default: return false;
+  }
+}
+
+/// True for the ops that integers do not have: array ops promote to a floating type first.
+constexpr bool needs_floating(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::exp: case UnaryOp::log: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::sigmoid:
     case UnaryOp::tanh: return true;
     default: return false;
   }

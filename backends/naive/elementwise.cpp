@@ -1,0 +1,90 @@
+// Element-wise kernels: the formulas of core/scalar_ops.h, one element at a time. dx = dy * op'(saved).
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+
+using naive::for_each;
+
+void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
+  EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
+  visit(op, [&]<UnaryOp kOp> {
+    visit(x.dtype, [&]<class T> {
+      if constexpr (needs_floating(kOp) && !is_floating(dtype_of<T>)) {
+        detail::bad_dtype(x.dtype, "a floating-point type");
+      } else {
+        using Result = std::conditional_t<is_predicate(kOp), bool, T>;
+        const T* in = x.as<T>();
+        Result* out = y.as<Result>();
+        for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* at) {
+          out[at[1]] = static_cast<Result>(scalar::Unary<kOp>::apply(static_cast<compute_t<T>>(in[at[0]]), args));
+        });
+      }
+    });
+  });
+}
+
+void NaiveBackend::unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
+                                  const UnaryArgs& args) {
+  EventScope event("unary_backward", "naive", "loops", {&dy, &saved, &dx}, 2 * dy.numel());
+  visit(op, [&]<UnaryOp kOp> {
+    if constexpr (has_derivative(kOp)) {
+      visit_floating(dx.dtype, [&]<class T> {
+        using C = compute_t<T>;
+        const T *gradient = dy.as<T>(), *value = saved.as<T>();
+        T* out = dx.as<T>();
+        for_each(dx.shape, {&dy.strides, &saved.strides, &dx.strides}, [&](const int64_t* at) {
+          const C slope = scalar::Unary<kOp>::derivative(static_cast<C>(value[at[1]]), args);
+          out[at[2]] = static_cast<T>(static_cast<C>(gradient[at[0]]) * slope);
+        });
+      });
+    } else {
+      GRADUS_FAIL(AutogradError, gradus::name(op), " has no derivative");
+    }
+  });
+}
+
+void NaiveBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
+  EventScope event(gradus::name(op), "naive", "loops", {&a, &b, &y}, y.numel());
+  visit(op, [&]<BinaryOp kOp> {
+    visit(a.dtype, [&]<class T> {
+      using C = compute_t<T>;
+      using Result = std::conditional_t<is_predicate(kOp), bool, T>;
+      const T *left = a.as<T>(), *right = b.as<T>();
+      Result* out = y.as<Result>();
+      for_each(y.shape, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+        const C l = static_cast<C>(left[at[0]]), r = static_cast<C>(right[at[1]]);
+        out[at[2]] = static_cast<Result>(scalar::Binary<kOp>::apply(l, r));
+      });
+    });
+  });
+}
+
+void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
+                                 const MutableView& y) {
+  alignas(8) unsigned char element[8];
+  visit(a.dtype, [&]<class T> {
+    const T value = scalar.to<T>();
+    std::memcpy(element, &value, sizeof value);
+  });
+  View b = a;  // one element, seen as often as a has elements
+  b.data = element;
+  b.strides = Dims::filled(a.ndim(), 0);
+  if (scalar_first) NaiveBackend::binary(op, b, a, y);
+  else NaiveBackend::binary(op, a, b, y);
+}
+
+void NaiveBackend::where(const View& condition, const View& a, const View& b, const MutableView& y) {
+  EventScope event("where", "naive", "loops", {&condition, &a, &b, &y});
+  visit(y.dtype, [&]<class T> {
+    const bool* choose = condition.as<bool>();
+    const T *left = a.as<T>(), *right = b.as<T>();
+    T* out = y.as<T>();
+    for_each(y.shape, {&condition.strides, &a.strides, &b.strides, &y.strides},
+             [&](const int64_t* at) { out[at[3]] = choose[at[0]] ? left[at[1]] : right[at[2]]; });
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,138 @@
+// Softmax and cross-entropy, in double.
+//   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m)) along the axis;   dx = y (dy - sum(dy y))
+//   log_softmax  y = x - m - ln Z;                                                        dx = dy - exp(y) sum(dy)
+//   cross-entropy of row i:  -log_softmax(x)[i, target[i]];                    dx = (softmax(x) - onehot(target)) dloss
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+namespace {
+
+using naive::for_each;
+
+// target[row], checked; -1 where the row is ignored.
+int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes) {
+  const int64_t index = target.as<int64_t>()[row * target.strides[0]];
+  if (index == ignore_index) return -1;
+  GRADUS_CHECK(index >= 0 && index < classes, IndexError, "target ", index, " of row ", row, " is not one of the ",
+               classes, " classes 0 to ", classes - 1);
+  return index;
+}
+
+// One row of softmax: `size` elements, `x_step` and `y_step` apart.
+template <class T>
+void softmax_row(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t size, bool log) {
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (int64_t i = 0; i < size; ++i) max = std::max(max, static_cast<double>(x[i * x_step]));
+  for (int64_t i = 0; i < size; ++i) sum += std::exp(static_cast<double>(x[i * x_step]) - max);
+  const double log_sum = std::log(sum);
+  for (int64_t i = 0; i < size; ++i) {
+    const double shifted = static_cast<double>(x[i * x_step]) - max;
+    y[i * y_step] = scalar::convert<T>(log ? shifted - log_sum : std::exp(shifted) / sum);
+  }
+}
+
+}  // namespace
+
+void NaiveBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
+  EventScope event("pick", "naive", "loops", {&x, &target, &y});
+  visit(x.dtype, [&]<class T> {
+    for (int64_t i = 0; i < x.shape[0]; ++i) {
+      const int64_t c = class_of(target, i, ignore_index, x.shape[1]);
+      y.as<T>()[i * y.strides[0]] = c < 0 ? T(0) : x.as<T>()[i * x.strides[0] + c * x.strides[1]];
+    }
+  });
+}
+
+void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) {
+  EventScope event("pick_backward", "naive", "loops", {&dy, &target, &dx});
+  visit(dx.dtype, [&]<class T> {
+    for (int64_t i = 0; i < dx.shape[0]; ++i) {
+      const int64_t c = class_of(target, i, ignore_index, dx.shape[1]);
+      T* row = dx.as<T>() + i * dx.strides[0];
+      for (int64_t j = 0; j < dx.shape[1]; ++j) row[j * dx.strides[1]] = T(0);
+      if (c >= 0) row[c * dx.strides[1]] = dy.as<T>()[i * dy.strides[0]];
+    }
+  });
+}
+
+void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+  EventScope event(log ? "log_softmax" : "softmax", "naive", "loops", {&x, &y}, 5 * x.numel());
+  const int64_t size = x.ndim() ? x.shape[axis] : 1;
+  if (size == 0) return;
+  visit_floating(y.dtype, [&]<class T> {
+    for_each(naive::without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
+      softmax_row(x.as<T>() + at[0], x.strides[axis], y.as<T>() + at[1], y.strides[axis], size, log);
+    });
+  });
+}
+
+void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
+  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "naive", "loops", {&dy, &y, &dx},
+                   4 * dx.numel());
+  const int64_t size = y.ndim() ? y.shape[axis] : 1;
+  if (size == 0) return;
+  visit_floating(dx.dtype, [&]<class T> {
+    for_each(naive::without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
+      auto gradient = [&](int64_t i) { return static_cast<double>(dy.as<T>()[at[0] + i * dy.strides[axis]]); };
+      auto output = [&](int64_t i) { return static_cast<double>(y.as<T>()[at[1] + i * y.strides[axis]]); };
+      double sum = 0;
+      for (int64_t i = 0; i < size; ++i) sum += log ? gradient(i) : gradient(i) * output(i);
+      for (int64_t i = 0; i < size; ++i)
+        dx.as<T>()[at[2] + i * dx.strides[axis]] = scalar::convert<T>(
+            log ? gradient(i) - std::exp(output(i)) * sum : output(i) * (gradient(i) - sum));
+    });
+  });
+}
+
+void NaiveBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                                 const MutableView& log_probabilities, const MutableView& loss,
+                                 const MutableView& weight_sum) {
+  EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
+  const int64_t classes = x.shape[1];
+  visit_floating(x.dtype, [&]<class T> {
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < x.shape[0]; ++i) {
+      T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
+      softmax_row(x.as<T>() + i * x.strides[0], x.strides[1], row, log_probabilities.strides[1], classes, true);
+      const int64_t c = class_of(target, i, ignore_index, classes);
+      const double row_loss = c < 0 ? 0 : -static_cast<double>(row[c * log_probabilities.strides[1]]);
+      if (reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);
+      sum += row_loss;
+      counted += c >= 0;
+    }
+    *weight_sum.as<T>() = scalar::convert<T>(counted);
+    if (reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
+    if (reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
+  });
+}
+
+void NaiveBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                          int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                          const MutableView& dx) {
+  EventScope event("cross_entropy_backward", "naive", "loops", {&dloss, &log_probabilities, &target, &dx},
+                   3 * dx.numel());
+  const int64_t classes = dx.shape[1];
+  visit_floating(dx.dtype, [&]<class T> {
+    for (int64_t i = 0; i < dx.shape[0]; ++i) {
+      const int64_t c = class_of(target, i, ignore_index, classes);
+      double scale = static_cast<double>(dloss.as<T>()[reduction == Reduction::none ? i * dloss.strides[0] : 0]);
+      if (reduction == Reduction::mean) scale /= static_cast<double>(*weight_sum.as<T>());
+      const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
+      for (int64_t j = 0; j < classes; ++j) {
+        const double probability = std::exp(static_cast<double>(row[j * log_probabilities.strides[1]]));
+        const double gradient = c < 0 ? 0 : (probability - (j == c ? 1 : 0)) * scale;
+        dx.as<T>()[i * dx.strides[0] + j * dx.strides[1]] = scalar::convert<T>(gradient);
+      }
+    }
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,35 @@
+// y[…, m, n] = sum over k of a[…, m, k] b[…, k, n]
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+
+void NaiveBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
+  const int row = y.ndim() - 2, column = y.ndim() - 1;
+  const int64_t M = y.shape[row], N = y.shape[column], K = a.shape[column];
+  EventScope event("matmul", "naive", "loops", {&a, &b, &y}, 2 * y.numel() * K);
+
+  Shape batch = y.shape;  // the leading axes: a walk over matrices
+  batch[row] = batch[column] = 1;
+  if (y.numel() == 0) return;
+  visit_numeric(y.dtype, [&]<class T> {
+    using A = naive::accumulate_t<T>;
+    naive::for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+      const T *a_matrix = a.as<T>() + at[0], *b_matrix = b.as<T>() + at[1];
+      T* y_matrix = y.as<T>() + at[2];
+      for (int64_t m = 0; m < M; ++m)
+        for (int64_t n = 0; n < N; ++n) {
+          T& out = y_matrix[m * y.strides[row] + n * y.strides[column]];
+          A total = accumulate ? static_cast<A>(out) : A(0);
+          for (int64_t k = 0; k < K; ++k)
+            total += static_cast<A>(a_matrix[m * a.strides[row] + k * a.strides[column]]) *
+                     static_cast<A>(b_matrix[k * b.strides[row] + n * b.strides[column]]);
+          out = scalar::convert<T>(total);
+        }
+    });
+  });
+}
+
+}  // namespace gradus

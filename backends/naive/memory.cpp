@@ -1,0 +1,45 @@
+// fill, copy and arange.
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+
+using naive::for_each;
+
+std::unique_ptr<Backend> make_naive_backend() { return std::make_unique<NaiveBackend>(); }
+
+void NaiveBackend::fill(const MutableView& y, const Scalar& value) {
+  EventScope event("fill", "naive", "loops", {&y});
+  visit(y.dtype, [&]<class T> {
+    const T element = value.to<T>();
+    T* out = y.as<T>();
+    for_each(y.shape, {&y.strides}, [&](const int64_t* at) { out[at[0]] = element; });
+  });
+}
+
+void NaiveBackend::copy(const View& x, const MutableView& y) {
+  EventScope event("copy", "naive", "loops", {&x, &y});
+  visit(x.dtype, [&]<class From> {
+    visit(y.dtype, [&]<class To> {
+      const From* in = x.as<From>();
+      To* out = y.as<To>();
+      for_each(y.shape, {&x.strides, &y.strides},
+               [&](const int64_t* at) { out[at[1]] = scalar::convert<To>(in[at[0]]); });
+    });
+  });
+}
+
+void NaiveBackend::arange(const MutableView& y, const Scalar& start, const Scalar& step) {
+  EventScope event("arange", "naive", "loops", {&y});
+  visit(y.dtype, [&]<class T> {
+    using A = naive::accumulate_t<T>;
+    const A first = start.to<A>(), difference = step.to<A>();
+    T* out = y.as<T>();
+    for (int64_t i = 0; i < y.shape[0]; ++i)
+      out[i * y.strides[0]] = scalar::convert<T>(static_cast<A>(first + static_cast<A>(i) * difference));
+  });
+}
+
+}  // namespace gradus

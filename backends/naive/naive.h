@@ -1,0 +1,77 @@
+// The reference backend: every kernel as plain loops over strided views, single-threaded, accumulating in double (int64
+// for integers). It is what the other backends are compared with, and the first one to read.
+#pragma once
+
+#include <memory>
+
+#include <gradus/core/backend.h>
+
+namespace gradus {
+
+class NaiveBackend : public Backend {
+ public:
+  std::string_view name() const override { return "naive"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+
+  // memory.cpp
+  void fill(const MutableView& y, const Scalar& value) override;
+  void copy(const View& x, const MutableView& y) override;
+  void arange(const MutableView& y, const Scalar& start, const Scalar& step) override;
+
+  // elementwise.cpp
+  void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) override;
+  void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
+                      const UnaryArgs& args) override;
+  void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) override;
+  void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
+                     const MutableView& y) override;
+  void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
+
+  // reduce.cpp
+  void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
+  void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                  const MutableView& indices) override;
+
+  // matmul.cpp
+  void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
+
+  // conv2d.cpp
+  void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
+  void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                            const Conv2dGeometry& geometry) override;
+  void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                              const Conv2dGeometry& geometry) override;
+
+  // pool2d.cpp
+  void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
+                  const Pool2dGeometry& geometry) override;
+  void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
+                           const Pool2dGeometry& geometry) override;
+
+  // loss.cpp
+  void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
+  void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
+  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
+  void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
+  void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                     const MutableView& log_probabilities, const MutableView& loss,
+                     const MutableView& weight_sum) override;
+  void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                              int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                              const MutableView& dx) override;
+
+  // random.cpp
+  void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
+  void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
+  void bernoulli(const MutableView& y, const RandomState& state, double p) override;
+  void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) override;
+  void randperm(const MutableView& y, const RandomState& state) override;
+
+  // optimizer.cpp
+  void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) override;
+  void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) override;
+};
+
+std::unique_ptr<Backend> make_naive_backend();
+
+}  // namespace gradus

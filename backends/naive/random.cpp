@@ -1,0 +1,80 @@
+// Random numbers: the streams of core/random.h, element by element in logical order.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/random.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+namespace {
+
+uint64_t offset_of(const RandomState& state) {
+  return state.offset + (state.device_offset ? *state.device_offset : 0);
+}
+
+// y[i] = draw(seed, offset, i), i counted in logical row-major order.
+template <class T, class F>
+void draw_each(const MutableView& y, const RandomState& state, F&& draw) {
+  const uint64_t offset = offset_of(state);
+  uint64_t i = 0;
+  T* out = y.as<T>();
+  naive::for_each(y.shape, {&y.strides}, [&](const int64_t* at) { out[at[0]] = draw(state.seed, offset, i++); });
+}
+
+}  // namespace
+
+void NaiveBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
+  EventScope event("uniform", "naive", "loops", {&y});
+  visit_floating(y.dtype, [&]<class T> {
+    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
+      return random_uniform<T>(seed, offset, i, low, high);
+    });
+  });
+}
+
+void NaiveBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
+  EventScope event("normal", "naive", "loops", {&y});
+  visit_floating(y.dtype, [&]<class T> {
+    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
+      return random_normal<T>(seed, offset, i, mean, deviation);
+    });
+  });
+}
+
+void NaiveBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
+  EventScope event("bernoulli", "naive", "loops", {&y});
+  visit(y.dtype, [&]<class T> {
+    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
+      return scalar::convert<T>(random_bernoulli(seed, offset, i, p));
+    });
+  });
+}
+
+void NaiveBackend::randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) {
+  EventScope event("randint", "naive", "loops", {&y});
+  visit(y.dtype, [&]<class T> {
+    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
+      return scalar::convert<T>(random_integer(seed, offset, i, low, high));
+    });
+  });
+}
+
+void NaiveBackend::randperm(const MutableView& y, const RandomState& state) {
+  EventScope event("randperm", "naive", "loops", {&y});
+  const uint64_t offset = offset_of(state);
+  const size_t count = static_cast<size_t>(y.shape[0]);
+  std::vector<uint64_t> keys(count);
+  for (size_t i = 0; i < count; ++i) keys[i] = random_bits64(state.seed, offset, i);
+  std::vector<int64_t> order(count);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
+  });
+  for (size_t i = 0; i < count; ++i) y.as<int64_t>()[static_cast<int64_t>(i) * y.strides[0]] = order[i];
+}
+
+}  // namespace gradus

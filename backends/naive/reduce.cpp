@@ -1,0 +1,107 @@
+// Reductions: an outer walk over the elements of the result, an inner walk over what each of them reduces.
+#include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus {
+namespace {
+
+using naive::for_each;
+
+// Which sizes of x are reduced: x's shape with 1 at the axes that stay.
+Shape reduced_sizes(const Shape& shape, uint32_t axes) {
+  Shape inner = shape;
+  for (int i = 0; i < inner.size(); ++i)
+    if (!(axes & (1u << i))) inner[i] = 1;
+  return inner;
+}
+
+template <class T, class U>
+void sum(const View& x, uint32_t axes, bool mean, const MutableView& y) {
+  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
+  const Shape inner = reduced_sizes(x.shape, axes);
+  const int64_t count = numel_of(inner);
+  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
+    const T* in = x.as<T>() + outer[0];
+    A total = 0;
+    for_each(inner, {&x.strides}, [&](const int64_t* at) { total += static_cast<A>(in[at[0]]); });
+    if (mean) total = static_cast<double>(total) / static_cast<double>(count);  // 0 / 0 is NaN
+    y.as<U>()[outer[1]] = scalar::convert<U>(total);
+  });
+}
+
+// Maximum or minimum: the element that `op` prefers to all others.
+template <BinaryOp op, class T>
+void extreme(const View& x, uint32_t axes, const MutableView& y) {
+  using C = compute_t<T>;
+  const Shape inner = reduced_sizes(x.shape, axes);
+  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
+    const T* in = x.as<T>() + outer[0];
+    C best = static_cast<C>(in[0]);
+    for_each(inner, {&x.strides},
+             [&](const int64_t* at) { best = scalar::Binary<op>::apply(best, static_cast<C>(in[at[0]])); });
+    y.as<T>()[outer[1]] = static_cast<T>(best);
+  });
+}
+
+// all: no element is zero; any: some element is not.
+template <class T>
+void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
+  const Shape inner = reduced_sizes(x.shape, axes);
+  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
+    const T* in = x.as<T>() + outer[0];
+    bool result = all;
+    for_each(inner, {&x.strides}, [&](const int64_t* at) {
+      const bool element = scalar::convert<bool>(in[at[0]]);
+      result = all ? result && element : result || element;
+    });
+    y.as<bool>()[outer[1]] = result;
+  });
+}
+
+const char* name_of(ReduceOp op) {
+  static constexpr const char* names[] = {"sum", "mean", "max", "min", "all", "any"};
+  return names[static_cast<int>(op)];
+}
+
+}  // namespace
+
+void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
+  EventScope event(name_of(op), "naive", "loops", {&x, &y}, x.numel());
+  visit(x.dtype, [&]<class T> {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::mean:
+        return visit(y.dtype, [&]<class U> { sum<T, U>(x, axes, op == ReduceOp::mean, y); });
+      case ReduceOp::max: return extreme<BinaryOp::maximum, T>(x, axes, y);
+      case ReduceOp::min: return extreme<BinaryOp::minimum, T>(x, axes, y);
+      case ReduceOp::all: return logical<T>(x, axes, true, y);
+      case ReduceOp::any: return logical<T>(x, axes, false, y);
+    }
+  });
+}
+
+void NaiveBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                              const MutableView& indices) {
+  EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "naive", "loops", {&x, &indices}, x.numel());
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
+  const Strides& value_strides = values.data ? values.strides : indices.strides;
+  visit(x.dtype, [&]<class T> {
+    using C = compute_t<T>;
+    for_each(indices.shape, {&x.strides, &indices.strides, &value_strides}, [&](const int64_t* at) {
+      const T* in = x.as<T>() + at[0];
+      int64_t best = 0;
+      for (int64_t i = 1; i < size; ++i) {
+        const C candidate = static_cast<C>(in[i * step]), leader = static_cast<C>(in[best * step]);
+        if (scalar::is_nan(leader)) break;  // the first NaN wins
+        const bool beats = op == ArgReduceOp::argmax ? candidate > leader : candidate < leader;
+        if (beats || scalar::is_nan(candidate)) best = i;
+      }
+      indices.as<int64_t>()[at[1]] = best;
+      if (values.data) values.as<T>()[at[2]] = in[best * step];
+    });
+  });
+}
+
+}  // namespace gradus

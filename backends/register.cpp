@@ -1,0 +1,22 @@
+// The backends of this build, in the order that decides the default: the last one registered for a device type.
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/cpu_runtime.h>
+#include <gradus/core/registry.h>
+#if GRADUS_WITH_CUDA
+#include <gradus/backends/cuda/cuda.h>
+#endif
+
+void gradus::detail::register_builtin_backends() {
+  register_runtime(make_cpu_runtime());
+  register_backend(make_naive_backend());
+#if GRADUS_WITH_CUDA
+  if (auto cuda = make_cuda_runtime()) {
+    register_runtime(std::move(cuda));
+    register_backend(make_cuda_backend());
+  } else {
+    explain_missing_runtime(DeviceType::cuda,
+                            "this build supports CUDA, but this machine has no usable CUDA device or driver: check "
+                            "nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
+  }
+#endif
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""The tree keeps the dependency rules, and the check sees each rule broken when a violation is planted."""
+
+import pathlib
+import tempfile
+import unittest
+
+import layering
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# (file, line that breaks a rule, words of the message)
+PLANTED = [
+    ("core/array.h", "#include <gradus/autograd/tensor.h>", "core may include only core"),
+    ("core/ops/matmul.cpp", "#include <gradus/backends/naive/naive.h>", "core may include only"),
+    ("core/array.cpp", "#include <gradus/gradus.h>", "core may include only"),
+    ("backends/naive/naive.h", "#include <gradus/backends/openmp/openmp.h>", "backends/naive may include only"),
+    ("backends/openmp/gemm.cpp", "#include <gradus/backends/cuda/cuda.h>", "backends/openmp may include only"),
+    ("backends/cuda/gemm.cu", "#include <gradus/backends/naive/naive.h>", "backends/cuda may include only"),
+    ("backends/cuda/gemm.cu", "#include <gradus/backends/cudnn/cudnn.h>", "backends/cuda may include only"),
+    ("backends/register.cpp", "#include <gradus/autograd/tensor.h>", "backends may include only"),
+    ("autograd/engine.cpp", "#include <gradus/backends/naive/naive.h>", "autograd may include only"),
+    ("autograd/engine.cpp", "  #  include <gradus/layers/module.h>", "autograd may include only"),
+    ("layers/conv.h", "#include <gradus/optim/sgd.h>", "layers may include only"),
+    ("layers/conv.h", "#include <gradus/backends/openmp/openmp.h>", "layers may include only"),
+    ("optim/sgd.h", "#include <gradus/layers/module.h>", "optim may include only"),
+    ("data/mnist.h", "#include <gradus/layers/module.h>", "data may include only"),
+    ("distributed/comm/store.h", "#include <gradus/autograd/tensor.h>", "distributed/comm may include only"),
+    ("core/device.cpp", "#include <cuda_runtime.h>", "vendor headers"),
+    ("tests/core/device_test.cpp", "#include <cublas_v2.h>", "vendor headers"),
+    ("core/device.cpp", "#if GRADUS_WITH_CUDA", "#if GRADUS_WITH_"),
+    ("layers/conv.cpp", "#ifdef GRADUS_WITH_CUDA", "#if GRADUS_WITH_"),
+    ("layers/conv.cpp", "#if defined(X) && !defined(GRADUS_WITH_NCCL)", "#if GRADUS_WITH_"),
+    ("backends/openmp/gemm.cpp", "#pragma omp parallel for", "parallel_for alone"),
+    ("backends/openmp/gemm.cpp", "#include <omp.h>", "parallel_for alone"),
+    ("examples/hello.cpp", '#include "gradus/gradus.h"', "root-relative"),
+]
+
+KEPT = [
+    ("core/array.cpp", "#include <gradus/core/array.h>"),
+    ("core/array.cpp", "#include <vector>"),
+    ("backends/openmp/gemm.cpp", "#include <gradus/backends/naive/naive.h>"),
+    ("backends/openmp/gemm.cpp", "#pragma omp simd"),
+    ("backends/cudnn/conv.cpp", "#include <cudnn.h>"),
+    ("backends/register.cpp", "#include <gradus/backends/cuda/cuda.h>"),
+    ("backends/register.cpp", "#if GRADUS_WITH_CUDA"),
+    ("core/parallel_openmp.cpp", "#include <omp.h>"),
+    ("optim/sgd.h", "#include <gradus/autograd/tensor.h>"),
+    ("examples/hello.cpp", "#include <gradus/gradus.h>"),
+    ("tests/core/array_test.cpp", "#include <gradus/backends/naive/naive.h>"),
+]
+
+
+class Layering(unittest.TestCase):
+    def test_the_tree_keeps_the_rules(self):
+        self.assertEqual(layering.violations(ROOT), [])
+
+    def check_planted(self, path, line):
+        with tempfile.TemporaryDirectory() as root:
+            file = pathlib.Path(root) / path
+            file.parent.mkdir(parents=True)
+            file.write_text(f"// A file with one line to judge.\n{line}\n", encoding="utf-8")
+            return layering.violations(root)
+
+    def test_planted_violations_are_found(self):
+        for path, line, message in PLANTED:
+            with self.subTest(path=path, line=line):
+                found = self.check_planted(path, line)
+                self.assertEqual(len(found), 1)
+                self.assertTrue(found[0].startswith(f"{path}:2: "), found[0])
+                self.assertIn(message, found[0])
+
+    def test_what_the_rules_allow_is_left_alone(self):
+        for path, line in KEPT:
+            with self.subTest(path=path, line=line):
+                self.assertEqual(self.check_planted(path, line), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

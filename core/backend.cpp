@@ -1,0 +1,277 @@
+// The composites' default bodies: each is its formula, spelled in primitives. They run on every backend, use scratch
+// memory freely, and never read a value back to the host, so they may be captured into a graph. Half types (and integers
+// where the formula is not one of integers) compute in float.
+#include <gradus/core/backend.h>
+
+namespace gradus {
+namespace {
+
+constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+// The same elements under another shape and strides.
+template <class AnyView>
+AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
+  view.shape = shape, view.strides = strides;
+  return view;
+}
+
+// `view` broadcast to `shape`.
+View expanded(const View& view, const Shape& shape) {
+  const int lead = shape.size() - view.ndim();
+  Strides strides = Dims::filled(shape.size(), 0);
+  for (int i = lead; i < shape.size(); ++i)
+    if (view.shape[i - lead] == shape[i]) strides[i] = view.strides[i - lead];
+  return reshaped(view, shape, strides);
+}
+
+// A vector as the axis `axis` of an array of `ndim` axes, the others of size 1.
+template <class AnyView>
+AnyView along(const AnyView& vector, int axis, int ndim) {
+  Shape shape = Dims::filled(ndim, 1);
+  Strides strides = Dims::filled(ndim, 0);
+  shape[axis] = vector.shape[0], strides[axis] = vector.strides[0];
+  return reshaped(vector, shape, strides);
+}
+
+// Elements [index, index + 1) of `axis`.
+template <class AnyView>
+AnyView row_of(AnyView view, int axis, int64_t index) {
+  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
+  view.data = static_cast<Byte*>(view.data) + index * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
+  view.shape[axis] = 1;
+  return view;
+}
+
+// An entry of the StepBlock as a scalar.
+template <class AnyView>
+AnyView entry(const AnyView& block, int index) { return reshaped(row_of(block, 0, index), {}, {}); }
+
+constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
+
+// Array arithmetic by one backend. Every result is new scratch memory.
+class Arithmetic {
+ public:
+  explicit Arithmetic(Backend& backend) : backend_(backend) {}
+
+  Array cast(const View& x, DType dtype) const {
+    Array y = Array::empty(x.shape, dtype, x.device);
+    backend_.copy(x, y);
+    return y;
+  }
+  /// x in the type that its formula computes in.
+  Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
+
+  Array operator()(UnaryOp op, const View& x) const {
+    Array y = Array::empty(x.shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+    backend_.unary(op, x, y, {});
+    return y;
+  }
+  Array operator()(BinaryOp op, const View& a, const View& b) const {
+    const Shape shape = broadcast_shapes(a.shape, b.shape);
+    Array y = Array::empty(shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    backend_.binary(op, expanded(a, shape), expanded(b, shape), y);
+    return y;
+  }
+  Array operator()(BinaryOp op, const View& a, const Scalar& scalar) const {
+    Array y = Array::empty(a.shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    backend_.binary_scalar(op, a, scalar, /*scalar_first=*/false, y);
+    return y;
+  }
+  Array operator()(BinaryOp op, const Scalar& scalar, const View& b) const {
+    Array y = Array::empty(b.shape, is_predicate(op) ? DType::boolean : b.dtype, b.device);
+    backend_.binary_scalar(op, b, scalar, /*scalar_first=*/true, y);
+    return y;
+  }
+  Array reduce(ReduceOp op, const View& x, uint32_t axes) const {
+    Array y = Array::empty(x.ndim() ? reduced_shape(x.shape, axes, true) : Shape(), x.dtype, x.device);
+    backend_.reduce(op, x, axes, y);
+    return y;
+  }
+  /// y = condition ? a : b
+  void where(const View& condition, const View& a, const View& b, const MutableView& y) const {
+    backend_.where(expanded(condition, y.shape), expanded(a, y.shape), expanded(b, y.shape), y);
+  }
+  Array where(const View& condition, const View& a, const View& b) const {
+    Array y = Array::empty(a.shape, a.dtype, a.device);
+    where(condition, a, b, y);
+    return y;
+  }
+  Array scalar(const Scalar& value, DType dtype, Device device) const {
+    Array y = Array::empty({}, dtype, device);
+    backend_.fill(y, value);
+    return y;
+  }
+
+ private:
+  Backend& backend_;
+};
+
+using enum BinaryOp;
+
+}  // namespace
+
+void Backend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
+  const View w_transposed = reshaped(w, {w.shape[1], w.shape[0]}, {w.strides[1], w.strides[0]});  // (K, N)
+  if (bias) copy(expanded(*bias, y.shape), y);
+  matmul(x, w_transposed, y, /*accumulate=*/bias != nullptr);
+}
+
+void Backend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+  if (x.numel() == 0) return;
+  const Arithmetic math(*this);
+  const uint32_t axes = bit(axis, x.ndim());
+  const Array wide = math.widen(x);
+  const Array shifted = math(sub, wide, math.reduce(ReduceOp::max, wide, axes));
+  const Array powers = math(UnaryOp::exp, shifted);
+  const Array sum = math.reduce(ReduceOp::sum, powers, axes);
+  copy(log ? math(sub, shifted, math(UnaryOp::log, sum)) : math(div, powers, sum), y);
+}
+
+void Backend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
+  if (y.numel() == 0) return;
+  const Arithmetic math(*this);
+  const uint32_t axes = bit(axis, y.ndim());
+  const Array gradient = math.widen(dy), output = math.widen(y);
+  if (log) {
+    const Array sum = math.reduce(ReduceOp::sum, gradient, axes);
+    copy(math(sub, gradient, math(mul, math(UnaryOp::exp, output), sum)), dx);
+  } else {
+    const Array sum = math.reduce(ReduceOp::sum, math(mul, gradient, output), axes);
+    copy(math(mul, output, math(sub, gradient, sum)), dx);
+  }
+}
+
+void Backend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                            const MutableView& log_probabilities, const MutableView& loss,
+                            const MutableView& weight_sum) {
+  const Arithmetic math(*this);
+  softmax(x, 1, /*log=*/true, log_probabilities);
+  Array picked = Array::empty(target.shape, x.dtype, x.device);  // (N)
+  pick(log_probabilities, target, ignore_index, picked);
+  const Array losses = math(UnaryOp::neg, math.widen(picked));
+  const Array counted = math.cast(math(ne, target, ignore_index), losses.dtype());
+  const Array count = math.reduce(ReduceOp::sum, counted, 1);  // (1)
+  copy(count, reshaped(weight_sum, {1}, {1}));
+  if (reduction == Reduction::none) return copy(losses, loss);
+  const Array sum = math.reduce(ReduceOp::sum, losses, 1);  // (1)
+  copy(reduction == Reduction::mean ? math(div, sum, count) : sum, reshaped(loss, {1}, {1}));
+}
+
+void Backend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                     int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                     const MutableView& dx) {
+  const Arithmetic math(*this);
+  Array scale = math.widen(expanded(dloss, target.shape));  // (N)
+  if (reduction == Reduction::mean) scale = math(div, scale, math.widen(weight_sum));
+  Array at_target = Array::empty(dx.shape, scale.dtype(), dx.device);  // onehot(target) * scale
+  pick_backward(scale, target, ignore_index, at_target);
+  const Array probabilities = math(UnaryOp::exp, math.widen(log_probabilities));
+  const Array gradient = math(sub, math(mul, probabilities, scale.unsqueeze(1)), at_target);
+  const Array counted = math(ne, target, ignore_index).unsqueeze(1);  // (N, 1)
+  copy(math.where(counted, gradient, math.scalar(0, gradient.dtype(), dx.device)), dx);
+}
+
+void Backend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                               const Conv2dGeometry& geometry) {
+  conv2d(x, w, y, geometry);
+  if (bias) binary(add, y, expanded(along(*bias, 1, 4), y.shape), y);
+  if (relu) unary(UnaryOp::relu, y, y, {});
+}
+
+void Backend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                        const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                        const Conv2dGeometry& geometry) {
+  View gradient = dy;  // of the sum before relu
+  Array masked;
+  if (y_if_relu) {
+    masked = Array::empty(dy.shape, dy.dtype, dy.device);
+    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
+    gradient = masked;
+  }
+  if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
+  if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
+  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(*dbias, 1, 4));  // over N, P, Q
+}
+
+void Backend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
+                      const MutableView& y) {
+  bernoulli(mask, state, 1 - p);
+  dropout_backward(x, mask, p, y);  // the same product
+}
+
+void Backend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {
+  const Arithmetic math(*this);
+  const Array scaled = math(mul, dy, 1 / (1 - p));
+  math.where(mask, scaled, math.scalar(0, dy.dtype, dy.device), dx);  // not a product: p = 1 gives 0, not NaN
+}
+
+void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
+  const Arithmetic math(*this);
+  const int axis = x.ndim() - 3;
+  auto weighted = [&](int channel, double weight) {
+    return math(mul, math.widen(row_of(x, axis, channel)), weight);
+  };
+  copy(math(add, math(add, weighted(0, 0.2989), weighted(1, 0.5870)), weighted(2, 0.1140)), y);
+}
+
+void Backend::advance_step(const MutableView& block) {
+  const Arithmetic math(*this);
+  const Array done = math.cast(math(eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
+  const MutableView step = entry(block, StepBlock::step);
+  binary(add, step, done, step);
+}
+
+void Backend::sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) {
+  const Arithmetic math(*this);
+  const Array finite = math(eq, entry(block, StepBlock::found_inf), 0.0);
+  const Array first = math(le, entry(block, StepBlock::step), 1.0);  // the step being made is counted already
+  for (const auto& [parameter, gradient, momentum_buffer, unused] : parameters) {
+    const DType wide = wide_type(parameter.dtype);
+    const Array lr = math.cast(entry(block, StepBlock::learning_rate), wide);
+    const Array scale = math.cast(entry(block, StepBlock::gradient_scale), wide);
+    const Array p = math.widen(parameter);
+    Array g = math(mul, math.widen(gradient), scale);
+    if (options.maximize) g = math(UnaryOp::neg, g);
+    if (options.weight_decay != 0) g = math(add, g, math(mul, p, options.weight_decay));
+    if (options.momentum != 0) {
+      const Array kept = math(mul, math.widen(momentum_buffer), options.momentum);
+      const Array buffer = math.where(first, g, math(add, kept, math(mul, g, 1 - options.dampening)));
+      g = options.nesterov ? math(add, g, math(mul, buffer, options.momentum)) : buffer;
+      math.where(finite, math.cast(buffer, parameter.dtype), momentum_buffer, momentum_buffer);
+    }
+    const Array stepped = math(sub, p, math(mul, g, lr));
+    math.where(finite, math.cast(stepped, parameter.dtype), parameter, parameter);
+  }
+}
+
+void Backend::adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) {
+  const Arithmetic math(*this);
+  const View step = entry(block, StepBlock::step), learning_rate = entry(block, StepBlock::learning_rate);
+  const Array finite = math(eq, entry(block, StepBlock::found_inf), 0.0);
+  // In double: 1 - beta^t loses digits in float.
+  const Array bias1 = math(sub, 1.0, math(pow, options.beta1, step));
+  const Array bias2_root = math(UnaryOp::sqrt, math(sub, 1.0, math(pow, options.beta2, step)));
+  const Array rate = math(div, learning_rate, bias1);
+  const Array decay = math(sub, 1.0, math(mul, learning_rate, options.weight_decay));
+  for (const auto& [parameter, gradient, moment1, moment2] : parameters) {
+    const DType wide = wide_type(parameter.dtype);
+    const Array scale = math.cast(entry(block, StepBlock::gradient_scale), wide);
+    Array p = math.widen(parameter), g = math(mul, math.widen(gradient), scale);
+    if (options.maximize) g = math(UnaryOp::neg, g);
+    if (options.weight_decay != 0) {
+      if (options.decoupled) p = math(mul, p, math.cast(decay, wide));
+      else g = math(add, g, math(mul, p, options.weight_decay));
+    }
+    Array m = math.widen(moment1), v = math.widen(moment2);
+    m = math(add, m, math(mul, math(sub, g, m), 1 - options.beta1));
+    v = math(add, math(mul, v, options.beta2), math(mul, math(mul, g, g), 1 - options.beta2));
+    const Array deviation = math(div, math(UnaryOp::sqrt, v), math.cast(bias2_root, wide));
+    const Array update = math(div, m, math(add, deviation, options.eps));
+    const Array stepped = math(sub, p, math(mul, update, math.cast(rate, wide)));
+    math.where(finite, math.cast(m, parameter.dtype), moment1, moment1);
+    math.where(finite, math.cast(v, parameter.dtype), moment2, moment2);
+    math.where(finite, math.cast(stepped, parameter.dtype), parameter, parameter);
+  }
+}
+
+}  // namespace gradus

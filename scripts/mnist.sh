@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Trains on MNIST, from nothing: installs what is missing, builds, finds or downloads the data, trains, plots.
+# usage: scripts/mnist.sh [--data DIR] [--mirror URL] [--synthetic] [other options of examples/mnist; see --help]
+# Data: mnist_data.sh says where it looks. Without data and network it trains on digits that the library draws itself.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset=cpu-release
+out=
+synthetic=no
+help=no
+find_data=()
+options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --data=* | --mirror=* | --out=* | --device=* | --backend=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+    --data | --mirror | --out | --device | --backend) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
+  esac
+  case $1 in
+    --data | --mirror) find_data+=("$1" "$2"); shift 2 ;;
+    --out) out=$2; options+=("$1" "$2"); shift 2 ;;
+    --device | --backend)
+      case $2 in cuda* | cudnn) preset=cuda ;; esac
+      options+=("$1" "$2"); shift 2 ;;
+    --synthetic) synthetic=yes; shift ;;
+    -h | --help) help=yes; shift ;;
+    *) options+=("$1"); shift ;;
+  esac
+done
+
+scripts/install_dependencies.sh build
+scripts/install_dependencies.sh report || echo "The plot needs matplotlib; going on without it." >&2
+
+configure=(cmake --preset "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON)
+if [ "$preset" = cuda ] && capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null); then
+  configure+=("-DCMAKE_CUDA_ARCHITECTURES=$(head -1 <<< "$capability" | tr -d '. ')")  # only this machine's GPU
+fi
+echo "== configure and build (preset $preset)" >&2
+"${configure[@]}" > /dev/null
+cmake --build --preset "$preset" --target mnist >&2
+
+if [ "$help" = yes ]; then
+  sed -n '2,4s/^# //p' scripts/mnist.sh
+  exec "build/$preset/examples/mnist" --help
+fi
+
+if [ "$synthetic" = no ] && data=$(scripts/mnist_data.sh "${find_data[@]}"); then
+  options+=(--data "$data")
+else
+  [ "$synthetic" = yes ] || echo "mnist.sh: training on synthetic digits instead (--synthetic)" >&2
+  options+=(--synthetic)
+fi
+
+if [ -z "$out" ]; then
+  out=runs/mnist
+  options+=(--out "$out")
+fi
+echo "== train: mnist ${options[*]}" >&2
+"build/$preset/examples/mnist" "${options[@]}"
+
+if [ -f "$out/log.jsonl" ] && python3 -c 'import matplotlib' 2> /dev/null; then
+  python3 scripts/report.py "$out"
+fi

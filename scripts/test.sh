@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything and runs all tests.
+# usage: scripts/test.sh [PRESET] [options of ctest]      PRESET: cpu-release (default), cpu-debug, asan-ubsan, tsan, cuda
+# Tests on real MNIST run where $GRADUS_DATA or ../shared/data has it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset=cpu-release
+if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+  preset=$1
+  shift
+fi
+if [ -z "${GRADUS_DATA:-}" ] && [ -d ../shared/data ]; then
+  GRADUS_DATA=$(realpath ../shared/data)
+  export GRADUS_DATA
+fi
+
+scripts/install_dependencies.sh build test download
+cmake --preset "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
+cmake --build --preset "$preset"
+ctest --preset "$preset" "$@"

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The shell scripts, each run in a copy of the tree's scripts/ with small files for MNIST and stand-ins for the tools."""
+
+import functools
+import gzip
+import hashlib
+import http.server
+import os
+import pathlib
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+class ScriptTest(unittest.TestCase):
+    """Gives each test a tree with scripts/, a mirror folder and a bin/ that comes first on the PATH."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = pathlib.Path(temporary.name).resolve() / "tree"
+        self.mirror = self.root.parent / "mirror"
+        self.bin = self.root.parent / "bin"
+        for folder in (self.root, self.mirror, self.bin):
+            folder.mkdir()
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        script = self.root / "scripts/mnist_data.sh"
+        text = script.read_text()
+        for name in FILES:
+            content = gzip.compress(name.encode())
+            (self.mirror / f"{name}.gz").write_bytes(content)
+            text, count = re.subn(rf"(\[{name}\]=)[0-9a-f]{{64}}\n", rf"\g<1>{hashlib.sha256(content).hexdigest()}\n", text)
+            self.assertEqual(count, 1)
+        script.write_text(text)
+
+    def serve(self):
+        """The URL of an HTTP server over the mirror folder."""
+        handler = functools.partial(QuietHandler, directory=self.mirror)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def nobody_listens(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+    def tool(self, name, body, folder=None):
+        """Puts an executable shell script on the PATH, or into a folder of the tree."""
+        path = (folder or self.bin) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def run_script(self, name, *arguments, **environment):
+        everything = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "GRADUS_DATA": "", **environment}
+        return subprocess.run([self.root / "scripts" / name, *arguments], env=everything, capture_output=True, text=True)
+
+    def put_mnist(self, folder, suffix=".gz"):
+        folder.mkdir(parents=True)
+        for name in FILES:
+            (folder / (name + suffix)).write_bytes(b"")
+        return folder
+
+
+class MnistData(ScriptTest):
+    def check_found(self, folder, *arguments, **environment):
+        result = self.run_script("mnist_data.sh", *arguments, **environment)
+        self.assertEqual((result.returncode, result.stdout.strip()), (0, str(folder)), result.stderr)
+        return result
+
+    def test_finds_files_where_it_says_it_looks(self):
+        elsewhere = self.root.parent
+        shared = self.put_mnist(elsewhere / "shared/data/mnist")
+        self.check_found(shared)
+        tree = self.put_mnist(self.root / "data/mnist", suffix="")
+        self.check_found(tree)
+        variable = self.put_mnist(elsewhere / "variable")
+        self.check_found(variable, GRADUS_DATA=str(variable))
+        option = self.put_mnist(elsewhere / "option/mnist")
+        self.check_found(option, "--data", str(elsewhere / "option"), GRADUS_DATA=str(variable))
+        result = self.check_found(tree, "--data", str(elsewhere / "nowhere"))
+        self.assertIn("no MNIST files in", result.stderr)
+
+    def test_an_incomplete_set_is_not_taken(self):
+        folder = self.put_mnist(self.root.parent / "option")
+        (folder / f"{FILES[3]}.gz").unlink()
+        result = self.run_script("mnist_data.sh", "--data", str(folder), "--mirror", self.nobody_listens())
+        self.assertEqual(result.returncode, 1)
+
+    def test_downloads_from_the_mirror(self):
+        result = self.check_found(self.root / "data/mnist", "--mirror", self.serve() + "/")
+        self.assertIn("downloading", result.stderr)
+        for name in FILES:
+            self.assertEqual(
+                (self.root / f"data/mnist/{name}.gz").read_bytes(), (self.mirror / f"{name}.gz").read_bytes()
+            )
+        self.assertEqual(os.listdir(self.root / "data"), ["mnist"])
+        self.check_found(self.root / "data/mnist", "--mirror", self.nobody_listens())  # now it is there
+
+    def check_refused(self, mirror, words):
+        result = self.run_script("mnist_data.sh", "--mirror", mirror)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn(words, result.stderr)
+        self.assertIn("could not be downloaded", result.stderr)
+        self.assertEqual(os.listdir(self.root / "data"), [])
+
+    def test_a_damaged_file_is_refused(self):
+        file = self.mirror / f"{FILES[2]}.gz"
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+        self.check_refused(self.serve(), f"{FILES[2]}.gz is damaged or not MNIST")
+
+    def test_a_missing_file_is_refused(self):
+        (self.mirror / f"{FILES[1]}.gz").unlink()
+        self.check_refused(self.serve(), "404")
+
+    def test_no_server(self):
+        self.check_refused(self.nobody_listens(), FILES[0])
+
+
+class Mnist(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        (self.root / "scripts/report.py").write_text("import sys; print('report', *sys.argv[1:])\n")
+        (self.root / "scripts/install_dependencies.sh").write_text("#!/bin/bash\n")
+        self.tool("cmake", 'echo cmake "$@" >&2')
+        for preset in ("cpu-release", "cuda"):
+            self.tool("mnist", f'echo "{preset}: $@"; mkdir -p runs/mnist', self.root / f"build/{preset}/examples")
+
+    def test_trains_on_what_it_downloads(self):
+        result = self.run_script("mnist.sh", "--epochs", "1", "--mirror", self.serve())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"cpu-release: --epochs 1 --data {self.root}/data/mnist --out runs/mnist", result.stdout)
+
+    def test_without_a_server_it_says_so_and_draws_digits(self):
+        result = self.run_script("mnist.sh", "--epochs=1", f"--mirror={self.nobody_listens()}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("cpu-release: --epochs=1 --synthetic --out runs/mnist", result.stdout)
+        self.assertIn("training on synthetic digits instead", result.stderr)
+
+    def test_a_damaged_download_is_said_and_digits_are_drawn(self):
+        (self.mirror / f"{FILES[0]}.gz").write_bytes(b"not MNIST")
+        result = self.run_script("mnist.sh", "--mirror", self.serve())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("damaged", result.stderr)
+        self.assertIn("--synthetic", result.stdout)
+
+    def test_cuda_chooses_the_preset_and_options_pass_through(self):
+        self.tool("nvidia-smi", "echo 9.0")
+        result = self.run_script("mnist.sh", "--synthetic", "--device", "cuda", "--out", "a folder")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("cuda: --device cuda --out a folder --synthetic", result.stdout)
+        self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=90", result.stderr)
+
+    def test_a_failed_training_fails_the_script(self):
+        self.tool("mnist", "exit 3", self.root / "build/cpu-release/examples")
+        self.assertEqual(self.run_script("mnist.sh", "--synthetic").returncode, 3)
+
+
+class InstallDependencies(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        self.log = self.root.parent / "log"
+        self.tool("dpkg-query", '[ "${@: -1}" = zlib1g-dev ] || echo installed')
+        # Like a fresh machine's: install works once the lists are there.
+        self.tool("apt-get", f'echo apt-get "$@" >> {self.log}; [ "$1" != install ] || grep -q update {self.log}')
+        self.tool("sudo", "exit 1")
+        self.tool("id", "echo 1000")
+        for name in ("g++", "cmake", "ninja"):
+            self.tool(name, "")
+
+    def test_prints_the_command_where_it_may_not_install(self):
+        result = self.run_script("install_dependencies.sh", "build")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("sudo apt-get update && sudo apt-get install -y zlib1g-dev\n", result.stderr)
+        self.assertFalse(self.log.exists())
+
+    def test_installs_only_what_is_missing_and_updates_the_lists_if_it_must(self):
+        self.tool("id", "echo 0")
+        result = self.run_script("install_dependencies.sh", "build")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        install = "apt-get install -y -q --no-install-recommends zlib1g-dev"
+        self.assertEqual(self.log.read_text().splitlines(), [install, "apt-get update -q", install])
+
+    def test_does_nothing_when_nothing_is_missing(self):
+        self.tool("dpkg-query", "echo installed")
+        result = self.run_script("install_dependencies.sh", "build", "test")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+
+    def test_an_unknown_group_is_an_error(self):
+        result = self.run_script("install_dependencies.sh", "everything")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("no group 'everything'", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

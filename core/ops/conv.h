@@ -1,0 +1,25 @@
+// Convolution of arrays.
+#pragma once
+
+#include <gradus/core/ops/common.h>
+
+namespace gradus::ops {
+
+/// Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).
+Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
+/// conv2d plus bias, then ReLU if asked.
+Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
+/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined.
+struct Conv2dGradients {
+  Array dx, dw, dbias;
+};
+Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w, const Array& y_if_relu, bool want_dx,
+                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry);
+/// The gradient of conv2d (without ReLU) with respect to an input of shape `x_shape` and layout `format`.
+Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
+                           const Conv2dGeometry& geometry);
+/// The gradient of conv2d (without ReLU) with respect to a weight of shape `w_shape` and layout `format`.
+Array conv2d_backward_weight(const Array& dy, const Array& x, const Shape& w_shape, MemoryFormat format,
+                             const Conv2dGeometry& geometry);
+
+}  // namespace gradus::ops

@@ -1,0 +1,24 @@
+// Arrays from nothing.
+#pragma once
+
+#include <gradus/core/ops/common.h>
+#include <gradus/core/random.h>
+
+namespace gradus::ops {
+
+void fill(const Array& into, const Scalar& value);
+Array full(const Shape& shape, const Scalar& value, DType dtype, Device device = {},
+           MemoryFormat format = MemoryFormat::contiguous);
+inline Array zeros(const Shape& shape, DType dtype, Device device = {}) { return full(shape, 0, dtype, device); }
+/// start, start + step, … below (or above) end.
+Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device = {});
+Array linspace(double start, double end, int64_t steps, DType dtype, Device device = {});
+
+// Random numbers: each call is one draw of `generator` (core/random.h).
+void uniform(const Array& into, double low, double high, Generator& generator = default_generator());
+void normal(const Array& into, double mean, double deviation, Generator& generator = default_generator());
+void bernoulli(const Array& into, double p, Generator& generator = default_generator());
+void randint(const Array& into, int64_t low, int64_t high, Generator& generator = default_generator());
+Array randperm(int64_t n, Device device = {}, Generator& generator = default_generator());
+
+}  // namespace gradus::ops

@@ -1,0 +1,174 @@
+#include <gradus/core/ops/elementwise.h>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/layout.h>
+
+namespace gradus::ops {
+namespace {
+
+int kind(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
+
+// Functions whose result on integers is a fraction.
+bool makes_fractions(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::exp: case UnaryOp::log: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::sigmoid:
+    case UnaryOp::tanh: return true;
+    default: return false;
+  }
+}
+
+// Runs `compute` into `into` (through a temporary where types differ), or into a fresh result.
+template <class Compute>
+Array produce(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands,
+              const Array* into, Compute&& compute) {
+  if (!into) {
+    Array y = output_like(shape, dtype, device, operands);
+    if (y.numel() > 0) compute(y);
+    return y;
+  }
+  check_into(*into, shape, dtype);
+  if (into->numel() == 0) return *into;
+  if (into->dtype() == dtype) {
+    compute(*into);
+  } else {
+    Array y = output_like(shape, dtype, device, operands);
+    compute(y);
+    backend_of(y).copy(y, *into);
+  }
+  return *into;
+}
+
+// Where an operand shares memory with `into` without being the same view, the kernel would read what it has written.
+Array apart_from(const Array& x, const Array* into) {
+  if (!into || !(x.storage() == into->storage())) return x;
+  const bool same = x.offset() == into->offset() && x.shape() == into->shape() && x.strides() == into->strides();
+  return same ? x : clone(x);
+}
+
+}  // namespace
+
+DType result_type(const Array& a, const Array& b) {
+  const bool scalar_a = a.ndim() == 0, scalar_b = b.ndim() == 0;
+  if (scalar_a == scalar_b) return promote_types(a.dtype(), b.dtype());
+  const DType array = scalar_a ? b.dtype() : a.dtype(), scalar = scalar_a ? a.dtype() : b.dtype();
+  return kind(scalar) > kind(array) ? promote_types(array, scalar) : array;
+}
+
+Array unary(UnaryOp op, const Array& x, const UnaryArgs& args, const Array* into) {
+  GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op), DTypeError, name(op), " of booleans is not defined; ",
+               "convert with .to(kFloat) or use logical_not");
+  const DType compute = makes_fractions(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
+  const Array operand = apart_from(cast(x, compute), into);
+  const DType dtype = is_predicate(op) ? DType::boolean : compute;
+  return produce(x.shape(), dtype, x.device(), {&x}, into,
+                 [&](const Array& y) { backend_of(x).unary(op, operand, y, args); });
+}
+
+Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const UnaryArgs& args) {
+  return produce(dy.shape(), dy.dtype(), dy.device(), {&saved, &dy}, nullptr,
+                 [&](const Array& dx) { backend_of(dy).unary_backward(op, dy, saved, dx, args); });
+}
+
+Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
+  // A scalar on the host goes with an array on any device.
+  if (!(a.device() == b.device())) {
+    if (b.ndim() == 0 && b.device().is_cpu() && b.dtype() != DType::boolean) {
+      const DType dtype = result_type(a, b);
+      return binary_scalar(op, cast(a, dtype), item(b), false, into);
+    }
+    if (a.ndim() == 0 && a.device().is_cpu() && a.dtype() != DType::boolean) {
+      const DType dtype = result_type(a, b);
+      return binary_scalar(op, cast(b, dtype), item(a), true, into);
+    }
+    check_same_device({&a, &b});
+  }
+  DType compute = result_type(a, b);
+  if (op == BinaryOp::div && !is_floating(compute)) compute = DType::f32;
+  GRADUS_CHECK(op != BinaryOp::sub || compute != DType::boolean, DTypeError,
+               "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  const DType dtype = is_predicate(op) ? DType::boolean : compute;
+  const Array left = apart_from(cast(a, compute).expand(shape), into);
+  const Array right = apart_from(cast(b, compute).expand(shape), into);
+  return produce(shape, dtype, a.device(), {&a, &b}, into,
+                 [&](const Array& y) { backend_of(a).binary(op, left, right, y); });
+}
+
+Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first, const Array* into) {
+  DType compute = promote_with_scalar(a.dtype(), scalar);
+  if (op == BinaryOp::div && !is_floating(compute)) compute = DType::f32;
+  GRADUS_CHECK(op != BinaryOp::sub || compute != DType::boolean, DTypeError,
+               "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
+  const DType dtype = is_predicate(op) ? DType::boolean : compute;
+  const Array operand = apart_from(cast(a, compute), into);
+  return produce(a.shape(), dtype, a.device(), {&a}, into,
+                 [&](const Array& y) { backend_of(a).binary_scalar(op, operand, scalar, scalar_first, y); });
+}
+
+Array where(const Array& condition, const Array& a, const Array& b) {
+  check_same_device({&condition, &a, &b});
+  GRADUS_CHECK(condition.dtype() == DType::boolean, DTypeError, "condition must be boolean, got ", condition.dtype());
+  const DType dtype = result_type(a, b);
+  const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
+  return produce(shape, dtype, a.device(), {&a, &b, &condition}, nullptr, [&](const Array& y) {
+    backend_of(a).where(condition.expand(shape), cast(a, dtype).expand(shape), cast(b, dtype).expand(shape), y);
+  });
+}
+
+Array cast(const Array& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return produce(x.shape(), dtype, x.device(), {&x}, nullptr, [&](const Array& y) { backend_of(x).copy(x, y); });
+}
+
+void copy_into(const Array& into, const Array& x, bool non_blocking) {
+  GRADUS_CHECK(broadcast_shapes(into.shape(), x.shape()) == into.shape(), ShapeError, "shape ", x.shape(),
+               " does not broadcast to the destination's ", into.shape());
+  if (into.numel() == 0) return;
+  if (into.device() == x.device()) {
+    backend_of(into).copy(apart_from(x.expand(into.shape()), &into), into);
+    return;
+  }
+  // Between devices bytes travel in one block: pack and convert on the source, spread out on the destination.
+  const Array packed = contiguous(cast(x, into.dtype()).expand(into.shape()));
+  if (into.is_contiguous()) {
+    DeviceRuntime& mover = runtime(into.device().is_cuda() ? into.device().type : x.device().type);
+    mover.copy(into.data(), into.device(), packed.data(), packed.device(), packed.nbytes(), non_blocking);
+    return;
+  }
+  const Array landed = Array::empty(into.shape(), into.dtype(), into.device());
+  copy_into(landed, packed);
+  backend_of(into).copy(landed, into);
+}
+
+Array clone(const Array& x) {
+  Array y = Array::empty_like(x);
+  if (y.numel() > 0) backend_of(x).copy(x, y);
+  return y;
+}
+
+Array contiguous(const Array& x, MemoryFormat format) {
+  if (x.is_contiguous(format)) return x;
+  Array y = Array::empty(x.shape(), x.dtype(), x.device(), format);
+  if (y.numel() > 0) backend_of(x).copy(x, y);
+  return y;
+}
+
+Array to_device(const Array& x, Device device, bool non_blocking) {
+  if (x.device() == device) return x;
+  const Array dense = x.is_dense() ? x : contiguous(x);
+  Array y = Array::empty_like(dense);
+  y = Array(Storage::allocate(dense.nbytes(), device), 0, dense.shape(), y.strides(), dense.dtype());
+  if (y.numel() > 0) {
+    DeviceRuntime& mover = runtime(device.is_cuda() ? device.type : x.device().type);
+    mover.copy(y.data(), device, dense.data(), dense.device(), dense.nbytes(), non_blocking);
+  }
+  return y;
+}
+
+Scalar item(const Array& x) {
+  GRADUS_CHECK(x.numel() == 1, ShapeError, "item() needs a tensor with one element, got shape ", x.shape());
+  const Array here = to_device(x, Device());
+  return visit(here.dtype(), [&]<class T>() { return Scalar(*static_cast<const T*>(here.data())); });
+}
+
+}  // namespace gradus::ops

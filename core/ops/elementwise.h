@@ -1,0 +1,38 @@
+// Element-wise array operators: broadcasting, type promotion, layout; then one backend call.
+#pragma once
+
+#include <gradus/core/ops/common.h>
+#include <gradus/core/scalar_ops.h>
+
+namespace gradus::ops {
+
+/// torch.result_type of two arrays: a scalar (0-d) counts only if its kind (bool, integer, floating) is higher.
+DType result_type(const Array& a, const Array& b);
+
+/// op(x). Functions with fractional results (exp, sqrt, …) make integers float32. `into`, where given, receives the
+/// result (checked) and is returned.
+Array unary(UnaryOp op, const Array& x, const UnaryArgs& args = {}, const Array* into = nullptr);
+/// dy * op'(saved); see Backend::unary_backward.
+Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const UnaryArgs& args = {});
+/// op(a, b), broadcast. div of integers is float32; predicates are boolean.
+Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into = nullptr);
+/// op(a, scalar), or op(scalar, a).
+Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first = false,
+                    const Array* into = nullptr);
+/// condition ? a : b, broadcast; condition is boolean.
+Array where(const Array& condition, const Array& a, const Array& b);
+
+/// x in another type; x itself when it has that type already.
+Array cast(const Array& x, DType dtype);
+/// Writes x (broadcast, converted) into `into`. Between devices too.
+void copy_into(const Array& into, const Array& x, bool non_blocking = false);
+/// A copy with x's layout if x is dense, else row-major.
+Array clone(const Array& x);
+/// x itself when it is contiguous in `format`, else a copy that is.
+Array contiguous(const Array& x, MemoryFormat format = MemoryFormat::contiguous);
+/// x on `device`; x itself when it is there already.
+Array to_device(const Array& x, Device device, bool non_blocking = false);
+/// The single element of x, read back from the device.
+Scalar item(const Array& x);
+
+}  // namespace gradus::ops

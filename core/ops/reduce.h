@@ -1,0 +1,24 @@
+// Reductions of arrays.
+#pragma once
+
+#include <tuple>
+
+#include <gradus/core/ops/common.h>
+
+namespace gradus::ops {
+
+/// Reduction over the axes in `mask` (see axis_mask). sum of integers and booleans is int64 unless `dtype` says else;
+/// mean needs a floating type; max and min of an empty set are a ShapeError.
+Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dtype);
+/// The type in which sum accumulates by default.
+inline DType sum_type(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }
+/// sum over `mask` in sum_type(x).
+inline Array sum(const Array& x, uint32_t mask, bool keepdim = false) {
+  return reduce(ReduceOp::sum, x, mask, keepdim, sum_type(x.dtype()));
+}
+/// (values, int64 indices) of the extremes along `axis`.
+std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bool keepdim);
+/// Undoes broadcasting: sums x down to `shape`.
+Array sum_to(const Array& x, const Shape& shape);
+
+}  // namespace gradus::ops

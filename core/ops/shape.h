@@ -1,0 +1,15 @@
+// Shape operators that may have to copy. Pure views are methods of Array.
+#pragma once
+
+#include <vector>
+
+#include <gradus/core/ops/common.h>
+
+namespace gradus::ops {
+
+/// A view where strides allow it, else a row-major copy.
+Array reshape(const Array& x, const Shape& shape);
+/// Joins along an existing axis; dtypes are promoted.
+Array cat(const std::vector<Array>& arrays, int64_t axis);
+
+}  // namespace gradus::ops

@@ -11,9 +11,6 @@ namespace gradus {
 
 void NaiveBackend::max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                               const Pool2dGeometry& geometry) {
-  const auto [stride_h, stride_w] = geometry.stride;
-  const auto [padding_h, padding_w] = geometry.padding;
-  const auto [dilation_h, dilation_w] = geometry.dilation;
   const int64_t H = x.shape[2], W = x.shape[3];
   EventScope event("max_pool2d", "naive", "loops", {&x, &y, &indices},
                    y.numel() * geometry.kernel[0] * geometry.kernel[1]);
@@ -27,8 +24,8 @@ void NaiveBackend::max_pool2d(const View& x, const MutableView& y, const Mutable
             int64_t best_index = -1;
             for (int64_t r = 0; r < geometry.kernel[0]; ++r)
               for (int64_t s = 0; s < geometry.kernel[1]; ++s) {
-                const int64_t h = p * stride_h - padding_h + r * dilation_h;
-                const int64_t w = q * stride_w - padding_w + s * dilation_w;
+                const int64_t h = p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
+                const int64_t w = q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
                 if (h < 0 || h >= H || w < 0 || w >= W) continue;
                 const double value = static_cast<double>(plane[h * x.strides[2] + w * x.strides[3]]);
                 const bool wins = best_index < 0 || value > best || (scalar::is_nan(value) && !scalar::is_nan(best));

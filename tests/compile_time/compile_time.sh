@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Measures how long a translation unit with <gradus/gradus.h> and a small net takes to compile (the goal is 3 s).
+# usage: tests/compile_time/compile_time.sh [COMPILER...]      default: g++. Each figure is the best of three.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+include=$(mktemp -d)
+trap 'rm -rf "$include"' EXIT
+ln -s "$PWD" "$include/gradus"
+[ $# -gt 0 ] || set -- g++
+for compiler in "$@"; do
+  for level in -O0 -O2; do
+    best=
+    for _ in 1 2 3; do
+      start=$(date +%s%N)
+      "$compiler" -std=c++20 "$level" -I "$include" -c tests/compile_time/net.cpp -o "$include/net.o"
+      taken=$((($(date +%s%N) - start) / 1000000))
+      [ -n "$best" ] && [ "$best" -le "$taken" ] || best=$taken
+    done
+    verdict=within
+    [ "$best" -le 3000 ] || verdict=OVER
+    printf 'compile time: %s %s %d.%02d s (%s the goal of 3 s)\n' "$compiler" "$level" $((best / 1000)) $((best % 1000 / 10)) "$verdict"
+  done
+done

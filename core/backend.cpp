@@ -44,7 +44,9 @@ AnyView row_of(AnyView view, int axis, int64_t index) {
 
 // An entry of the StepBlock as a scalar.
 template <class AnyView>
-AnyView entry(const AnyView& block, int index) { return reshaped(row_of(block, 0, index), {}, {}); }
+AnyView entry(const AnyView& block, int index) {
+  return reshaped(row_of(block, 0, index), {}, {});
+}
 
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
 
@@ -208,9 +210,7 @@ void Backend::dropout_backward(const View& dy, const View& mask, double p, const
 void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
   const Arithmetic math(*this);
   const int axis = x.ndim() - 3;
-  auto weighted = [&](int channel, double weight) {
-    return math(mul, math.widen(row_of(x, axis, channel)), weight);
-  };
+  auto weighted = [&](int channel, double weight) { return math(mul, math.widen(row_of(x, axis, channel)), weight); };
   copy(math(add, math(add, weighted(0, 0.2989), weighted(1, 0.5870)), weighted(2, 0.1140)), y);
 }
 

@@ -74,8 +74,7 @@ void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView&
 }
 
 void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "naive", "loops", {&dy, &y, &dx},
-                   4 * dx.numel());
+  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "naive", "loops", {&dy, &y, &dx}, 4 * dx.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   if (size == 0) return;
   visit_floating(dx.dtype, [&]<class T> {
@@ -85,8 +84,8 @@ void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, boo
       double sum = 0;
       for (int64_t i = 0; i < size; ++i) sum += log ? gradient(i) : gradient(i) * output(i);
       for (int64_t i = 0; i < size; ++i)
-        dx.as<T>()[at[2] + i * dx.strides[axis]] = scalar::convert<T>(
-            log ? gradient(i) - std::exp(output(i)) * sum : output(i) * (gradient(i) - sum));
+        dx.as<T>()[at[2] + i * dx.strides[axis]] =
+            scalar::convert<T>(log ? gradient(i) - std::exp(output(i)) * sum : output(i) * (gradient(i) - sum));
     });
   });
 }

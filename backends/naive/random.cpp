@@ -12,9 +12,7 @@
 namespace gradus {
 namespace {
 
-uint64_t offset_of(const RandomState& state) {
-  return state.offset + (state.device_offset ? *state.device_offset : 0);
-}
+uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
 // y[i] = draw(seed, offset, i), i counted in logical row-major order.
 template <class T, class F>
@@ -71,9 +69,8 @@ void NaiveBackend::randperm(const MutableView& y, const RandomState& state) {
   for (size_t i = 0; i < count; ++i) keys[i] = random_bits64(state.seed, offset, i);
   std::vector<int64_t> order(count);
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
   for (size_t i = 0; i < count; ++i) y.as<int64_t>()[static_cast<int64_t>(i) * y.strides[0]] = order[i];
 }
 

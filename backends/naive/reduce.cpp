@@ -72,8 +72,7 @@ void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Mutab
   visit(x.dtype, [&]<class T> {
     switch (op) {
       case ReduceOp::sum:
-      case ReduceOp::mean:
-        return visit(y.dtype, [&]<class U> { sum<T, U>(x, axes, op == ReduceOp::mean, y); });
+      case ReduceOp::mean: return visit(y.dtype, [&]<class U> { sum<T, U>(x, axes, op == ReduceOp::mean, y); });
       case ReduceOp::max: return extreme<BinaryOp::maximum, T>(x, axes, y);
       case ReduceOp::min: return extreme<BinaryOp::minimum, T>(x, axes, y);
       case ReduceOp::all: return logical<T>(x, axes, true, y);

@@ -1,0 +1,327 @@
+// Every backend gives naive's results, and every composite's default body gives its override's: convolution, pooling,
+// losses, dropout, optimizer steps.
+#include <cmath>
+
+#include <gradus/core/random.h>
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
+
+struct ConvCase {
+  Conv2dGeometry geometry;
+  Shape x, w, y;
+};
+
+// Geometries of all kinds, some with outputs that do not reach the input's border.
+ConvCase random_conv(Maker& make) {
+  ConvCase c;
+  c.geometry.groups = make.integer(1, 3);
+  const int64_t channels = make.integer(1, 4), filters = make.integer(1, 5);
+  const int64_t kernel[2] = {make.integer(1, 5), make.integer(1, 4)};
+  int64_t input[2], output[2];
+  for (int i = 0; i < 2; ++i) {
+    c.geometry.stride[i] = make.integer(1, 3);
+    c.geometry.padding[i] = make.integer(0, 3);
+    c.geometry.dilation[i] = make.integer(1, 3);
+    const int64_t reach = c.geometry.dilation[i] * (kernel[i] - 1) + 1;
+    input[i] = std::max<int64_t>(1, reach - 2 * c.geometry.padding[i]) + make.integer(0, 9);
+    output[i] = (input[i] + 2 * c.geometry.padding[i] - reach) / c.geometry.stride[i] + 1;
+  }
+  const int64_t batch = make.integer(0, 8) == 0 ? 0 : make.integer(1, 3);
+  c.x = {batch, channels * c.geometry.groups, input[0], input[1]};
+  c.w = {filters * c.geometry.groups, channels, kernel[0], kernel[1]};
+  c.y = {batch, filters * c.geometry.groups, output[0], output[1]};
+  return c;
+}
+
+RandomState draw() { return {42, 7, nullptr}; }
+
+}  // namespace
+
+TEST_CASE("convolution agrees on every backend, fused and composed") {
+  Maker make(20);
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < (dtype == DType::f32 ? 40 : 12); ++round) {
+      const ConvCase c = random_conv(make);
+      const Array x = make(c.x, dtype, make.choice(kImageLayouts), -1, 1);
+      const Array w = make(c.w, dtype, make.choice(kImageLayouts), -1, 1);
+      const Array dy = make(c.y, dtype, make.choice(kImageLayouts), -1, 1);
+      const Array bias = make({c.w[0]}, dtype, make.choice(kOutputLayouts), -1, 1);
+      const Array y = make(c.y, dtype, make.choice(kImageLayouts));
+      const Array dx = make(c.x, dtype, make.choice(kImageLayouts));
+      const Array dw = make(c.w, dtype, make.choice(kImageLayouts));
+      const Array db = make({c.w[0]}, dtype, make.choice(kOutputLayouts));
+
+      check_agreement(
+          "conv2d", {x, w}, {y},
+          [&](Backend& b, const Arrays& in, const Arrays& out) { b.conv2d(in[0], in[1], out[0], c.geometry); }, {}, 2);
+      check_agreement(
+          "conv2d_backward_data", {dy, w}, {dx},
+          [&](Backend& b, const Arrays& in, const Arrays& out) {
+            b.conv2d_backward_data(in[0], in[1], out[0], c.geometry);
+          },
+          {}, 2);
+      check_agreement(
+          "conv2d_backward_weight", {dy, x}, {dw},
+          [&](Backend& b, const Arrays& in, const Arrays& out) {
+            b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
+          },
+          {}, 2);
+
+      const bool relu = round % 2, biased = round % 3;
+      auto forward = [&](bool defaults) {
+        return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+          const View bias_view = in[2];
+          const View* given = biased ? &bias_view : nullptr;
+          if (defaults) b.Backend::conv2d_bias_relu(in[0], in[1], given, relu, out[0], c.geometry);
+          else b.conv2d_bias_relu(in[0], in[1], given, relu, out[0], c.geometry);
+        };
+      };
+      check_agreement("conv2d_bias_relu", {x, w, bias}, {y}, forward(false), forward(true), 4);
+
+      // With some gradients not wanted; what stays unwritten must agree too.
+      const int wanted = static_cast<int>(make.integer(1, 7));
+      auto backward = [&](bool defaults) {
+        return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+          const View saved = in[3];
+          const MutableView gradients[3] = {out[0], out[1], out[2]};
+          auto want = [&](int i) { return wanted >> i & 1 ? &gradients[i] : nullptr; };
+          const View* mask = relu ? &saved : nullptr;
+          if (defaults)
+            b.Backend::conv2d_bias_relu_backward(in[0], in[1], in[2], mask, want(0), want(1), want(2), c.geometry);
+          else b.conv2d_bias_relu_backward(in[0], in[1], in[2], mask, want(0), want(1), want(2), c.geometry);
+        };
+      };
+      check_agreement("conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, db}, backward(false), backward(true), 4);
+    }
+}
+
+TEST_CASE("max pooling agrees on every backend, with ties, NaN and windows in the padding") {
+  Maker make(21);
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < 25; ++round) {
+      Pool2dGeometry geometry;
+      int64_t input[2], output[2];
+      for (int i = 0; i < 2; ++i) {
+        geometry.kernel[i] = make.integer(1, 4);
+        geometry.stride[i] = make.integer(1, 4);
+        geometry.dilation[i] = make.integer(1, 3);
+        geometry.padding[i] = make.integer(0, geometry.kernel[i] / 2);
+        const int64_t reach = geometry.dilation[i] * (geometry.kernel[i] - 1) + 1;
+        input[i] = std::max<int64_t>(1, reach - 2 * geometry.padding[i]) + make.integer(0, 8);
+        output[i] = (input[i] + 2 * geometry.padding[i] - reach) / geometry.stride[i] + 1;
+      }
+      const int64_t batch = make.integer(0, 3), channels = make.integer(1, 5);
+      const Shape x_shape{batch, channels, input[0], input[1]}, y_shape{batch, channels, output[0], output[1]};
+      const Array x = make(x_shape, dtype, make.choice(kImageLayouts), -1, 1);
+      if (round % 3 == 0 && x.numel() > 0) visit_floating(dtype, [&]<class T> { *static_cast<T*>(x.data()) = T(NAN); });
+      const Array y = make(y_shape, dtype, make.choice(kImageLayouts));
+      const Array indices = make(y_shape, DType::i32, make.choice(kImageLayouts));
+      check_agreement("max_pool2d", {x}, {y, indices}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+        b.max_pool2d(in[0], out[0], out[1], geometry);
+      });
+      backend("naive").max_pool2d(x, y, indices, geometry);
+      const Array dy = make(y_shape, dtype, make.choice(kImageLayouts));
+      check_agreement(
+          "max_pool2d_backward", {dy, indices}, {make(x_shape, dtype, make.choice(kImageLayouts))},
+          [&](Backend& b, const Arrays& in, const Arrays& out) {
+            b.max_pool2d_backward(in[0], in[1], out[0], geometry);
+          },
+          {}, 2);
+    }
+}
+
+TEST_CASE("linear agrees on every backend") {
+  Maker make(22);
+  const int64_t sizes[] = {0, 1, 3, 10, 64, 120};
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < 12; ++round) {
+      const int64_t M = make.choice(sizes), N = make.choice(sizes), K = make.choice(sizes);
+      const Array x = make({M, K}, dtype, make.choice(kInputLayouts), -1, 1);
+      const Array w = make({N, K}, dtype, make.choice(kInputLayouts), -1, 1);
+      const Array bias = make({N}, dtype, make.choice(kInputLayouts), -1, 1);
+      auto run = [&](bool defaults) {
+        return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+          const View bias_view = in[2];
+          const View* given = round % 2 ? &bias_view : nullptr;
+          if (defaults) b.Backend::linear(in[0], in[1], given, out[0]);
+          else b.linear(in[0], in[1], given, out[0]);
+        };
+      };
+      check_agreement("linear", {x, w, bias}, {make({M, N}, dtype, make.choice(kOutputLayouts))}, run(false), run(true),
+                      4);
+    }
+}
+
+TEST_CASE("softmax and its gradient agree on every backend") {
+  Maker make(23);
+  const Shape shapes[] = {{}, {5}, {0, 3}, {3, 0}, {4, 10}, {64, 10}, {2, 3, 4}, {3, 1, 257}};
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& shape : shapes)
+      for (bool log : {false, true}) {
+        const int axis = shape.empty() ? 0 : static_cast<int>(make.integer(0, shape.size() - 1));
+        const Array x = make(shape, dtype, make.choice(kInputLayouts), -20, 20);
+        const Array y = make(shape, dtype, make.choice(kOutputLayouts));
+        const Array dy = make(shape, dtype, make.choice(kOutputLayouts));  // a constant one would cancel to nothing
+        const Array dx = make(shape, dtype, make.choice(kOutputLayouts));
+        auto forward = [&](bool defaults) {
+          return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+            if (defaults) b.Backend::softmax(in[0], axis, log, out[0]);
+            else b.softmax(in[0], axis, log, out[0]);
+          };
+        };
+        check_agreement("softmax", {x}, {y}, forward(false), forward(true), 4);
+        backend("naive").softmax(x, axis, log, y);
+        auto backward = [&](bool defaults) {
+          return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+            if (defaults) b.Backend::softmax_backward(in[0], in[1], axis, log, out[0]);
+            else b.softmax_backward(in[0], in[1], axis, log, out[0]);
+          };
+        };
+        check_agreement("softmax_backward", {dy, y}, {dx}, backward(false), backward(true), 8);
+      }
+}
+
+TEST_CASE("pick, cross-entropy and their gradients agree on every backend") {
+  Maker make(24);
+  for (DType dtype : kFloatingDTypes)
+    for (int64_t rows : {0, 1, 5, 64})
+      for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
+        for (int64_t ignored : {int64_t{-100}, int64_t{3}}) {
+          const int64_t classes = make.integer(4, 12);
+          const Array x = make({rows, classes}, dtype, make.choice(kInputLayouts), -10, 10);
+          const Array target =
+              make({rows}, DType::i64, make.choice(kOutputLayouts), 0, static_cast<double>(classes - 1));
+          const Array row_values = make({rows}, dtype, make.choice(kOutputLayouts));
+          check_agreement("pick", {x, target}, {row_values}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+            b.pick(in[0], in[1], ignored, out[0]);
+          });
+          check_agreement(
+              "pick_backward", {row_values, target}, {make(x.shape(), dtype, make.choice(kOutputLayouts))},
+              [&](Backend& b, const Arrays& in, const Arrays& out) { b.pick_backward(in[0], in[1], ignored, out[0]); });
+
+          const Array log_probabilities = make(x.shape(), dtype, make.choice(kOutputLayouts));
+          const Shape loss_shape = reduction == Reduction::none ? Shape{rows} : Shape{};
+          const Array loss = make(loss_shape, dtype), weight_sum = make({}, dtype);
+          auto forward = [&](bool defaults) {
+            return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+              if (defaults) b.Backend::cross_entropy(in[0], in[1], ignored, reduction, out[0], out[1], out[2]);
+              else b.cross_entropy(in[0], in[1], ignored, reduction, out[0], out[1], out[2]);
+            };
+          };
+          check_agreement("cross_entropy", {x, target}, {log_probabilities, loss, weight_sum}, forward(false),
+                          forward(true), 4);
+          backend("naive").cross_entropy(x, target, ignored, reduction, log_probabilities, loss, weight_sum);
+          const Array dloss = make(loss_shape, dtype);
+          auto backward = [&](bool defaults) {
+            return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+              if (defaults) b.Backend::cross_entropy_backward(in[0], in[1], in[2], ignored, reduction, in[3], out[0]);
+              else b.cross_entropy_backward(in[0], in[1], in[2], ignored, reduction, in[3], out[0]);
+            };
+          };
+          check_agreement("cross_entropy_backward", {dloss, log_probabilities, target, weight_sum},
+                          {make(x.shape(), dtype, make.choice(kOutputLayouts))}, backward(false), backward(true), 4);
+        }
+}
+
+TEST_CASE("dropout agrees on every backend") {
+  Maker make(25);
+  for (DType dtype : kFloatingDTypes)
+    for (double p : {0.0, 0.3, 1.0})
+      for (const Shape& shape : {Shape{}, Shape{0, 4}, Shape{33, 7}, Shape{2, 3, 4, 5}}) {
+        const Array x = make(shape, dtype, make.choice(kInputLayouts));
+        const Array mask = make(shape, DType::boolean, make.choice(kOutputLayouts));
+        const Array y = make(shape, dtype, make.choice(kOutputLayouts));
+        auto forward = [&](bool defaults) {
+          return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+            if (defaults) b.Backend::dropout(in[0], p, draw(), out[0], out[1]);
+            else b.dropout(in[0], p, draw(), out[0], out[1]);
+          };
+        };
+        check_agreement("dropout", {x}, {mask, y}, forward(false), forward(true));
+        auto backward = [&](bool defaults) {
+          return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+            if (defaults) b.Backend::dropout_backward(in[0], in[1], p, out[0]);
+            else b.dropout_backward(in[0], in[1], p, out[0]);
+          };
+        };
+        check_agreement("dropout_backward", {x, mask}, {y}, backward(false), backward(true));
+      }
+}
+
+TEST_CASE("rgb_to_grayscale agrees on every backend") {
+  Maker make(26);
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::u8})
+    for (const Shape& lead : {Shape{}, Shape{4}, Shape{0}, Shape{2, 3}}) {
+      Shape x_shape = lead, y_shape = lead;
+      for (int64_t size : {3, 5, 6}) x_shape.push_back(size);
+      for (int64_t size : {1, 5, 6}) y_shape.push_back(size);
+      auto run = [](bool defaults) {
+        return [defaults](Backend& b, const Arrays& in, const Arrays& out) {
+          if (defaults) b.Backend::rgb_to_grayscale(in[0], out[0]);
+          else b.rgb_to_grayscale(in[0], out[0]);
+        };
+      };
+      check_agreement("rgb_to_grayscale", {make(x_shape, dtype, make.choice(kInputLayouts), 0, 100)},
+                      {make(y_shape, dtype, make.choice(kOutputLayouts))}, run(false), run(true));
+    }
+}
+
+TEST_CASE("optimizer steps agree on every backend") {
+  Maker make(27);
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < 24; ++round) {
+      const double step = round % 3 + 1, found_inf = round % 8 == 7;
+      const Array block = array_of({4}, {step, 0.05, 0.5, found_inf});
+      check_agreement(
+          "advance_step", {}, {block}, [](Backend& b, const Arrays&, const Arrays& out) { b.advance_step(out[0]); },
+          [](Backend& b, const Arrays&, const Arrays& out) { b.Backend::advance_step(out[0]); });
+
+      // Two parameters: a scalar and a matrix, each with a gradient and two states of the same strides.
+      Arrays in{block}, out;
+      const Layout layout = make.choice(kOutputLayouts);
+      for (const Shape& shape : {Shape{}, Shape{7, 19}}) {
+        in.push_back(make(shape, dtype, layout));
+        out.push_back(make(shape, dtype, layout));
+        for (int state = 0; state < 2; ++state) out.push_back(make(shape, dtype, layout, 0.5, 2));
+      }
+      auto parameters = [](const Arrays& in, const Arrays& out, int states) {
+        std::vector<ParameterViews> views(2);
+        for (size_t i = 0; i < 2; ++i) {
+          views[i].parameter = out[3 * i], views[i].gradient = in[1 + i];
+          if (states > 0) views[i].state1 = out[3 * i + 1];
+          if (states > 1) views[i].state2 = out[3 * i + 2];
+        }
+        return views;
+      };
+
+      SgdOptions sgd;
+      sgd.momentum = round & 1 ? 0.9 : 0, sgd.dampening = round & 2 ? 0.25 : 0,
+      sgd.weight_decay = round & 4 ? 0.125 : 0;
+      sgd.nesterov = sgd.momentum > 0 && sgd.dampening == 0 && round & 8, sgd.maximize = round & 16;
+      auto sgd_step = [&](bool defaults) {
+        return [&, defaults](Backend& b, const Arrays& inputs, const Arrays& outputs) {
+          const auto views = parameters(inputs, outputs, sgd.momentum != 0);
+          if (defaults) b.Backend::sgd_step(views, inputs[0], sgd);
+          else b.sgd_step(views, inputs[0], sgd);
+        };
+      };
+      check_agreement("sgd_step", in, out, sgd_step(false), sgd_step(true), 4);
+
+      AdamOptions adam;
+      adam.weight_decay = round & 1 ? 0.125 : 0, adam.decoupled = round & 2, adam.maximize = round & 4;
+      auto adam_step = [&](bool defaults) {
+        return [&, defaults](Backend& b, const Arrays& inputs, const Arrays& outputs) {
+          const auto views = parameters(inputs, outputs, 2);
+          if (defaults) b.Backend::adam_step(views, inputs[0], adam);
+          else b.adam_step(views, inputs[0], adam);
+        };
+      };
+      check_agreement("adam_step", in, out, adam_step(false), adam_step(true), 8);
+    }
+}

@@ -1,0 +1,234 @@
+// Every backend gives naive's results, for all dtypes, shapes and strides: memory, element-wise, reductions, matmul.
+#include <cmath>
+#include <limits>
+
+#include <gradus/core/scalar_ops.h>
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+const Shape kShapes[] = {
+    {}, {1}, {0}, {7}, {3, 0, 2}, {5, 33}, {64, 130}, {1, 1, 3}, {2, 3, 4, 5}, {9, 1, 17, 3}, {2, 1, 2, 3, 1, 2, 2, 3}};
+
+constexpr UnaryOp kUnaryOps[] = {UnaryOp::neg,  UnaryOp::abs,        UnaryOp::exp,         UnaryOp::log,
+                                 UnaryOp::sqrt, UnaryOp::reciprocal, UnaryOp::relu,        UnaryOp::sigmoid,
+                                 UnaryOp::tanh, UnaryOp::clamp,      UnaryOp::logical_not, UnaryOp::isfinite};
+constexpr BinaryOp kBinaryOps[] = {BinaryOp::add, BinaryOp::sub,         BinaryOp::mul,       BinaryOp::div,
+                                   BinaryOp::pow, BinaryOp::maximum,     BinaryOp::minimum,   BinaryOp::eq,
+                                   BinaryOp::ne,  BinaryOp::lt,          BinaryOp::le,        BinaryOp::gt,
+                                   BinaryOp::ge,  BinaryOp::logical_and, BinaryOp::logical_or};
+
+// Writes NaN, infinities and zeros over a few elements of a floating array.
+void sprinkle(const Array& x, Maker& make) {
+  if (x.numel() == 0 || !is_floating(x.dtype())) return;
+  visit_floating(x.dtype(), [&]<class T> {
+    T* data = static_cast<T*>(x.storage().data());
+    const int64_t count = static_cast<int64_t>(x.storage().bytes() / sizeof(T));
+    const float special[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f};
+    for (int64_t i = 0; i < 1 + count / 10; ++i) data[make.integer(0, count - 1)] = T(make.choice(special));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("fill and copy agree on every backend, for all pairs of dtypes") {
+  Maker make(1);
+  for (DType from : kAllDTypes)
+    for (DType to : kAllDTypes) {
+      const Shape shape = make.choice(kShapes);
+      const Array x = make(shape, from, make.choice(kInputLayouts)), y = make(shape, to, make.choice(kOutputLayouts));
+      check_agreement("copy", {x}, {y}, [](Backend& b, const Arrays& in, const Arrays& out) { b.copy(in[0], out[0]); });
+      check_agreement("fill", {}, {y}, [](Backend& b, const Arrays&, const Arrays& out) { b.fill(out[0], 3.75); });
+    }
+}
+
+TEST_CASE("arange agrees on every backend") {
+  Maker make(2);
+  for (DType dtype : kAllDTypes) {
+    if (dtype == DType::boolean) continue;
+    for (int64_t size : {0, 1, 100}) {
+      const Array y = make({size}, dtype, make.choice(kOutputLayouts));
+      check_agreement("arange", {}, {y}, [](Backend& b, const Arrays&, const Arrays& out) { b.arange(out[0], 3, 2); });
+      if (is_floating(dtype))
+        check_agreement("arange", {}, {y},
+                        [](Backend& b, const Arrays&, const Arrays& out) { b.arange(out[0], -1.5, 0.25); });
+    }
+  }
+}
+
+TEST_CASE("unary ops agree on every backend") {
+  Maker make(3);
+  for (UnaryOp op : kUnaryOps)
+    for (DType dtype : kAllDTypes) {
+      if (needs_floating(op) && !is_floating(dtype)) continue;
+      for (int round = 0; round < 6; ++round) {
+        const Shape shape = make.choice(kShapes);
+        const Array x = make(shape, dtype, make.choice(kInputLayouts));
+        if (round % 2) sprinkle(x, make);
+        const Array y = make(shape, is_predicate(op) ? DType::boolean : dtype, make.choice(kOutputLayouts));
+        check_agreement(
+            gradus::name(op), {x}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.unary(op, in[0], out[0], {-1, 1.5});
+            },
+            {}, 2);
+        if (!is_predicate(op))
+          check_agreement(
+              std::string(gradus::name(op)) + " in place", {}, {y},
+              [&](Backend& b, const Arrays&, const Arrays& out) {
+                b.unary(op, out[0], out[0], {-1, 1.5});
+              },
+              {}, 2);
+      }
+    }
+}
+
+TEST_CASE("unary derivatives agree on every backend") {
+  Maker make(4);
+  for (UnaryOp op : kUnaryOps) {
+    if (!has_derivative(op)) continue;
+    for (DType dtype : kFloatingDTypes)
+      for (int round = 0; round < 4; ++round) {
+        const Shape shape = make.choice(kShapes);
+        const Array dy = make(shape, dtype, make.choice(kInputLayouts));
+        const Array saved = make(shape, dtype, make.choice(kInputLayouts));
+        const Array dx = make(shape, dtype, make.choice(kOutputLayouts));
+        check_agreement(
+            std::string(gradus::name(op)) + " backward", {dy, saved}, {dx},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.unary_backward(op, in[0], in[1], out[0], {-1, 1.5});
+            },
+            {}, 2);
+      }
+  }
+}
+
+TEST_CASE("binary ops agree on every backend") {
+  Maker make(5);
+  for (BinaryOp op : kBinaryOps)
+    for (DType dtype : kAllDTypes)
+      for (int round = 0; round < 5; ++round) {
+        const Shape shape = make.choice(kShapes);
+        const double low = op == BinaryOp::pow ? 0.5 : -3;  // a negative base has no real power
+        const Array a = make(shape, dtype, make.choice(kInputLayouts), low);
+        const Array b = make(shape, dtype, make.choice(kInputLayouts), low);
+        if (round % 2) sprinkle(a, make), sprinkle(b, make);
+        const Array y = make(shape, is_predicate(op) ? DType::boolean : dtype, make.choice(kOutputLayouts));
+        check_agreement(
+            gradus::name(op), {a, b}, {y},
+            [&](Backend& backend, const Arrays& in, const Arrays& out) { backend.binary(op, in[0], in[1], out[0]); },
+            {}, 2);
+        for (bool scalar_first : {false, true})
+          check_agreement(
+              std::string(gradus::name(op)) + " scalar", {a}, {y},
+              [&](Backend& backend, const Arrays& in, const Arrays& out) {
+                backend.binary_scalar(op, in[0], 2, scalar_first, out[0]);
+              },
+              {}, 2);
+        if (!is_predicate(op))
+          check_agreement(
+              std::string(gradus::name(op)) + " in place", {b}, {y},
+              [&](Backend& backend, const Arrays& in, const Arrays& out) { backend.binary(op, out[0], in[0], out[0]); },
+              {}, 2);
+      }
+}
+
+TEST_CASE("where agrees on every backend") {
+  Maker make(6);
+  for (DType dtype : kAllDTypes)
+    for (int round = 0; round < 5; ++round) {
+      const Shape shape = make.choice(kShapes);
+      const Array condition = make(shape, DType::boolean, make.choice(kInputLayouts));
+      const Array a = make(shape, dtype, make.choice(kInputLayouts)),
+                  b = make(shape, dtype, make.choice(kInputLayouts));
+      check_agreement(
+          "where", {condition, a, b}, {make(shape, dtype, make.choice(kOutputLayouts))},
+          [](Backend& backend, const Arrays& in, const Arrays& out) { backend.where(in[0], in[1], in[2], out[0]); });
+    }
+}
+
+TEST_CASE("reductions agree on every backend") {
+  Maker make(7);
+  for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min, ReduceOp::all, ReduceOp::any})
+    for (DType dtype : kAllDTypes) {
+      if (op == ReduceOp::mean && !is_floating(dtype)) continue;
+      for (int round = 0; round < 8; ++round) {
+        const Shape shape = make.choice(kShapes);
+        const uint32_t axes = static_cast<uint32_t>(make.integer(0, (1 << shape.size()) - 1));
+        const Array x = make(shape, dtype, make.choice(kInputLayouts));
+        if ((op == ReduceOp::max || op == ReduceOp::min) && x.numel() == 0) continue;
+        if (round % 2 && op != ReduceOp::sum && op != ReduceOp::mean) sprinkle(x, make);
+        const bool logical = op == ReduceOp::all || op == ReduceOp::any;
+        const bool counts = op == ReduceOp::sum && !is_floating(dtype);
+        const Array y = make(shape.empty() ? Shape() : reduced_shape(shape, axes, true),
+                             logical  ? DType::boolean
+                             : counts ? DType::i64
+                                      : dtype,
+                             make.choice(kOutputLayouts));
+        check_agreement(
+            "reduce " + std::to_string(static_cast<int>(op)), {x}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], axes, out[0]); }, {}, 4);
+      }
+    }
+}
+
+TEST_CASE("a long sum keeps its digits on every backend") {
+  // 2^21 thirds: a plain running float sum is off by 1e-3 relative, pairwise or blocked summation by 1e-6.
+  const Array x = Array::empty({1 << 21});
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 1.0f / 3;
+  check_agreement(
+      "sum", {x}, {Array::empty({1})},
+      [](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(ReduceOp::sum, in[0], 1, out[0]); }, {}, 2);
+}
+
+TEST_CASE("arg reductions agree on every backend, with ties and NaN") {
+  Maker make(8);
+  for (ArgReduceOp op : {ArgReduceOp::argmax, ArgReduceOp::argmin})
+    for (DType dtype : kAllDTypes)
+      for (int round = 0; round < 8; ++round) {
+        const Shape shape = make.choice(kShapes);
+        const int axis = shape.empty() ? 0 : static_cast<int>(make.integer(0, shape.size() - 1));
+        if (!shape.empty() && shape[axis] == 0) continue;
+        const Array x = make(shape, dtype, make.choice(kInputLayouts));
+        if (round % 2) sprinkle(x, make);
+        const Shape kept = shape.empty() ? Shape() : reduced_shape(shape, 1u << axis, true);
+        const Array best = make(kept, dtype, make.choice(kOutputLayouts));
+        const Array indices = make(kept, DType::i64, make.choice(kOutputLayouts));
+        check_agreement("arg_reduce", {x}, {best, indices}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+          b.arg_reduce(op, in[0], axis, out[0], out[1]);
+        });
+        check_agreement("arg_reduce without values", {x}, {indices},
+                        [&](Backend& b, const Arrays& in, const Arrays& out) {
+                          b.arg_reduce(op, in[0], axis, MutableView(), out[0]);
+                        });
+      }
+}
+
+TEST_CASE("matmul agrees on every backend") {
+  Maker make(9);
+  const int64_t sizes[] = {0, 1, 2, 3, 7, 16, 33, 70, 129};
+  for (DType dtype : kAllDTypes) {
+    if (dtype == DType::boolean) continue;
+    for (int round = 0; round < (dtype == DType::f32 ? 60 : 20); ++round) {
+      const int64_t M = make.choice(sizes), N = make.choice(sizes), K = make.choice(sizes);
+      const bool batched = round % 4 == 3;
+      const Shape lead = batched ? Shape{2, 3} : Shape{};
+      auto matrix = [&](int64_t rows, int64_t columns, auto& layouts) {
+        Shape shape = lead;
+        shape.push_back(rows), shape.push_back(columns);
+        return make(shape, dtype, make.choice(layouts), -1, 1);
+      };
+      const Array a = matrix(M, K, kInputLayouts), b = matrix(K, N, kInputLayouts), y = matrix(M, N, kOutputLayouts);
+      for (bool accumulate : {false, true})
+        check_agreement(
+            accumulate ? "matmul accumulating" : "matmul", {a, b}, {y},
+            [&](Backend& backend, const Arrays& in, const Arrays& out) {
+              backend.matmul(in[0], in[1], out[0], accumulate);
+            },
+            {}, 2);
+    }
+  }
+}

@@ -1,0 +1,293 @@
+// The reference itself: naive against results worked out by hand or by the definition.
+#include <cmath>
+
+#include <gradus/core/observer.h>
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+using Values = std::vector<double>;
+const double kNaN = std::nan(""), kInf = INFINITY;
+
+Backend& naive() { return backend("naive"); }
+
+double dot(const Array& a, const Array& b) {
+  const Values x = values(a), y = values(b);
+  REQUIRE(x.size() == y.size());
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+bool same(const Array& x, const Values& expected) { return close(values(x), expected, 1e-12); }
+
+}  // namespace
+
+TEST_CASE("naive copies between dtypes: truncation, saturation through int64, truth") {
+  const Array x = array_of({5}, {-2.75, 0.25, 3.5, kNaN, 1e30});
+  const Array as_long = Array::empty({5}, DType::i64), as_bool = Array::empty({5}, DType::boolean);
+  naive().copy(x, as_long);
+  CHECK(as_long.data<int64_t>()[0] == -2);
+  CHECK(as_long.data<int64_t>()[1] == 0);
+  CHECK(as_long.data<int64_t>()[2] == 3);
+  CHECK(as_long.data<int64_t>()[3] == 0);
+  CHECK(as_long.data<int64_t>()[4] == INT64_MAX);
+  naive().copy(x, as_bool);
+  CHECK(values(as_bool) == Values{1, 1, 1, 1, 1});
+  const Array bytes = Array::empty({2}, DType::u8);
+  naive().copy(array_of({2}, {-1, 258}), bytes);
+  CHECK(values(bytes) == Values{255, 2});
+}
+
+TEST_CASE("naive element-wise formulas at their special points") {
+  auto unary = [](UnaryOp op, const Values& in, UnaryArgs args = {}) {
+    const int64_t n = static_cast<int64_t>(in.size());
+    const Array y = Array::empty({n}, is_predicate(op) ? DType::boolean : DType::f64);
+    naive().unary(op, array_of({n}, in), y, args);
+    return values(y);
+  };
+  CHECK(close(unary(UnaryOp::relu, {-1, 0, 2, kNaN}), {0, 0, 2, kNaN}, 0));
+  CHECK(close(unary(UnaryOp::sigmoid, {0, kInf, -kInf, -1000}), {0.5, 1, 0, 0}, 0));
+  CHECK(close(unary(UnaryOp::clamp, {-5, 0.5, 5, kNaN}, {-1, 1}), {-1, 0.5, 1, kNaN}, 0));
+  CHECK(close(unary(UnaryOp::log, {0, -1, 1}), {-kInf, kNaN, 0}, 0));
+  CHECK(close(unary(UnaryOp::sqrt, {4, -1, 0}), {2, kNaN, 0}, 0));
+  CHECK(unary(UnaryOp::isfinite, {0, kInf, -kInf, kNaN}) == Values{1, 0, 0, 0});
+  CHECK(unary(UnaryOp::logical_not, {0, 2, kNaN}) == Values{1, 0, 0});
+
+  auto binary = [](BinaryOp op, const Values& a, const Values& b, DType dtype = DType::f64) {
+    const int64_t n = static_cast<int64_t>(a.size());
+    const Array y = Array::empty({n}, is_predicate(op) ? DType::boolean : dtype);
+    naive().binary(op, array_of({n}, a, dtype), array_of({n}, b, dtype), y);
+    return values(y);
+  };
+  CHECK(close(binary(BinaryOp::maximum, {1, kNaN, 2}, {3, 1, kNaN}), {3, kNaN, kNaN}, 0));
+  CHECK(close(binary(BinaryOp::pow, {2, -2, -2, 0}, {10, 3, 0.5, 0}), {1024, -8, kNaN, 1}, 0));
+  CHECK(binary(BinaryOp::pow, {2, -3, 2, -1}, {10, 3, -1, -3}, DType::i64) == Values{1024, -27, 0, -1});
+  CHECK(binary(BinaryOp::eq, {1, kNaN, kInf}, {1, kNaN, kInf}) == Values{1, 0, 1});
+  CHECK(binary(BinaryOp::ne, {1, kNaN, 0}, {1, kNaN, -0.0}) == Values{0, 1, 0});
+
+  const Array half = Array::empty({2}, DType::f16);
+  naive().binary_scalar(BinaryOp::sub, array_of({2}, {0.5, 2}, DType::f16), 1, /*scalar_first=*/true, half);
+  CHECK(values(half) == Values{0.5, -1});
+}
+
+TEST_CASE("naive ops that integers do not have say so by type") {
+  const Array x = array_of({2}, {1, 2}, DType::i64);
+  CHECK_THROWS_AS(naive().unary(UnaryOp::exp, x, x, {}), DTypeError);
+  CHECK_THROWS_WITH(naive().unary(UnaryOp::exp, x, x, {}), contains("int64"));
+  CHECK_THROWS_AS(naive().unary_backward(UnaryOp::isfinite, x, x, x, {}), AutogradError);
+  const Array b = array_of({1, 1}, {1}, DType::boolean);
+  CHECK_THROWS_AS(naive().matmul(b, b, b, false), DTypeError);
+}
+
+TEST_CASE("naive reduces over any axes, empty ones included") {
+  const Array x = array_of({2, 3}, {1, 2, 3, 4, 5, 6});
+  auto reduce = [](ReduceOp op, const Array& in, uint32_t axes, const Shape& shape, DType dtype = DType::f64) {
+    const Array y = Array::empty(shape, dtype);
+    naive().reduce(op, in, axes, y);
+    return values(y);
+  };
+  CHECK(reduce(ReduceOp::sum, x, 0b01, {1, 3}) == Values{5, 7, 9});
+  CHECK(reduce(ReduceOp::sum, x, 0b10, {2, 1}) == Values{6, 15});
+  CHECK(reduce(ReduceOp::mean, x, 0b11, {1, 1}) == Values{3.5});
+  CHECK(reduce(ReduceOp::max, x.transpose(0, 1), 0b01, {1, 2}) == Values{3, 6});
+  CHECK(reduce(ReduceOp::min, x, 0b00, {2, 3}) == values(x));
+  CHECK(reduce(ReduceOp::sum, Array::empty({0, 2}, DType::f64), 0b01, {1, 2}) == Values{0, 0});
+  CHECK(std::isnan(reduce(ReduceOp::mean, Array::empty({0}, DType::f64), 1, {1})[0]));
+  CHECK(reduce(ReduceOp::all, Array::empty({0}, DType::boolean), 1, {1}, DType::boolean) == Values{1});
+  CHECK(reduce(ReduceOp::any, Array::empty({0}, DType::boolean), 1, {1}, DType::boolean) == Values{0});
+  CHECK(reduce(ReduceOp::sum, array_of({3}, {1, 1, 0}, DType::boolean), 1, {1}, DType::i64) == Values{2});
+  CHECK(std::isnan(reduce(ReduceOp::max, array_of({3}, {1, kNaN, 3}), 1, {1})[0]));
+  // int64 sums do not pass through double.
+  const Array large = array_of({2}, {0, 1}, DType::i64);
+  large.data<int64_t>()[0] = int64_t{1} << 60;
+  const Array total = Array::empty({1}, DType::i64);
+  naive().reduce(ReduceOp::sum, large, 1, total);
+  CHECK(total.data<int64_t>()[0] == (int64_t{1} << 60) + 1);
+}
+
+TEST_CASE("naive arg reductions: the first of equals, NaN is extreme") {
+  auto arg = [](ArgReduceOp op, const Values& in) {
+    const Array x = array_of({static_cast<int64_t>(in.size())}, in);
+    const Array best = Array::empty({1}, DType::f64), index = Array::empty({1}, DType::i64);
+    naive().arg_reduce(op, x, 0, best, index);
+    return std::pair(values(best)[0], values(index)[0]);
+  };
+  CHECK(arg(ArgReduceOp::argmax, {1, 3, 3, 2}) == std::pair(3.0, 1.0));
+  CHECK(arg(ArgReduceOp::argmin, {1, 0, 3, 0}) == std::pair(0.0, 1.0));
+  CHECK(arg(ArgReduceOp::argmax, {1, kNaN, 3, kNaN}).second == 1);
+  CHECK(arg(ArgReduceOp::argmin, {kNaN, 0}).second == 0);
+  CHECK(arg(ArgReduceOp::argmax, {-kInf, -kInf}).second == 0);
+}
+
+TEST_CASE("naive matmul multiplies strided batches and accumulates") {
+  const Array a = array_of({2, 3}, {1, 2, 3, 4, 5, 6}), y = array_of({2, 2}, {0, 0, 0, 0});
+  naive().matmul(a, a.transpose(0, 1), y, false);
+  CHECK(values(y) == Values{14, 32, 32, 77});
+  naive().matmul(a, a.transpose(0, 1), y, true);
+  CHECK(values(y) == Values{28, 64, 64, 154});
+  naive().matmul(Array::empty({2, 0}, DType::f64), Array::empty({0, 2}, DType::f64), y, false);
+  CHECK(values(y) == Values{0, 0, 0, 0});
+}
+
+TEST_CASE("naive convolution is cross-correlation") {
+  const Array x = array_of({1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9}), w = array_of({1, 1, 2, 2}, {1, 0, 0, -1});
+  const Array y = Array::empty({1, 1, 2, 2}, DType::f64);
+  naive().conv2d(x, w, y, {});
+  CHECK(values(y) == Values{-4, -4, -4, -4});
+  Conv2dGeometry padded;
+  padded.padding[0] = 1, padded.stride[0] = 2, padded.stride[1] = 2;
+  const Array z = Array::empty({1, 1, 2, 1}, DType::f64);
+  naive().conv2d(x, w, z, padded);
+  CHECK(values(z) == Values{-2, 4 - 8});
+}
+
+TEST_CASE("naive convolution's gradients are its adjoints: <dy, conv(x, w)> = <dx, x> = <dw, w>") {
+  Maker make(50);
+  for (int round = 0; round < 30; ++round) {
+    Conv2dGeometry g;
+    g.groups = make.integer(1, 2);
+    int64_t out[2];
+    for (int i = 0; i < 2; ++i) {
+      g.stride[i] = make.integer(1, 3), g.padding[i] = make.integer(0, 2), g.dilation[i] = make.integer(1, 2);
+      out[i] = (7 + 2 * g.padding[i] - g.dilation[i] * 2 - 1) / g.stride[i] + 1;
+    }
+    const Array x = make({2, 2 * g.groups, 7, 7}, DType::f64), w = make({3 * g.groups, 2, 3, 3}, DType::f64);
+    const Array dy = make({2, 3 * g.groups, out[0], out[1]}, DType::f64), y = Array::empty_like(dy);
+    const Array dx = Array::empty_like(x), dw = Array::empty_like(w);
+    naive().conv2d(x, w, y, g);
+    naive().conv2d_backward_data(dy, w, dx, g);
+    naive().conv2d_backward_weight(dy, x, dw, g);
+    CHECK(dot(dx, x) == Approx(dot(dy, y)));
+    CHECK(dot(dw, w) == Approx(dot(dy, y)));
+  }
+}
+
+TEST_CASE("naive max pooling: first of equals, NaN wins, padding never does") {
+  const Array x = array_of({1, 1, 2, 4}, {1, 1, kNaN, 9, 1, 1, 2, kNaN});
+  const Array y = Array::empty({1, 1, 1, 2}, DType::f64), indices = Array::empty({1, 1, 1, 2}, DType::i32);
+  Pool2dGeometry g;
+  g.kernel[0] = g.kernel[1] = g.stride[0] = g.stride[1] = 2;
+  naive().max_pool2d(x, y, indices, g);
+  CHECK(close(values(y), {1, kNaN}, 0));
+  CHECK(values(indices) == Values{0, 2});
+  const Array dx = Array::empty_like(x);
+  naive().max_pool2d_backward(array_of({1, 1, 1, 2}, {5, 7}), indices, dx, g);
+  CHECK(values(dx) == Values{5, 0, 7, 0, 0, 0, 0, 0});
+
+  // Dilation 3 steps over a plane of 2 x 2: every window lies in the padding.
+  Pool2dGeometry outside = g;
+  outside.padding[0] = outside.padding[1] = 1, outside.dilation[0] = outside.dilation[1] = 3;
+  const Array small = array_of({1, 1, 2, 2}, {1, 2, 3, 4}), value = Array::empty({1, 1, 1, 1}, DType::f64);
+  const Array index = Array::empty({1, 1, 1, 1}, DType::i32);
+  naive().max_pool2d(small, value, index, outside);
+  CHECK(values(value) == Values{-kInf});
+  CHECK(values(index) == Values{-1});
+  naive().max_pool2d_backward(array_of({1, 1, 1, 1}, {5}), index, small, outside);
+  CHECK(values(small) == Values{0, 0, 0, 0});
+}
+
+TEST_CASE("softmax survives large logits; rows of -inf give NaN") {
+  const Array x = array_of({3, 2}, {1000, 1000, -kInf, 0, -kInf, -kInf}), y = Array::empty_like(x);
+  naive().softmax(x, 1, false, y);
+  CHECK(same(y, {0.5, 0.5, 0, 1, kNaN, kNaN}));
+  naive().Backend::softmax(x, 1, false, y);
+  CHECK(same(y, {0.5, 0.5, 0, 1, kNaN, kNaN}));
+}
+
+TEST_CASE("cross-entropy: mean over counted rows, NaN when none counts, a bad target is an IndexError") {
+  const Array x = array_of({3, 2}, {0, 0, 0, std::log(3.0), 5, 5}), target = array_of({3}, {0, 1, -100}, DType::i64);
+  const Array log_probabilities = Array::empty_like(x), loss = Array::empty({}, DType::f64),
+              count = Array::empty({}, DType::f64);
+  naive().cross_entropy(x, target, -100, Reduction::mean, log_probabilities, loss, count);
+  CHECK(same(count, {2}));
+  CHECK(same(loss, {(std::log(2.0) - std::log(0.75)) / 2}));
+  const Array dx = Array::empty_like(x);
+  naive().cross_entropy_backward(scalar_of(4), log_probabilities, target, -100, Reduction::mean, count, dx);
+  CHECK(same(dx, {-1, 1, 0.5, -0.5, 0, 0}));
+
+  const Array none = array_of({3}, {-100, -100, -100}, DType::i64);
+  naive().cross_entropy(x, none, -100, Reduction::mean, log_probabilities, loss, count);
+  CHECK(same(loss, {kNaN}));
+  naive().cross_entropy_backward(scalar_of(1), log_probabilities, none, -100, Reduction::mean, count, dx);
+  CHECK(same(dx, {0, 0, 0, 0, 0, 0}));
+
+  for (double wrong : {2.0, -1.0}) {
+    const Array bad = array_of({3}, {0, wrong, 1}, DType::i64), picked = Array::empty({3}, DType::f64);
+    for (const std::string& name : backend_names()) {
+      if (backend(name).device_type() != DeviceType::cpu) continue;
+      CHECK_THROWS_AS(backend(name).pick(x, bad, -100, picked), IndexError);
+      CHECK_THROWS_AS(backend(name).cross_entropy(x, bad, -100, Reduction::sum, log_probabilities, loss, count),
+                      IndexError);
+    }
+    CHECK_THROWS_WITH(naive().pick(x, bad, -100, picked), contains("row 1") && contains("0 to 1"));
+  }
+}
+
+TEST_CASE("SGD follows torch.optim.SGD over three steps") {
+  // torch.optim.SGD([p], lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.01), p = 1, gradients 1, 2, 3.
+  const Array block = array_of({4}, {0, 0.1, 1, 0}), p = scalar_of(1), buffer = scalar_of(kNaN);
+  SgdOptions options;
+  options.momentum = 0.9, options.dampening = 0.5, options.weight_decay = 0.01;
+  double parameter = 1, momentum_buffer = 0;
+  for (int step = 1; step <= 3; ++step) {
+    const Array gradient = scalar_of(step);
+    ParameterViews views;
+    views.parameter = p, views.gradient = gradient, views.state1 = buffer;
+    naive().advance_step(block);
+    naive().sgd_step({&views, 1}, block, options);
+    const double g = step + 0.01 * parameter;
+    momentum_buffer = step == 1 ? g : 0.9 * momentum_buffer + 0.5 * g;
+    parameter -= 0.1 * momentum_buffer;
+    CHECK(same(p, {parameter}));
+  }
+  // Found an inf: neither the step count nor the parameter moves.
+  block.data<double>()[StepBlock::found_inf] = 1;
+  const Array gradient = scalar_of(kInf);
+  ParameterViews views;
+  views.parameter = p, views.gradient = gradient, views.state1 = buffer;
+  naive().advance_step(block);
+  for (bool defaults : {false, true}) {
+    if (defaults) naive().Backend::sgd_step({&views, 1}, block, options);
+    else naive().sgd_step({&views, 1}, block, options);
+    CHECK(same(p, {parameter}));
+    CHECK(same(buffer, {momentum_buffer}));
+  }
+  CHECK(block.data<double>()[StepBlock::step] == 3);
+}
+
+TEST_CASE("Adam's first step is the learning rate in the gradient's direction") {
+  for (bool defaults : {false, true}) {
+    const Array block = array_of({4}, {1, 0.25, 2, 0}), gradient = array_of({2}, {3, -0.5});
+    const Array p = array_of({2}, {1, 1}), m = array_of({2}, {0, 0}), v = array_of({2}, {0, 0});
+    ParameterViews views;
+    views.parameter = p, views.gradient = gradient, views.state1 = m, views.state2 = v;
+    if (defaults) naive().Backend::adam_step({&views, 1}, block, {});
+    else naive().adam_step({&views, 1}, block, {});
+    CHECK(close(values(p), {0.75, 1.25}, 1e-7));
+    CHECK(same(m, {0.6, -0.1}));  // the gradient counts gradient_scale = 2 times
+    CHECK(same(v, {0.036, 0.001}));
+  }
+}
+
+TEST_CASE("every naive kernel reports itself to observers, with its bytes") {
+  struct Recorder : Observer {
+    std::vector<ObservedEvent> events;
+    void on_end(const ObservedEvent& event) override { events.push_back(event); }
+  } recorder;
+  const Array a = array_of({2, 3}, {1, 2, 3, 4, 5, 6}), y = Array::empty({2, 2}, DType::f64);
+  add_observer(&recorder);
+  naive().matmul(a, a.transpose(0, 1), y, false);
+  remove_observer(&recorder);
+  naive().matmul(a, a.transpose(0, 1), y, false);
+  REQUIRE(recorder.events.size() == 1);
+  CHECK(std::string(recorder.events[0].name) == "matmul");
+  CHECK(std::string(recorder.events[0].backend) == "naive");
+  CHECK(std::string(recorder.events[0].implementation) == "loops");
+  CHECK(recorder.events[0].flops == 2 * 2 * 2 * 3);
+  CHECK(recorder.events[0].bytes == (6 + 6 + 4) * 8);
+  CHECK(recorder.events[0].shapes[1] == Shape{3, 2});
+}

@@ -1,0 +1,145 @@
+#include <gradus/tests/backends/support.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradus::test {
+namespace {
+
+std::string describe(const Arrays& arrays) {
+  std::string text;
+  for (const Array& x : arrays)
+    text.append(" ")
+        .append(gradus::name(x.dtype()))
+        .append(to_string(x.shape()))
+        .append("/")
+        .append(to_string(x.strides()));
+  return text;
+}
+
+Array whole_storage(const Array& x) {
+  const int64_t count = static_cast<int64_t>(x.storage().bytes() / size_of(x.dtype()));
+  return Array(x.storage(), 0, {count}, {1}, x.dtype());
+}
+
+Arrays copies(const Arrays& arrays, Device device) {
+  Arrays copied;
+  for (const Array& x : arrays) copied.push_back(copy_to(x, device));
+  return copied;
+}
+
+}  // namespace
+
+std::string name(Layout layout) {
+  static constexpr const char* names[] = {"contiguous", "reversed", "gapped", "broadcast", "channels_last"};
+  return names[static_cast<int>(layout)];
+}
+
+Array Maker::operator()(const Shape& shape, DType dtype, Layout layout, double low, double high) {
+  Shape base = shape;
+  if (layout == Layout::reversed) std::reverse(base.begin(), base.end());
+  if (layout == Layout::gapped)
+    for (int64_t& size : base) size = 2 * size + 1;
+  if (layout == Layout::broadcast)
+    for (int i = 0; i < base.size(); i += 2) base[i] = std::min<int64_t>(base[i], 1);
+  Array x = Array::empty(base, dtype, {},
+                         layout == Layout::channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous);
+  visit(dtype, [&]<class T> {
+    T* data = static_cast<T*>(x.storage().data());
+    const double step = is_floating(dtype) ? 0.125 : 1;
+    if (std::is_same_v<T, bool>) low = 0, high = 1;
+    if (std::is_same_v<T, uint8_t>) low = std::max(low, 0.0);
+    std::uniform_int_distribution<int64_t> draw(std::lround(std::ceil(low / step)), std::lround(high / step));
+    for (int64_t i = 0; i < x.numel(); ++i) data[i] = static_cast<T>(static_cast<double>(draw(engine_)) * step);
+  });
+  if (layout == Layout::reversed) {
+    Dims order;
+    for (int i = x.ndim() - 1; i >= 0; --i) order.push_back(i);
+    x = x.permute(order);
+  }
+  if (layout == Layout::gapped)
+    for (int i = 0; i < x.ndim(); ++i) x = x.slice(i, 1, x.size(i), 2);
+  if (layout == Layout::broadcast) x = x.expand(shape);
+  return x;
+}
+
+Array array_of(const Shape& shape, const std::vector<double>& values, DType dtype) {
+  Array x = Array::empty(shape, dtype);
+  REQUIRE(static_cast<int64_t>(values.size()) == x.numel());
+  visit(dtype, [&]<class T> {
+    for (size_t i = 0; i < values.size(); ++i) x.data<T>()[i] = static_cast<T>(values[i]);
+  });
+  return x;
+}
+
+Array scalar_of(double value, DType dtype) { return array_of({}, {value}, dtype); }
+
+Array copy_to(const Array& x, Device device) {
+  const Storage storage = Storage::allocate(x.storage().bytes(), device);
+  // The runtime that knows both sides: the host's knows only itself.
+  DeviceRuntime& copier = runtime(device.is_cpu() ? x.device().type : device.type);
+  if (storage.bytes()) copier.copy(storage.data(), device, x.storage().data(), x.device(), storage.bytes(), false);
+  return Array(storage, x.offset(), x.shape(), x.strides(), x.dtype());
+}
+
+std::vector<double> values(const Array& x) {
+  const Array host = x.device().is_cpu() ? x : copy_to(x, {});
+  const Array dense = Array::empty(x.shape(), DType::f64);
+  backend("naive").copy(host, dense);
+  const double* data = dense.data<double>();
+  return std::vector<double>(data, data + dense.numel());
+}
+
+std::vector<double> storage_values(const Array& x) { return values(whole_storage(x)); }
+
+bool close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  if (a.size() != b.size()) return false;
+  double largest = 0;
+  for (double value : b)
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    if (!(std::abs(a[i] - b[i]) <= tolerance * (std::abs(b[i]) + largest))) {
+      UNSCOPED_INFO("element " << i << ": got " << a[i] << ", expected " << b[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return 2e-6;
+    case DType::f64: return 1e-14;
+    case DType::f16: return 1e-3;
+    case DType::bf16: return 8e-3;
+    default: return 0;
+  }
+}
+
+void check_agreement(const std::string& what, const Arrays& in, const Arrays& out, const Run& run,
+                     const Run& default_run, double factor) {
+  const Arrays expected = copies(out, {});
+  run(backend("naive"), copies(in, {}), expected);
+  auto compare = [&](Backend& candidate, const Run& candidate_run, const char* body) {
+    const Device device(candidate.device_type());
+    const Arrays inputs = copies(in, device), outputs = copies(out, device);
+    INFO(what << " by " << candidate.name() << "'s " << body << ", inputs" << describe(in) << ", outputs"
+              << describe(out));
+    REQUIRE_NOTHROW(candidate_run(candidate, inputs, outputs));
+    for (size_t i = 0; i < out.size(); ++i) {
+      INFO("output " << i);
+      REQUIRE(close(storage_values(outputs[i]), storage_values(expected[i]), factor * tolerance_of(out[i].dtype())));
+    }
+    for (size_t i = 0; i < in.size(); ++i) {
+      INFO("input " << i << " is only read");
+      REQUIRE(close(storage_values(inputs[i]), storage_values(in[i]), 0));
+    }
+  };
+  for (const std::string& candidate : backend_names()) {
+    if (candidate != "naive") compare(backend(candidate), run, "kernel");
+    if (default_run) compare(backend(candidate), default_run, "default body");
+  }
+}
+
+}  // namespace gradus::test

@@ -1,0 +1,37 @@
+// Numbers in files by explicit byte order, so that a big-endian machine reads the same files.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradus::io {
+
+/// Unsigned integer of sizeof(T) bytes at `bytes`, least significant byte first.
+template <class T>
+T read_little_endian(const std::byte* bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | static_cast<T>(bytes[i]) << (8 * i));
+  return value;
+}
+/// The same, most significant byte first.
+template <class T>
+T read_big_endian(const std::byte* bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value << 8 | static_cast<T>(bytes[i]));
+  return value;
+}
+template <class T>
+void write_little_endian(T value, std::byte* bytes) {
+  for (size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
+}
+
+/// Turns `count` elements of `size` bytes from the order of the file into this machine's, or back.
+inline void convert_byte_order(void* data, size_t count, size_t size, std::endian file_order) {
+  if (file_order == std::endian::native || size == 1) return;
+  std::byte* element = static_cast<std::byte*>(data);
+  for (size_t i = 0; i < count; ++i, element += size) std::reverse(element, element + size);
+}
+
+}  // namespace gradus::io

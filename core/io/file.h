@@ -1,0 +1,72 @@
+// Files as bytes: reading with a limit, gzip, and writing that leaves the old file or the new one, never half of either.
+// Every error is an IoError that names the path and the cause.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradus/core/error.h>
+
+namespace gradus::io {
+
+using Bytes = std::vector<std::byte>;
+using ByteSpan = std::span<const std::byte>;
+
+/// What read_file and gunzip accept unless told otherwise: 2 GiB.
+inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
+
+/// A regular file open for reading.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// Bytes in the file when it was opened.
+  uint64_t size() const { return size_; }
+  /// Fills `to` with the bytes from `offset` on; a file that ends before that is an IoError.
+  void read_at(uint64_t offset, void* to, size_t bytes) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// The whole file, which may have at most `limit` bytes.
+Bytes read_file(const std::string& path, uint64_t limit = kReadLimit);
+/// The same, decompressed where the file begins as gzip does. `limit` holds for the file and for what is in it.
+Bytes read_file_or_gzip(const std::string& path, uint64_t limit = kReadLimit);
+
+/// True if `bytes` begin as gzip (RFC 1952) does.
+bool is_gzip(ByteSpan bytes);
+/// All members of a gzip file, checksums verified. `name` stands for the file in messages.
+Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit = kReadLimit);
+
+/// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory; commit()
+/// flushes it to disk, renames it and flushes the directory. Without commit() the temporary file is removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void commit();
+
+ private:
+  std::string path_, temporary_path_;
+  int descriptor_ = -1;
+};
+
+/// Writes `bytes` as the whole file, by way of AtomicFile.
+void write_file(const std::string& path, ByteSpan bytes);
+void write_file(const std::string& path, std::string_view text);
+
+}  // namespace gradus::io

@@ -1,0 +1,210 @@
+#include <gradus/core/io/npy.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <gradus/core/io/array_bytes.h>
+#include <gradus/core/io/byte_order.h>
+
+namespace gradus::io {
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+
+struct DTypeCode {
+  std::string_view code;
+  DType dtype;
+};
+constexpr DTypeCode kDTypeCodes[] = {{"f4", DType::f32}, {"f8", DType::f64}, {"f2", DType::f16},    {"i8", DType::i64},
+                                     {"i4", DType::i32}, {"u1", DType::u8},  {"b1", DType::boolean}};
+
+struct NpyHeader {
+  DType dtype = DType::f32;
+  std::endian order = std::endian::little;
+  bool fortran_order = false;
+  Shape shape;
+};
+
+// Reads the header's dictionary: the three keys in any order, with the literals that NumPy writes.
+class HeaderReader {
+ public:
+  HeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  NpyHeader read() {
+    bool descr = false, order = false, shape = false;
+    expect('{');
+    while (!accept('}')) {
+      const std::string_view key = quoted();
+      bool* seen = key == "descr" ? &descr : key == "fortran_order" ? &order : key == "shape" ? &shape : nullptr;
+      GRADUS_CHECK(seen != nullptr, IoError, "'", file_, "': unknown header field '", key, "'");
+      GRADUS_CHECK(!*seen, IoError, "'", file_, "': header field '", key, "' appears twice");
+      *seen = true;
+      expect(':');
+      if (seen == &descr) read_dtype();
+      if (seen == &order) header_.fortran_order = boolean();
+      if (seen == &shape) read_shape();
+      if (!accept(',')) {
+        expect('}');
+        break;
+      }
+    }
+    skip_spaces();
+    GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header goes on after its dictionary");
+    GRADUS_CHECK(descr && order && shape, IoError, "'", file_, "': the header needs descr, fortran_order and shape");
+    return header_;
+  }
+
+ private:
+  void skip_spaces() {
+    while (!text_.empty() && (text_.front() == ' ' || text_.front() == '\n')) text_.remove_prefix(1);
+  }
+  bool accept(char wanted) {
+    skip_spaces();
+    if (text_.empty() || text_.front() != wanted) return false;
+    text_.remove_prefix(1);
+    return true;
+  }
+  void expect(char wanted) {
+    GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header misses a '", wanted, "'");
+  }
+  std::string_view quoted() {
+    skip_spaces();
+    const char quote = !text_.empty() && text_.front() == '"' ? '"' : '\'';
+    expect(quote);
+    const size_t end = text_.find(quote);
+    GRADUS_CHECK(end != text_.npos, IoError, "'", file_, "': the header has an open quote");
+    const std::string_view inside = text_.substr(0, end);
+    text_.remove_prefix(end + 1);
+    return inside;
+  }
+  bool boolean() {
+    skip_spaces();
+    for (const std::string_view word : {std::string_view("True"), std::string_view("False")})
+      if (text_.substr(0, word.size()) == word) {
+        text_.remove_prefix(word.size());
+        return word == "True";
+      }
+    GRADUS_FAIL(IoError, "'", file_, "': fortran_order is neither True nor False");
+  }
+  void read_dtype() {
+    const std::string_view descr = quoted();
+    const std::string_view code = descr.substr(std::min<size_t>(1, descr.size()));
+    const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
+                                     [&](const DTypeCode& candidate) { return candidate.code == code; });
+    const char order = descr.empty() ? '\0' : descr.front();
+    const bool known_order =
+        order == '<' || order == '>' || (order == '|' && known != std::end(kDTypeCodes) && size_of(known->dtype) == 1);
+    GRADUS_CHECK(known != std::end(kDTypeCodes) && known_order, IoError, "'", file_, "': dtype '", descr,
+                 "' is not supported; known are f2 f4 f8 i4 i8 u1 b1 with < or > before");
+    header_.dtype = known->dtype;
+    header_.order = order == '>' ? std::endian::big : std::endian::little;
+  }
+  void read_shape() {
+    expect('(');
+    while (!accept(')')) {
+      GRADUS_CHECK(header_.shape.size() < kMaxDims, IoError, "'", file_, "' has more than ", kMaxDims, " dimensions");
+      header_.shape.push_back(integer());
+      if (!accept(',')) {
+        expect(')');
+        break;
+      }
+    }
+  }
+  int64_t integer() {
+    skip_spaces();
+    int64_t value = 0;
+    size_t digits = 0;
+    bool fits = true;
+    for (; digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9'; ++digits)
+      fits = fits && !__builtin_mul_overflow(value, 10, &value) &&
+             !__builtin_add_overflow(value, text_[digits] - '0', &value);
+    GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has a size that is no count of elements");
+    text_.remove_prefix(digits);
+    return value;
+  }
+
+  std::string_view text_;
+  const std::string& file_;
+  NpyHeader header_;
+};
+
+// Bytes of the elements, which must fit in 64 bits (also beside a size of zero: strides are made of sizes).
+uint64_t byte_count(const NpyHeader& header, const std::string& file) {
+  int64_t product = static_cast<int64_t>(size_of(header.dtype));
+  bool empty = false, overflow = false;
+  for (int64_t size : header.shape) {
+    empty |= size == 0;
+    overflow |= size != 0 && __builtin_mul_overflow(product, size, &product);
+  }
+  GRADUS_CHECK(!overflow, IoError, "'", file, "': shape ", header.shape, " is too large for this machine");
+  return empty ? 0 : static_cast<uint64_t>(product);
+}
+
+}  // namespace
+
+Array parse_npy(ByteSpan bytes, const std::string& name) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  GRADUS_CHECK(text.substr(0, kMagic.size()) == kMagic && bytes.size() >= 10, IoError, "'", name,
+               "' is not an npy file: it does not begin with \\x93NUMPY and a version");
+  const int version = static_cast<int>(bytes[6]);
+  GRADUS_CHECK(version >= 1 && version <= 3, IoError, "'", name, "' has npy version ", version,
+               "; known are 1, 2 and 3");
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  GRADUS_CHECK(bytes.size() >= 8 + length_bytes, IoError, "'", name, "' is truncated in its header");
+  const uint64_t length =
+      version == 1 ? read_little_endian<uint16_t>(&bytes[8]) : read_little_endian<uint32_t>(&bytes[8]);
+  const size_t begin = 8 + length_bytes;
+  GRADUS_CHECK(length <= bytes.size() - begin, IoError, "'", name, "' is truncated: the header has ", length,
+               " bytes, the file ", bytes.size());
+
+  const NpyHeader header = HeaderReader(text.substr(begin, length), name).read();
+  const ByteSpan data = bytes.subspan(begin + length);
+  const uint64_t wanted = byte_count(header, name);
+  GRADUS_CHECK(wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
+               wanted, " bytes of data, the file has ", data.size());
+
+  Shape in_memory = header.shape;
+  if (header.fortran_order) std::reverse(in_memory.begin(), in_memory.end());
+  const Array array = Array::empty(in_memory, header.dtype);
+  if (wanted > 0) std::memcpy(array.data(), data.data(), wanted);
+  convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), header.order);
+  check_booleans(array, "'" + name + "'");
+  if (!header.fortran_order) return array;
+  Dims axes;
+  for (int axis = array.ndim() - 1; axis >= 0; --axis) axes.push_back(axis);
+  return array.permute(axes);
+}
+
+Array load_npy(const std::string& path) { return parse_npy(read_file(path), path); }
+
+void save_npy(const std::string& path, const Array& array) {
+  GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
+               "npy has no bfloat16: convert to float32, or save as safetensors");
+  const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
+                                   [&](const DTypeCode& code) { return code.dtype == array.dtype(); });
+  std::string sizes;
+  for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
+  if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4), but
+  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,)
+  std::string header = std::string("{'descr': '") + (size_of(array.dtype()) == 1 ? '|' : '<') +
+                       std::string(known->code) + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
+  constexpr size_t kBeforeHeader = 10, kAlignment = 64;
+  header.append(kAlignment - (kBeforeHeader + header.size() + 1) % kAlignment, ' ').append("\n");
+
+  std::byte prefix[kBeforeHeader];
+  std::memcpy(prefix, kMagic.data(), kMagic.size());
+  prefix[6] = std::byte{1}, prefix[7] = std::byte{0};
+  write_little_endian(static_cast<uint16_t>(header.size()), prefix + 8);
+
+  const Array host = contiguous_on_cpu(array);
+  Bytes data(host.nbytes());
+  if (!data.empty()) std::memcpy(data.data(), host.data(), data.size());
+  convert_byte_order(data.data(), static_cast<size_t>(host.numel()), size_of(host.dtype()), std::endian::little);
+  AtomicFile file(path);
+  file.write(prefix, sizeof prefix);
+  file.write(header.data(), header.size());
+  file.write(data.data(), data.size());
+  file.commit();
+}
+
+}  // namespace gradus::io

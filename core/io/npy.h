@@ -1,0 +1,29 @@
+// npy, NumPy's file of one array.
+//
+//   6 bytes   \x93NUMPY       2 bytes   version: 1.0, 2.0 or 3.0
+//   2 bytes (version 1) or 4  length of the header, little-endian
+//   header    a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+//   the rest  the elements, row-major or (fortran_order) column-major, in the byte order of descr
+//
+// Everything is checked against the size of the file before anything is allocated: a wrong file is an IoError.
+// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+#pragma once
+
+#include <string>
+
+#include <gradus/core/array.h>
+#include <gradus/core/io/file.h>
+
+namespace gradus::io {
+
+/// The array of a file, on the CPU. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. A Fortran-ordered array keeps its
+/// order in memory and so comes back with column-major strides.
+Array load_npy(const std::string& path);
+/// A whole file in memory; `name` stands for it in messages.
+Array parse_npy(ByteSpan bytes, const std::string& name);
+
+/// Writes `array` (any strides and device) row-major and little-endian, by way of AtomicFile. NumPy has no bfloat16: a
+/// DTypeError.
+void save_npy(const std::string& path, const Array& array);
+
+}  // namespace gradus::io

@@ -1,0 +1,106 @@
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <gradus/core/array.h>
+#include <gradus/tests/io/io_test.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+std::string gzip(const std::string& text) {
+  z_stream stream = {};
+  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string text_of(const io::Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+}  // namespace
+
+TEST_CASE("files are written whole and read back", "[io]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("letters");
+  io::write_file(path, "first");
+  io::write_file(path, "second");
+  CHECK(text_of(io::read_file(path)) == "second");
+  CHECK(directory.count() == 1);  // no temporary file stays
+  io::write_file(path, "");
+  CHECK(io::read_file(path).empty());
+}
+
+TEST_CASE("a file that is not committed leaves the old one and no trace", "[io]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("weights");
+  io::write_file(path, "old");
+  {
+    io::AtomicFile file(path);
+    file.write("new", 3);
+    CHECK(directory.count() == 2);
+    CHECK(text_of(io::read_file(path)) == "old");
+  }
+  CHECK(directory.count() == 1);
+  CHECK(text_of(io::read_file(path)) == "old");
+}
+
+TEST_CASE("file errors name the path and the cause", "[io]") {
+  const TemporaryDirectory directory;
+  const std::string missing = directory.file("missing");
+  CHECK_THROWS_AS(io::read_file(missing), IoError);
+  CHECK_THROWS_WITH(io::read_file(missing), contains(missing) && contains("No such file"));
+  CHECK_THROWS_WITH(io::read_file(directory.path().string()), contains("not a regular file"));
+  CHECK_THROWS_WITH(io::write_file(directory.file("no/such/folder"), "x"), contains("No such file"));
+  CHECK_THROWS_WITH(io::write_file(directory.path().string(), "x"), contains(directory.path().string()));
+
+  const std::string pipe = directory.file("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(io::read_file(pipe), contains("not a regular file"));
+
+  const std::string path = directory.file("ten");
+  io::write_file(path, "0123456789");
+  CHECK(io::read_file(path, 10).size() == 10);
+  CHECK_THROWS_WITH(io::read_file(path, 9), contains("has 10 bytes; at most 9"));
+  const io::InputFile file(path);
+  char two[2];
+  file.read_at(8, two, 2);
+  CHECK(std::string(two, 2) == "89");
+  CHECK_THROWS_WITH(file.read_at(9, two, 2), contains("ends at byte 10"));
+}
+
+TEST_CASE("gzip files are decompressed", "[io]") {
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string packed = gzip(text);
+  CHECK(text_of(io::gunzip(bytes_of(packed), "memory")) == text);
+  CHECK(text_of(io::gunzip(bytes_of(packed + gzip("") + gzip("tail")), "memory")) == text + "tail");  // three members
+  CHECK(io::gunzip(bytes_of(gzip("")), "memory").empty());
+
+  const TemporaryDirectory directory;
+  io::write_file(directory.file("a.gz"), packed);
+  io::write_file(directory.file("a"), text);
+  CHECK(text_of(io::read_file_or_gzip(directory.file("a.gz"))) == text);
+  CHECK(text_of(io::read_file_or_gzip(directory.file("a"))) == text);
+
+  SECTION("the limit holds for what is inside") {
+    CHECK(io::gunzip(bytes_of(packed), "memory", text.size()).size() == text.size());
+    CHECK_THROWS_WITH(io::gunzip(bytes_of(packed), "memory", text.size() - 1), contains("more than the 99999 bytes"));
+  }
+  SECTION("bad data") {
+    CHECK_THROWS_WITH(io::gunzip(bytes_of("plain"), "name"), contains("'name' is not a gzip file"));
+    CHECK_THROWS_WITH(io::gunzip(bytes_of(packed + "garbage"), "name"), contains("7 bytes after"));
+    for (size_t length = 2; length < packed.size(); length += length < 40 ? 1 : 97)
+      CHECK_THROWS_AS(io::gunzip(bytes_of(packed.substr(0, length)), "name"), IoError);
+    std::string broken = packed;
+    broken[packed.size() - 6] ^= 1;  // a bit of the checksum
+    CHECK_THROWS_WITH(io::gunzip(bytes_of(broken), "name"), contains("bad gzip data"));
+  }
+}

@@ -1,0 +1,106 @@
+#include <gradus/core/io/npy.h>
+#include <gradus/tests/io/io_test.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+std::string file_of(const std::string& header, const std::string& data, int version = 1) {
+  return std::string("\x93NUMPY") + static_cast<char>(version) + '\0' +
+         little_endian(header.size(), version == 1 ? 2 : 4) + header + data;
+}
+
+std::string error_of(const std::string& file) {
+  try {
+    io::parse_npy(bytes_of(file), "test");
+  } catch (const IoError& error) { return error.what(); }
+  return "(no error)";
+}
+
+std::string header_of(const std::string& descr, const std::string& shape, const char* fortran = "False") {
+  return "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': (" + shape + "), }\n";
+}
+
+}  // namespace
+
+TEST_CASE("npy: writes NumPy's bytes", "[io][npy]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("c.npy");
+  io::save_npy(path, array_of<float>({2, 3}, {0, 1, 2, 3, 4, 5}));
+  // numpy.save of the same array (1.24)
+  const std::string expected = std::string("\x93NUMPY\x01\0v\0", 10) +
+                               "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }" + std::string(58, ' ') +
+                               "\n" + std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@", 24);
+  const io::Bytes written = io::read_file(path);
+  CHECK(std::string(reinterpret_cast<const char*>(written.data()), written.size()) == expected);
+  CHECK(values_of<float>(io::load_npy(path)) == std::vector<float>{0, 1, 2, 3, 4, 5});
+}
+
+TEST_CASE("npy: every dtype, shape and stride survives", "[io][npy]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("x.npy");
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    if (dtype == DType::bf16) continue;
+    for (const Shape& shape : {Shape{}, Shape{3}, Shape{0}, Shape{2, 0, 3}, Shape{1, 2, 1, 2, 1, 2, 1, 2}}) {
+      const Array array = Array::empty(shape, dtype);
+      char* bytes = static_cast<char*>(array.data());
+      for (size_t k = 0; k < array.nbytes(); ++k) bytes[k] = static_cast<char>(dtype == DType::boolean ? k % 2 : k + 1);
+      io::save_npy(path, array);
+      const Array back = io::load_npy(path);
+      CHECK(back.dtype() == dtype);
+      CHECK(back.shape() == shape);
+      CHECK((array.nbytes() == 0 || std::memcmp(back.data(), bytes, array.nbytes()) == 0));
+    }
+  }
+  io::save_npy(path, array_of<int32_t>({2, 2}, {1, 2, 3, 4}).transpose(0, 1));
+  CHECK(values_of<int32_t>(io::load_npy(path)) == std::vector<int32_t>{1, 3, 2, 4});
+  CHECK_THROWS_AS(io::save_npy(path, Array::empty({1}, DType::bf16)), DTypeError);
+}
+
+TEST_CASE("npy: Fortran order, big-endian numbers and all versions", "[io][npy]") {
+  const std::string data("\0\0\0\0\0\0\0\3\0\0\0\1\0\0\0\4\0\0\0\2\0\0\0\5", 24);
+  for (int version = 1; version <= 3; ++version) {
+    const Array array = io::parse_npy(bytes_of(file_of(header_of(">i4", "2, 3", "True"), data, version)), "memory");
+    REQUIRE(array.shape() == Shape{2, 3});
+    CHECK(array.strides() == Strides{1, 2});
+    for (int64_t i = 0; i < 6; ++i) CHECK(*array.select(0, i / 3).select(0, i % 3).data<int32_t>() == i);
+  }
+  const std::string reordered = "{\"shape\":(1,),\"fortran_order\":False,\"descr\":\"|u1\"}";
+  CHECK(values_of<uint8_t>(io::parse_npy(bytes_of(file_of(reordered, "\7")), "memory")) == std::vector<uint8_t>{7});
+}
+
+TEST_CASE("npy: hostile files are errors", "[io][npy]") {
+  const std::string good = file_of(header_of("<f4", "2,"), std::string(8, '\1'));
+  REQUIRE(error_of(good) == "(no error)");
+  for (size_t length = 0; length < good.size(); ++length) CHECK(error_of(good.substr(0, length)) != "(no error)");
+  CHECK_THAT(error_of(good + "x"), contains("needs 8 bytes of data, the file has 9"));
+  CHECK_THAT(error_of("\x93NUMPZ" + good.substr(6)), contains("not an npy file"));
+  CHECK_THAT(error_of(file_of(header_of("<f4", "2,"), std::string(8, '\1'), 4)), contains("version 4"));
+  CHECK_THAT(error_of(std::string("\x93NUMPY\2\0\xff\xff\xff\xff", 12)), contains("truncated"));
+
+  auto header = [](const std::string& text) { return error_of(file_of(text, std::string(8, '\1'))); };
+  CHECK_THAT(header(""), contains("misses a '{'"));
+  CHECK_THAT(header("{}"), contains("needs descr, fortran_order and shape"));
+  CHECK_THAT(header("{'colour': 1}"), contains("unknown header field"));
+  CHECK_THAT(header("{'descr': '<f4', 'descr': '<f4'}"), contains("twice"));
+  CHECK_THAT(header("{'descr': '<f4"), contains("open quote"));
+  CHECK_THAT(header("{'descr': ''}"), contains("not supported"));
+  CHECK_THAT(header("{'descr': '<c8'}"), contains("'<c8' is not supported"));
+  CHECK_THAT(header("{'descr': '|O'}"), contains("not supported"));
+  CHECK_THAT(header("{'descr': '|f4'}"), contains("not supported"));
+  CHECK_THAT(header("{'descr': [('a', '<f4')]}"), contains("misses a '''"));
+  CHECK_THAT(header("{'fortran_order': 1}"), contains("neither True nor False"));
+  CHECK_THAT(header("{'shape': (-2,)}"), contains("no count of elements"));
+  CHECK_THAT(header("{'shape': (99999999999999999999,)}"), contains("no count of elements"));
+  CHECK_THAT(header("{'shape': 2}"), contains("misses a '('"));
+  CHECK_THAT(header("{'shape': (1,1,1,1,1,1,1,1,1)}"), contains("more than 8 dimensions"));
+  CHECK_THAT(header(header_of("<f4", "2,") + "}"), contains("goes on"));
+  CHECK_THAT(header(header_of("<f4", "4611686018427387904,")), contains("too large"));
+  CHECK_THAT(header(header_of("<f4", "4294967296, 4294967296")), contains("too large"));
+  CHECK_THAT(header(header_of("<f4", "0, 4611686018427387904, 4611686018427387904")), contains("too large"));
+  CHECK_THAT(header(header_of("<f4", "1000000000000,")), contains("needs 4000000000000 bytes"));
+  CHECK(header(header_of("|b1", "8,")) == "(no error)");
+  CHECK_THAT(error_of(file_of(header_of("|b1", "1,"), "\3")), contains("boolean"));
+}

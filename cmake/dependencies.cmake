@@ -3,6 +3,7 @@ include(CheckLanguage)
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(nlohmann_json REQUIRED)
 
 # Settles GRADUS_WITH_<part> from whether the part was found; `remedy` is what to do where it is ON but missing.
 function(gradus_settle part found remedy)

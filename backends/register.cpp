@@ -1,5 +1,6 @@
 // The backends of this build, in the order that decides the default: the last one registered for a device type.
 #include <gradus/backends/naive/naive.h>
+#include <gradus/backends/openmp/openmp.h>
 #include <gradus/core/cpu_runtime.h>
 #include <gradus/core/registry.h>
 #if GRADUS_WITH_CUDA
@@ -9,6 +10,7 @@
 void gradus::detail::register_builtin_backends() {
   register_runtime(make_cpu_runtime());
   register_backend(make_naive_backend());
+  register_backend(make_openmp_backend());
 #if GRADUS_WITH_CUDA
   if (auto cuda = make_cuda_runtime()) {
     register_runtime(std::move(cuda));

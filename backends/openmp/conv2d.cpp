@@ -1,0 +1,146 @@
+// The convolution entries: half types are widened to float, weights made dense, and the relu of the fused forms is
+// applied to sums in registers (forward) or while dy is laid out (backward).
+#include <gradus/backends/openmp/conv2d_kernels.h>
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using openmp::Images;
+
+int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
+
+// A view of what a kernel reads: `dtype`, and contiguous if `dense`; a copy where the given view is not that.
+class Input {
+ public:
+  Input(Backend& backend, const View& x, DType dtype, bool dense) : view_(x) {
+    bool as_is = x.dtype == dtype || !x.data;
+    int64_t expected = 1;
+    for (int i = x.ndim() - 1; dense && i >= 0; expected *= x.shape[i--])
+      as_is = as_is && (x.shape[i] == 1 || x.strides[i] == expected);
+    if (as_is) return;
+    copy_ = Array::empty(x.shape, dtype);
+    backend.copy(x, copy_);
+    view_ = copy_;
+  }
+  const View& view() const { return view_; }
+  template <class T>
+  Images<const T> images() const { return Images<const T>(view_); }
+
+ private:
+  Array copy_;
+  View view_;
+};
+
+// What a kernel writes: the view itself, or memory that is copied to it by finish().
+class Output {
+ public:
+  Output(Backend& backend, const MutableView& y, DType dtype, bool dense) : backend_(backend), target_(y), view_(y) {
+    bool as_is = y.dtype == dtype || !y.data;
+    int64_t expected = 1;
+    for (int i = y.ndim() - 1; dense && i >= 0; expected *= y.shape[i--])
+      as_is = as_is && (y.shape[i] == 1 || y.strides[i] == expected);
+    if (as_is) return;
+    copy_ = Array::empty(y.shape, dtype);
+    view_ = copy_;
+  }
+  const MutableView& view() const { return view_; }
+  void finish() const {
+    if (copy_.defined()) backend_.copy(copy_, target_);
+  }
+
+ private:
+  Backend& backend_;
+  MutableView target_, view_;
+  Array copy_;
+};
+
+bool same_layout(const View& a, const View& b) {
+  for (int i = 0; i < a.ndim(); ++i)
+    if (a.shape[i] != 1 && a.strides[i] != b.strides[i]) return false;
+  return true;
+}
+
+constexpr DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+// f.template operator()<T>() with T the type that `dtype` computes in.
+template <class F>
+void visit_wide(DType dtype, F&& f) {
+  if (dtype == DType::f64) f.template operator()<double>();
+  else f.template operator()<float>();
+}
+
+}  // namespace
+
+void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
+  conv2d_bias_relu(x, w, nullptr, false, y, geometry);
+}
+
+void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                                     const Conv2dGeometry& geometry) {
+  const openmp::KernelTable& table = openmp::kernel_table();
+  EventScope event(relu ? "conv2d_bias_relu" : bias ? "conv2d_bias" : "conv2d", "openmp", table.implicit_gemm,
+                   {&x, &w, &y}, flops(y.shape, w.shape));
+  const DType dtype = wide(y.dtype);
+  const Input in(*this, x, dtype, false), weights(*this, w, dtype, true);
+  const Input dense_bias(*this, bias ? *bias : View(), dtype, true);
+  const Output out(*this, y, dtype, false);
+  visit_wide(dtype, [&]<class T> {
+    openmp::convolve<T>(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
+                        Images<T>(out.view()), geometry);
+  });
+  out.finish();
+}
+
+void OpenmpBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                                         const Conv2dGeometry& geometry) {
+  conv2d_bias_relu_backward(dy, dx, w, nullptr, &dx, nullptr, nullptr, geometry);
+}
+
+void OpenmpBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                                           const Conv2dGeometry& geometry) {
+  conv2d_bias_relu_backward(dy, x, dw, nullptr, nullptr, &dw, nullptr, geometry);
+}
+
+void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                              const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                              const Conv2dGeometry& geometry) {
+  const openmp::KernelTable& table = openmp::kernel_table();
+  if (dbias && !dw) return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
+  const DType dtype = wide(dy.dtype);
+  Array masked;
+  View gradient = dy;
+  if (y_if_relu && (dy.dtype != dtype || !same_layout(dy, *y_if_relu))) {
+    masked = Array::empty(dy.shape, dy.dtype);
+    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
+    gradient = masked;
+    y_if_relu = nullptr;
+  }
+  const Input in_gradient(*this, gradient, dtype, false);
+  if (dx) {
+    EventScope event("conv2d_backward_data", "openmp", table.implicit_gemm, {&dy, &w, dx}, flops(dy.shape, w.shape));
+    const Input weights(*this, w, dtype, true);
+    const Output out(*this, *dx, dtype, false);
+    visit_wide(dtype, [&]<class T> {
+      openmp::convolve_backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr,
+                                        weights.images<T>(), Images<T>(out.view()), geometry);
+    });
+    out.finish();
+  }
+  if (dw) {
+    EventScope event("conv2d_backward_weight", "openmp", table.implicit_gemm, {&dy, &x, dw},
+                     flops(dy.shape, dw->shape));
+    const Input in(*this, x, dtype, false);
+    const Output out(*this, *dw, dtype, true), bias_out(*this, dbias ? *dbias : MutableView(), dtype, true);
+    visit_wide(dtype, [&]<class T> {
+      openmp::convolve_backward_weight<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr,
+                                          in.images<T>(), Images<T>(out.view()),
+                                          dbias ? bias_out.view().as<T>() : nullptr, geometry);
+    });
+    out.finish();
+    if (dbias) bias_out.finish();
+  }
+}
+
+}  // namespace gradus

@@ -1,0 +1,63 @@
+// Which instruction set the kernels use.
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/openmp.h>
+
+namespace gradus {
+namespace {
+
+constexpr CpuIsa kAll[] = {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512};
+
+CpuIsa initial_isa() {
+  if (const char* wanted = std::getenv("GRADUS_ISA"))
+    for (CpuIsa isa : kAll)
+      if (std::string_view(wanted) == name(isa) && isa <= best_cpu_isa()) return isa;
+  return best_cpu_isa();
+}
+
+std::atomic<CpuIsa>& current() {
+  static std::atomic<CpuIsa> isa{initial_isa()};
+  return isa;
+}
+
+}  // namespace
+
+const char* name(CpuIsa isa) {
+  static constexpr const char* names[] = {"baseline", "avx2", "avx512"};
+  return names[static_cast<int>(isa)];
+}
+
+CpuIsa best_cpu_isa() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
+    return CpuIsa::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuIsa::avx2;
+#endif
+  return CpuIsa::baseline;
+}
+
+CpuIsa cpu_isa() { return current().load(std::memory_order_relaxed); }
+
+void set_cpu_isa(CpuIsa isa) {
+  GRADUS_CHECK(isa <= best_cpu_isa(), ValueError, "this processor has no ", name(isa), "; its best is ",
+               name(best_cpu_isa()));
+  current() = isa;
+}
+
+const openmp::KernelTable& openmp::kernel_table() {
+#if defined(__x86_64__)
+  switch (cpu_isa()) {
+    case CpuIsa::avx512: return kernels_avx512();
+    case CpuIsa::avx2: return kernels_avx2();
+    case CpuIsa::baseline: break;
+  }
+#endif
+  return kernels_baseline();
+}
+
+}  // namespace gradus

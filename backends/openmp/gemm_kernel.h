@@ -1,0 +1,158 @@
+// The register tile of matrix products and convolutions, and the packing that feeds it.
+//   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs; each
+//   step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
+// A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h. Where B's
+// rows start is given by a table: consecutive for a packed B; for a convolution, the places of the taps in the image.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+// NV vectors of B, one broadcast of A, and MR * NV accumulators have to fit the registers.
+constexpr int kTileVectors = 2;
+constexpr int kTileRows = kRegisters == 32 ? 14 : kVectorBytes == 32 ? 6 : 5;
+template <class T>
+constexpr int kTileColumns = kTileVectors * kLanes<T>;
+
+/// Panel i of `count` covers rows [panel_begin(i), panel_begin(i + 1)).
+inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
+
+/// Where a tile goes and what happens to it on the way.
+template <class T>
+struct TileOutput {
+  T* c;
+  int64_t row_stride;
+  int64_t columns;
+  const T* row_bias;
+  const T* column_bias;
+  bool accumulate, relu;
+};
+
+template <class T>
+inline void write_vector(Vector<T> v, T* to, int64_t columns, const T* column_bias, const TileOutput<T>& out) {
+  const bool whole = columns >= kLanes<T>;
+  if (out.accumulate) v += whole ? load(to) : load_first(to, columns);
+  if (column_bias) v += whole ? load(column_bias) : load_first(column_bias, columns);
+  if (out.relu) v = v < Vector<T>{} ? Vector<T>{} : v;
+  whole ? store(to, v) : store_first(to, v, columns);
+}
+
+template <class T, int MR, int NV>
+void tile(int64_t depth, const T* a, const T* b, const int64_t* offsets, const TileOutput<T>& out) {
+  Vector<T> sum[MR][NV];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) sum[m][v] = Vector<T>{};
+  for (int64_t k = 0; k < depth; ++k, a += MR) {
+    const T* row = b + offsets[k];
+    Vector<T> bv[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) bv[v] = load(row + v * kLanes<T>);
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+      const Vector<T> am = broadcast(a[m]);
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(am, bv[v], sum[m][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      const int64_t at = v * kLanes<T>;
+      if (at >= out.columns) break;
+      Vector<T> value = sum[m][v];
+      if (out.row_bias) value += broadcast(out.row_bias[m]);
+      write_vector<T>(value, out.c + m * out.row_stride + at, out.columns - at,
+                      out.column_bias ? out.column_bias + at : nullptr, out);
+    }
+  }
+}
+
+template <class T>
+using TileFunction = void (*)(int64_t, const T*, const T*, const int64_t*, const TileOutput<T>&);
+
+/// The tile kernel of a given height, by recursion over the heights.
+template <class T, int NV, int MR = kTileRows>
+inline TileFunction<T> tile_of_height(int64_t rows) {
+  if constexpr (MR == 1) return tile<T, 1, NV>;
+  else return rows == MR ? tile<T, MR, NV> : tile_of_height<T, NV, MR - 1>(rows);
+}
+
+template <class T>
+void block(const BlockArgs<T>& args) {
+  const int64_t panels = panel_count(args.rows);
+  for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
+    const int64_t left = args.columns - column;
+    const T* b = args.b + t * args.b_tile_step;
+    for (int64_t i = 0; i < panels; ++i) {
+      const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
+      const TileOutput<T> out{args.c + row * args.c_row_stride + column,
+                              args.c_row_stride,
+                              left,
+                              args.row_bias ? args.row_bias + row : nullptr,
+                              args.column_bias ? args.column_bias + column : nullptr,
+                              args.accumulate,
+                              args.relu};
+      const TileFunction<T> kernel =
+          left > kLanes<T> ? tile_of_height<T, kTileVectors>(height) : tile_of_height<T, 1>(height);
+      kernel(args.depth, args.a + row * args.depth, b, args.offsets, out);
+    }
+  }
+}
+
+/// out[c * out_stride + r] = in[r * in_stride + c]
+template <class T>
+void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t r0 = 0; r0 < rows; r0 += kBlock)
+    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+      const int64_t r1 = r0 + kBlock < rows ? r0 + kBlock : rows, c1 = c0 + kBlock < columns ? c0 + kBlock : columns;
+      for (int64_t c = c0; c < c1; ++c)
+        for (int64_t r = r0; r < r1; ++r) out[c * out_stride + r] = in[r * in_stride + c];
+    }
+}
+
+template <class T>
+void pack_a(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* packed) {
+  const int64_t panels = panel_count(rows);
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t row = panel_begin(rows, panels, i), height = panel_begin(rows, panels, i + 1) - row;
+    const T* from = a + row * row_stride;
+    T* to = packed + row * depth;
+    if (column_stride == 1) {
+      transpose(from, row_stride, height, depth, to, height);
+      continue;
+    }
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t m = 0; m < height; ++m) to[k * height + m] = from[m * row_stride + k * column_stride];
+  }
+}
+
+template <class T>
+void pack_b(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed) {
+  constexpr int64_t kWidth = kTileColumns<T>;
+  for (int64_t column = 0; column < columns; column += kWidth, packed += depth * kWidth) {
+    const T* from = b + column * column_stride;
+    const int64_t width = columns - column < kWidth ? columns - column : kWidth;
+    if (width < kWidth) __builtin_memset(packed, 0, static_cast<size_t>(depth * kWidth) * sizeof(T));
+    if (column_stride == 1 && width == kWidth) {
+      for (int64_t k = 0; k < depth; ++k) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kTileVectors; ++v)
+          store(packed + k * kWidth + v * kLanes<T>, load(from + k * row_stride + v * kLanes<T>));
+      }
+    } else if (row_stride == 1) {
+      transpose(from, column_stride, width, depth, packed, kWidth);
+    } else {
+      for (int64_t k = 0; k < depth; ++k)
+        for (int64_t n = 0; n < width; ++n) packed[k * kWidth + n] = from[k * row_stride + n * column_stride];
+    }
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

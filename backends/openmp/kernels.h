@@ -1,0 +1,91 @@
+// What the files compiled once per instruction set offer to the rest of the backend: a table of plain functions.
+// Nothing in here generates code, so that no function compiled for AVX-512 can end up serving an older processor.
+#pragma once
+
+#include <cstdint>
+
+namespace gradus::openmp {
+
+/// C = A B for one block: C is rows x columns, A is packed by pack_a, row k of B starts at b + offsets[k].
+/// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
+/// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
+template <class T>
+struct BlockArgs {
+  int64_t rows, columns, depth;
+  const T* a;
+  const T* b;
+  const int64_t* offsets;
+  int64_t b_tile_step;
+  T* c;
+  int64_t c_row_stride;
+  bool accumulate = false;         ///< C += A B
+  const T* row_bias = nullptr;     ///< C[m, n] += row_bias[m]
+  const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
+  bool relu = false;               ///< C = max(C, 0), last
+};
+
+/// out[m * out_row_stride + j] += sum over i < length and images n of
+/// a[n * a_image_stride + m * a_row_stride + i] * b[n * b_image_stride + offsets[j] + i].
+/// `length` is a multiple of the vector size.
+template <class T>
+struct DotArgs {
+  int64_t rows, columns, length, images;
+  const T* a;
+  int64_t a_row_stride, a_image_stride;
+  const T* b;
+  int64_t b_image_stride;
+  const int64_t* offsets;
+  T* out;
+  int64_t out_row_stride;
+};
+
+/// One step of Adam over `count` elements; the names are those of the formula in optimizer.cpp.
+template <class T>
+struct AdamArgs {
+  int64_t count;
+  T *parameter, *moment1, *moment2;
+  const T* gradient;
+  T gradient_scale, weight_decay, shrink, beta1, beta2, step_size, inverse_root_bias2, eps;
+};
+
+template <class T>
+struct Kernels {
+  int vector_size;   ///< elements in a vector
+  int tile_rows;     ///< most rows of a register tile
+  int tile_columns;  ///< columns of a register tile
+  /// A (rows, depth) by strides, into rows * depth elements.
+  void (*pack_a)(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* packed);
+  /// B (depth, columns) by strides, into tiles of depth x tile_columns, the last one filled up with zeros.
+  void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
+  void (*block)(const BlockArgs<T>&);
+  void (*dot)(const DotArgs<T>&);
+  /// out[c * out_stride + r] = in[r * in_stride + c]
+  void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
+  void (*adam)(const AdamArgs<T>&);
+  T (*sum)(const T* x, int64_t count);
+  /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
+  T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
+};
+
+struct KernelTable {
+  const char* packed;         ///< implementation names for observers
+  const char* implicit_gemm;
+  const char* vectors;
+  Kernels<float> f32;
+  Kernels<double> f64;
+};
+
+const KernelTable& kernels_baseline();
+const KernelTable& kernels_avx2();
+const KernelTable& kernels_avx512();
+/// The table of cpu_isa().
+const KernelTable& kernel_table();
+
+template <class T>
+const Kernels<T>& kernels_of(const KernelTable& table);
+template <>
+inline const Kernels<float>& kernels_of<float>(const KernelTable& table) { return table.f32; }
+template <>
+inline const Kernels<double>& kernels_of<double>(const KernelTable& table) { return table.f64; }
+
+}  // namespace gradus::openmp

@@ -1,0 +1,8 @@
+#define GRADUS_ISA avx512
+#include <gradus/backends/openmp/kernel_table.h>
+
+const gradus::openmp::KernelTable& gradus::openmp::kernels_avx512() {
+  static constexpr KernelTable table = {"packed_avx512", "implicit_gemm_avx512", "vectors_avx512", avx512::kernels<float>(),
+                                        avx512::kernels<double>()};
+  return table;
+}

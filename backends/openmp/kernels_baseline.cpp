@@ -1,0 +1,8 @@
+#define GRADUS_ISA baseline
+#include <gradus/backends/openmp/kernel_table.h>
+
+const gradus::openmp::KernelTable& gradus::openmp::kernels_baseline() {
+  static constexpr KernelTable table = {"packed_baseline", "implicit_gemm_baseline", "vectors_baseline", baseline::kernels<float>(),
+                                        baseline::kernels<double>()};
+  return table;
+}

@@ -1,0 +1,24 @@
+// Working memory of a kernel, from the caching allocator, for the length of a scope.
+#pragma once
+
+#include <gradus/core/array.h>
+
+namespace gradus::openmp {
+
+/// `count` uninitialised elements, aligned to 64 bytes.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(int64_t count) : array_(Array::empty({count}, dtype_of<T>)), data_(array_.template data<T>()) {}
+  T* get() const { return data_; }
+  T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  Array array_;
+  T* data_;
+};
+
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+
+}  // namespace gradus::openmp

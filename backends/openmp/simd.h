@@ -1,0 +1,160 @@
+// Vectors of the width that this file is compiled for. Arithmetic is the compilers' vector extension; fused
+// multiply-add and partial loads, which it lacks, are intrinsics. Included once per instruction set, in the namespace
+// GRADUS_ISA, and by kernel headers only.
+#pragma once
+
+#include <cstdint>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace gradus::openmp::GRADUS_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64, kRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32, kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kVectorBytes = 16, kRegisters = 32;
+#else
+constexpr int kVectorBytes = 16, kRegisters = 16;
+#endif
+
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float Type __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t Mask __attribute__((vector_size(kVectorBytes)));
+};
+template <>
+struct VectorOf<double> {
+  typedef double Type __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t Mask __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::Type;
+template <class T>
+using Mask = typename VectorOf<T>::Mask;
+template <class T>
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+
+template <class T>
+inline Vector<T> load(const T* from) {
+  Vector<T> v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+template <class T>
+inline void store(T* to, Vector<T> v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+/// All lanes equal.
+inline Vector<float> broadcast(float x) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(x);
+#elif defined(__AVX2__)
+  return _mm256_set1_ps(x);
+#else
+  return Vector<float>{x, x, x, x};
+#endif
+}
+inline Vector<double> broadcast(double x) {
+#if defined(__AVX512F__)
+  return _mm512_set1_pd(x);
+#elif defined(__AVX2__)
+  return _mm256_set1_pd(x);
+#else
+  return Vector<double>{x, x};
+#endif
+}
+
+/// a * b + c, in one rounding where the instruction set has that.
+inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return vfmaq_f32(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_pd(a, b, c);
+#elif defined(__aarch64__)
+  return vfmaq_f64(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Vector<float> square_root(Vector<float> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_sqrt_ps(0xffff, x);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_ps(x);
+#elif defined(__aarch64__)
+  return vsqrtq_f32(x);
+#elif defined(__SSE2__)
+  return _mm_sqrt_ps(x);
+#else
+  for (int i = 0; i < kLanes<float>; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+inline Vector<double> square_root(Vector<double> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_sqrt_pd(0xff, x);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_pd(x);
+#elif defined(__aarch64__)
+  return vsqrtq_f64(x);
+#elif defined(__SSE2__)
+  return _mm_sqrt_pd(x);
+#else
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = __builtin_sqrt(x[i]);
+  return x;
+#endif
+}
+
+/// The first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is not touched.
+template <class T>
+inline Vector<T> load_first(const T* from, int64_t count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
+  else return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), from);
+#else
+  Vector<T> v{};
+  for (int64_t i = 0; i < count; ++i) v[i] = from[i];
+  return v;
+#endif
+}
+template <class T>
+inline void store_first(T* to, Vector<T> v, int64_t count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
+  else _mm512_mask_storeu_pd(to, static_cast<__mmask8>((1u << count) - 1), v);
+#else
+  for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+#endif
+}
+
+/// Sum of the lanes, pairwise.
+template <class T>
+inline T sum_of(Vector<T> v) {
+  T lane[kLanes<T>];
+  store(lane, v);
+  for (int width = kLanes<T> / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  return lane[0];
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

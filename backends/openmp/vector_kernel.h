@@ -1,0 +1,92 @@
+// Loops over contiguous vectors that are worth the widest registers: exponentials and Adam.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+/// exp(x) to within 2 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, exp(r) by its Taylor polynomial of degree 6 (12 for
+/// double), times 2^n in two factors, so that subnormal results and overflow to infinity come out right. NaN stays.
+template <class T>
+inline Vector<T> exponential(Vector<T> x) {
+  constexpr bool single = sizeof(T) == 4;
+  constexpr T lowest = single ? T(-104) : T(-746), highest = single ? T(89) : T(710);
+  const Vector<T> low = broadcast(lowest), high = broadcast(highest);
+  const Vector<T> bounded = x < low ? low : x > high ? high : x;
+  // Adding and subtracting 1.5 * 2^(mantissa bits) rounds to the nearest integer, which then is in the low bits.
+  const Vector<T> magic = broadcast(single ? T(12582912.0) : T(6755399441055744.0));
+  const Vector<T> shifted = multiply_add(bounded, broadcast(T(1.4426950408889634074)), magic);
+  const Vector<T> n = shifted - magic;
+  Vector<T> r = multiply_add(n, broadcast(single ? T(-0.693359375) : T(-6.93147180369123816490e-01)), bounded);
+  r = multiply_add(n, broadcast(single ? T(2.12194440e-4) : T(-1.90821492927058770002e-10)), r);
+  constexpr int degree = single ? 7 : 13;
+  T factorial[degree + 1] = {1};
+  for (int k = 1; k <= degree; ++k) factorial[k] = factorial[k - 1] * T(k);
+  Vector<T> p = broadcast(T(1) / factorial[degree]);
+#pragma GCC unroll 13
+  for (int k = degree - 1; k >= 0; --k) p = multiply_add(p, r, broadcast(T(1) / factorial[k]));
+  Mask<T> exponent = reinterpret_cast<Mask<T>>(shifted) - reinterpret_cast<Mask<T>>(magic);
+  const Mask<T> half = exponent >> 1;
+  constexpr int bits = single ? 23 : 52, bias = single ? 127 : 1023;
+  const Vector<T> scale1 = reinterpret_cast<Vector<T>>((half + bias) << bits);
+  const Vector<T> scale2 = reinterpret_cast<Vector<T>>((exponent - half + bias) << bits);
+  const Vector<T> y = p * scale1 * scale2;
+  return x == x ? y : x;
+}
+
+template <class T>
+T sum(const T* x, int64_t count) {
+  Vector<T> total{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) total += load(x + i);
+  if (i < count) total += load_first(x + i, count - i);
+  return sum_of<T>(total);
+}
+
+template <class T>
+T exp_sum(const T* x, T shift, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift);
+  Vector<T> sum{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> e = exponential<T>(load(x + i) - shift_v);
+    if (y) store(y + i, e);
+    sum += e;
+  }
+  T total = sum_of<T>(sum);
+  if (const int64_t left = count - i) {
+    const Vector<T> e = exponential<T>(load_first(x + i, left) - shift_v);
+    if (y) store_first(y + i, e, left);
+    for (int64_t k = 0; k < left; ++k) total += e[k];
+  }
+  return total;
+}
+
+template <class T>
+void adam(const AdamArgs<T>& args) {
+  const auto step = [&](Vector<T>& p, Vector<T>& m, Vector<T>& v, Vector<T> g) {
+    g = multiply_add(p, broadcast(args.weight_decay), g * broadcast(args.gradient_scale));
+    p *= broadcast(args.shrink);
+    m = multiply_add(broadcast(T(1) - args.beta1), g - m, m);
+    v = multiply_add(broadcast(args.beta2), v, broadcast(T(1) - args.beta2) * g * g);
+    const Vector<T> denominator =
+        multiply_add(square_root(v), broadcast(args.inverse_root_bias2), broadcast(args.eps));
+    p -= broadcast(args.step_size) * m / denominator;
+  };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= args.count; i += kLanes<T>) {
+    Vector<T> p = load(args.parameter + i), m = load(args.moment1 + i), v = load(args.moment2 + i);
+    step(p, m, v, load(args.gradient + i));
+    store(args.parameter + i, p), store(args.moment1 + i, m), store(args.moment2 + i, v);
+  }
+  if (const int64_t left = args.count - i) {
+    Vector<T> p = load_first(args.parameter + i, left), m = load_first(args.moment1 + i, left);
+    Vector<T> v = load_first(args.moment2 + i, left);
+    step(p, m, v, load_first(args.gradient + i, left));
+    store_first(args.parameter + i, p, left), store_first(args.moment1 + i, m, left);
+    store_first(args.moment2 + i, v, left);
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -4,13 +4,13 @@ namespace gradus {
 
 std::string_view type_name(DType dtype) {
   constexpr std::string_view names[kDTypeCount] = {"Float", "Double", "Half", "BFloat16", "Long", "Int", "Byte", "Bool"};
-  return names[static_cast<int>(dtype)];
+  return static_cast<int>(dtype) < kDTypeCount ? names[static_cast<int>(dtype)] : "unknown";
 }
 
 std::string_view name(DType dtype) {
   constexpr std::string_view names[kDTypeCount] = {"float32", "float64", "float16", "bfloat16",
                                                    "int64",   "int32",   "uint8",   "bool"};
-  return names[static_cast<int>(dtype)];
+  return static_cast<int>(dtype) < kDTypeCount ? names[static_cast<int>(dtype)] : "unknown";
 }
 
 DType promote_types(DType a, DType b) {

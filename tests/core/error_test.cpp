@@ -1,0 +1,59 @@
+#include <thread>
+
+#include <gradus/core/dtype.h>
+#include <gradus/core/error.h>
+#include <gradus/core/shape.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+
+namespace {
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) { return error.what(); }
+  return "nothing thrown";
+}
+
+std::string path_of(const void* module) { return *static_cast<const std::string*>(module); }
+
+}  // namespace
+
+TEST_CASE("a failed check throws its kind with all parts") {
+  CHECK_THROWS_AS([] { GRADUS_CHECK(false, IoError, "x"); }(), IoError);
+  CHECK_THROWS_AS([] { GRADUS_FAIL(ValueError, "x"); }(), Error);
+  CHECK_NOTHROW([] { GRADUS_CHECK(true, IoError, "x"); }());
+  const std::string text = message_of([] {
+    GRADUS_FAIL(ShapeError, "got ", Shape{2, 3}, " of ", DType::f16, ", ", 1.5, ' ', true, " ", uint8_t{7}, " ",
+                std::string("end"));
+  });
+  CHECK(text == "got (2, 3) of float16, 1.5 true 7 end");
+}
+
+TEST_CASE("a passing check evaluates no message part") {
+  int evaluated = 0;
+  auto part = [&] { return ++evaluated; };
+  GRADUS_CHECK(true, ValueError, part());
+  CHECK(evaluated == 0);
+  CHECK_THROWS_AS([&] { GRADUS_CHECK(false, ValueError, part()); }(), ValueError);
+  CHECK(evaluated == 1);
+}
+
+TEST_CASE("messages name the outermost op, the module path, and the user's line") {
+  auto fail = [] { GRADUS_FAIL(ShapeError, "weight expects 3 channels"); };
+  const int line = __LINE__ + 2;
+  {
+    OpContext outer("conv2d", SourceLocation::current());
+    OpContext inner("matmul");
+    const std::string where = " (at error_test.cpp:" + std::to_string(line) + ")";
+    CHECK(message_of(fail) == "[conv2d] weight expects 3 channels" + where);
+    const std::string path = "features.3";
+    ModuleFrame frame(&path, path_of);
+    CHECK(message_of(fail) == "[conv2d] layer 'features.3': weight expects 3 channels");
+    std::thread([&] { CHECK(message_of(fail) == "weight expects 3 channels"); }).join();
+  }
+  CHECK(message_of(fail) == "weight expects 3 channels");
+  OpContext unknown_place("matmul");
+  CHECK(message_of(fail) == "[matmul] weight expects 3 channels");
+}

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gradus/core/parallel.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+
+namespace {
+
+// Sets the number of threads for its lifetime.
+struct Threads {
+  explicit Threads(int count) : before(num_threads()) { set_num_threads(count); }
+  ~Threads() { set_num_threads(before); }
+  int before;
+};
+
+std::vector<std::pair<int64_t, int64_t>> chunks_of(int64_t count, int64_t grain) {
+  std::mutex mutex;
+  std::vector<std::pair<int64_t, int64_t>> chunks;
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    std::lock_guard lock(mutex);
+    chunks.emplace_back(begin, end);
+  });
+  std::sort(chunks.begin(), chunks.end());
+  return chunks;
+}
+
+}  // namespace
+
+TEST_CASE("chunks depend on count and grain, not on the number of threads") {
+  std::vector<std::pair<int64_t, int64_t>> expected{{0, 3}, {3, 6}, {6, 9}, {9, 10}};
+  for (int threads : {1, 2, 3, 8}) {
+    const Threads use(threads);
+    CHECK(num_threads() == threads);
+    CHECK(chunks_of(10, 3) == expected);
+    CHECK(chunks_of(10, 100) == std::vector<std::pair<int64_t, int64_t>>{{0, 10}});
+    CHECK(chunks_of(0, 3).empty());
+    CHECK(chunks_of(-5, 3).empty());
+    CHECK(chunks_of(2, 0).size() == 2);
+  }
+}
+
+TEST_CASE("every element is visited once") {
+  const Threads use(4);
+  std::vector<std::atomic<int>> visits(100003);
+  parallel_for(100003, 17, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+  });
+  CHECK(std::all_of(visits.begin(), visits.end(), [](const auto& count) { return count == 1; }));
+}
+
+TEST_CASE("an exception of a chunk arrives at the caller, and later work is unharmed") {
+  for (int threads : {1, 4}) {
+    const Threads use(threads);
+    auto run = [] {
+      parallel_for(100, 1, [](int64_t begin, int64_t) {
+        if (begin % 10 == 3) throw std::runtime_error("chunk");
+      });
+    };
+    CHECK_THROWS_WITH(run(), "chunk");
+    CHECK(chunks_of(100, 1).size() == 100);
+  }
+}
+
+TEST_CASE("nested calls run serially on the calling thread") {
+  const Threads use(4);
+  CHECK_FALSE(detail::in_parallel_region());
+  std::atomic<int> inner{0}, elsewhere{0}, outside{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    const auto self = std::this_thread::get_id();
+    if (!detail::in_parallel_region()) ++outside;
+    parallel_for(5, 1, [&](int64_t, int64_t) {
+      ++inner;
+      if (std::this_thread::get_id() != self) ++elsewhere;
+    });
+  });
+  CHECK(inner == 40);
+  CHECK(elsewhere == 0);
+  CHECK(outside == 0);
+  CHECK_FALSE(detail::in_parallel_region());
+}
+
+TEST_CASE("several threads may call at once") {
+  const Threads use(2);
+  std::atomic<int64_t> total{0};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) parallel_for(100, 9, [&](int64_t begin, int64_t end) { total += end - begin; });
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(total == 4 * 50 * 100);
+}
+
+TEST_CASE("a body may be a temporary, an lvalue or const") {
+  int64_t sum = 0;
+  const auto body = [&](int64_t begin, int64_t end) { sum += end - begin; };
+  parallel_for(5, 5, body);
+  parallel_for(5, 5, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  CHECK(sum == 10);
+}

@@ -1,0 +1,139 @@
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gradus/core/array.h>
+#include <gradus/core/cpu_runtime.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using gradus::test::contains;
+
+TEST_CASE("views share storage and version; slices of a storage have a version of their own") {
+  const Array x = Array::empty({4, 4});
+  const Array row = x.select(0, 1);
+  row.bump_version();
+  CHECK(x.version() == 1);
+  CHECK(x.storage() == row.storage());
+
+  const Storage part = x.storage().slice(16, 16);
+  const Array piece(part, 0, {4}, {1}, DType::f32);
+  CHECK(piece.data() == x.select(0, 1).data());
+  piece.bump_version();
+  CHECK(piece.version() == 1);
+  CHECK(x.version() == 1);
+  x.bump_version();
+  CHECK(piece.version() == 1);
+  CHECK_FALSE(part == x.storage());
+  CHECK_THROWS_AS(x.storage().slice(60, 8), ShapeError);
+  CHECK_THROWS_AS(x.storage().slice(65, 0), ShapeError);
+  CHECK_THROWS_AS(x.storage().slice(8, SIZE_MAX), ShapeError);
+}
+
+TEST_CASE("a slice keeps its memory alive, and slices of slices too") {
+  const MemoryStats before = runtime(DeviceType::cpu).memory_stats(0);
+  Storage inner;
+  {
+    const Storage whole = Storage::allocate(1 << 20, {});
+    std::memset(whole.data(), 7, whole.bytes());
+    inner = whole.slice(1 << 10, 1 << 12).slice(8, 8);
+  }
+  CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated >= before.allocated + (1 << 20));
+  CHECK(static_cast<char*>(inner.data())[0] == 7);
+  inner = Storage();
+  CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated == before.allocated);
+}
+
+TEST_CASE("adopted memory is handed back once, by the last owner") {
+  int returned = 0;
+  float numbers[4] = {1, 2, 3, 4};
+  {
+    const Storage storage =
+        Storage::adopt(numbers, sizeof numbers, {}, [&](void* data) { returned += data == numbers; });
+    const Storage another = storage;
+    CHECK(another.use_count() == 2);
+    CHECK(Array(another, 1, {3}, {1}, DType::f32).data<float>()[0] == 2);
+  }
+  CHECK(returned == 1);
+  Storage::adopt(numbers, sizeof numbers, {}, {});
+}
+
+TEST_CASE("empty and undefined storages are harmless") {
+  const Storage nothing = Storage::allocate(0, {});
+  CHECK(nothing.data() == nullptr);
+  CHECK(static_cast<bool>(nothing));
+  const Storage undefined;
+  CHECK_FALSE(static_cast<bool>(undefined));
+  CHECK(undefined.bytes() == 0);
+  undefined.bump_version();
+  CHECK(undefined.version() == 0);
+  undefined.record_stream({});
+  const Storage pinned = Storage::allocate_pinned(100);
+  CHECK(pinned.pinned());
+  CHECK(pinned.device().is_cpu());
+  CHECK(pinned.slice(1, 2).pinned());
+  CHECK(Storage::allocate_pinned(0).data() == nullptr);
+}
+
+TEST_CASE("the cpu allocator reuses freed blocks, counts, and aligns to 64 bytes") {
+  const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
+  void* a = cpu->allocate(1000, {});
+  CHECK(reinterpret_cast<uintptr_t>(a) % 64 == 0);
+  CHECK(cpu->memory_stats(0).allocated == 1024);
+  CHECK(cpu->memory_stats(0).system_allocations == 1);
+  cpu->free(a);
+  CHECK(cpu->memory_stats(0).allocated == 0);
+  CHECK(cpu->memory_stats(0).reserved == 1024);
+  CHECK(cpu->allocate(970, {}) == a);
+  void* b = cpu->allocate(970, {});
+  CHECK(b != a);
+  const MemoryStats stats = cpu->memory_stats(0);
+  CHECK(stats.allocations == 3);
+  CHECK(stats.system_allocations == 2);
+  CHECK(stats.peak_allocated == 2048);
+  cpu->free(a), cpu->free(b), cpu->free(nullptr);
+  cpu->reset_peak_memory_stats(0);
+  CHECK(cpu->memory_stats(0).peak_allocated == 0);
+  CHECK(cpu->memory_stats(0).peak_reserved == 2048);
+  cpu->empty_cache();
+  CHECK(cpu->memory_stats(0).reserved == 0);
+  CHECK(cpu->allocate(0, {}) == nullptr);
+}
+
+TEST_CASE("out of memory names the request and what is held") {
+  for (size_t bytes : {size_t{1} << 61, SIZE_MAX}) {
+    CHECK_THROWS_AS(Storage::allocate(bytes, {}), OutOfMemoryError);
+    CHECK_THROWS_WITH(Storage::allocate(bytes, {}), contains(std::to_string(bytes)) && contains("reserved"));
+  }
+}
+
+TEST_CASE("the cpu allocator serves several threads") {
+  const int64_t before = runtime(DeviceType::cpu).memory_stats(0).allocated;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      for (int i = 0; i < 500; ++i) {
+        const Storage storage = Storage::allocate(static_cast<size_t>(64 * (1 + (i + t) % 7)), {});
+        std::memset(storage.data(), t, storage.bytes());
+        if (static_cast<char*>(storage.data())[storage.bytes() - 1] != t) std::abort();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated == before);
+}
+
+TEST_CASE("the cpu runtime has one device, one stream and no graphs") {
+  DeviceRuntime& cpu = runtime(DeviceType::cpu);
+  CHECK(cpu.type() == DeviceType::cpu);
+  CHECK(cpu.device_count() == 1);
+  CHECK(cpu.current_device() == 0);
+  CHECK(cpu.new_stream(0) == cpu.current_stream(0));
+  CHECK_FALSE(cpu.description(0).empty());
+  const auto start = cpu.new_event(true), end = cpu.new_event(true);
+  start->record({}), end->record({});
+  CHECK(end->query());
+  CHECK(end->elapsed_ms(*start) >= 0);
+  CHECK_FALSE(cpu.capturing());
+  CHECK_THROWS_WITH(cpu.begin_capture(), contains("cuda"));
+  CHECK_THROWS_AS(cpu.end_capture(), DeviceError);
+}

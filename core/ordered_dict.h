@@ -1,0 +1,111 @@
+// OrderedDict: a dictionary that remembers the order of insertion, as torch::OrderedDict.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradus/core/error.h>
+
+namespace gradus {
+
+/// Items in order of insertion, found by key. Modules have tens of entries, so a search walks the list.
+///   for (auto& item : net->named_parameters()) use(item.key(), item.value());
+template <class Key, class Value>
+class OrderedDict {
+ public:
+  class Item {
+   public:
+    Item(Key key, Value value) : pair_(std::move(key), std::move(value)) {}
+    const Key& key() const { return pair_.first; }
+    Value& value() { return pair_.second; }
+    const Value& value() const { return pair_.second; }
+    Value& operator*() { return value(); }
+    const Value& operator*() const { return value(); }
+    Value* operator->() { return &value(); }
+    const Value* operator->() const { return &value(); }
+    const std::pair<Key, Value>& pair() const { return pair_; }
+
+   private:
+    std::pair<Key, Value> pair_;
+  };
+
+  /// `key_description` names what a key is in messages: "Parameter".
+  explicit OrderedDict(std::string key_description = "Key") : key_description_(std::move(key_description)) {}
+  OrderedDict(std::initializer_list<Item> items) : OrderedDict() {
+    for (const Item& item : items) insert(item.key(), item.value());
+  }
+
+  size_t size() const { return items_.size(); }
+  bool is_empty() const { return items_.empty(); }
+  auto begin() { return items_.begin(); }
+  auto begin() const { return items_.begin(); }
+  auto end() { return items_.end(); }
+  auto end() const { return items_.end(); }
+  const Item& front() const { return items_.front(); }
+  const Item& back() const { return items_.back(); }
+  Item& operator[](size_t index) { return items_[index]; }
+  const Item& operator[](size_t index) const { return items_[index]; }
+
+  /// The value of `key`, or null.
+  Value* find(const Key& key) {
+    for (Item& item : items_)
+      if (item.key() == key) return &item.value();
+    return nullptr;
+  }
+  const Value* find(const Key& key) const { return const_cast<OrderedDict*>(this)->find(key); }
+  bool contains(const Key& key) const { return find(key) != nullptr; }
+  /// The value of `key`; an absent key is an IndexError.
+  Value& operator[](const Key& key) {
+    Value* value = find(key);
+    GRADUS_CHECK(value, IndexError, key_description_, " '", key, "' is not defined");
+    return *value;
+  }
+  const Value& operator[](const Key& key) const { return const_cast<OrderedDict&>(*this)[key]; }
+
+  /// Appends; a key that is there already is a ValueError.
+  Value& insert(Key key, Value value) {
+    GRADUS_CHECK(!find(key), ValueError, key_description_, " '", key, "' is already defined");
+    return items_.emplace_back(std::move(key), std::move(value)).value();
+  }
+  /// Appends without a search, for keys known to be new.
+  Value& append(Key key, Value value) { return items_.emplace_back(std::move(key), std::move(value)).value(); }
+  /// Inserts the items of `other`.
+  void update(const OrderedDict& other) {
+    for (const Item& item : other) insert(item.key(), item.value());
+  }
+  void erase(const Key& key) {
+    for (auto item = items_.begin(); item != items_.end(); ++item)
+      if (item->key() == key) return void(items_.erase(item));
+    GRADUS_FAIL(IndexError, key_description_, " '", key, "' is not defined");
+  }
+  void clear() { items_.clear(); }
+  void reserve(size_t count) { items_.reserve(count); }
+
+  std::vector<Key> keys() const {
+    std::vector<Key> keys;
+    keys.reserve(size());
+    for (const Item& item : items_) keys.push_back(item.key());
+    return keys;
+  }
+  std::vector<Value> values() const {
+    std::vector<Value> values;
+    values.reserve(size());
+    for (const Item& item : items_) values.push_back(item.value());
+    return values;
+  }
+  std::vector<std::pair<Key, Value>> pairs() const {
+    std::vector<std::pair<Key, Value>> pairs;
+    pairs.reserve(size());
+    for (const Item& item : items_) pairs.push_back(item.pair());
+    return pairs;
+  }
+  const std::string& key_description() const { return key_description_; }
+
+ private:
+  std::string key_description_;
+  std::vector<Item> items_;
+};
+
+}  // namespace gradus

@@ -1,0 +1,135 @@
+#include <gradus/core/ops/optimizer.h>
+
+#include <vector>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::ops {
+
+namespace {
+
+void check_block(const Array& block) {
+  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({StepBlock::size}), ShapeError,
+               "a step block is float64 of shape (4,), got ", block.dtype(), " of shape ", block.shape());
+}
+
+void check_partner(const Array& parameter, const Array& other, const char* what) {
+  GRADUS_CHECK(other.shape() == parameter.shape(), ShapeError, what, " has shape ", other.shape(),
+               ", its parameter ", parameter.shape());
+  GRADUS_CHECK(other.dtype() == parameter.dtype(), DTypeError, what, " is ", other.dtype(), ", its parameter ",
+               parameter.dtype());
+  GRADUS_CHECK(other.device() == parameter.device(), DeviceError, what, " is on ", other.device(), ", its parameter on ",
+               parameter.device(), "; move the module before the optimizer's first step");
+}
+
+/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says nothing.
+Array with_layout_of(const Array& like, const Array& x) {
+  bool same = true;
+  for (int axis = 0; axis < x.ndim(); ++axis)
+    same = same && (x.shape()[axis] == 1 || x.strides()[axis] == like.strides()[axis]);
+  if (same) return x;
+  Array copy = Array::empty_like(like);
+  copy_into(copy, x);
+  return copy;
+}
+
+/// Kernels want all arrays of a parameter to share one dense layout. Copies stand in for those that do not; `finish`
+/// writes back the ones that the step changed.
+class AlignedEntry {
+ public:
+  explicit AlignedEntry(const OptimizerEntry& entry) : original_(entry) {
+    const Array& parameter = entry.parameter;
+    check_floating(parameter, "a parameter");
+    check_partner(parameter, entry.gradient, "the gradient");
+    aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
+    aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
+    aligned_.state1 = align_state(entry.state1);
+    aligned_.state2 = align_state(entry.state2);
+  }
+
+  ParameterViews views() const {
+    ParameterViews views;
+    views.parameter = aligned_.parameter;
+    views.gradient = aligned_.gradient;
+    if (aligned_.state1.defined()) views.state1 = aligned_.state1;
+    if (aligned_.state2.defined()) views.state2 = aligned_.state2;
+    return views;
+  }
+
+  void finish() const {
+    write_back(original_.parameter, aligned_.parameter);
+    write_back(original_.state1, aligned_.state1);
+    write_back(original_.state2, aligned_.state2);
+  }
+
+ private:
+  Array align_state(const Array& state) const {
+    if (!state.defined()) return state;
+    check_partner(aligned_.parameter, state, "the optimizer's state");
+    return with_layout_of(aligned_.parameter, state);
+  }
+  static void write_back(const Array& original, const Array& aligned) {
+    if (!original.defined()) return;
+    if (original.storage() == aligned.storage()) original.bump_version();
+    else copy_into(original, aligned);
+  }
+
+  const OptimizerEntry& original_;
+  OptimizerEntry aligned_;
+};
+
+/// Calls run(views) once for each dtype among the entries.
+template <class Run>
+void run_by_dtype(std::span<const OptimizerEntry> entries, const Array& block, Run&& run) {
+  check_block(block);
+  std::vector<AlignedEntry> aligned;
+  aligned.reserve(entries.size());
+  for (const OptimizerEntry& entry : entries) {
+    check_same_device({&block, &entry.parameter});
+    aligned.emplace_back(entry);
+  }
+  std::vector<ParameterViews> views;
+  views.reserve(entries.size());
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    views.clear();
+    for (size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].parameter.dtype() == dtype) views.push_back(aligned[i].views());
+    if (!views.empty()) run(std::span<const ParameterViews>(views));
+  }
+  for (const AlignedEntry& entry : aligned) entry.finish();
+}
+
+}  // namespace
+
+Array step_block(double learning_rate, Device device) {
+  Array block = full({StepBlock::size}, 0, DType::f64, device);
+  set_step_block(block, StepBlock::learning_rate, learning_rate);
+  set_step_block(block, StepBlock::gradient_scale, 1);
+  return block;
+}
+
+void set_step_block(const Array& block, int entry, double value) {
+  check_block(block);
+  fill(block.select(0, entry), value);
+}
+
+void advance_step(const Array& block) {
+  check_block(block);
+  backend_of(block).advance_step(block);
+  block.bump_version();
+}
+
+void sgd_step(std::span<const OptimizerEntry> entries, const Array& block, const SgdOptions& options) {
+  run_by_dtype(entries, block, [&](std::span<const ParameterViews> views) {
+    backend_of(block).sgd_step(views, block, options);
+  });
+}
+
+void adam_step(std::span<const OptimizerEntry> entries, const Array& block, const AdamOptions& options) {
+  run_by_dtype(entries, block, [&](std::span<const ParameterViews> views) {
+    backend_of(block).adam_step(views, block, options);
+  });
+}
+
+}  // namespace gradus::ops

@@ -1,0 +1,28 @@
+// Optimizer steps over arrays: checks and layouts, then one backend call for all parameters of one type.
+#pragma once
+
+#include <span>
+
+#include <gradus/core/ops/common.h>
+
+namespace gradus::ops {
+
+/// One parameter of a step. The state arrays, where the step needs them, have the parameter's shape, dtype, device and
+/// are dense (zeros_like); the gradient may have other strides.
+struct OptimizerEntry {
+  Array parameter, gradient, state1, state2;
+};
+
+/// The block of scalars that optimizer kernels read (StepBlock): step 0, this learning rate, scale 1, nothing found.
+Array step_block(double learning_rate, Device device);
+/// Writes one scalar of a block, by a kernel: the host does not wait.
+void set_step_block(const Array& block, int entry, double value);
+/// Counts one more step, unless an inf or NaN was found.
+void advance_step(const Array& block);
+
+/// Backend::sgd_step and adam_step on entries of any mix of dtypes, on the block's device. Bumps the versions of what
+/// they write.
+void sgd_step(std::span<const OptimizerEntry> entries, const Array& block, const SgdOptions& options);
+void adam_step(std::span<const OptimizerEntry> entries, const Array& block, const AdamOptions& options);
+
+}  // namespace gradus::ops

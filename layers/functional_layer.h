@@ -1,0 +1,31 @@
+// Functional: a function as a module.
+#pragma once
+
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+/// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).
+/// A last parameter of type SourceLocation, which operators have, is filled in.
+struct FunctionalImpl : Cloneable<FunctionalImpl> {
+  using Function = std::function<Tensor(const Tensor&)>;
+
+  template <class F, class... Args>
+    requires(std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&...> ||
+             std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&..., SourceLocation>)
+  explicit FunctionalImpl(F function, Args... args)
+      : function_([function = std::move(function), ... args = std::move(args)](const Tensor& x) -> Tensor {
+          if constexpr (std::is_invocable_v<const F&, const Tensor&, const Args&...>) return function(x, args...);
+          else return function(x, args..., SourceLocation{});
+        }) {}
+  void reset() override {}
+  Tensor forward(const Tensor& x);
+  Tensor operator()(const Tensor& x) { return forward(x); }
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  Function function_;
+};
+GRADUS_MODULE(Functional);
+
+}  // namespace gradus::nn

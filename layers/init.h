@@ -1,0 +1,52 @@
+// How weights start. Each function fills its tensor in place, records nothing, and returns the tensor.
+#pragma once
+
+#include <utility>
+
+#include <gradus/autograd/node.h>
+
+namespace gradus {
+
+namespace nn::init {
+/// Whether the variance is kept in the forward (fan in) or the backward pass (fan out).
+enum class FanMode : uint8_t { fan_in, fan_out };
+/// What follows the layer; decides the gain.
+enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_relu };
+}  // namespace nn::init
+
+/// LibTorch's names.
+inline constexpr nn::init::FanMode kFanIn = nn::init::FanMode::fan_in, kFanOut = nn::init::FanMode::fan_out;
+inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear,
+                                        kConv2D = nn::init::Nonlinearity::conv2d,
+                                        kSigmoid = nn::init::Nonlinearity::sigmoid,
+                                        kTanh = nn::init::Nonlinearity::tanh, kReLU = nn::init::Nonlinearity::relu,
+                                        kLeakyReLU = nn::init::Nonlinearity::leaky_relu;
+
+namespace nn::init {
+
+/// Standard deviation by which `nonlinearity` must be made up for; `param` is the negative slope of leaky_relu.
+double calculate_gain(Nonlinearity nonlinearity, double param = 0.01);
+/// Inputs and outputs of one unit of a weight (out, in, …): size(1) and size(0) times the size of the kernel. Fewer
+/// than two dimensions are a ShapeError.
+std::pair<int64_t, int64_t> calculate_fan_in_and_fan_out(const Tensor& tensor);
+
+Tensor constant_(Tensor tensor, const Scalar& value);
+Tensor zeros_(Tensor tensor);
+Tensor ones_(Tensor tensor);
+Tensor uniform_(Tensor tensor, double low = 0, double high = 1);
+Tensor normal_(Tensor tensor, double mean = 0, double std = 1);
+/// U(-b, b) with b = gain sqrt(6 / (fan in + fan out)). Glorot and Bengio 2010.
+Tensor xavier_uniform_(Tensor tensor, double gain = 1);
+/// N(0, gain² 2 / (fan in + fan out)).
+Tensor xavier_normal_(Tensor tensor, double gain = 1);
+/// U(-b, b) with b = gain sqrt(3 / fan), gain that of `nonlinearity` with slope `a`. He et al. 2015.
+Tensor kaiming_uniform_(Tensor tensor, double a = 0, FanMode mode = kFanIn, Nonlinearity nonlinearity = kLeakyReLU);
+/// N(0, gain² / fan).
+Tensor kaiming_normal_(Tensor tensor, double a = 0, FanMode mode = kFanIn, Nonlinearity nonlinearity = kLeakyReLU);
+
+/// PyTorch's start of linear and convolution layers: weight by kaiming_uniform_ with a = sqrt(5), which is
+/// U(-b, b) with b = 1 / sqrt(fan in), then the bias (where defined) from the same range.
+void reset_weight_and_bias(const Tensor& weight, const Tensor& bias);
+
+}  // namespace nn::init
+}  // namespace gradus

@@ -1,0 +1,307 @@
+#include <gradus/layers/module.h>
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <ostream>
+#include <typeinfo>
+
+#include <gradus/core/random.h>
+
+namespace gradus::nn {
+
+namespace {
+
+std::string join_name(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : name.empty() ? prefix : prefix + "." + name;
+}
+
+/// Collects tensors, each once.
+class UniqueTensors {
+ public:
+  void add(const std::string& name, const Tensor& tensor) {
+    if (!tensor.defined()) return;
+    for (const auto& item : tensors)
+      if (item->is_same(tensor)) return;
+    tensors.append(name, tensor);
+  }
+  OrderedDict<std::string, Tensor> tensors;
+};
+
+}  // namespace
+
+// ---- Life ----
+
+Module::Module(const Module& other)
+    : std::enable_shared_from_this<Module>(), parameters_(other.parameters_), buffers_(other.buffers_),
+      children_(other.children_), is_training_(other.is_training_) {}
+
+Module::Module(Module&& other)
+    : std::enable_shared_from_this<Module>(), parameters_(std::move(other.parameters_)),
+      buffers_(std::move(other.buffers_)), children_(std::move(other.children_)), is_training_(other.is_training_) {
+  for (auto& child : children_)
+    if (child.value()->parent_ == &other) child.value()->parent_ = this;
+}
+
+Module::~Module() { release_children(); }
+
+void Module::release_children() {
+  for (auto& child : children_) {
+    if (child.value()->parent_ != this) continue;
+    child.value()->parent_ = nullptr;
+    child.value()->name_in_parent_.clear();
+  }
+}
+
+void Module::adopt(const std::string& name, Module& child) {
+  if (child.parent_) return;
+  child.parent_ = this;
+  child.name_in_parent_ = name;
+}
+
+void Module::finish_clone(const Module& original, const std::function<void()>& reset) {
+  parameters_.clear(), buffers_.clear(), children_.clear();
+  Generator& generator = default_generator();
+  const uint64_t seed = generator.seed(), offset = generator.offset();
+  reset();
+  generator.set_state(seed, offset);  // cloning draws no numbers
+
+  copy_numbers(original);
+}
+
+void Module::copy_numbers(const Module& original) {
+  GRADUS_CHECK(parameters_.keys() == original.parameters_.keys() && buffers_.keys() == original.buffers_.keys() &&
+                   children_.keys() == original.children_.keys(),
+               ValueError, "the clone of a ", name(), " registered ", parameters_.size(), " parameters, ",
+               buffers_.size(), " buffers and ", children_.size(), " modules, the original has ",
+               original.parameters_.size(), ", ", original.buffers_.size(), " and ", original.children_.size(),
+               ": register all of them in reset(), under the same names");
+  NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor &tensor = *parameters_[i], &source = *original.parameters_[i];
+    if (!source.defined()) continue;
+    tensor.set_data(source.detach().clone());
+    tensor.set_requires_grad(source.requires_grad());
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (original.buffers_[i]->defined()) buffers_[i]->set_data(original.buffers_[i]->detach().clone());
+  for (size_t i = 0; i < children_.size(); ++i) children_[i].value()->copy_numbers(*original.children_[i].value());
+  is_training_ = original.is_training_;
+}
+
+std::shared_ptr<Module> Module::clone() const {
+  GRADUS_FAIL(ValueError, name(), " cannot be cloned: derive it from nn::Cloneable<", name(),
+              "> and register its parameters, buffers and modules in reset()");
+}
+
+// ---- Registration ----
+
+void Module::check_name(const std::string& name, const char* what) const {
+  GRADUS_CHECK(!name.empty(), ValueError, what, " of ", this->name(), " needs a name that is not empty");
+  GRADUS_CHECK(name.find('.') == std::string::npos, ValueError, what, " name '", name, "' of ", this->name(),
+               " must not contain a dot");
+}
+
+Tensor Module::register_parameter(std::string name, Tensor tensor, bool requires_grad) {
+  check_name(name, "Parameter");
+  GRADUS_CHECK(!buffers_.contains(name) && !children_.contains(name), ValueError, "Parameter '", name, "' of ",
+               this->name(), " has the name of a buffer or module");
+  if (tensor.defined()) tensor.set_requires_grad(requires_grad);
+  return parameters_.insert(std::move(name), std::move(tensor));
+}
+
+Tensor Module::register_buffer(std::string name, Tensor tensor) {
+  check_name(name, "Buffer");
+  GRADUS_CHECK(!parameters_.contains(name) && !children_.contains(name), ValueError, "Buffer '", name, "' of ",
+               this->name(), " has the name of a parameter or module");
+  return buffers_.insert(std::move(name), std::move(tensor));
+}
+
+void Module::add_child(std::string name, std::shared_ptr<Module> module) {
+  check_name(name, "Submodule");
+  GRADUS_CHECK(module, ValueError, "Submodule '", name, "' of ", this->name(), " is null");
+  GRADUS_CHECK(!parameters_.contains(name) && !buffers_.contains(name), ValueError, "Submodule '", name, "' of ",
+               this->name(), " has the name of a parameter or buffer");
+  for (const Module* above = this; above; above = above->parent_)
+    GRADUS_CHECK(above != module.get(), ValueError, "Submodule '", name, "' of ", this->name(), " contains it already");
+  Module& child = *children_.insert(name, std::move(module));
+  adopt(name, child);
+}
+
+void Module::replace_child(const std::string& name, std::shared_ptr<Module> module) {
+  GRADUS_CHECK(module, ValueError, "Submodule '", name, "' of ", this->name(), " is null");
+  children_[name];
+  OrderedDict<std::string, std::shared_ptr<Module>> others = children_;
+  release_children();
+  children_[name] = std::move(module);
+  for (auto& child : children_) adopt(child.key(), *child.value());
+}
+
+void Module::unregister_module(const std::string& name) {
+  Module& child = *children_[name];
+  if (child.parent_ == this) child.parent_ = nullptr, child.name_in_parent_.clear();
+  children_.erase(name);
+}
+
+// ---- Listing ----
+
+/// visit(prefix, module) for this module and all below it, depth first, each once.
+template <class Visit>
+void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
+  std::vector<const Module*> seen;
+  auto walk = [&](auto&& self, const std::string& name, const Module& module) -> void {
+    for (const Module* other : seen)
+      if (other == &module) return;
+    seen.push_back(&module);
+    visit(name, module);
+    for (const auto& child : module.children_) self(self, join_name(name, child.key()), *child.value());
+  };
+  walk(walk, prefix, *this);
+}
+
+OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
+  UniqueTensors found;
+  if (!recurse) {
+    for (const auto& item : parameters_) found.add(item.key(), item.value());
+    return std::move(found.tensors);
+  }
+  visit_modules("", [&](const std::string& prefix, const Module& module) {
+    for (const auto& item : module.parameters_) found.add(join_name(prefix, item.key()), item.value());
+  });
+  return std::move(found.tensors);
+}
+
+OrderedDict<std::string, Tensor> Module::named_buffers(bool recurse) const {
+  UniqueTensors found;
+  if (!recurse) {
+    for (const auto& item : buffers_) found.add(item.key(), item.value());
+    return std::move(found.tensors);
+  }
+  visit_modules("", [&](const std::string& prefix, const Module& module) {
+    for (const auto& item : module.buffers_) found.add(join_name(prefix, item.key()), item.value());
+  });
+  return std::move(found.tensors);
+}
+
+std::vector<Tensor> Module::parameters(bool recurse) const { return named_parameters(recurse).values(); }
+std::vector<Tensor> Module::buffers(bool recurse) const { return named_buffers(recurse).values(); }
+
+OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const std::string& name_prefix,
+                                                                        bool include_self) const {
+  OrderedDict<std::string, std::shared_ptr<Module>> found;
+  visit_modules(name_prefix, [&](const std::string& name, const Module& module) {
+    if (&module == this && !include_self) return;
+    std::shared_ptr<const Module> shared = module.weak_from_this().lock();
+    GRADUS_CHECK(shared, ValueError, "modules() needs a module that is held by a shared_ptr: make ", this->name(),
+                 " with std::make_shared, or list with include_self = false");
+    found.append(name, std::const_pointer_cast<Module>(std::move(shared)));
+  });
+  return found;
+}
+
+std::vector<std::shared_ptr<Module>> Module::modules(bool include_self) const {
+  return named_modules("", include_self).values();
+}
+
+int64_t Module::num_parameters(bool only_trainable) const {
+  int64_t count = 0;
+  for (const Tensor& parameter : parameters())
+    if (!only_trainable || parameter.requires_grad()) count += parameter.numel();
+  return count;
+}
+
+// ---- Mode ----
+
+void Module::train(bool on) {
+  for (auto& child : children_) child.value()->train(on);
+  is_training_ = on;
+}
+
+void Module::zero_grad(bool set_to_none) {
+  for (const Tensor& parameter : parameters()) parameter.zero_grad(set_to_none);
+}
+
+void Module::apply(const std::function<void(Module&)>& function) {
+  visit_modules("", [&](const std::string&, const Module& module) { function(const_cast<Module&>(module)); });
+}
+
+void Module::apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix) {
+  visit_modules(name_prefix, [&](const std::string& name, const Module& module) {
+    function(name, const_cast<Module&>(module));
+  });
+}
+
+// ---- Moving ----
+
+/// Replaces the numbers of every parameter, its gradient and every buffer by convert(tensor).
+template <class Convert>
+void Module::convert_tensors(Convert&& convert) {
+  NoGradGuard no_grad;
+  for (const Tensor& parameter : parameters()) {
+    const Tensor gradient = parameter.grad();
+    if (gradient.defined()) parameter.mutable_grad() = Tensor();
+    parameter.set_data(convert(parameter));
+    if (gradient.defined()) parameter.mutable_grad() = convert(gradient);
+  }
+  for (const Tensor& buffer : buffers()) buffer.set_data(convert(buffer));
+}
+
+void Module::to(Device device, DType dtype, bool non_blocking) {
+  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
+  convert_tensors([&](const Tensor& tensor) {
+    return tensor.to(device, tensor.is_floating_point() ? dtype : tensor.dtype(), non_blocking);
+  });
+}
+
+void Module::to(DType dtype, bool non_blocking) {
+  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
+  convert_tensors([&](const Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.to(dtype, non_blocking) : tensor;
+  });
+}
+
+void Module::to(Device device, bool non_blocking) {
+  convert_tensors([&](const Tensor& tensor) { return tensor.to(device, non_blocking); });
+}
+
+void Module::to(MemoryFormat format) {
+  convert_tensors([&](const Tensor& tensor) { return tensor.dim() == 4 ? tensor.contiguous(format) : tensor; });
+}
+
+// ---- Names and printing ----
+
+std::string Module::name() const {
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? demangled : typeid(*this).name();
+  std::free(demangled);
+  return name;
+}
+
+std::string Module::path() const {
+  return parent_ ? join_name(parent_->path(), name_in_parent_) : std::string();
+}
+
+std::string Module::path_of(const void* module) { return static_cast<const Module*>(module)->path(); }
+
+void Module::pretty_print(std::ostream& stream) const { stream << name(); }
+
+void Module::print_tree(std::ostream& stream, const std::string& indentation) const {
+  pretty_print(stream);
+  if (children_.is_empty()) return;
+  const std::string deeper = indentation + "  ";
+  stream << "(\n";
+  for (const auto& child : children_) {
+    stream << deeper << "(" << child.key() << "): ";
+    child.value()->print_tree(stream, deeper);
+    stream << "\n";
+  }
+  stream << indentation << ")";
+}
+
+std::ostream& operator<<(std::ostream& stream, const Module& module) {
+  module.print_tree(stream, "");
+  return stream;
+}
+
+}  // namespace gradus::nn

@@ -1,0 +1,180 @@
+// Module: what holds parameters, buffers and other modules under names. The base of every layer and every net.
+//
+//   struct NetImpl : nn::Module {
+//     nn::Linear fc1 = register_module("fc1", nn::Linear(784, 64));
+//     nn::Linear fc2 = register_module("fc2", nn::Linear(64, 10));
+//     Tensor forward(const Tensor& x) { return fc2(relu(fc1(x))); }
+//   };
+//   GRADUS_MODULE(Net);
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/ordered_dict.h>
+
+namespace gradus::nn {
+
+template <class Contained>
+class ModuleHolder;
+
+/// Parameters and buffers under their dotted names: what files hold.
+using StateDict = OrderedDict<std::string, Tensor>;
+
+/// Keys on which a module and a state dict do not agree.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys, unexpected_keys;
+};
+
+/// Names, defaults and semantics follow torch::nn::Module. Modules live in shared_ptr: std::make_shared, or a holder.
+class Module : public std::enable_shared_from_this<Module> {
+ public:
+  Module() = default;
+  /// Shares parameters, buffers and children with `other` but has no parent; clone() makes an independent copy.
+  Module(const Module& other);
+  /// Takes over what `other` holds.
+  Module(Module&& other);
+  Module& operator=(const Module&) = delete;
+  virtual ~Module();
+
+  // ---- Registration. Names are not empty and hold no dot; a name that is taken is a ValueError. ----
+  /// Returns `tensor`, which wants gradients from now on. An undefined tensor (no bias) keeps the name only.
+  Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
+  /// A tensor that is saved and moved with the module but not trained.
+  Tensor register_buffer(std::string name, Tensor tensor);
+  template <class M>
+  std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> module) {
+    add_child(std::move(name), module);
+    return module;
+  }
+  template <class M>
+  std::shared_ptr<M> register_module(std::string name, ModuleHolder<M> holder) {
+    return register_module(std::move(name), holder.ptr());
+  }
+  /// Puts another module under a name that exists.
+  template <class M>
+  std::shared_ptr<M> replace_module(const std::string& name, std::shared_ptr<M> module) {
+    replace_child(name, module);
+    return module;
+  }
+  template <class M>
+  std::shared_ptr<M> replace_module(const std::string& name, ModuleHolder<M> holder) {
+    return replace_module(name, holder.ptr());
+  }
+  void unregister_module(const std::string& name);
+
+  // ---- Listing: own entries first, then those of children, depth first, each tensor and module once. ----
+  std::vector<Tensor> parameters(bool recurse = true) const;
+  OrderedDict<std::string, Tensor> named_parameters(bool recurse = true) const;
+  std::vector<Tensor> buffers(bool recurse = true) const;
+  OrderedDict<std::string, Tensor> named_buffers(bool recurse = true) const;
+  std::vector<std::shared_ptr<Module>> children() const { return children_.values(); }
+  OrderedDict<std::string, std::shared_ptr<Module>> named_children() const { return children_; }
+  std::vector<std::shared_ptr<Module>> modules(bool include_self = true) const;
+  OrderedDict<std::string, std::shared_ptr<Module>> named_modules(const std::string& name_prefix = {},
+                                                                  bool include_self = true) const;
+  /// Number of elements of all parameters (of those that want gradients, when asked).
+  int64_t num_parameters(bool only_trainable = false) const;
+
+  // ---- Mode ----
+  /// Training mode of this module and all below it; dropout looks at it.
+  virtual void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const { return is_training_; }
+  /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
+  void zero_grad(bool set_to_none = true);
+  /// Calls `function` with this module, then with all below it.
+  void apply(const std::function<void(Module&)>& function);
+  void apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix = {});
+
+  // ---- Moving. Parameters stay the same tensors; gradients move with them. Only floating types are converted. ----
+  void to(Device device, DType dtype, bool non_blocking = false);
+  void to(DType dtype, bool non_blocking = false);
+  void to(Device device, bool non_blocking = false);
+  void to(DeviceType type, bool non_blocking = false) { to(Device(type), non_blocking); }
+  /// Order in memory of all 4-D parameters and buffers.
+  void to(MemoryFormat format);
+
+  // ---- Saving ----
+  /// Parameters and buffers, detached: they share memory with the module. Tied tensors appear under each name.
+  StateDict state_dict() const;
+  /// Copies `state` into the parameters and buffers. When strict, keys that are missing or unexpected are a ValueError;
+  /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
+  IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
+
+  /// An independent copy. Layers and modules derived from Cloneable have it; for others it is a ValueError.
+  virtual std::shared_ptr<Module> clone() const;
+
+  /// Name of the type, "NetImpl".
+  std::string name() const;
+  /// Dotted path from the outermost module, "features.3"; "" for that module itself.
+  std::string path() const;
+  /// Writes the line that stands for this module in a printed tree.
+  virtual void pretty_print(std::ostream& stream) const;
+
+  /// This module as an M (an Impl or a holder of it), or null when it is none: module->as<nn::Linear>().
+  template <class M>
+  auto* as() {
+    if constexpr (requires { typename M::ContainedType; }) return dynamic_cast<typename M::ContainedType*>(this);
+    else return dynamic_cast<M*>(this);
+  }
+  template <class M>
+  const auto* as() const {
+    if constexpr (requires { typename M::ContainedType; }) return dynamic_cast<const typename M::ContainedType*>(this);
+    else return dynamic_cast<const M*>(this);
+  }
+
+ protected:
+  /// Names this layer in the messages and recorded nodes of what its forward runs:  auto frame = enter();
+  ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
+
+  /// Makes this fresh copy of `original` independent: registers anew by `reset`, then copies all numbers.
+  void finish_clone(const Module& original, const std::function<void()>& reset);
+
+ private:
+  template <class Visit>
+  void visit_modules(const std::string& prefix, Visit&& visit) const;
+  template <class Convert>
+  void convert_tensors(Convert&& convert);
+  void add_child(std::string name, std::shared_ptr<Module> module);
+  void replace_child(const std::string& name, std::shared_ptr<Module> module);
+  void adopt(const std::string& name, Module& child);
+  void release_children();
+  void copy_numbers(const Module& original);
+  void check_name(const std::string& name, const char* what) const;
+  void print_tree(std::ostream& stream, const std::string& indentation) const;
+  static std::string path_of(const void* module);
+  friend std::ostream& operator<<(std::ostream& stream, const Module& module);
+
+  OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
+  OrderedDict<std::string, std::shared_ptr<Module>> children_{"Submodule"};
+  bool is_training_ = true;
+  Module* parent_ = nullptr;  // the first module that registered this one; its destructor clears this
+  std::string name_in_parent_;
+};
+
+/// The tree of modules as LibTorch prints it.
+std::ostream& operator<<(std::ostream& stream, const Module& module);
+
+/// A module that clones itself. Derived registers all its parameters, buffers and children in reset(), which its
+/// constructor calls too.
+template <class Derived, class Base = Module>
+class Cloneable : public Base {
+ public:
+  using Base::Base;
+  virtual void reset() = 0;
+  std::shared_ptr<Module> clone() const override {
+    auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
+    Cloneable& fresh = *copy;
+    fresh.finish_clone(*this, [&fresh] { fresh.reset(); });
+    return copy;
+  }
+};
+
+}  // namespace gradus::nn
+
+#include <gradus/layers/module_holder.h>

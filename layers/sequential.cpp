@@ -1,0 +1,45 @@
+#include <gradus/layers/sequential.h>
+
+#include <ostream>
+
+namespace gradus::nn {
+
+SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
+  for (const NamedAnyModule& module : modules) push_back(module);
+}
+
+Tensor SequentialImpl::forward(const Tensor& x) {
+  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+  Tensor y = x;
+  for (const AnyModule& module : modules_) y = module.forward(y);
+  return y;
+}
+
+void SequentialImpl::push_back(std::string name, AnyModule module) {
+  register_module(std::move(name), module.ptr());
+  modules_.push_back(std::move(module));
+}
+
+void SequentialImpl::extend(const SequentialImpl& other) {
+  const std::vector<AnyModule> modules = other.modules_;
+  for (const AnyModule& module : modules) push_back(module);
+}
+
+const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
+  GRADUS_CHECK(index < modules_.size(), IndexError, "module ", index, " of a Sequential of ", modules_.size());
+  return modules_[index].ptr();
+}
+
+std::shared_ptr<Module> SequentialImpl::clone() const {
+  auto copy = std::make_shared<SequentialImpl>(*this);
+  copy->modules_.clear();
+  copy->finish_clone(*this, [&] {
+    const std::vector<std::string> names = named_children().keys();
+    for (size_t i = 0; i < modules_.size(); ++i) copy->push_back(names[i], modules_[i].clone());
+  });
+  return copy;
+}
+
+void SequentialImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::Sequential"; }
+
+}  // namespace gradus::nn

@@ -1,0 +1,78 @@
+// Sequential: modules called one after the other.
+#pragma once
+
+#include <gradus/layers/any_module.h>
+
+namespace gradus::nn {
+
+/// Feeds its input through its modules in order (torch::nn::Sequential). Modules are named "0", "1", … unless a name is
+/// given:
+///   nn::Sequential net(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10));
+///   nn::Sequential net({{"fc1", nn::Linear(784, 64)}, {"relu", nn::ReLU()}});
+class SequentialImpl : public Module {
+ public:
+  using Iterator = std::vector<AnyModule>::iterator;
+  using ConstIterator = std::vector<AnyModule>::const_iterator;
+
+  SequentialImpl() = default;
+  SequentialImpl(std::initializer_list<NamedAnyModule> modules);
+  template <class... Modules>
+    requires(sizeof...(Modules) > 0 && (std::is_constructible_v<AnyModule, Modules> && ...) &&
+             !(std::is_base_of_v<SequentialImpl, std::remove_cvref_t<Modules>> || ...))
+  explicit SequentialImpl(Modules&&... modules) {
+    (push_back(std::forward<Modules>(modules)), ...);
+  }
+
+  /// x through every module; an empty Sequential is an error, as it is in LibTorch.
+  Tensor forward(const Tensor& x);
+
+  void push_back(AnyModule module) { push_back(std::to_string(modules_.size()), std::move(module)); }
+  void push_back(std::string name, AnyModule module);
+  void push_back(const NamedAnyModule& module) { push_back(module.name(), module.module()); }
+  template <class M>
+    requires std::is_constructible_v<AnyModule, M>
+  void push_back(M&& module) {
+    push_back(AnyModule(std::forward<M>(module)));
+  }
+  template <class M>
+    requires std::is_constructible_v<AnyModule, M>
+  void push_back(std::string name, M&& module) {
+    push_back(std::move(name), AnyModule(std::forward<M>(module)));
+  }
+  /// Appends the modules of `other`, named by their new positions.
+  void extend(const SequentialImpl& other);
+
+  size_t size() const { return modules_.size(); }
+  bool is_empty() const { return modules_.empty(); }
+  Iterator begin() { return modules_.begin(); }
+  ConstIterator begin() const { return modules_.begin(); }
+  Iterator end() { return modules_.end(); }
+  ConstIterator end() const { return modules_.end(); }
+  /// The module at `index`; an index beyond the end is an IndexError.
+  const std::shared_ptr<Module>& ptr(size_t index) const;
+  const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
+  /// The same as an M (an Impl or a holder of it): net->at<nn::Linear>(0).weight
+  template <class M>
+  auto& at(size_t index) const {
+    ptr(index);
+    return modules_[index].get<M>();
+  }
+
+  std::shared_ptr<Module> clone() const override;
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  std::vector<AnyModule> modules_;
+};
+
+/// Holder of SequentialImpl.
+class Sequential : public ModuleHolder<SequentialImpl> {
+ public:
+  using Impl = SequentialImpl;
+  using ModuleHolder<SequentialImpl>::ModuleHolder;
+  Sequential() : ModuleHolder() {}
+  Sequential(std::initializer_list<NamedAnyModule> modules)
+      : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,119 @@
+#include <gradus/optim/kernel_optimizer.h>
+
+#include <map>
+
+#include <gradus/core/observer.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::optim {
+
+namespace {
+
+void check_not_capturing(Device device, const char* what) {
+  GRADUS_CHECK(!runtime(device.type).capturing(), ValueError, what,
+               " in a captured step: take an eager step with the same gradients before the capture");
+}
+
+}  // namespace
+
+Tensor KernelOptimizer::step(LossClosure closure) {
+  Tensor loss;
+  if (closure) {
+    AutoGradMode grad(true);
+    loss = closure();
+  }
+  const OpContext context("optimizer step");
+  const EventScope event("optimizer_step");
+  states_.resize(param_groups().size());
+  for (size_t group = 0; group < states_.size(); ++group) step_group(group);
+  return loss;
+}
+
+void KernelOptimizer::step_group(size_t group) {
+  const std::vector<Tensor>& parameters = param_groups()[group].params();
+  std::vector<ParameterState>& states = states_[group];
+  states.resize(parameters.size());
+
+  std::map<int, std::vector<size_t>> taking_part;  // by cohort
+  std::map<int, size_t> cohort_sizes;
+  std::map<std::string, int> newcomers;  // cohort by device
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool has_gradient = parameters[i].grad().defined();
+    if (has_gradient && states[i].cohort < 0) {
+      const Device device = parameters[i].device();
+      auto [entry, is_new] = newcomers.try_emplace(device.str(), -1);
+      if (is_new) entry->second = new_cohort(group, device);
+      states[i].cohort = entry->second;
+    }
+    ++cohort_sizes[states[i].cohort];
+    if (has_gradient) taking_part[states[i].cohort].push_back(i);
+  }
+  for (const auto& [cohort, members] : taking_part)
+    step_cohort(members.size() == cohort_sizes[cohort] ? cohort : split_cohort(cohort, members), members);
+}
+
+int KernelOptimizer::new_cohort(size_t group, Device device) {
+  check_not_capturing(device, "the optimizer's state cannot be allocated");
+  const double lr = param_groups()[group].options().get_lr();
+  cohorts_.push_back({group, ops::step_block(lr, device), lr});
+  return static_cast<int>(cohorts_.size() - 1);
+}
+
+int KernelOptimizer::split_cohort(int cohort, const std::vector<size_t>& members) {
+  Cohort copy = cohorts_[cohort];
+  check_not_capturing(copy.block.device(), "parameters that had gradients in earlier steps have none");
+  copy.block = ops::clone(copy.block);
+  cohorts_.push_back(copy);
+  for (size_t i : members) states_[copy.group][i].cohort = static_cast<int>(cohorts_.size() - 1);
+  return static_cast<int>(cohorts_.size() - 1);
+}
+
+void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members) {
+  const Array block = cohorts_[cohort].block;
+  const size_t group = cohorts_[cohort].group;
+  const OptimizerOptions& options = param_groups()[group].options();
+  const size_t state_count = state_names(options).size();
+  upload_learning_rate(cohorts_[cohort]);
+
+  std::vector<ops::OptimizerEntry> entries;
+  entries.reserve(members.size());
+  for (size_t i : members) {
+    const Tensor& parameter = param_groups()[group].params()[i];
+    Array* state = states_[group][i].arrays;
+    for (size_t k = 0; k < state_count; ++k) {
+      if (state[k].defined()) continue;
+      check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
+      state[k] = Array::empty_like(parameter.array());
+      ops::fill(state[k], 0);
+    }
+    entries.push_back({parameter.array(), parameter.grad().array(), state_count > 0 ? state[0] : Array(),
+                       state_count > 1 ? state[1] : Array()});
+  }
+  ops::advance_step(block);
+  run_kernel(entries, block, options);
+}
+
+void KernelOptimizer::upload_learning_rate(Cohort& cohort) {
+  const double lr = param_groups()[cohort.group].options().get_lr();
+  if (lr == cohort.learning_rate) return;
+  // Recorded, this write would undo every later set_lr at each replay.
+  GRADUS_CHECK(!runtime(cohort.block.device().type).capturing(), ValueError, "the learning rate changed from ",
+               cohort.learning_rate, " to ", lr, " in a captured step: call optimizer.set_lr() before the capture");
+  ops::set_step_block(cohort.block, StepBlock::learning_rate, lr);
+  cohort.learning_rate = lr;
+}
+
+void KernelOptimizer::set_lr(size_t group, double lr) {
+  Optimizer::set_lr(group, lr);
+  for (Cohort& cohort : cohorts_)
+    if (cohort.group == group) upload_learning_rate(cohort);
+}
+
+std::vector<Array> KernelOptimizer::step_blocks() const {
+  std::vector<Array> blocks;
+  for (const Cohort& cohort : cohorts_) blocks.push_back(cohort.block);
+  return blocks;
+}
+
+}  // namespace gradus::optim

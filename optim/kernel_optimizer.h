@@ -1,0 +1,57 @@
+// KernelOptimizer: an optimizer whose step is one kernel over many parameters and reads its scalars from device memory.
+//
+// Nothing is read back to the host, so a step can be captured in a graph: take one eager step first (it allocates the
+// state), capture, then replay; set_lr() between replays reaches them.
+#pragma once
+
+#include <gradus/core/ops/optimizer.h>
+#include <gradus/optim/optimizer.h>
+
+namespace gradus::optim {
+
+class KernelOptimizer : public Optimizer {
+ public:
+  Tensor step(LossClosure closure = nullptr) override;
+  using Optimizer::set_lr;
+  void set_lr(size_t group, double lr) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+  /// The blocks of scalars in device memory that the steps read (StepBlock), as a rule one per group and device: where
+  /// loss scaling writes the gradients' scale and whether it found an inf.
+  std::vector<Array> step_blocks() const;
+
+ protected:
+  using Optimizer::Optimizer;
+  /// Names of the state arrays that steps under these options need; at most two.
+  virtual std::vector<std::string> state_names(const OptimizerOptions& options) const = 0;
+  /// Runs the kernel; the block counts the step already.
+  virtual void run_kernel(std::span<const ops::OptimizerEntry> entries, const Array& block,
+                          const OptimizerOptions& options) const = 0;
+
+ private:
+  /// Parameters of one group on one device that made the same steps, and so share a block. Those that sit out a step
+  /// (no gradient) part from their companions: their count of steps is another from then on, as it is in PyTorch.
+  struct Cohort {
+    size_t group;
+    Array block;
+    double learning_rate;  // in the block
+  };
+  struct ParameterState {
+    int cohort = -1;  // -1: made no step yet
+    Array arrays[2];
+  };
+
+  void step_group(size_t group);
+  void step_cohort(int cohort, const std::vector<size_t>& members);
+  /// The cohort of a group's parameters on `device` whose first step this is.
+  int new_cohort(size_t group, Device device);
+  /// A cohort of `members` alone, split off theirs.
+  int split_cohort(int cohort, const std::vector<size_t>& members);
+  void upload_learning_rate(Cohort& cohort);
+
+  std::vector<Cohort> cohorts_;
+  std::vector<std::vector<ParameterState>> states_;  // by group and position in it
+};
+
+}  // namespace gradus::optim

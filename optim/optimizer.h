@@ -1,0 +1,98 @@
+// Optimizer: parameter groups with options, and one step over all of them. Names and semantics follow torch::optim.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/options.h>
+#include <gradus/core/ordered_dict.h>
+
+namespace gradus::optim {
+
+/// Options of a parameter group; each optimizer derives its own.
+class OptimizerOptions {
+ public:
+  virtual ~OptimizerOptions() = default;
+  virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
+  virtual double get_lr() const = 0;
+  virtual void set_lr(double lr) = 0;
+};
+
+/// Parameters that share options. Without options of its own a group has the optimizer's defaults.
+class OptimizerParamGroup {
+ public:
+  OptimizerParamGroup(std::vector<Tensor> params) : params_(std::move(params)) {}  // NOLINT(google-explicit-constructor)
+  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
+      : params_(std::move(params)), options_(std::move(options)) {}
+  OptimizerParamGroup(const OptimizerParamGroup& other)
+      : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr) {}
+  OptimizerParamGroup(OptimizerParamGroup&&) = default;
+  OptimizerParamGroup& operator=(OptimizerParamGroup&&) = default;
+
+  bool has_options() const { return options_ != nullptr; }
+  OptimizerOptions& options() {
+    GRADUS_CHECK(options_, ValueError, "this parameter group has no options yet: add it to an optimizer");
+    return *options_;
+  }
+  const OptimizerOptions& options() const { return const_cast<OptimizerParamGroup*>(this)->options(); }
+  void set_options(std::unique_ptr<OptimizerOptions> options) { options_ = std::move(options); }
+  const std::vector<Tensor>& params() const { return params_; }
+
+ private:
+  std::vector<Tensor> params_;
+  std::unique_ptr<OptimizerOptions> options_;
+};
+
+class Optimizer {
+ public:
+  using LossClosure = std::function<Tensor()>;
+  /// Numbers by name: "state.0.momentum_buffer", "param_groups.0.lr".
+  using StateDict = OrderedDict<std::string, Tensor>;
+
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Changes the parameters by their gradients; those whose gradient is undefined stay. `closure`, where given, computes
+  /// the loss and its gradients first; its loss is returned.
+  virtual Tensor step(LossClosure closure = nullptr) = 0;
+
+  /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
+  void zero_grad(bool set_to_none = true);
+
+  /// A parameter that is undefined, no leaf, or in a group already is a ValueError.
+  void add_param_group(OptimizerParamGroup group);
+  std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
+  const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
+  /// All parameters, group after group.
+  std::vector<Tensor> parameters() const;
+  size_t size() const { return parameters().size(); }
+  OptimizerOptions& defaults() { return *defaults_; }
+  const OptimizerOptions& defaults() const { return *defaults_; }
+
+  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees, this
+  /// also reaches steps replayed from a captured graph.
+  virtual void set_lr(size_t group, double lr);
+  void set_lr(double lr);
+
+  /// What a checkpoint needs to go on as if nothing had happened. Parameters are numbered as in parameters().
+  virtual StateDict state_dict() const = 0;
+  /// The parameters must be those of the optimizer that `state` came from, in the same order.
+  virtual void load_state_dict(const StateDict& state) = 0;
+
+ protected:
+  /// Derived constructors call add_groups, which checks options by a method of theirs.
+  explicit Optimizer(std::unique_ptr<OptimizerOptions> defaults) : defaults_(std::move(defaults)) {}
+  void add_groups(std::vector<OptimizerParamGroup> groups);
+  /// Throws a ValueError for options that make no sense.
+  virtual void check_options(const OptimizerOptions& options) const = 0;
+
+ private:
+  std::unique_ptr<OptimizerOptions> defaults_;
+  std::vector<OptimizerParamGroup> groups_;
+};
+
+}  // namespace gradus::optim

@@ -66,6 +66,9 @@ class AutogradContext {
 
  private:
   friend class FunctionNode;
+  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
+                                 std::vector<int> input_of_argument,
+                                 const std::function<TensorList(AutogradContext*)>& forward);
   TensorList to_save_, dirty_, non_differentiable_;
   bool materialize_ = true;
   FunctionNode* node_ = nullptr;
@@ -75,9 +78,9 @@ class AutogradContext {
 class FunctionNode final : public Node {
  public:
   using Backward = TensorList (*)(AutogradContext*, const TensorList&);
-  FunctionNode(Backward backward, std::string name) : backward_(backward), own_name_(std::move(name)) {
+  FunctionNode(Backward backward, const char* name) : backward_(backward) {
     context.node_ = this;
-    set_name(own_name_);
+    set_name(name);
   }
   Grads backward_all(const Grads& dys) override;
   bool handles_undefined() const override { return true; }
@@ -87,17 +90,17 @@ class FunctionNode final : public Node {
 
  private:
   friend class AutogradContext;
-  friend TensorList run_function(Ref<FunctionNode> node, const char* name, const TensorList& inputs,
-                                 std::vector<int> input_of_argument, std::function<TensorList(AutogradContext*)> forward);
+  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
+                                 std::vector<int> input_of_argument,
+                                 const std::function<TensorList(AutogradContext*)>& forward);
   Backward backward_;
-  std::string own_name_;
   std::vector<std::unique_ptr<Saved>> kept_;
   std::vector<int> input_of_argument_;  // argument position -> edge, -1 where the argument is no tensor
 };
 
 /// Runs `forward` without recording and ties its results to `inputs`.
-TensorList run_function(Ref<FunctionNode> node, const char* name, const TensorList& inputs,
-                        std::vector<int> input_of_argument, std::function<TensorList(AutogradContext*)> forward);
+TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
+                        const std::function<TensorList(AutogradContext*)>& forward);
 
 template <class T>
 struct Function {
@@ -116,12 +119,12 @@ struct Function {
     };
     (note(args), ...);
     using Result = decltype(T::forward(static_cast<AutogradContext*>(nullptr), args...));
-    static const std::string name(detail::short_type_name<T>());
-    TensorList results = run_function(make_ref<FunctionNode>(&T::backward, name), name.c_str(), inputs,
-                                      std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
-                                        if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};
-                                        else return T::forward(context, args...);
-                                      });
+    const Ref<FunctionNode> node = make_ref<FunctionNode>(&T::backward, detail::node_name<T>());
+    TensorList results =
+        run_function(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
+          if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};
+          else return T::forward(context, args...);
+        });
     if constexpr (std::is_same_v<Result, Tensor>) return std::move(results[0]);
     else return results;
   }

@@ -14,14 +14,14 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/small_vector.h>
 
 namespace gradus {
 
-/// Gradients, one per input or output; undefined where there is none.
+/// Gradients, one per input or output; undefined where there is none. The engine sums a gradient of broadcast shape
+/// down to its input's and converts its dtype, so that backward need not.
 using Grads = SmallVector<Tensor, 4>;
 
 /// Input `input` of `node`: where a gradient goes next. A null node means that nobody wants it.
@@ -76,8 +76,8 @@ class Saved {
 
 class Node : public RefCounted {
  public:
-  Node() = default;
-  virtual ~Node();
+  Node();
+  virtual ~Node() = default;
   /// Deletes without recursion however long the graph behind is.
   static void destroy(Node* node);
 
@@ -92,9 +92,9 @@ class Node : public RefCounted {
   /// Drops what backward needed.
   virtual void release_saved();
 
-  /// "MatMul": set by apply from the type.
-  std::string_view name() const { return name_; }
-  void set_name(std::string_view name) { name_ = name; }
+  /// "MatMul": set by apply from the type; a string that outlives the node.
+  virtual const char* name() const { return name_; }
+  void set_name(const char* name) { name_ = name; }
   /// Dotted path of the layer in whose forward this node was made, "" outside.
   const std::string& module_path() const { return module_path_; }
   void set_module_path(std::string path) { module_path_ = std::move(path); }
@@ -103,7 +103,7 @@ class Node : public RefCounted {
   SmallVector<Edge, 3>& edges() { return edges_; }
   /// True if input i wants a gradient; what forward asks before it saves.
   bool needs_grad(size_t i) const { return i < edges_.size() && edges_[i].node; }
-  /// Higher numbers were made later; the engine runs those first.
+  /// Made later means higher; a node's edges lead to lower numbers. The engine runs the highest first.
   uint64_t sequence() const { return sequence_; }
 
   /// What a gradient of output i must look like.
@@ -138,6 +138,8 @@ class Node : public RefCounted {
   /// Input i as the user passed it; valid inside forward. Where the operator writes into that input, a copy of the
   /// old numbers.
   Tensor input(size_t i) const;
+  /// Where forward writes: input 0 for the in-place form of the operator, else null (a fresh result).
+  const Array* destination(const Array& input0) const { return in_place_ ? &input0 : nullptr; }
   /// Marks an output of this node for saving:  y = own(Y);
   static Saved::Own own(const Array& output, uint32_t output_nr = 0) { return {output, output_nr}; }
 
@@ -149,9 +151,9 @@ class Node : public RefCounted {
   Saved* first_saved_ = nullptr;
   const Tensor* const* inputs_ = nullptr;  // during forward
   bool in_place_ = false;                  // during forward: input 0 is written
-  std::string_view name_ = "Node";
+  const char* name_ = "Node";
   std::string module_path_;
-  uint64_t sequence_ = 0;
+  const uint64_t sequence_;
   std::vector<OutputHook> output_hooks_;
   std::vector<Retain> retains_;
 };

@@ -43,6 +43,18 @@ constexpr std::string_view short_type_name() {
   return text.substr(start);
 }
 
+/// The same, terminated by a zero for those who print it.
+template <class T>
+const char* node_name() {
+  static constexpr auto text = [] {
+    constexpr std::string_view name = short_type_name<T>();
+    std::array<char, name.size() + 1> terminated{};
+    for (size_t i = 0; i < name.size(); ++i) terminated[i] = name[i];
+    return terminated;
+  }();
+  return text.data();
+}
+
 template <class T> const auto& unwrap(const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>) {
     static const Array none;
@@ -70,12 +82,12 @@ auto tensor_pointers(const Args&... args) {
 bool any_requires_grad(const Tensor* const* tensors, size_t count);
 /// All defined tensors on one device, none of them an inference tensor while recording; else an exception.
 void check_inputs(const Tensor* const* tensors, size_t count, bool recording);
-void begin_node(Node& node, const Tensor* const* tensors, size_t count, std::string_view name);
+void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name);
 Tensor finish_output(const Ref<Node>& node, Array output);
 Tensor plain_output(Array output);
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
-/// Checks that `self` may be written by an operator (leaf, view, overlap); bumps its version.
-void begin_in_place(const Tensor& self, bool recording);
+/// Checks that `self` may be written by an operator: leaf, view, overlap.
+void check_in_place(const Tensor& self, bool recording);
 /// Makes `node` the history of self, or of self's base when it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
 
@@ -88,7 +100,6 @@ struct ApplyAccess {
     node.in_place_ = in_place;
   }
   static void clear_inputs(Node& node) { node.inputs_ = nullptr; }
-  static void set_sequence(Node& node, uint64_t sequence) { node.sequence_ = sequence; }
 };
 
 namespace detail {
@@ -99,14 +110,16 @@ auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in
               const Args&... args) {
   if (recording) {
     Ref<N> node = make_ref<N>();
-    begin_node(*node, inputs, count, short_type_name<N>());
+    begin_node(*node, inputs, count, node_name<N>());
     ApplyAccess::set_inputs(*node, inputs, in_place);
+    if (in_place) inputs[0]->array().bump_version();
     auto result = node->forward(unwrap(args)...);
     ApplyAccess::clear_inputs(*node);
     return finish(Ref<Node>(std::move(node)), std::move(result));
   }
   N node;
   ApplyAccess::set_inputs(node, inputs, in_place);
+  if (in_place) inputs[0]->array().bump_version();
   return finish(Ref<Node>(), node.forward(unwrap(args)...));
 }
 
@@ -145,7 +158,7 @@ const Tensor& apply_in_place(OpScope&, const Tensor& self, const Args&... args) 
   const auto inputs = detail::tensor_pointers(self, args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
   detail::check_inputs(inputs.data(), inputs.size(), recording);
-  detail::begin_in_place(self, recording);
+  detail::check_in_place(self, recording);
   auto finish = [&](Ref<Node> node, const Array&) {
     if (node) detail::finish_in_place(self, node);
     return 0;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gradus/autograd/grad_mode.h>
@@ -66,10 +67,10 @@ struct TensorIndex;
 
 class Tensor {
  public:
-  Tensor() = default;
+  Tensor() noexcept;
   /// A leaf that holds `array`.
   explicit Tensor(Array array, bool requires_grad = false);
-  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  explicit Tensor(Ref<TensorImpl> impl);
   Tensor(const Tensor&);
   Tensor(Tensor&&) noexcept;
   Tensor& operator=(const Tensor&);

@@ -1,0 +1,26 @@
+// The end of every path through the graph: adds a gradient to its leaf.
+#pragma once
+
+#include <gradus/autograd/node.h>
+
+namespace gradus {
+
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(Tensor leaf);
+  ~AccumulateGrad() override;
+  Grads backward(const Tensor& dy) override;
+  bool is_accumulator() const override { return true; }
+  const Tensor& leaf() const { return leaf_; }
+
+ private:
+  Tensor leaf_;
+};
+
+/// The accumulator of a leaf that requires gradients, made when nobody holds one.
+Ref<Node> accumulator_of(const Tensor& leaf);
+/// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor. Keeps
+/// the leaf's strides; takes the tensor over where it may.
+void accumulate_grad(const Tensor& leaf, Tensor gradient);
+
+}  // namespace gradus

@@ -1,0 +1,305 @@
+#include <gradus/autograd/engine.h>
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/reduce.h>
+
+namespace gradus {
+namespace {
+
+// Where a caller of grad() wants a gradient: at the entry of a node.
+struct Capture {
+  Edge at;
+  Tensor gradient;
+};
+
+// One pass over a graph.
+class BackwardPass {
+ public:
+  BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
+
+  // With captures, runs only what leads to them and leaves the leaves' grad() alone.
+  void run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture>* captures) {
+    captures_ = captures;
+    discover(roots);
+    for (size_t i = 0; i < roots.size(); ++i) deliver(roots[i], std::move(root_gradients[i]));
+    for (const Edge& root : roots) {
+      State& state = states_.at(root.node.get());
+      if (state.waiting == 0 && !state.queued) enqueue(root.node.get(), state);
+    }
+    BackwardPass* const outer = std::exchange(current_, this);
+    struct Restore {
+      BackwardPass* outer;
+      ~Restore() { current_ = outer; }
+    } restore{outer};
+    while (!ready_.empty()) {
+      Node* node = ready_.top().node;
+      ready_.pop();
+      execute(node);
+    }
+    for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();
+  }
+
+  static BackwardPass* current() { return current_; }
+  void add_callback(std::function<void()> done) { callbacks_.push_back(std::move(done)); }
+
+ private:
+  struct State {
+    Ref<Node> keep_alive;
+    int waiting = 0;       // edges into this node that have not delivered yet
+    bool queued = false;
+    bool wanted = true;    // leads to a capture
+    Grads gradients;       // of its outputs, summed so far
+  };
+  struct Ready {
+    uint64_t priority;
+    Node* node;
+    bool operator<(const Ready& other) const { return priority < other.priority; }
+  };
+
+  // Finds the nodes behind the roots and how many edges lead into each.
+  void discover(const std::vector<Edge>& roots) {
+    std::vector<Node*> stack;
+    auto meet = [&](const Ref<Node>& node) {
+      auto [it, fresh] = states_.try_emplace(node.get());
+      if (fresh) {
+        it->second.keep_alive = node;
+        stack.push_back(node.get());
+      }
+      return it;
+    };
+    for (const Edge& root : roots) meet(root.node);
+    std::vector<Node*> found;
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      found.push_back(node);
+      for (const Edge& edge : node->edges())
+        if (edge.node) ++meet(edge.node)->second.waiting;
+    }
+    if (!captures_) return;
+    // Edges lead to nodes made earlier, accumulators to none: from the oldest on, wanted spreads upwards.
+    std::sort(found.begin(), found.end(), [](Node* a, Node* b) {
+      if (a->is_accumulator() != b->is_accumulator()) return a->is_accumulator();
+      return a->sequence() < b->sequence();
+    });
+    for (Node* node : found) {
+      bool wanted = std::any_of(captures_->begin(), captures_->end(),
+                                [&](const Capture& capture) { return capture.at.node.get() == node; });
+      for (const Edge& edge : node->edges()) wanted = wanted || (edge.node && states_.at(edge.node.get()).wanted);
+      states_.at(node).wanted = wanted;
+    }
+  }
+
+  void enqueue(Node* node, State& state) {
+    state.queued = true;
+    ready_.push({node->is_accumulator() ? UINT64_MAX : node->sequence(), node});
+  }
+
+  // Adds a gradient to output `edge.input` of `edge.node`.
+  void deliver(const Edge& edge, Tensor gradient) {
+    State& state = states_.at(edge.node.get());
+    if (state.gradients.size() <= edge.input) state.gradients.resize(std::max<size_t>(edge.input + 1, edge.node->outputs().size()));
+    Tensor& sum = state.gradients[edge.input];
+    if (!gradient.defined()) return;
+    if (!sum.defined()) {
+      sum = std::move(gradient);
+      return;
+    }
+    const bool in_place = !create_graph_ && sum.use_count() == 1 && sum.array().storage().use_count() == 1 &&
+                          !sum.array().may_overlap();
+    if (in_place) {
+      ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
+    } else {
+      AutoGradMode mode(create_graph_);
+      sum = sum + gradient;
+    }
+  }
+
+  void execute(Node* node) {
+    State state = std::move(states_.at(node));
+    Grads dys = std::move(state.gradients);
+    dys.resize(std::max(dys.size(), node->outputs().size()));
+    AutoGradMode mode(create_graph_);
+    const auto path = [](const void* of) { return static_cast<const Node*>(of)->module_path(); };
+    std::optional<ModuleFrame> frame;
+    if (!node->module_path().empty()) frame.emplace(node, path);
+
+    for (size_t i = 0; i < node->output_hooks().size(); ++i) {
+      const Node::OutputHook& hook = node->output_hooks()[i];
+      if (!dys[hook.output_nr].defined()) continue;
+      const Tensor replaced = hook.call(dys[hook.output_nr]);
+      if (replaced.defined()) dys[hook.output_nr] = fitting(*node, hook.output_nr, replaced, "a hook on its output");
+    }
+    for (const Node::Retain& retain : node->retains())
+      if (dys[retain.output_nr].defined())
+        accumulate_grad(Tensor(Ref<TensorImpl>(retain.tensor)), dys[retain.output_nr]);
+    if (captures_) {
+      for (Capture& capture : *captures_)
+        if (capture.at.node.get() == node) capture.gradient = dys[capture.at.input];
+      if (node->is_accumulator()) return;
+      const bool leads_on = std::any_of(node->edges().begin(), node->edges().end(), [&](const Edge& edge) {
+        return edge.node && states_.at(edge.node.get()).wanted;
+      });
+      if (!leads_on) return;
+    }
+
+    const bool nothing = std::none_of(dys.begin(), dys.end(), [](const Tensor& dy) { return dy.defined(); });
+    Grads gradients;
+    if (!nothing || node->handles_undefined()) {
+      EventScope event(node->name());
+      gradients = node->backward_all(dys);
+      if (!keep_graph_) node->release_saved();
+    }
+    GRADUS_CHECK(gradients.size() <= node->edges().size(), AutogradError, node->name(), " returned ", gradients.size(),
+                 " gradients for ", node->edges().size(), " inputs");
+    gradients.resize(node->edges().size());
+    dys.clear();
+    for (size_t i = 0; i < node->edges().size(); ++i) {
+      const Edge& edge = node->edges()[i];
+      if (!edge.node) continue;
+      Tensor gradient = std::move(gradients[i]);
+      State& next = states_.at(edge.node.get());
+      if (gradient.defined() && next.wanted) {
+        if (AnomalyGuard::is_enabled()) detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
+        deliver(edge, fitting(*edge.node, edge.input, std::move(gradient), node->name()));
+      }
+      if (--next.waiting == 0 && next.wanted) enqueue(edge.node.get(), next);
+    }
+  }
+
+  // The gradient in the shape, type and place of the output it belongs to.
+  static Tensor fitting(const Node& node, uint32_t output_nr, Tensor gradient, const char* from) {
+    const Node::OutputInfo& info = node.outputs()[output_nr];
+    if (!(gradient.sizes() == info.shape)) {
+      bool expanded = gradient.dim() >= info.shape.size();
+      for (int i = 1; expanded && i <= info.shape.size(); ++i) {
+        const int64_t want = info.shape[info.shape.size() - i], have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
+        expanded = want == have || want == 1;
+      }
+      GRADUS_CHECK(expanded, AutogradError, from, " gave a gradient of shape ", gradient.sizes(),
+                   " for a tensor of shape ", info.shape);
+      const int lead = static_cast<int>(gradient.dim()) - info.shape.size();
+      Dims dims;
+      for (int i = 0; i < gradient.dim(); ++i)
+        if (i < lead || (info.shape[i - lead] == 1 && gradient.size(i) != 1)) dims.push_back(i);
+      gradient = gradient.sum(dims, true).reshape(info.shape);
+    }
+    GRADUS_CHECK(gradient.device() == info.device, DeviceError, from, " gave a gradient on ", gradient.device(),
+                 " for a tensor on ", info.device);
+    if (gradient.dtype() != info.dtype) gradient = gradient.to(info.dtype);
+    return gradient;
+  }
+
+  const bool keep_graph_, create_graph_;
+  std::vector<Capture>* captures_ = nullptr;
+  std::unordered_map<Node*, State> states_;
+  std::priority_queue<Ready> ready_;
+  std::vector<std::function<void()>> callbacks_;
+  static thread_local constinit BackwardPass* current_;
+};
+
+thread_local constinit BackwardPass* BackwardPass::current_ = nullptr;
+
+// Edges of the tensors to differentiate, and their gradients with ones filled in for scalars.
+void collect_roots(const TensorList& tensors, const TensorList& gradients, bool create_graph, std::vector<Edge>* roots,
+                   Grads* root_gradients) {
+  GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",
+               gradients.size(), " gradients");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    Edge edge = gradient_edge(tensor);
+    GRADUS_CHECK(edge.node, AutogradError, "tensor ", i, " of shape ", tensor.sizes(),
+                 " does not require gradients and has no history: nothing to differentiate");
+    Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
+    if (gradient.defined()) {
+      GRADUS_CHECK(gradient.sizes() == tensor.sizes(), ShapeError, "gradient ", i, " has shape ", gradient.sizes(),
+                   " but its tensor has ", tensor.sizes());
+      GRADUS_CHECK(gradient.device() == tensor.device(), DeviceError, "gradient ", i, " is on ", gradient.device(),
+                   " but its tensor on ", tensor.device());
+      if (!create_graph) gradient = gradient.detach();
+      if (gradient.dtype() != tensor.dtype()) gradient = gradient.to(tensor.dtype());
+    } else {
+      GRADUS_CHECK(tensor.numel() == 1, AutogradError, "a gradient is implied for scalars only; tensor ", i, " has shape ",
+                   tensor.sizes(), ": pass one, or reduce with sum() or mean()");
+      NoGradGuard no_grad;
+      gradient = ones_like(tensor);
+    }
+    roots->push_back(std::move(edge));
+    root_gradients->push_back(std::move(gradient));
+  }
+}
+
+}  // namespace
+
+namespace autograd {
+
+void backward(const TensorList& tensors, const TensorList& grad_tensors, std::optional<bool> retain_graph,
+              bool create_graph, const TensorList& inputs, Loc where) {
+  OpScope op("backward", where);
+  std::vector<Edge> roots;
+  Grads gradients;
+  collect_roots(tensors, grad_tensors, create_graph, &roots, &gradients);
+  BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
+  if (inputs.empty()) {
+    pass.run(roots, std::move(gradients), nullptr);
+    return;
+  }
+  std::vector<Capture> captures;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    captures.push_back({gradient_edge(inputs[i]), {}});
+    GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
+                 " does not require gradients");
+  }
+  pass.run(roots, std::move(gradients), &captures);
+  AutoGradMode mode(create_graph);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (captures[i].gradient.defined()) accumulate_grad(inputs[i], captures[i].gradient);
+}
+
+TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs,
+                std::optional<bool> retain_graph, bool create_graph, bool allow_unused, Loc where) {
+  OpScope op("grad", where);
+  std::vector<Edge> roots;
+  Grads gradients;
+  collect_roots(outputs, grad_outputs, create_graph, &roots, &gradients);
+  std::vector<Capture> captures;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    captures.push_back({gradient_edge(inputs[i]), {}});
+    GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
+                 " does not require gradients");
+  }
+  BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
+  pass.run(roots, std::move(gradients), &captures);
+  TensorList result;
+  for (size_t i = 0; i < captures.size(); ++i) {
+    GRADUS_CHECK(allow_unused || captures[i].gradient.defined(), AutogradError, "input ", i, " of shape ",
+                 inputs[i].sizes(), " was not used to compute the outputs; pass allow_unused = true if that is intended");
+    result.push_back(std::move(captures[i].gradient));
+  }
+  return result;
+}
+
+void queue_callback(std::function<void()> done) {
+  GRADUS_CHECK(BackwardPass::current(), AutogradError, "queue_callback needs a backward pass in progress on this thread");
+  BackwardPass::current()->add_callback(std::move(done));
+}
+
+}  // namespace autograd
+
+void detail::check_anomaly(const Array& array, std::string_view what, std::string_view op, const std::string& module_path) {
+  if (!is_floating(array.dtype()) || array.numel() == 0) return;
+  const Array finite = ops::unary(UnaryOp::isfinite, array);
+  const bool all = ops::item(ops::reduce(ReduceOp::all, finite, axis_mask({}, finite.ndim()), false, DType::boolean)).to_bool();
+  GRADUS_CHECK(all, AutogradError, what, " of ", op, module_path.empty() ? "" : " in layer '", module_path,
+               module_path.empty() ? "" : "'", " made a NaN or inf in a tensor of shape ", array.shape());
+}
+
+}  // namespace gradus

@@ -1,0 +1,117 @@
+// Copies, conversions and overwriting: to, clone, contiguous, copy_, fill_, zero_ and the random fills.
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus {
+namespace {
+
+struct To final : Node {  // the same numbers in another type or on another device
+  DType dtype = DType::f32;
+  Device device;
+  Array forward(const Array& x, Device target, DType type, bool non_blocking) {
+    dtype = x.dtype(), device = x.device();
+    // Convert where fewer bytes travel.
+    if (size_of(type) < size_of(dtype)) return ops::to_device(ops::cast(x, type), target, non_blocking);
+    return ops::cast(ops::to_device(x, target, non_blocking), type);
+  }
+  Grads backward(const Tensor& dy) override { return {dy.to(device, dtype)}; }
+};
+
+struct Clone final : Node {
+  Array forward(const Array& x) { return ops::clone(x); }
+  Array forward(const Array& x, MemoryFormat format) { return ops::contiguous(x, format); }
+  Grads backward(const Tensor& dy) override { return {dy}; }
+};
+
+struct Copy final : Node {  // self = source
+  DType dtype = DType::f32;
+  Device device;
+  Array forward(const Array& self, const Array& source, bool non_blocking) {
+    dtype = source.dtype(), device = source.device();
+    ops::copy_into(self, source, non_blocking);
+    return self;
+  }
+  Grads backward(const Tensor& dy) override { return {Tensor(), needs_grad(1) ? dy.to(device, dtype) : Tensor()}; }
+};
+
+struct Fill final : Node {  // self = value: its past no longer counts
+  Array forward(const Array& self, const Scalar& value) {
+    ops::fill(self, value);
+    return self;
+  }
+  Grads backward(const Tensor&) override { return {Tensor()}; }
+};
+
+struct RandomFill final : Node {
+  Array forward(const Array& self, void (*fill)(const Array&, double, double), double a, double b) {
+    fill(self, a, b);
+    return self;
+  }
+  Grads backward(const Tensor&) override { return {Tensor()}; }
+};
+
+}  // namespace
+
+Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc where) const {
+  OpScope op("to", where);
+  if (target.index < 0) target.index = static_cast<int8_t>(runtime(target.type).current_device());
+  if (target == device() && type == dtype()) return copy ? clone(where) : *this;
+  return apply<To>(op, *this, target, type, non_blocking);
+}
+Tensor Tensor::to(DType type, bool non_blocking, bool copy, Loc where) const {
+  return to(device(), type, non_blocking, copy, where);
+}
+Tensor Tensor::to(Device target, bool non_blocking, bool copy, Loc where) const {
+  return to(target, dtype(), non_blocking, copy, where);
+}
+Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Loc where) const {
+  return to(options.device(), options.dtype_or(dtype()), non_blocking, copy, where);
+}
+
+Tensor Tensor::clone(Loc where) const {
+  OpScope op("clone", where);
+  return apply<Clone>(op, *this);
+}
+
+Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
+  OpScope op("contiguous", where);
+  return is_contiguous(format) ? *this : apply<Clone>(op, *this, format);
+}
+
+const Tensor& Tensor::copy_(const Tensor& source, bool non_blocking, Loc where) const {
+  OpScope op("copy_", where);
+  GRADUS_CHECK(source.defined(), ValueError, "the source is undefined");
+  return apply_in_place<Copy>(op, *this, source, non_blocking);
+}
+
+const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {
+  OpScope op("fill_", where);
+  return apply_in_place<Fill>(op, *this, value);
+}
+
+const Tensor& Tensor::zero_(Loc where) const {
+  OpScope op("zero_", where);
+  return apply_in_place<Fill>(op, *this, Scalar(0));
+}
+
+const Tensor& Tensor::uniform_(double low, double high, Loc where) const {
+  OpScope op("uniform_", where);
+  auto fill = +[](const Array& self, double a, double b) { ops::uniform(self, a, b); };
+  return apply_in_place<RandomFill>(op, *this, fill, low, high);
+}
+
+const Tensor& Tensor::normal_(double mean, double std, Loc where) const {
+  OpScope op("normal_", where);
+  auto fill = +[](const Array& self, double a, double b) { ops::normal(self, a, b); };
+  return apply_in_place<RandomFill>(op, *this, fill, mean, std);
+}
+
+const Tensor& Tensor::bernoulli_(double p, Loc where) const {
+  OpScope op("bernoulli_", where);
+  auto fill = +[](const Array& self, double a, double) { ops::bernoulli(self, a); };
+  return apply_in_place<RandomFill>(op, *this, fill, p, 0.0);
+}
+
+}  // namespace gradus

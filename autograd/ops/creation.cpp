@@ -1,0 +1,182 @@
+#include <gradus/autograd/ops/creation.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus {
+namespace {
+
+Tensor finished(Array array, const TensorOptions& options) { return Tensor(std::move(array), options.requires_grad_wanted()); }
+
+Array uninitialised(const Shape& size, const TensorOptions& options) {
+  return Array::empty(size, options.dtype(), options.device(), options.memory_format());
+}
+
+Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& options) {
+  Array y = uninitialised(size, options);
+  ops::fill(y, value);
+  return finished(std::move(y), options);
+}
+
+Tensor filled_like(const Tensor& x, const Scalar& value) {
+  Array y = Array::empty_like(x.array());
+  ops::fill(y, value);
+  return Tensor(std::move(y));
+}
+
+}  // namespace
+
+Tensor empty(IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("empty", where);
+  return finished(uninitialised(size, options), options);
+}
+Tensor zeros(IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("zeros", where);
+  return filled(size, 0, options);
+}
+Tensor ones(IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("ones", where);
+  return filled(size, 1, options);
+}
+Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options, Loc where) {
+  OpScope op("full", where);
+  return filled(size, value, options.dtype(options.dtype_or(value.dtype())));
+}
+Tensor eye(int64_t n, const TensorOptions& options, Loc where) {
+  OpScope op("eye", where);
+  GRADUS_CHECK(n >= 0, ValueError, "size must not be negative, got ", n);
+  Array y = Array::empty({n, n}, options.dtype(), options.device());
+  ops::fill(y, 0);
+  if (n > 0) ops::fill(y.as_strided({n}, {n + 1}, 0), 1);
+  return finished(std::move(y), options);
+}
+Tensor empty_like(const Tensor& x, Loc where) {
+  OpScope op("empty_like", where);
+  return Tensor(Array::empty_like(x.array()));
+}
+Tensor zeros_like(const Tensor& x, Loc where) {
+  OpScope op("zeros_like", where);
+  return filled_like(x, 0);
+}
+Tensor ones_like(const Tensor& x, Loc where) {
+  OpScope op("ones_like", where);
+  return filled_like(x, 1);
+}
+Tensor full_like(const Tensor& x, const Scalar& value, Loc where) {
+  OpScope op("full_like", where);
+  return filled_like(x, value);
+}
+Tensor rand_like(const Tensor& x, Loc where) {
+  OpScope op("rand_like", where);
+  return empty_like(x).uniform_(0, 1, where);
+}
+Tensor randn_like(const Tensor& x, Loc where) {
+  OpScope op("randn_like", where);
+  return empty_like(x).normal_(0, 1, where);
+}
+
+Tensor arange(const Scalar& end, const TensorOptions& options, Loc where) { return arange(0, end, 1, options, where); }
+Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options, Loc where) {
+  return arange(start, end, 1, options, where);
+}
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options, Loc where) {
+  OpScope op("arange", where);
+  const bool fraction = start.is_floating() || end.is_floating() || step.is_floating();
+  const DType dtype = options.dtype_or(fraction ? DType::f32 : DType::i64);
+  return finished(ops::arange(start, end, step, dtype, options.device()), options);
+}
+Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options, Loc where) {
+  OpScope op("linspace", where);
+  return finished(ops::linspace(start.to_double(), end.to_double(), steps, options.dtype(), options.device()), options);
+}
+
+Tensor rand(IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("rand", where);
+  Array y = uninitialised(size, options);
+  ops::uniform(y, 0, 1);
+  return finished(std::move(y), options);
+}
+Tensor randn(IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("randn", where);
+  Array y = uninitialised(size, options);
+  ops::normal(y, 0, 1);
+  return finished(std::move(y), options);
+}
+Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("randint", where);
+  Array y = Array::empty(size, options.dtype_or(DType::i64), options.device());
+  ops::randint(y, low, high);
+  return finished(std::move(y), options);
+}
+Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
+  return randint(0, high, size, options, where);
+}
+Tensor randperm(int64_t n, const TensorOptions& options, Loc where) {
+  OpScope op("randperm", where);
+  return finished(ops::cast(ops::randperm(n, options.device()), options.dtype_or(DType::i64)), options);
+}
+Tensor bernoulli(const Tensor& x, Loc where) {
+  OpScope op("bernoulli", where);
+  NoGradGuard no_grad;
+  return (rand_like(x) < x).to(x.dtype());
+}
+
+Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) { return from_blob(data, size, nullptr, options); }
+Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options) {
+  OpContext context("from_blob");
+  const size_t bytes = static_cast<size_t>(numel_of(size)) * size_of(options.dtype());
+  GRADUS_CHECK(data || bytes == 0, ValueError, "the address is null but the shape ", size, " has elements");
+  Storage storage = Storage::adopt(data, bytes, options.device(), std::move(deleter));
+  return finished(Array(std::move(storage), 0, size, contiguous_strides(size), options.dtype()), options);
+}
+
+namespace detail {
+namespace {
+
+// Shape of nested braces, all rows of equal length; collects the numbers in order.
+void flatten(const NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
+  if (numbers.leaf) {
+    GRADUS_CHECK(depth == shape->size(), ShapeError, "a number stands where a row of ", (*shape)[shape->size() - 1],
+                 " is expected");
+    values->push_back(numbers.scalar);
+    return;
+  }
+  const int64_t count = static_cast<int64_t>(numbers.children.size());
+  if (depth == shape->size()) {
+    GRADUS_CHECK(values->empty(), ShapeError, "a row stands where a number is expected");
+    shape->push_back(count);
+  }
+  GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
+  for (const NestedNumbers& child : numbers.children) flatten(child, depth + 1, shape, values);
+}
+
+}  // namespace
+
+Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
+  OpContext context("tensor");
+  Shape shape;
+  std::vector<Scalar> values;
+  flatten(numbers, 0, &shape, &values);
+  DType dtype = values.empty() ? DType::f32 : DType::boolean;
+  for (const Scalar& value : values) dtype = promote_types(dtype, value.dtype());
+  dtype = options.dtype_or(dtype);
+  Array host = Array::empty(shape, dtype);
+  visit(dtype, [&]<class T>() {
+    T* to = static_cast<T*>(host.data());
+    for (const Scalar& value : values) *to++ = value.to<T>();
+  });
+  return finished(ops::to_device(host, options.device()), options);
+}
+
+Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options) {
+  OpContext context("tensor");
+  Array host = Array::empty({count}, dtype);
+  if (count > 0) std::memcpy(host.data(), data, host.nbytes());
+  return finished(ops::to_device(ops::cast(host, options.dtype_or(dtype)), options.device()), options);
+}
+
+}  // namespace detail
+
+}  // namespace gradus

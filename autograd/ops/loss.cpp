@@ -1,0 +1,139 @@
+#include <gradus/autograd/ops/loss.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/ops/loss.h>
+
+namespace gradus {
+namespace {
+
+Tensor softmax_backward(const Tensor& dy, const Tensor& y, int axis, bool log);
+
+struct SoftmaxBackward final : Node {
+  Array forward(const Array& dy, const Array& y, int axis, bool log) { return ops::softmax_backward(dy, y, axis, log); }
+};
+
+struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
+  Saved y{this, "y"};
+  int axis = 0;
+  bool log = false;
+  const char* name() const override { return log ? "LogSoftmax" : "Softmax"; }
+  Array forward(const Array& x, int along, bool logarithm) {
+    axis = along, log = logarithm;
+    Array Y = ops::softmax(x, axis, log);
+    y = own(Y);
+    return Y;
+  }
+  Grads backward(const Tensor& dy) override { return {softmax_backward(dy, y(), axis, log)}; }
+};
+
+// softmax: y (dy - sum(dy y));  log_softmax: dy - exp(y) sum(dy)
+Tensor softmax_backward(const Tensor& dy, const Tensor& y, int axis, bool log) {
+  if (!GradMode::is_enabled()) {
+    OpScope op("softmax_backward", Loc{});
+    return apply<SoftmaxBackward>(op, dy, y, axis, log);
+  }
+  if (y.dim() == 0) return dy * 0.0;
+  return log ? dy - y.exp() * dy.sum({axis}, true) : y * (dy - (dy * y).sum({axis}, true));
+}
+
+struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
+  Saved target{this, "target"};
+  int64_t ignore_index = 0;
+  Shape shape;
+  struct Backward final : Node {  // dx = 0 but dx[i, target[i]] = dy[i]
+    Saved target{this, "target"};
+    int64_t ignore_index = 0;
+    const char* name() const override { return "PickBackward"; }
+    Array forward(const Array& dy, const Array& at, int64_t ignore, const Shape& x_shape) {
+      target = at, ignore_index = ignore;
+      return ops::pick_backward(dy, at, ignore, x_shape);
+    }
+    Grads backward(const Tensor& g) override {
+      OpScope op("pick", Loc{});
+      return {apply<Pick>(op, g, target.array(), ignore_index)};
+    }
+  };
+  Array forward(const Array& x, const Array& at, int64_t ignore) {
+    target = at, ignore_index = ignore, shape = x.shape();
+    return ops::pick(x, at, ignore);
+  }
+  Grads backward(const Tensor& dy) override {
+    OpScope op("pick_backward", Loc{});
+    return {apply<Backward>(op, dy, target.array(), ignore_index, shape)};
+  }
+};
+
+struct CrossEntropy final : Node {  // loss of logits x at classes target
+  Saved x{this, "x"}, log_probabilities{this, "log_probabilities"}, target{this, "target"}, weight_sum{this, "weight_sum"};
+  int64_t ignore_index = 0;
+  Reduction reduction = Reduction::mean;
+
+  Array forward(const Array& X, const Array& at, int64_t ignore, Reduction how) {
+    ops::CrossEntropyResult result = ops::cross_entropy(X, at, ignore, how);
+    ignore_index = ignore, reduction = how;
+    if (needs_grad(0)) {
+      x = input(0);
+      target = at, log_probabilities = result.log_probabilities, weight_sum = result.weight_sum;
+    }
+    return result.loss;
+  }
+
+  // dx = (softmax(x) - onehot(target)) dloss [/ rows], 0 in ignored rows
+  Grads backward(const Tensor& dloss) override {
+    if (!GradMode::is_enabled())
+      return {Tensor(ops::cross_entropy_backward(dloss.array(), {Array(), log_probabilities.array(), weight_sum.array()},
+                                                 target.array(), ignore_index, reduction))};
+    const Tensor at = target().unsqueeze(1), X = x();  // (N, 1), (N, C)
+    const Tensor classes = arange(X.size(1), TensorOptions(kLong).device(X.device()));
+    Tensor scale = reduction == Reduction::mean ? dloss / weight_sum() : dloss;
+    if (reduction == Reduction::none) scale = scale.unsqueeze(1);
+    const Tensor dx = (softmax(X, 1) - (at == classes).to(X.dtype())) * scale;
+    return {where(at == ignore_index, 0.0, dx)};
+  }
+};
+
+// (C) with a scalar target counts as a batch of one.
+template <class Batch>
+Tensor over_batch(const Tensor& x, const Tensor& target, Reduction reduction, Batch&& batch) {
+  if (x.dim() != 1) return batch(x, target);
+  GRADUS_CHECK(target.dim() == 0, ShapeError, "input of shape ", x.sizes(), " needs a scalar target, got shape ",
+               target.sizes());
+  const Tensor loss = batch(x.unsqueeze(0), target.unsqueeze(0));
+  return reduction == Reduction::none ? loss.squeeze(0) : loss;
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t dim, Loc where) {
+  OpScope op("softmax", where);
+  return apply<Softmax>(op, x, normalize_axis(dim, static_cast<int>(x.dim())), false);
+}
+
+Tensor log_softmax(const Tensor& x, int64_t dim, Loc where) {
+  OpScope op("log_softmax", where);
+  return apply<Softmax>(op, x, normalize_axis(dim, static_cast<int>(x.dim())), true);
+}
+
+Tensor nll_loss(const Tensor& x, const Tensor& target, Reduction reduction, int64_t ignore_index, Loc where) {
+  OpScope op("nll_loss", where);
+  return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+    const Tensor losses = -apply<Pick>(op, rows, classes.array(), ignore_index);
+    if (reduction == Reduction::none) return losses;
+    if (reduction == Reduction::sum) return losses.sum();
+    return losses.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, x.dtype()));
+  });
+}
+
+Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction, int64_t ignore_index, Loc where) {
+  OpScope op("cross_entropy", where);
+  return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+    return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
+  });
+}
+
+Tensor Tensor::softmax(int64_t dim, Loc where) const { return gradus::softmax(*this, dim, where); }
+Tensor Tensor::log_softmax(int64_t dim, Loc where) const { return gradus::log_softmax(*this, dim, where); }
+
+}  // namespace gradus

@@ -1,0 +1,213 @@
+#include <gradus/autograd/tensor.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/engine.h>
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/views.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/reduce.h>
+
+namespace gradus {
+namespace {
+
+AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); }
+
+void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
+
+}  // namespace
+
+Tensor::Tensor(Array array, bool requires_grad) : impl_(make_ref<TensorImpl>(std::move(array))) {
+  if (detail::inference_enabled) impl_->inference = true;
+  if (requires_grad) set_requires_grad(true);
+}
+Tensor::Tensor() noexcept = default;
+Tensor::Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+Tensor::Tensor(const Tensor&) = default;
+Tensor::Tensor(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) = default;
+Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor::~Tensor() = default;
+
+const Array& Tensor::array() const {
+  check_defined(*this);
+  return impl_->array;
+}
+
+uint32_t Tensor::use_count() const { return impl_ ? impl_->use_count() : 0; }
+
+bool Tensor::requires_grad() const {
+  if (!impl_ || !impl_->meta) return false;
+  return impl_->meta->requires_grad || grad_fn();
+}
+
+const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
+  OpContext context("requires_grad_", where);
+  check_defined(*this);
+  GRADUS_CHECK(!wanted || is_floating(dtype()), DTypeError, "only floating tensors can require gradients, got ", dtype());
+  GRADUS_CHECK(!wanted || !impl_->inference || InferenceMode::is_enabled(), AutogradError,
+               "a tensor made in InferenceMode cannot require gradients; clone() it outside first");
+  if (!is_leaf()) {
+    GRADUS_CHECK(wanted, AutogradError, "only leaves can change requires_grad; use detach() to cut a tensor off its graph");
+    return *this;
+  }
+  if (wanted || impl_->meta) impl_->need_meta().requires_grad = wanted;
+  return *this;
+}
+
+bool Tensor::is_leaf() const { return !impl_ || !impl_->meta || !grad_fn(); }
+bool Tensor::is_view() const { return impl_ && impl_->meta && impl_->meta->view; }
+
+Ref<Node> Tensor::grad_fn() const {
+  if (!impl_ || !impl_->meta) return nullptr;
+  if (impl_->meta->view) refresh_view(*this);
+  return impl_->meta->grad_fn;
+}
+
+uint32_t Tensor::output_nr() const { return impl_ && impl_->meta ? impl_->meta->output_nr : 0; }
+
+Edge gradient_edge(const Tensor& tensor) {
+  if (!tensor.defined() || !meta_of(tensor)) return {};
+  if (Ref<Node> made_by = tensor.grad_fn()) return {std::move(made_by), tensor.output_nr()};
+  if (meta_of(tensor)->requires_grad) return {accumulator_of(tensor), 0};
+  return {};
+}
+
+const Tensor& Tensor::grad() const {
+  static const Tensor none;
+  return impl_ && impl_->meta ? impl_->meta->grad : none;
+}
+
+Tensor& Tensor::mutable_grad() const {
+  check_defined(*this);
+  return impl_->need_meta().grad;
+}
+
+void Tensor::zero_grad(bool set_to_none) const {
+  if (!grad().defined()) return;
+  Tensor& gradient = mutable_grad();
+  if (set_to_none) {
+    gradient = Tensor();
+  } else {
+    if (gradient.grad_fn()) gradient = gradient.detach();
+    NoGradGuard no_grad;
+    gradient.zero_();
+  }
+}
+
+void Tensor::retain_grad() const {
+  GRADUS_CHECK(requires_grad(), AutogradError, "retain_grad() needs a tensor that requires gradients");
+  if (is_leaf() || impl_->meta->retains_grad) return;
+  impl_->meta->retains_grad = true;
+  grad_fn()->retains().push_back({output_nr(), impl_.get()});
+}
+
+bool Tensor::retains_grad() const { return impl_ && impl_->meta && impl_->meta->retains_grad; }
+
+void Tensor::bind_grad(const Array& storage) const {
+  check_defined(*this);
+  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
+  GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
+               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
+               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
+  AutogradMeta& meta = impl_->need_meta();
+  if (meta.grad.defined()) {
+    ops::copy_into(storage, meta.grad.array());
+    meta.grad = Tensor(storage);
+  }
+  meta.bound_grad = storage;
+}
+
+void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
+                      std::optional<TensorList> inputs, Loc where) const {
+  autograd::backward({*this}, {gradient}, retain_graph, create_graph, inputs.value_or(TensorList()), where);
+}
+
+unsigned Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
+  GRADUS_CHECK(requires_grad(), AutogradError, "a hook needs a tensor that requires gradients");
+  AutogradMeta& meta = impl_->need_meta();
+  const unsigned id = meta.next_hook_id++;
+  if (Ref<Node> made_by = grad_fn()) made_by->output_hooks().push_back({id, output_nr(), std::move(hook)});
+  else meta.hooks.push_back({id, std::move(hook)});
+  return id;
+}
+
+void Tensor::remove_hook(unsigned id) const {
+  if (!impl_ || !impl_->meta) return;
+  if (Ref<Node> made_by = grad_fn()) {
+    const uint32_t nr = output_nr();
+    std::erase_if(made_by->output_hooks(), [&](const auto& hook) { return hook.id == id && hook.output_nr == nr; });
+  }
+  std::erase_if(impl_->meta->hooks, [&](const auto& hook) { return hook.id == id; });
+  std::erase_if(impl_->meta->post_hooks, [&](const auto& hook) { return hook.id == id; });
+}
+
+unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
+  GRADUS_CHECK(requires_grad() && is_leaf(), AutogradError,
+               "a post-accumulate hook needs a leaf that requires gradients");
+  AutogradMeta& meta = impl_->need_meta();
+  meta.post_hooks.push_back({meta.next_hook_id, std::move(hook)});
+  return meta.next_hook_id++;
+}
+
+Tensor Tensor::detach(Loc where) const {
+  OpContext context("detach", where);
+  return Tensor(array());
+}
+
+const Tensor& Tensor::detach_() const {
+  GRADUS_CHECK(!is_view(), AutogradError, "a view cannot be detached in place; use detach()");
+  if (impl_ && impl_->meta) {
+    impl_->meta->grad_fn = nullptr;
+    impl_->meta->output_nr = 0;
+    impl_->meta->requires_grad = false;
+  }
+  return *this;
+}
+
+void Tensor::set_data(const Tensor& other) const {
+  check_defined(*this);
+  GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError, "a tensor that requires gradients cannot hold ",
+               other.dtype());
+  impl_->array = other.array();
+  // A living accumulator describes the old numbers.
+  if (AutogradMeta* meta = meta_of(*this)) {
+    meta->accumulator = nullptr;
+    meta->bound_grad = Array();
+  }
+}
+
+Scalar Tensor::item_scalar(Loc where) const {
+  OpContext context("item", where);
+  return ops::item(array());
+}
+
+bool Tensor::equal(const Tensor& other) const {
+  OpContext context("equal");
+  if (!(sizes() == other.sizes()) || dtype() != other.dtype()) return false;
+  const Array same = ops::binary(BinaryOp::eq, array(), other.array());
+  return ops::item(ops::reduce(ReduceOp::all, same, axis_mask({}, same.ndim()), false, DType::boolean)).to_bool();
+}
+
+bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  OpContext context("allclose");
+  const Array a = ops::cast(ops::to_device(array(), Device()), DType::f64);
+  const Array b = ops::cast(ops::to_device(other.array(), Device()), DType::f64);
+  // |a - b| <= atol + rtol |b|, or equal (infinities), or both NaN where that counts as close.
+  const Array distance = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, a, b));
+  const Array allowed = ops::binary_scalar(
+      BinaryOp::add, ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, b), rtol), atol);
+  Array close = ops::binary(BinaryOp::logical_or, ops::binary(BinaryOp::eq, a, b),
+                            ops::binary(BinaryOp::logical_and, ops::unary(UnaryOp::isfinite, allowed),
+                                        ops::binary(BinaryOp::le, distance, allowed)));
+  if (equal_nan) {
+    const Array both = ops::binary(BinaryOp::logical_and, ops::binary(BinaryOp::ne, a, a), ops::binary(BinaryOp::ne, b, b));
+    close = ops::binary(BinaryOp::logical_or, close, both);
+  }
+  return ops::item(ops::reduce(ReduceOp::all, close, axis_mask({}, close.ndim()), false, DType::boolean)).to_bool();
+}
+
+}  // namespace gradus

@@ -1,0 +1,194 @@
+#include <gradus/autograd/views.h>
+
+#include <mutex>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/autograd/op_scope.h>
+
+namespace gradus {
+namespace {
+
+ViewGeometry geometry_of(const Array& array, int64_t base_offset) {
+  return {array.shape(), array.strides(), array.offset() - base_offset};
+}
+
+// Elements from the first to the last that the geometry addresses, counted from the base's first element.
+int64_t span_of(const ViewGeometry& geometry) {
+  int64_t last = geometry.offset;
+  for (int i = 0; i < geometry.shape.size(); ++i) {
+    if (geometry.shape[i] == 0) return geometry.offset;
+    last += (geometry.shape[i] - 1) * geometry.strides[i];
+  }
+  return last + 1;
+}
+
+Tensor view_of(const Tensor& buffer, const ViewGeometry& geometry) {
+  return buffer.as_strided(geometry.shape, geometry.strides, geometry.offset, Loc{});
+}
+
+// Gradient of a strided view: dbase is 0 but for the elements that the view shows.
+struct AsStridedView final : Node {
+  ViewGeometry base, view;
+
+  Grads backward(const Tensor& dy) override {
+    // Axes of stride 0 show one element many times: its gradients add up.
+    Tensor gradient = dy;
+    ViewGeometry target = view;
+    for (int i = 0; i < target.shape.size(); ++i)
+      if (target.strides[i] == 0 && target.shape[i] > 1) {
+        gradient = gradient.sum({i}, true);
+        target.shape[i] = 1;
+      }
+    Tensor buffer = zeros({std::max(span_of(base), span_of(target))}, dy.options());
+    const Tensor window = view_of(buffer, target);
+    GRADUS_CHECK(!window.array().may_overlap(), AutogradError, "gradient of a strided view whose elements overlap: shape ",
+                 view.shape, ", strides ", view.strides);
+    window.copy_(gradient);
+    return {view_of(buffer, base)};
+  }
+};
+
+// A write into a view, seen from its base: the written elements' gradient goes through the operator that wrote, the
+// others' passes by.
+struct CopySlices final : Node {
+  ViewGeometry base, view;
+  Ref<Node> write;  // its input 0 is the old view
+
+  Grads backward(const Tensor& dy) override {
+    Tensor buffer = zeros({std::max(span_of(base), span_of(view))}, dy.options());
+    view_of(buffer, base).copy_(dy);
+    const Tensor window = view_of(buffer, view);
+    Grads gradients = write->backward_all({window.clone()});
+    if (gradients.size() > 0 && gradients[0].defined()) window.copy_(gradients[0]);
+    else window.zero_();
+    Grads result = {view_of(buffer, base)};
+    for (size_t i = 1; i < gradients.size(); ++i) result.push_back(gradients[i]);
+    return result;
+  }
+  void release_saved() override { write->release_saved(); }
+};
+
+std::mutex refresh_mutex;
+
+}  // namespace
+
+void refresh_view(const Tensor& view) {
+  AutogradMeta& meta = *view.impl()->meta;
+  ViewInfo& info = *meta.view;
+  if (info.made_without_grad || info.version == view.version() || !info.base.requires_grad()) return;
+  std::lock_guard lock(refresh_mutex);
+  if (info.version == view.version()) return;
+  const Array& base = info.base.array();
+  Ref<AsStridedView> node = make_ref<AsStridedView>();
+  node->set_name("AsStridedView");
+  node->edges().push_back(gradient_edge(info.base));
+  node->base = geometry_of(base, base.offset());
+  node->view = geometry_of(view.array(), base.offset());
+  meta.output_nr = node->add_output(view.array());
+  meta.grad_fn = std::move(node);
+  info.version = view.version();
+}
+
+void rebase_history(const Tensor& view, const Ref<Node>& node) {
+  ViewInfo& info = *view.impl()->meta->view;
+  const Array& base = info.base.array();
+  Ref<CopySlices> slices = make_ref<CopySlices>();
+  slices->set_name("CopySlices");
+  slices->edges().push_back(gradient_edge(info.base));
+  for (size_t i = 1; i < node->edges().size(); ++i) slices->edges().push_back(node->edges()[i]);
+  slices->base = geometry_of(base, base.offset());
+  slices->view = geometry_of(view.array(), base.offset());
+  slices->write = node;
+  AutogradMeta& base_meta = info.base.impl()->need_meta();
+  base_meta.output_nr = slices->add_output(base);
+  base_meta.grad_fn = std::move(slices);
+  // The view's own history, and that of its siblings, is made from the base's when next asked for: their version is old.
+}
+
+namespace detail {
+
+bool any_requires_grad(const Tensor* const* tensors, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (tensors[i]->requires_grad()) return true;
+  return false;
+}
+
+void check_inputs(const Tensor* const* tensors, size_t count, bool recording) {
+  for (size_t i = 0; i < count; ++i) {
+    if (i == 0) GRADUS_CHECK(tensors[0]->defined(), ValueError, "the first tensor is undefined");
+    GRADUS_CHECK(!recording || !tensors[i]->defined() || !tensors[i]->impl()->inference, AutogradError,
+                 "a tensor made in InferenceMode cannot be recorded for backward; clone() it outside first");
+  }
+}
+
+void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name) {
+  node.set_name(name);
+  if (ModuleFrame::current()) node.set_module_path(ModuleFrame::current_path());
+  for (size_t i = 0; i < count; ++i) node.edges().push_back(gradient_edge(*tensors[i]));
+}
+
+Tensor plain_output(Array output) { return Tensor(std::move(output)); }
+
+Tensor finish_output(const Ref<Node>& node, Array output) {
+  if (AnomalyGuard::is_enabled()) check_anomaly(output, "forward", node->name(), node->module_path());
+  const uint32_t number = node->add_output(output);
+  Tensor result(std::move(output));
+  if (!is_floating(result.dtype())) return result;
+  AutogradMeta& meta = result.impl()->need_meta();
+  meta.grad_fn = node;
+  meta.output_nr = number;
+  return result;
+}
+
+Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
+  Tensor view = node ? finish_output(node, std::move(output)) : plain_output(std::move(output));
+  if (InferenceMode::is_enabled() || of.impl()->inference || !is_floating(view.dtype())) return view;
+  auto info = std::make_unique<ViewInfo>();
+  const bool nested = of.is_view();
+  info->base = nested ? of.impl()->meta->view->base : of;
+  info->version = view.version();
+  info->made_without_grad = !GradMode::is_enabled() || (nested && of.impl()->meta->view->made_without_grad);
+  view.impl()->need_meta().view = std::move(info);
+  return view;
+}
+
+void check_in_place(const Tensor& self, bool recording) {
+  const AutogradMeta* meta = self.impl()->meta.get();
+  if (GradMode::is_enabled() && meta) {
+    GRADUS_CHECK(!(meta->requires_grad && self.is_leaf()), AutogradError,
+                 "a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or an operator "
+                 "that makes a new tensor");
+    if (recording && meta->view) {
+      GRADUS_CHECK(!meta->view->made_without_grad, AutogradError,
+                   "this view was made under NoGradGuard and cannot be written in place where gradients are recorded; "
+                   "make the view outside, or clone() it");
+      const Tensor& base = meta->view->base;
+      GRADUS_CHECK(!(base.requires_grad() && base.is_leaf()), AutogradError,
+                   "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "
+                   "clone() first");
+    }
+  }
+  GRADUS_CHECK(!recording || is_floating(self.dtype()), DTypeError, "a result with gradients cannot be written into a "
+               "tensor of ", self.dtype());
+  GRADUS_CHECK(!self.array().may_overlap(), ShapeError, "several elements of this tensor of shape ", self.sizes(),
+               " and strides ", self.strides(), " share memory (an expanded tensor); clone() it before writing in place");
+}
+
+void finish_in_place(const Tensor& self, const Ref<Node>& node) {
+  if (AnomalyGuard::is_enabled()) check_anomaly(self.array(), "forward", node->name(), node->module_path());
+  if (self.is_view()) {
+    node->add_output(self.array());
+    rebase_history(self, node);
+    return;
+  }
+  AutogradMeta& meta = self.impl()->need_meta();
+  if (meta.retains_grad && meta.grad_fn)
+    std::erase_if(meta.grad_fn->retains(), [&](const Node::Retain& retain) { return retain.tensor == self.impl(); });
+  meta.output_nr = node->add_output(self.array());
+  meta.grad_fn = node;
+  meta.requires_grad = false;
+  if (meta.retains_grad) node->retains().push_back({meta.output_nr, self.impl()});
+}
+
+}  // namespace detail
+}  // namespace gradus

@@ -37,6 +37,20 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 namespace detail {
 /// True inside a chunk of parallel_for.
 bool in_parallel_region();
+inline thread_local constinit bool serial_thread = false;
 }  // namespace detail
+
+/// Makes parallel_for run serially on this thread until the end of the scope: the workers of a data loader leave the
+/// other cores to the kernels. Results are the same, as ever.
+class SerialGuard {
+ public:
+  SerialGuard() : previous_(detail::serial_thread) { detail::serial_thread = true; }
+  ~SerialGuard() { detail::serial_thread = previous_; }
+  SerialGuard(const SerialGuard&) = delete;
+  SerialGuard& operator=(const SerialGuard&) = delete;
+
+ private:
+  bool previous_;
+};
 
 }  // namespace gradus

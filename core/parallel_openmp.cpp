@@ -25,7 +25,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   grain = std::max<int64_t>(grain, 1);
   const int64_t chunks = (count + grain - 1) / grain;
   const int threads = static_cast<int>(std::min<int64_t>(chunks, num_threads()));
-  if (threads <= 1 || omp_in_parallel()) {
+  if (threads <= 1 || detail::serial_thread || omp_in_parallel()) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk * grain, std::min(count, (chunk + 1) * grain));
     return;
   }

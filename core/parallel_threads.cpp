@@ -114,7 +114,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   grain = std::max<int64_t>(grain, 1);
   const int64_t chunks = (count + grain - 1) / grain;
   const int threads = static_cast<int>(std::min<int64_t>(chunks, num_threads()));
-  if (threads <= 1 || inside) {
+  if (threads <= 1 || detail::serial_thread || inside) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk * grain, std::min(count, (chunk + 1) * grain));
     return;
   }

@@ -1,0 +1,13 @@
+// The drawing behind SyntheticDigits. Internal to data.
+#pragma once
+
+#include <cstdint>
+
+namespace gradus::data {
+
+inline constexpr int kDigitSize = 28;
+
+/// Draws digit number `index` of `seed` into 28x28 bytes, row by row, and returns its class.
+int draw_digit(uint64_t seed, uint64_t index, uint8_t* pixels);
+
+}  // namespace gradus::data

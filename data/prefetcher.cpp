@@ -1,0 +1,90 @@
+#include <gradus/data/prefetcher.h>
+
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/core/parallel.h>
+
+#include <algorithm>
+
+namespace gradus::data {
+
+Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work)
+    : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)) {
+  try {
+    for (size_t worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { run(worker); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+Prefetcher::~Prefetcher() { stop(); }
+
+void Prefetcher::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Prefetcher::Result Prefetcher::next() {
+  if (threads_.empty()) {
+    const Request request = exhausted_ ? Request() : next_request_();
+    exhausted_ = request.empty();
+    if (exhausted_) return nullptr;
+    const NoGradGuard no_grad;
+    return work_(0, request);
+  }
+  refill();
+  if (open_.empty()) return nullptr;
+  const std::shared_ptr<Job> job = std::move(open_.front());
+  open_.pop_front();
+  {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return job->done; });
+  }
+  refill();  // the place of the one just taken, before the consumer goes to work
+  if (job->error) std::rethrow_exception(job->error);
+  return std::move(job->result);
+}
+
+void Prefetcher::refill() {
+  while (!exhausted_ && open_.size() < ahead_) {
+    auto job = std::make_shared<Job>();
+    job->request = next_request_();
+    exhausted_ = job->request.empty();
+    if (exhausted_) break;
+    open_.push_back(job);
+    {
+      std::lock_guard lock(mutex_);
+      queued_.push_back(std::move(job));
+    }
+    wake_.notify_one();
+  }
+}
+
+void Prefetcher::run(size_t worker) {
+  const SerialGuard serial;
+  const NoGradGuard no_grad;
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || !queued_.empty(); });
+      if (stop_) return;
+      job = std::move(queued_.front());
+      queued_.pop_front();
+    }
+    try {
+      job->result = work_(worker, job->request);
+    } catch (...) { job->error = std::current_exception(); }
+    {
+      std::lock_guard lock(mutex_);
+      job->done = true;
+    }
+    done_.notify_one();
+  }
+}
+
+}  // namespace gradus::data

@@ -1,0 +1,51 @@
+// Which sample is being made on this thread: random transforms draw from it, and errors name it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+
+#include <gradus/core/random.h>
+
+namespace gradus::data {
+
+/// The generator of the sample that is being made on this thread. Its numbers depend on the loader's seed, the epoch and
+/// the sample's index, and on nothing else: neither the number of workers nor the order of samples changes them.
+/// Outside of a sample, the default generator.
+Generator& sample_generator();
+
+namespace detail {
+
+/// The pass over a dataset that this thread works for; the loader opens it.
+class EpochScope {
+ public:
+  EpochScope(uint64_t seed, uint64_t epoch);
+  ~EpochScope();
+  EpochScope(const EpochScope&) = delete;
+  EpochScope& operator=(const EpochScope&) = delete;
+};
+
+/// The sample that this thread works on; datasets open it around each. Draws of a sample start anew in every scope of
+/// another `stage`, so that two random transforms of a pipeline draw different numbers.
+class SampleScope {
+ public:
+  SampleScope(size_t index, uint64_t stage);
+  ~SampleScope();
+  SampleScope(const SampleScope&) = delete;
+  SampleScope& operator=(const SampleScope&) = delete;
+};
+
+/// Throws the exception that is being handled again, of the same kind, with "sample 17: " before its message.
+[[noreturn]] void rethrow_for_sample(size_t index);
+
+/// make() for the sample `index`; an exception names the sample.
+template <class Make>
+auto with_sample(size_t index, uint64_t stage, const Make& make) {
+  const SampleScope scope(index, stage);
+  try {
+    return make();
+  } catch (const std::exception&) { rethrow_for_sample(index); }
+}
+
+}  // namespace detail
+}  // namespace gradus::data

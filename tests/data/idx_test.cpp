@@ -1,0 +1,54 @@
+#include <gradus/data/idx.h>
+#include <gradus/tests/io/io_test.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// A file with an element type, big-endian sizes and data.
+std::string idx_file(int type, const std::vector<uint32_t>& sizes, const std::string& data) {
+  std::string file = {0, 0, static_cast<char>(type), static_cast<char>(sizes.size())};
+  for (uint32_t size : sizes)
+    for (int shift = 24; shift >= 0; shift -= 8) file.push_back(static_cast<char>(size >> shift & 0xff));
+  return file + data;
+}
+
+std::string error_of(const std::string& file) {
+  try {
+    data::parse_idx(bytes_of(file), "test");
+  } catch (const IoError& error) { return error.what(); }
+  return "(no error)";
+}
+
+}  // namespace
+
+TEST_CASE("idx: reads every element type, big-endian", "[data][idx]") {
+  const Array bytes = data::parse_idx(bytes_of(idx_file(8, {2, 3}, "abcdef")), "memory");
+  CHECK(bytes.shape() == Shape{2, 3});
+  CHECK(values_of<uint8_t>(bytes) == std::vector<uint8_t>{'a', 'b', 'c', 'd', 'e', 'f'});
+  const Array ints =
+      data::parse_idx(bytes_of(idx_file(0x0C, {2}, std::string("\0\0\1\2\xff\xff\xff\xfe", 8))), "memory");
+  CHECK(values_of<int32_t>(ints) == std::vector<int32_t>{258, -2});
+  const Array floats = data::parse_idx(bytes_of(idx_file(0x0D, {1}, std::string("\x3f\xc0\0\0", 4))), "memory");
+  CHECK(values_of<float>(floats) == std::vector<float>{1.5f});
+  const Array doubles =
+      data::parse_idx(bytes_of(idx_file(0x0E, {1, 1}, std::string("\xc0\0\0\0\0\0\0\0", 8))), "memory");
+  CHECK(values_of<double>(doubles) == std::vector<double>{-2});
+  CHECK(data::parse_idx(bytes_of(idx_file(8, {}, "x")), "memory").shape() == Shape{});
+  CHECK(data::parse_idx(bytes_of(idx_file(8, {0, 28, 28}, "")), "memory").numel() == 0);
+}
+
+TEST_CASE("idx: hostile files are errors", "[data][idx]") {
+  const std::string good = idx_file(8, {2, 3}, "abcdef");
+  REQUIRE(error_of(good) == "(no error)");
+  for (size_t length = 0; length < good.size(); ++length) CHECK(error_of(good.substr(0, length)) != "(no error)");
+  CHECK_THAT(error_of(good + "x"), contains("needs 6 bytes of data, the file has 7"));
+  CHECK_THAT(error_of("PK\3\4zip"), contains("not an IDX file"));
+  CHECK_THAT(error_of(idx_file(9, {1}, "x")), contains("element type 9"));
+  CHECK_THAT(error_of(idx_file(8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), contains("9 dimensions"));
+  CHECK_THAT(error_of(idx_file(8, {0xffffffff}, "x")), contains("needs 4294967295 bytes"));
+  CHECK_THAT(error_of(idx_file(0x0E, {0xffffffff, 0xffffffff, 0xffffffff}, "x")), contains("too large"));
+  CHECK_THAT(error_of(idx_file(8, {0, 0xffffffff, 0xffffffff, 0xffffffff}, "")), contains("too large"));
+  CHECK_THROWS_WITH(data::read_idx("/nowhere/file"), contains("/nowhere/file"));
+}

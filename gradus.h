@@ -9,5 +9,6 @@
 #include <gradus/core/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/version.h>
+#include <gradus/data/data.h>
 #include <gradus/layers/layers.h>
 #include <gradus/optim/optim.h>

@@ -26,7 +26,9 @@ class Input {
   }
   const View& view() const { return view_; }
   template <class T>
-  Images<const T> images() const { return Images<const T>(view_); }
+  Images<const T> images() const {
+    return Images<const T>(view_);
+  }
 
  private:
   Array copy_;
@@ -80,8 +82,10 @@ void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, c
 void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                      const Conv2dGeometry& geometry) {
   const openmp::KernelTable& table = openmp::kernel_table();
-  EventScope event(relu ? "conv2d_bias_relu" : bias ? "conv2d_bias" : "conv2d", "openmp", table.implicit_gemm,
-                   {&x, &w, &y}, flops(y.shape, w.shape));
+  EventScope event(relu   ? "conv2d_bias_relu"
+                   : bias ? "conv2d_bias"
+                          : "conv2d",
+                   "openmp", table.implicit_gemm, {&x, &w, &y}, flops(y.shape, w.shape));
   const DType dtype = wide(y.dtype);
   const Input in(*this, x, dtype, false), weights(*this, w, dtype, true);
   const Input dense_bias(*this, bias ? *bias : View(), dtype, true);

@@ -45,7 +45,8 @@ Correlation forward(const Conv2dGeometry& geometry, const int64_t (&kernel)[2], 
     plan.layout.split[axis] = stride;
     plan.layout.shift[axis] = geometry.padding[axis];
     pass.size[axis] = plan.size[axis] = out[axis];
-    for (int64_t r = 0; r < kernel[axis]; ++r) pass.taps[axis].push_back({r, r * dilation % stride, r * dilation / stride});
+    for (int64_t r = 0; r < kernel[axis]; ++r)
+      pass.taps[axis].push_back({r, r * dilation % stride, r * dilation / stride});
     plan.reach[axis] = (kernel[axis] - 1) * dilation / stride;
   }
   return plan;
@@ -128,8 +129,8 @@ struct PackedPass {
 
 // Output rows that are worked on together, by shape: as many as fit the cache, fewer where there are few images.
 int64_t rows_in_band(const Correlation& plan, int64_t N, int64_t filters, int64_t element) {
-  const int64_t row = (plan.layout.channels * plan.layout.split[0] * plan.layout.split[1] + filters) *
-                      plan.layout.pitch * element;
+  const int64_t row =
+      (plan.layout.channels * plan.layout.split[0] * plan.layout.split[1] + filters) * plan.layout.pitch * element;
   const int64_t fit = std::max<int64_t>(1, kBandBytes / std::max<int64_t>(row, 1) - plan.reach[0]);
   const int64_t wanted = divide_up(plan.size[0], divide_up(kBandsWanted, std::max<int64_t>(N, 1)));
   const int64_t most = std::max<int64_t>(1, std::min(fit, std::max<int64_t>(wanted, 4)));

@@ -18,8 +18,7 @@ constexpr int64_t kBandBytes = int64_t{512} << 10;
 
 template <class T>
 void convolve_backward_weight(const KernelTable& table, const Images<const T>& dy, const T* mask,
-                              const Images<const T>& x, const Images<T>& dw, T* dbias,
-                              const Conv2dGeometry& geometry) {
+                              const Images<const T>& x, const Images<T>& dw, T* dbias, const Conv2dGeometry& geometry) {
   const Kernels<T>& kernels = kernels_of<T>(table);
   const auto [stride_h, stride_w] = geometry.stride;
   const auto [dilation_h, dilation_w] = geometry.dilation;
@@ -39,13 +38,14 @@ void convolve_backward_weight(const KernelTable& table, const Images<const T>& d
   const int64_t bands = dy.H > 0 ? divide_up(dy.H, most) : 0, band = bands > 0 ? divide_up(dy.H, bands) : 0;
   layout.rows = band + reach_h;
   const int64_t items = dy.N * bands;
-  const int64_t parts = std::clamp<int64_t>(std::min(items, kPartElements / std::max<int64_t>(1, dy.C * taps)), 1, kParts);
+  const int64_t parts =
+      std::clamp<int64_t>(std::min(items, kPartElements / std::max<int64_t>(1, dy.C * taps)), 1, kParts);
   const int64_t items_in_part = divide_up(items, parts);
   const int64_t length = round_up(std::max<int64_t>((band - 1) * layout.pitch + dy.W, 0), kernels.vector_size);
-  const int64_t together =
-      bands == 1 ? std::clamp<int64_t>(std::min(kPositions / std::max<int64_t>(length, 1), kBandBytes / row_bytes / layout.rows),
-                                       1, std::max<int64_t>(items_in_part, 1))
-                 : 1;
+  const int64_t together = bands == 1 ? std::clamp<int64_t>(std::min(kPositions / std::max<int64_t>(length, 1),
+                                                                     kBandBytes / row_bytes / layout.rows),
+                                                            1, std::max<int64_t>(items_in_part, 1))
+                                      : 1;
 
   const Scratch<int64_t> offsets(taps);
   int64_t at = 0;

@@ -10,6 +10,12 @@ namespace gradus::openmp::GRADUS_ISA {
 constexpr int kDotRows = kRegisters == 32 ? 6 : 3;
 constexpr int kDotColumns = kRegisters == 32 ? 4 : 3;
 
+template <class T>
+__attribute__((noinline)) void add_lanes(const T* sums, int64_t rows, int64_t columns, T* out, int64_t stride) {
+  for (int64_t m = 0; m < rows; ++m)
+    for (int64_t j = 0; j < columns; ++j, sums += kLanes<T>) out[m * stride + j] += sum_of<T>(load(sums));
+}
+
 template <class T, int MR, int NJ>
 void dot_tile(const DotArgs<T>& args, int64_t row, int64_t column) {
   const T* a = args.a + row * args.a_row_stride;
@@ -37,10 +43,12 @@ void dot_tile(const DotArgs<T>& args, int64_t row, int64_t column) {
 #pragma GCC unroll 4
     for (int j = 0; j < NJ; ++j) b[j] += args.b_image_stride;
   }
+  alignas(kVectorBytes) T sums[MR * NJ * kLanes<T>];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 4
-    for (int j = 0; j < NJ; ++j) args.out[(row + m) * args.out_row_stride + column + j] += sum_of<T>(sum[m][j]);
+    for (int j = 0; j < NJ; ++j) store(sums + (m * NJ + j) * kLanes<T>, sum[m][j]);
+  add_lanes(sums, MR, NJ, args.out + row * args.out_row_stride + column, args.out_row_stride);
 }
 
 template <class T>

@@ -11,11 +11,11 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kDepthBlock = 256;             // rows of a packed tile of B that share the first-level cache
-constexpr int64_t kRowPanels = 8;                // register tiles in a block of C, at most
+constexpr int64_t kDepthBlock = 256;  // rows of a packed tile of B that share the first-level cache
+constexpr int64_t kRowPanels = 8;     // register tiles in a block of C, at most
 constexpr int64_t kColumnTiles = 8;
-constexpr int64_t kBlocksWanted = 16;            // blocks of C for the threads to share
-constexpr int64_t kLeastBlock = int64_t{1} << 17;  // multiplications that are worth a block of their own
+constexpr int64_t kBlocksWanted = 16;                  // blocks of C for the threads to share
+constexpr int64_t kLeastBlock = int64_t{1} << 17;      // multiplications that are worth a block of their own
 constexpr int64_t kPackedElements = int64_t{1} << 24;  // most elements packed at a time
 
 // How C is cut: `rows` by `columns` a block, `row_blocks` by `column_blocks` of them.
@@ -29,7 +29,8 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int6
   while (blocks() < kBlocksWanted) {
     const int64_t height = std::min(rows, row_step), width = std::min(columns, column_step);
     if (height * width * depth < 2 * kLeastBlock) break;
-    if (width >= height && width > tile_columns) column_step = std::max(tile_columns, round_up(width / 2, tile_columns));
+    if (width >= height && width > tile_columns)
+      column_step = std::max(tile_columns, round_up(width / 2, tile_columns));
     else if (height > tile_rows) row_step = std::max(tile_rows, divide_up(height, 2));
     else break;
   }
@@ -79,31 +80,31 @@ void gemm_rows(const Kernels<T>& kernels, const GemmArgs<T>& args) {
     });
 
     const int64_t work = std::min(cut.rows, rows) * std::min(cut.columns, columns) * depth;
-    parallel_for(cut.row_blocks * cut.column_blocks, divide_up(kLeastBlock / 4, work + 1),
-                 [&](int64_t begin, int64_t end) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t row = piece % cut.row_blocks * cut.rows, column = piece / cut.row_blocks * cut.columns;
-        BlockArgs<T> block;
-        block.rows = std::min(cut.rows, rows - row);
-        block.columns = std::min(cut.columns, columns - column);
-        block.offsets = offsets.get();
-        block.c = args.c.data + row * args.c.row_stride + column;
-        block.c_row_stride = args.c.row_stride;
-        for (int64_t i = 0; i < depth_blocks; ++i) {
-          const int64_t k = i * depth_step;
-          block.depth = std::min(depth_step, depth - k);
-          block.a = packed_a.get() + rows * k + row * block.depth;
-          block.b = packed_b.get() + padded_columns * k + column * block.depth;
-          block.b_tile_step = block.depth * kernels.tile_columns;
-          const bool starts = first + k == 0, ends = first + k + block.depth == args.depth;
-          block.accumulate = args.accumulate || !starts;
-          block.row_bias = starts && args.row_bias ? args.row_bias + row : nullptr;
-          block.column_bias = starts && args.column_bias ? args.column_bias + column : nullptr;
-          block.relu = args.relu && ends;
-          kernels.block(block);
-        }
-      }
-    });
+    parallel_for(
+        cut.row_blocks * cut.column_blocks, divide_up(kLeastBlock / 4, work + 1), [&](int64_t begin, int64_t end) {
+          for (int64_t piece = begin; piece < end; ++piece) {
+            const int64_t row = piece % cut.row_blocks * cut.rows, column = piece / cut.row_blocks * cut.columns;
+            BlockArgs<T> block;
+            block.rows = std::min(cut.rows, rows - row);
+            block.columns = std::min(cut.columns, columns - column);
+            block.offsets = offsets.get();
+            block.c = args.c.data + row * args.c.row_stride + column;
+            block.c_row_stride = args.c.row_stride;
+            for (int64_t i = 0; i < depth_blocks; ++i) {
+              const int64_t k = i * depth_step;
+              block.depth = std::min(depth_step, depth - k);
+              block.a = packed_a.get() + rows * k + row * block.depth;
+              block.b = packed_b.get() + padded_columns * k + column * block.depth;
+              block.b_tile_step = block.depth * kernels.tile_columns;
+              const bool starts = first + k == 0, ends = first + k + block.depth == args.depth;
+              block.accumulate = args.accumulate || !starts;
+              block.row_bias = starts && args.row_bias ? args.row_bias + row : nullptr;
+              block.column_bias = starts && args.column_bias ? args.column_bias + column : nullptr;
+              block.relu = args.relu && ends;
+              kernels.block(block);
+            }
+          }
+        });
   }
 }
 

@@ -14,7 +14,7 @@ namespace gradus::openmp::GRADUS_ISA {
 constexpr int kTileVectors = 2;
 constexpr int kTileRows = kRegisters == 32 ? 14 : kVectorBytes == 32 ? 6 : 5;
 template <class T>
-constexpr int kTileColumns = kTileVectors * kLanes<T>;
+constexpr int kTileColumns = kTileVectors* kLanes<T>;
 
 /// Panel i of `count` covers rows [panel_begin(i), panel_begin(i + 1)).
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -31,13 +31,22 @@ struct TileOutput {
   bool accumulate, relu;
 };
 
+/// The general end of a tile: `sums` (rows, vectors) are added to what C holds, shifted, clipped and written.
 template <class T>
-inline void write_vector(Vector<T> v, T* to, int64_t columns, const T* column_bias, const TileOutput<T>& out) {
-  const bool whole = columns >= kLanes<T>;
-  if (out.accumulate) v += whole ? load(to) : load_first(to, columns);
-  if (column_bias) v += whole ? load(column_bias) : load_first(column_bias, columns);
-  if (out.relu) v = v < Vector<T>{} ? Vector<T>{} : v;
-  whole ? store(to, v) : store_first(to, v, columns);
+__attribute__((noinline)) void finish_tile(const T* sums, int64_t rows, int64_t vectors, const TileOutput<T>& out) {
+  for (int64_t m = 0; m < rows; ++m)
+    for (int64_t v = 0; v < vectors; ++v, sums += kLanes<T>) {
+      const int64_t at = v * kLanes<T>, left = out.columns - at;
+      if (left <= 0) continue;
+      const bool whole = left >= kLanes<T>;
+      T* to = out.c + m * out.row_stride + at;
+      Vector<T> value = load(sums);
+      if (out.accumulate) value += whole ? load(to) : load_first(to, left);
+      if (out.row_bias) value += broadcast(out.row_bias[m]);
+      if (out.column_bias) value += whole ? load(out.column_bias + at) : load_first(out.column_bias + at, left);
+      if (out.relu) value = value < Vector<T>{} ? Vector<T>{} : value;
+      whole ? store(to, value) : store_first(to, value, left);
+    }
 }
 
 template <class T, int MR, int NV>
@@ -59,18 +68,24 @@ void tile(int64_t depth, const T* a, const T* b, const int64_t* offsets, const T
       for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(am, bv[v], sum[m][v]);
     }
   }
+  if (out.accumulate || out.column_bias || out.columns < NV * kLanes<T>) {
+    alignas(kVectorBytes) T sums[MR * NV * kLanes<T>];
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) store(sums + (m * NV + v) * kLanes<T>, sum[m][v]);
+    return finish_tile(sums, MR, NV, out);
+  }
+  static constexpr T no_bias[kTileRows] = {};
+  const T* bias = out.row_bias ? out.row_bias : no_bias;
+  const Vector<T> least = broadcast(out.relu ? T(0) : -T(__builtin_inf()));
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) {
-      const int64_t at = v * kLanes<T>;
-      if (at >= out.columns) break;
-      Vector<T> value = sum[m][v];
-      if (out.row_bias) value += broadcast(out.row_bias[m]);
-      write_vector<T>(value, out.c + m * out.row_stride + at, out.columns - at,
-                      out.column_bias ? out.column_bias + at : nullptr, out);
+      const Vector<T> value = sum[m][v] + broadcast(bias[m]);
+      store(out.c + m * out.row_stride + v * kLanes<T>, value < least ? least : value);
     }
-  }
 }
 
 template <class T>

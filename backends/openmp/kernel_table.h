@@ -3,14 +3,35 @@
 
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
+#include <gradus/backends/openmp/pool_kernel.h>
 #include <gradus/backends/openmp/vector_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 
 template <class T>
 constexpr Kernels<T> kernels() {
-  return {kLanes<T>, kTileRows,    kTileColumns<T>, pack_a<T>, pack_b<T>, block<T>,
-          dot<T>,    transpose<T>, adam<T>,         sum<T>,    exp_sum<T>};
+  return {.vector_size = kLanes<T>,
+          .tile_rows = kTileRows,
+          .tile_columns = kTileColumns<T>,
+          .pack_a = pack_a<T>,
+          .pack_b = pack_b<T>,
+          .block = block<T>,
+          .dot = dot<T>,
+          .transpose = transpose<T>,
+          .adam = adam<T>,
+          .sum = sum<T>,
+          .exp_sum = exp_sum<T>,
+          .neg = neg<T>,
+          .exp = exp<T>,
+          .sqrt = sqrt<T>,
+          .relu = relu<T>,
+          .sigmoid = sigmoid<T>,
+          .add = add<T>,
+          .sub = sub<T>,
+          .mul = mul<T>,
+          .div = div<T>,
+          .relu_backward = relu_backward<T>,
+          .max_pool = max_pool<T>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

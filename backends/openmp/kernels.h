@@ -45,8 +45,24 @@ struct AdamArgs {
   int64_t count;
   T *parameter, *moment1, *moment2;
   const T* gradient;
-  T gradient_scale, weight_decay, shrink, beta1, beta2, step_size, inverse_root_bias2, eps;
+  T gradient_scale, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root_bias2, eps;
 };
+
+/// One plane of max pooling without padding: y and indices (rows, columns) of x with rows of `width`.
+template <class T>
+struct PoolArgs {
+  const T* x;
+  int64_t width;
+  T* y;
+  int32_t* indices;
+  int64_t rows, columns;
+  int64_t kernel[2], stride[2], dilation[2];
+};
+
+template <class T>
+using UnaryKernel = void (*)(const T* x, T* y, int64_t count);
+template <class T>
+using BinaryKernel = void (*)(const T* a, const T* b, T* y, int64_t count);
 
 template <class T>
 struct Kernels {
@@ -65,10 +81,14 @@ struct Kernels {
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
+  UnaryKernel<T> neg, exp, sqrt, relu, sigmoid;
+  BinaryKernel<T> add, sub, mul, div;
+  BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
+  void (*max_pool)(const PoolArgs<T>&);
 };
 
 struct KernelTable {
-  const char* packed;         ///< implementation names for observers
+  const char* packed;  ///< implementation names for observers
   const char* implicit_gemm;
   const char* vectors;
   Kernels<float> f32;
@@ -84,8 +104,12 @@ const KernelTable& kernel_table();
 template <class T>
 const Kernels<T>& kernels_of(const KernelTable& table);
 template <>
-inline const Kernels<float>& kernels_of<float>(const KernelTable& table) { return table.f32; }
+inline const Kernels<float>& kernels_of<float>(const KernelTable& table) {
+  return table.f32;
+}
 template <>
-inline const Kernels<double>& kernels_of<double>(const KernelTable& table) { return table.f64; }
+inline const Kernels<double>& kernels_of<double>(const KernelTable& table) {
+  return table.f64;
+}
 
 }  // namespace gradus::openmp

@@ -79,7 +79,8 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
           if (channels_last) {
             kernels.transpose(x.data + at, w_step, count, together, to + begin, layout.channel_stride());
           } else if (mask) {
-            for (int64_t j = 0; j < count; ++j) to[begin + j] = mask[at + j * w_step] > 0 ? x.data[at + j * w_step] : T(0);
+            for (int64_t j = 0; j < count; ++j)
+              to[begin + j] = mask[at + j * w_step] > 0 ? x.data[at + j * w_step] : T(0);
           } else if (w_step == 1) {
             std::memcpy(to + begin, x.data + at, static_cast<size_t>(count) * sizeof(T));
           } else {

@@ -41,6 +41,22 @@ using Mask = typename VectorOf<T>::Mask;
 template <class T>
 constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
+/// The integer of T's size, as masks and lane numbers have it.
+template <class T>
+using IntegerOf = decltype(Mask<T>{}[0] + 0);
+
+/// A list of integers known at compile time: IndicesUpTo<3> is Indices<0, 1, 2>.
+template <int... i>
+struct Indices {};
+template <int count, int... i>
+struct CountIndices : CountIndices<count - 1, count - 1, i...> {};
+template <int... i>
+struct CountIndices<0, i...> {
+  using Type = Indices<i...>;
+};
+template <int count>
+using IndicesUpTo = typename CountIndices<count>::Type;
+
 template <class T>
 inline Vector<T> load(const T* from) {
   Vector<T> v;
@@ -147,14 +163,16 @@ inline void store_first(T* to, Vector<T> v, int64_t count) {
 #endif
 }
 
-/// Sum of the lanes, pairwise.
-template <class T>
+/// Sum of the lanes: the upper half is added to the lower one until one is left.
+template <class T, int width, int... i>
+inline Vector<T> rotated(Vector<T> v, Indices<i...>) {
+  return __builtin_shufflevector(v, v, ((i + width) % kLanes<T>)...);
+}
+template <class T, int width = kLanes<T> / 2>
 inline T sum_of(Vector<T> v) {
-  T lane[kLanes<T>];
-  store(lane, v);
-  for (int width = kLanes<T> / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  return lane[0];
+  v += rotated<T, width>(v, IndicesUpTo<kLanes<T>>());
+  if constexpr (width == 1) return v[0];
+  else return sum_of<T, width / 2>(v);
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

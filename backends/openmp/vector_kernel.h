@@ -1,4 +1,4 @@
-// Loops over contiguous vectors that are worth the widest registers: exponentials and Adam.
+// Loops over contiguous elements that are worth the widest registers. Outputs may be the same memory as an input.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -63,15 +63,69 @@ T exp_sum(const T* x, T shift, T* y, int64_t count) {
   return total;
 }
 
+/// y[i] = f(x[i]) and y[i] = f(a[i], b[i]), a vector at a time.
+template <class T, class F>
+inline void map(const T* x, T* y, int64_t count, F f) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) store(y + i, f(load(x + i)));
+  if (i < count) store_first<T>(y + i, f(load_first(x + i, count - i)), count - i);
+}
+template <class T, class F>
+inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) store(y + i, f(load(a + i), load(b + i)));
+  if (i < count) store_first<T>(y + i, f(load_first(a + i, count - i), load_first(b + i, count - i)), count - i);
+}
+
+template <class T>
+void neg(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return -v; });
+}
+template <class T>
+void exp(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return exponential<T>(v); });
+}
+template <class T>
+void sqrt(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return square_root(v); });
+}
+template <class T>
+void relu(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return v < Vector<T>{} ? Vector<T>{} : v; });
+}
+template <class T>
+void sigmoid(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return broadcast(T(1)) / (broadcast(T(1)) + exponential<T>(-v)); });
+}
+template <class T>
+void add(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u + v; });
+}
+template <class T>
+void sub(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u - v; });
+}
+template <class T>
+void mul(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u * v; });
+}
+template <class T>
+void div(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u / v; });
+}
+template <class T>
+void relu_backward(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return v > Vector<T>{} ? u : Vector<T>{}; });
+}
+
 template <class T>
 void adam(const AdamArgs<T>& args) {
   const auto step = [&](Vector<T>& p, Vector<T>& m, Vector<T>& v, Vector<T> g) {
     g = multiply_add(p, broadcast(args.weight_decay), g * broadcast(args.gradient_scale));
     p *= broadcast(args.shrink);
-    m = multiply_add(broadcast(T(1) - args.beta1), g - m, m);
-    v = multiply_add(broadcast(args.beta2), v, broadcast(T(1) - args.beta2) * g * g);
-    const Vector<T> denominator =
-        multiply_add(square_root(v), broadcast(args.inverse_root_bias2), broadcast(args.eps));
+    m = multiply_add(broadcast(args.one_minus_beta1), g - m, m);
+    v = multiply_add(broadcast(args.beta2), v, broadcast(args.one_minus_beta2) * g * g);
+    const Vector<T> denominator = multiply_add(square_root(v), broadcast(args.inverse_root_bias2), broadcast(args.eps));
     p -= broadcast(args.step_size) * m / denominator;
   };
   int64_t i = 0;

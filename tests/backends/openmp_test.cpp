@@ -1,105 +1,18 @@
-// The openmp backend against naive on random operands: every instruction set, any strides, one and several threads.
-#include <cmath>
-#include <cstring>
-#include <random>
+// Matrix products and convolutions of the openmp backend.
+#include <array>
 
-#include <gradus/backends/openmp/openmp.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/registry.h>
-#include <gradus/tests/catch.h>
+#include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;
+using namespace gradus::test;
 
-namespace {
-
-Backend& naive() { return backend("naive"); }
-Backend& openmp() { return backend("openmp"); }
-
-std::mt19937& engine() {
-  static std::mt19937 e(1);
-  return e;
-}
-
-Array random(const Shape& shape, DType dtype = DType::f32, MemoryFormat format = MemoryFormat::contiguous) {
-  Array x = Array::empty(shape, DType::f64, {}, format), y = Array::empty(shape, dtype, {}, format);
-  std::normal_distribution<double> normal;
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = normal(engine());
-  naive().copy(x, y);
-  return y;
-}
-
-Array dense(const Array& x) {
-  Array y = Array::empty(x.shape(), DType::f64);
-  naive().copy(x, y);
-  return y;
-}
-
-// Largest difference, relative to the largest element where that is above 1.
-double difference(const Array& a, const Array& b) {
-  const Array x = dense(a), y = dense(b);
-  double most = 0, scale = 1;
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const double u = x.data<double>()[i], v = y.data<double>()[i];
-    if (std::isnan(u) || std::isnan(v)) {
-      if (std::isnan(u) != std::isnan(v)) return INFINITY;
-      continue;
-    }
-    if (u == v) continue;
-    most = std::max(most, std::abs(u - v)), scale = std::max(scale, std::abs(v));
-  }
-  return most / scale;
-}
-
-bool same_bits(const Array& a, const Array& b) {
-  return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data(), b.data(), a.nbytes()) == 0);
-}
-
-double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return 1e-12;
-    case DType::f16: return 2e-3;
-    case DType::bf16: return 1.6e-2;
-    default: return 2e-5;
-  }
-}
-
-// Runs f(backend) into arrays like `out` on naive and on openmp at every instruction set and at one and two threads.
-template <class F>
-void compare(const Array& out, double allowed, F&& f) {
-  const auto fresh = [&] {
-    Array y = Array::empty_like(out);
-    if (y.nbytes()) std::memcpy(y.data(), out.data(), out.nbytes());
-    return y;
-  };
-  const Array expected = fresh();
-  f(naive(), expected);
-  const CpuIsa before = cpu_isa();
-  for (CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
-    if (isa > best_cpu_isa()) continue;
-    set_cpu_isa(isa);
-    INFO(name(isa));
-    set_num_threads(2);
-    const Array two = fresh(), one = fresh();
-    f(openmp(), two);
-    CHECK(difference(two, expected) <= allowed);
-    set_num_threads(1);
-    f(openmp(), one);
-    CHECK(same_bits(one, two));
-  }
-  set_cpu_isa(before);
-  set_num_threads(2);
-}
-
-}  // namespace
-
-TEST_CASE("openmp is the default backend of the cpu") {
-  CHECK(current_backend(DeviceType::cpu).name() == "openmp");
-}
+TEST_CASE("openmp is the default backend of the cpu") { CHECK(current_backend(DeviceType::cpu).name() == "openmp"); }
 
 TEST_CASE("openmp matmul agrees with naive") {
-  const int64_t sizes[][3] = {{1, 1, 1},   {1, 37, 19},  {29, 1, 31},  {13, 17, 1},    {5, 7, 11},   {64, 120, 400}, {14, 32, 256},
-                              {15, 33, 257}, {113, 67, 300}, {3, 200, 70}, {200, 3, 129}, {97, 101, 103}, {0, 5, 3},      {4, 0, 3},
-                              {4, 5, 0},   {130, 140, 600}};
+  const int64_t sizes[][3] = {{1, 1, 1},      {1, 37, 19},    {29, 1, 31},   {13, 17, 1},
+                              {5, 7, 11},     {64, 120, 400}, {14, 32, 256}, {15, 33, 257},
+                              {113, 67, 300}, {3, 200, 70},   {200, 3, 129}, {97, 101, 103},
+                              {0, 5, 3},      {4, 0, 3},      {4, 5, 0},     {130, 140, 600}};
   for (const auto& [m, n, k] : sizes)
     for (int layout = 0; layout < 8; ++layout) {
       const DType dtype = layout < 4 ? DType::f32 : layout < 6 ? DType::f64 : layout < 7 ? DType::f16 : DType::bf16;
@@ -115,16 +28,19 @@ TEST_CASE("openmp matmul agrees with naive") {
 
 TEST_CASE("openmp matmul takes batches, broadcasting, odd strides and integers") {
   const Array a = random({3, 2, 9, 21}), b = random({2, 21, 10});
-  compare(random({3, 2, 9, 10}), 1e-5,
-          [&](Backend& on, const Array& y) { on.matmul(a, b.expand({3, 2, 21, 10}), y, false); });
+  compare(random({3, 2, 9, 10}), 1e-5, [&](Backend& on, const Array& y) {
+    on.matmul(a, b.expand({3, 2, 21, 10}), y, false);
+  });
   const Array shared = random({21, 10}).expand({3, 2, 21, 10});
   compare(random({3, 2, 9, 10}), 1e-5, [&](Backend& on, const Array& y) { on.matmul(a, shared, y, false); });
-  const Array wide = random({18, 42}).slice(0, 0, 18, 2).slice(1, 0, 42, 2), gap = random({42, 30}).slice(0, 1, 42, 2).slice(1, 0, 30, 3);
+  const Array wide = random({18, 42}).slice(0, 0, 18, 2).slice(1, 0, 42, 2),
+              gap = random({42, 30}).slice(0, 1, 42, 2).slice(1, 0, 30, 3);
   const Array out = random({18, 20});
-  compare(out, 1e-5, [&](Backend& on, const Array& y) {
-    on.matmul(wide, gap, y.slice(0, 0, 18, 2).slice(1, 0, 20, 2), true);
+  compare(out, 1e-5,
+          [&](Backend& on, const Array& y) { on.matmul(wide, gap, y.slice(0, 0, 18, 2).slice(1, 0, 20, 2), true); });
+  compare(random({10, 9}), 1e-5, [&](Backend& on, const Array& y) {
+    on.matmul(a.select(0, 0).select(0, 0), b.select(0, 0), y.transpose(0, 1), false);
   });
-  compare(random({10, 9}), 1e-5, [&](Backend& on, const Array& y) { on.matmul(a.select(0, 0).select(0, 0), b.select(0, 0), y.transpose(0, 1), false); });
   Array p = Array::empty({4, 5}, DType::i64), q = Array::empty({5, 6}, DType::i64);
   naive().fill(p, 3), naive().fill(q, -2);
   compare(Array::empty({4, 6}, DType::i64), 0, [&](Backend& on, const Array& y) { on.matmul(p, q, y, false); });
@@ -132,7 +48,8 @@ TEST_CASE("openmp matmul takes batches, broadcasting, odd strides and integers")
 
 TEST_CASE("openmp linear agrees with naive") {
   for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{64, 10, 84}, {1, 33, 100}, {7, 1, 5}, {128, 300, 784}, {3, 4, 0}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{64, 10, 84}, {1, 33, 100}, {7, 1, 5}, {128, 300, 784}, {3, 4, 0}}) {
       const Array x = random({m, k}, dtype), w = random({n, k}, dtype), bias = random({n}, dtype);
       const View bias_view(bias);
       compare(random({m, n}, dtype), tolerance(dtype) * 8,
@@ -153,9 +70,9 @@ void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
   const int64_t P = (c.H + 2 * c.g.padding[0] - c.g.dilation[0] * (c.R - 1) - 1) / c.g.stride[0] + 1;
   const int64_t Q = (c.W + 2 * c.g.padding[1] - c.g.dilation[1] * (c.S - 1) - 1) / c.g.stride[1] + 1;
   INFO("N " << c.N << " C " << c.C << " H " << c.H << " W " << c.W << " K " << c.K << " R " << c.R << " S " << c.S
-            << " stride " << c.g.stride[0] << ' ' << c.g.stride[1] << " padding " << c.g.padding[0] << ' ' << c.g.padding[1]
-            << " dilation " << c.g.dilation[0] << ' ' << c.g.dilation[1] << " groups " << c.g.groups << " dtype "
-            << static_cast<int>(dtype) << " format " << static_cast<int>(format));
+            << " stride " << c.g.stride[0] << ' ' << c.g.stride[1] << " padding " << c.g.padding[0] << ' '
+            << c.g.padding[1] << " dilation " << c.g.dilation[0] << ' ' << c.g.dilation[1] << " groups " << c.g.groups
+            << " dtype " << static_cast<int>(dtype) << " format " << static_cast<int>(format));
   const Array x = random({c.N, c.C, c.H, c.W}, dtype, format);
   const Array w = random({c.K, c.C / c.g.groups, c.R, c.S}, dtype, format), bias = random({c.K}, dtype);
   const Array y = random({c.N, c.K, P, Q}, dtype, format), dy = random({c.N, c.K, P, Q}, dtype, format);
@@ -189,14 +106,22 @@ void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
 
 TEST_CASE("openmp convolution agrees with naive") {
   const ConvCase cases[] = {
-      {2, 1, 28, 28, 6, 5, 5, {{1, 1}, {2, 2}, {1, 1}, 1}},  {5, 6, 14, 14, 16, 5, 5, {}},
-      {3, 5, 9, 7, 17, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},   {2, 4, 11, 13, 8, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}},
-      {2, 3, 12, 10, 5, 3, 2, {{3, 2}, {2, 0}, {2, 3}, 1}},  {1, 8, 10, 10, 12, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 4}},
-      {2, 6, 8, 8, 6, 3, 3, {{1, 2}, {1, 1}, {1, 1}, 6}},    {2, 7, 6, 6, 9, 1, 1, {}},
-      {2, 3, 7, 7, 4, 1, 1, {{2, 2}, {1, 1}, {1, 1}, 1}},    {1, 2, 5, 5, 3, 5, 5, {{1, 1}, {4, 4}, {1, 1}, 1}},
-      {1, 2, 9, 9, 3, 3, 3, {{4, 4}, {0, 0}, {1, 1}, 1}},    {1, 2, 4, 4, 3, 2, 2, {{1, 1}, {3, 3}, {1, 1}, 1}},
-      {1, 16, 40, 40, 24, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}}, {0, 3, 8, 8, 4, 3, 3, {}},
-      {1, 1, 3, 3, 1, 3, 3, {}},                             {17, 2, 4, 4, 3, 3, 3, {{2, 1}, {1, 0}, {1, 1}, 1}},
+      {2, 1, 28, 28, 6, 5, 5, {{1, 1}, {2, 2}, {1, 1}, 1}},
+      {5, 6, 14, 14, 16, 5, 5, {}},
+      {3, 5, 9, 7, 17, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},
+      {2, 4, 11, 13, 8, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}},
+      {2, 3, 12, 10, 5, 3, 2, {{3, 2}, {2, 0}, {2, 3}, 1}},
+      {1, 8, 10, 10, 12, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 4}},
+      {2, 6, 8, 8, 6, 3, 3, {{1, 2}, {1, 1}, {1, 1}, 6}},
+      {2, 7, 6, 6, 9, 1, 1, {}},
+      {2, 3, 7, 7, 4, 1, 1, {{2, 2}, {1, 1}, {1, 1}, 1}},
+      {1, 2, 5, 5, 3, 5, 5, {{1, 1}, {4, 4}, {1, 1}, 1}},
+      {1, 2, 9, 9, 3, 3, 3, {{4, 4}, {0, 0}, {1, 1}, 1}},
+      {1, 2, 4, 4, 3, 2, 2, {{1, 1}, {3, 3}, {1, 1}, 1}},
+      {1, 16, 40, 40, 24, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},
+      {0, 3, 8, 8, 4, 3, 3, {}},
+      {1, 1, 3, 3, 1, 3, 3, {}},
+      {17, 2, 4, 4, 3, 3, 3, {{2, 1}, {1, 0}, {1, 1}, 1}},
   };
   for (const ConvCase& c : cases)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})

@@ -1,0 +1,147 @@
+// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
+// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes without padding go to the vector
+// kernel (pool_kernel.h).
+#include <limits>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/loops.h>
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/scratch.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+bool has_dense_planes(const View& x) {
+  return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+}
+
+// Window positions along one axis that lie in an image of `size`.
+struct Span {
+  int64_t begin, end;
+  Span(int64_t start, int64_t kernel, int64_t dilation, int64_t size) {
+    begin = start < 0 ? divide_up(-start, dilation) : 0;
+    end = start < size ? std::min(kernel, divide_up(size - start, dilation)) : 0;
+  }
+};
+
+// One output row of neighbouring channels, `count` of them: lanes are channels, so channels-last images vectorise.
+template <class T>
+struct ChannelPool {
+  const View& x;
+  const MutableView &y, &indices;
+  const Pool2dGeometry& g;
+
+  void row(int64_t n, int64_t p, int64_t channel, int64_t count) const {
+    using C = compute_t<T>;
+    const Span rows(p * g.stride[0] - g.padding[0], g.kernel[0], g.dilation[0], x.shape[2]);
+    C best[kBlock];
+    int32_t index[kBlock];
+    for (int64_t q = 0; q < y.shape[3]; ++q) {
+      const Span columns(q * g.stride[1] - g.padding[1], g.kernel[1], g.dilation[1], x.shape[3]);
+      std::fill_n(best, count, -std::numeric_limits<C>::infinity());
+      std::fill_n(index, count, -1);
+      for (int64_t r = rows.begin; r < rows.end; ++r)
+        for (int64_t s = columns.begin; s < columns.end; ++s) {
+          const int64_t h = p * g.stride[0] - g.padding[0] + r * g.dilation[0];
+          const int64_t w = q * g.stride[1] - g.padding[1] + s * g.dilation[1];
+          const T* from = x.as<T>() + n * x.strides[0] + channel * x.strides[1] + h * x.strides[2] + w * x.strides[3];
+          const int32_t at = static_cast<int32_t>(h * x.shape[3] + w);
+          const int64_t step = x.strides[1];
+          for (int64_t c = 0; c < count; ++c) {
+            const C value = static_cast<C>(from[c * step]);
+            const bool wins = (index[c] < 0) | (value > best[c]) | ((value != value) & (best[c] == best[c]));
+            best[c] = wins ? value : best[c];
+            index[c] = wins ? at : index[c];
+          }
+        }
+      T* to = y.as<T>() + n * y.strides[0] + channel * y.strides[1] + p * y.strides[2] + q * y.strides[3];
+      int32_t* place = indices.as<int32_t>() + n * indices.strides[0] + channel * indices.strides[1] +
+                       p * indices.strides[2] + q * indices.strides[3];
+      for (int64_t c = 0; c < count; ++c)
+        to[c * y.strides[1]] = static_cast<T>(best[c]), place[c * indices.strides[1]] = index[c];
+    }
+  }
+};
+
+}  // namespace
+
+void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
+                               const Pool2dGeometry& geometry) {
+  const int64_t N = y.shape[0], K = y.shape[1], plane = y.shape[2] * y.shape[3];
+  const int64_t window = geometry.kernel[0] * geometry.kernel[1];
+  const bool vectors = (x.dtype == DType::f32 || x.dtype == DType::f64) && geometry.padding[0] == 0 &&
+                       geometry.padding[1] == 0 && has_dense_planes(x) && has_dense_planes(y) &&
+                       has_dense_planes(indices);
+  EventScope event("max_pool2d", "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y, &indices},
+                   y.numel() * window);
+  if (y.numel() == 0) return;
+  const auto planes = [&]<class T> {
+    parallel_for(N * K, divide_up(kGrain, plane * window), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / K, c = i % K;
+        kernels_of<T>(kernel_table())
+            .max_pool({.x = x.as<T>() + n * x.strides[0] + c * x.strides[1],
+                       .width = x.shape[3],
+                       .y = y.as<T>() + n * y.strides[0] + c * y.strides[1],
+                       .indices = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1],
+                       .rows = y.shape[2],
+                       .columns = y.shape[3],
+                       .kernel = {geometry.kernel[0], geometry.kernel[1]},
+                       .stride = {geometry.stride[0], geometry.stride[1]},
+                       .dilation = {geometry.dilation[0], geometry.dilation[1]}});
+      }
+    });
+  };
+  if (vectors && x.dtype == DType::f32) return planes.operator()<float>();
+  if (vectors) return planes.operator()<double>();
+  visit_floating(x.dtype, [&]<class T> {
+    const int64_t together = std::min(K, kBlock), blocks = divide_up(K, together), rows = y.shape[2];
+    const ChannelPool<T> pool{x, y, indices, geometry};
+    parallel_for(N * rows * blocks, divide_up(kGrain, together * y.shape[3] * window), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t channel = i % blocks * together;
+        pool.row(i / blocks / rows, i / blocks % rows, channel, std::min(together, K - channel));
+      }
+    });
+  });
+}
+
+void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
+                                        const Pool2dGeometry&) {
+  EventScope event("max_pool2d_backward", "openmp", "loops", {&dy, &indices, &dx}, dy.numel());
+  const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
+  const bool dense = has_dense_planes(dx);
+  visit_floating(dx.dtype, [&]<class T> {
+    using C = compute_t<T>;
+    parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
+      const bool in_place = dense && std::is_same_v<T, C>;
+      const Scratch<C> buffer(in_place ? 0 : H * W);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / K, c = i % K;
+        T* target = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
+        C* plane = buffer.get();
+        if constexpr (std::is_same_v<T, C>)
+          if (in_place) plane = target;
+        std::fill_n(plane, H * W, C(0));
+        for (int64_t p = 0; p < P; ++p) {
+          const T* gradient = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1] + p * dy.strides[2];
+          const int32_t* index =
+              indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1] + p * indices.strides[2];
+          for (int64_t q = 0; q < Q; ++q) {
+            const int32_t at = index[q * indices.strides[3]];
+            if (at >= 0) plane[at] += static_cast<C>(gradient[q * dy.strides[3]]);  // < 0: a window outside the image
+          }
+        }
+        if (in_place) continue;
+        for (int64_t h = 0; h < H; ++h)
+          for (int64_t w = 0; w < W; ++w)
+            target[h * dx.strides[2] + w * dx.strides[3]] = static_cast<T>(plane[h * W + w]);
+      }
+    });
+  });
+}
+
+}  // namespace gradus

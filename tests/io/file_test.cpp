@@ -78,7 +78,7 @@ TEST_CASE("file errors name the path and the cause", "[io]") {
 
 TEST_CASE("gzip files are decompressed", "[io]") {
   std::string text;
-  for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
+  for (int64_t i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
   const std::string packed = gzip(text);
   CHECK(text_of(io::gunzip(bytes_of(packed), "memory")) == text);
   CHECK(text_of(io::gunzip(bytes_of(packed + gzip("") + gzip("tail")), "memory")) == text + "tail");  // three members

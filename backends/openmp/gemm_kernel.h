@@ -5,6 +5,8 @@
 // rows start is given by a table: consecutive for a packed B; for a convolution, the places of the taps in the image.
 #pragma once
 
+#include <cstddef>
+
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd.h>
 

@@ -4,13 +4,13 @@
 /// A field of an options struct with a setter that chains and a getter, as LibTorch's TORCH_ARG:
 ///   struct LinearOptions { … GRADUS_ARG(bool, bias) = true; };
 ///   LinearOptions(784, 10).bias(false)
-#define GRADUS_ARG(T, name)                              \
- public:                                                 \
-  auto name(const T& new_##name) -> decltype(*this) {    \
-    this->name##_ = new_##name;                          \
-    return *this;                                        \
-  }                                                      \
-  const T& name() const noexcept { return name##_; }     \
-                                                         \
- private:                                                \
+#define GRADUS_ARG(T, name)                          \
+ public:                                             \
+  auto name(const T& new_##name)->decltype(*this) {  \
+    this->name##_ = new_##name;                      \
+    return *this;                                    \
+  }                                                  \
+  const T& name() const noexcept { return name##_; } \
+                                                     \
+ private:                                            \
   T name##_

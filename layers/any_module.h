@@ -10,17 +10,20 @@ class AnyModule {
  public:
   AnyModule() = default;
   template <class M>
-    requires std::is_base_of_v<Module, M>
+  requires std::is_base_of_v<Module, M>
   explicit AnyModule(std::shared_ptr<M> module) : module_(std::move(module)) {
-    static_assert(requires(M& m, const Tensor& x) { { m.forward(x) } -> std::convertible_to<Tensor>; },
-                  "a module in a container needs Tensor forward(Tensor)");
+    static_assert(
+        requires(M & m, const Tensor& x) {
+          { m.forward(x) } -> std::convertible_to<Tensor>;
+        },
+        "a module in a container needs Tensor forward(Tensor)");
     GRADUS_CHECK(module_, ValueError, "a container got a null module");
     forward_ = [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m).forward(x); };
   }
   template <class M>
   explicit AnyModule(const ModuleHolder<M>& holder) : AnyModule(holder.ptr()) {}
   template <class M>
-    requires std::is_base_of_v<Module, M>
+  requires std::is_base_of_v<Module, M>
   explicit AnyModule(M module) : AnyModule(std::make_shared<M>(std::move(module))) {}
 
   Tensor forward(const Tensor& x) const {
@@ -34,7 +37,8 @@ class AnyModule {
   template <class M>
   auto& get() const {
     auto* module = module_ ? module_->as<M>() : nullptr;
-    GRADUS_CHECK(module, ValueError, "this module is a ", module_ ? module_->name() : "nullptr", ", not what was asked for");
+    GRADUS_CHECK(module, ValueError, "this module is a ", module_ ? module_->name() : "nullptr",
+                 ", not what was asked for");
     return *module;
   }
   /// A copy that calls a clone of the module.

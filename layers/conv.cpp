@@ -15,7 +15,8 @@ void Conv2dBase::register_parameters() {
   GRADUS_CHECK(in > 0 && out > 0, ValueError, "convolution from ", in, " to ", out, " channels");
   GRADUS_CHECK(groups > 0 && in % groups == 0 && out % groups == 0, ValueError, in, " input and ", out,
                " output channels must both be divisible by groups = ", groups);
-  GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got ", kernel.h, " x ", kernel.w);
+  GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got ", kernel.h, " x ",
+               kernel.w);
   weight = register_parameter("weight", empty({out, in / groups, kernel.h, kernel.w}));
   bias = register_parameter("bias", options.bias() ? empty({out}) : Tensor());
   reset_parameters();

@@ -9,13 +9,17 @@ namespace gradus::nn {
 /// A last parameter of type SourceLocation, which operators have, is filled in.
 struct FunctionalImpl : Cloneable<FunctionalImpl> {
   using Function = std::function<Tensor(const Tensor&)>;
+  /// Whether f(x, args…) is a tensor.
+  template <class F, class... Args>
+  static constexpr bool takes = std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&...>;
+  template <class F, class... Args>
+  static constexpr bool callable = takes<F, Args...> || takes<F, Args..., SourceLocation>;
 
   template <class F, class... Args>
-    requires(std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&...> ||
-             std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&..., SourceLocation>)
+  requires callable<F, Args...>
   explicit FunctionalImpl(F function, Args... args)
       : function_([function = std::move(function), ... args = std::move(args)](const Tensor& x) -> Tensor {
-          if constexpr (std::is_invocable_v<const F&, const Tensor&, const Args&...>) return function(x, args...);
+          if constexpr (takes<F, Args...>) return function(x, args...);
           else return function(x, args..., SourceLocation{});
         }) {}
   void reset() override {}

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include <gradus/autograd/node.h>
+#include <gradus/autograd/tensor.h>
 
 namespace gradus {
 

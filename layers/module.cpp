@@ -226,9 +226,8 @@ void Module::apply(const std::function<void(Module&)>& function) {
 }
 
 void Module::apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix) {
-  visit_modules(name_prefix, [&](const std::string& name, const Module& module) {
-    function(name, const_cast<Module&>(module));
-  });
+  visit_modules(name_prefix,
+                [&](const std::string& name, const Module& module) { function(name, const_cast<Module&>(module)); });
 }
 
 // ---- Moving ----
@@ -255,9 +254,8 @@ void Module::to(Device device, DType dtype, bool non_blocking) {
 
 void Module::to(DType dtype, bool non_blocking) {
   GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
-  convert_tensors([&](const Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.to(dtype, non_blocking) : tensor;
-  });
+  convert_tensors(
+      [&](const Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(dtype, non_blocking) : tensor; });
 }
 
 void Module::to(Device device, bool non_blocking) {
@@ -278,9 +276,7 @@ std::string Module::name() const {
   return name;
 }
 
-std::string Module::path() const {
-  return parent_ ? join_name(parent_->path(), name_in_parent_) : std::string();
-}
+std::string Module::path() const { return parent_ ? join_name(parent_->path(), name_in_parent_) : std::string(); }
 
 std::string Module::path_of(const void* module) { return static_cast<const Module*>(module)->path(); }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/autograd/node.h>
+#include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
 
 namespace gradus::nn {

@@ -12,14 +12,12 @@ class ModuleHolder {
   using ContainedType = Contained;
 
   /// A module made without arguments; where it needs some, write nullptr for an empty holder.
-  ModuleHolder()
-    requires std::is_default_constructible_v<Contained>
-      : impl_(std::make_shared<Contained>()) {}
-  ModuleHolder(std::nullptr_t) {}                                               // NOLINT(google-explicit-constructor)
+  ModuleHolder() requires std::is_default_constructible_v<Contained> : impl_(std::make_shared<Contained>()) {}
+  ModuleHolder(std::nullptr_t) {}                                                // NOLINT(google-explicit-constructor)
   ModuleHolder(std::shared_ptr<Contained> module) : impl_(std::move(module)) {}  // NOLINT(google-explicit-constructor)
   /// A module made from the arguments of its constructor.
   template <class Head, class... Tail>
-    requires std::is_constructible_v<Contained, Head, Tail...>
+  requires std::is_constructible_v<Contained, Head, Tail...>
   explicit ModuleHolder(Head&& head, Tail&&... tail)
       : impl_(std::make_shared<Contained>(std::forward<Head>(head), std::forward<Tail>(tail)...)) {}
 
@@ -36,8 +34,8 @@ class ModuleHolder {
     return impl_;
   }
   /// forward of the module.
-  template <class... Args>
-  decltype(auto) operator()(Args&&... args) const {
+  template <class M = Contained, class... Args>
+  auto operator()(Args&&... args) const -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
     return get()->forward(std::forward<Args>(args)...);
   }
 
@@ -52,9 +50,9 @@ class ModuleHolder {
 }  // namespace gradus::nn
 
 /// Declares `Name`, the holder of `NameImpl` (LibTorch's TORCH_MODULE).
-#define GRADUS_MODULE(Name)                                             \
-  class Name : public ::gradus::nn::ModuleHolder<Name##Impl> {          \
-   public:                                                              \
-    using ::gradus::nn::ModuleHolder<Name##Impl>::ModuleHolder;         \
-    using Impl = Name##Impl;                                            \
+#define GRADUS_MODULE(Name)                                     \
+  class Name : public ::gradus::nn::ModuleHolder<Name##Impl> {  \
+   public:                                                      \
+    using ::gradus::nn::ModuleHolder<Name##Impl>::ModuleHolder; \
+    using Impl = Name##Impl;                                    \
   }

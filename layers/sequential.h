@@ -13,15 +13,15 @@ class SequentialImpl : public Module {
  public:
   using Iterator = std::vector<AnyModule>::iterator;
   using ConstIterator = std::vector<AnyModule>::const_iterator;
+  template <class... Modules>
+  static constexpr bool are_modules = sizeof...(Modules) > 0 && (std::is_constructible_v<AnyModule, Modules> && ...) &&
+                                      !(std::is_base_of_v<SequentialImpl, std::remove_cvref_t<Modules>> || ...);
 
   SequentialImpl() = default;
   SequentialImpl(std::initializer_list<NamedAnyModule> modules);
   template <class... Modules>
-    requires(sizeof...(Modules) > 0 && (std::is_constructible_v<AnyModule, Modules> && ...) &&
-             !(std::is_base_of_v<SequentialImpl, std::remove_cvref_t<Modules>> || ...))
-  explicit SequentialImpl(Modules&&... modules) {
-    (push_back(std::forward<Modules>(modules)), ...);
-  }
+  requires are_modules<Modules...>
+  explicit SequentialImpl(Modules&&... modules) { (push_back(std::forward<Modules>(modules)), ...); }
 
   /// x through every module; an empty Sequential is an error, as it is in LibTorch.
   Tensor forward(const Tensor& x);
@@ -30,15 +30,11 @@ class SequentialImpl : public Module {
   void push_back(std::string name, AnyModule module);
   void push_back(const NamedAnyModule& module) { push_back(module.name(), module.module()); }
   template <class M>
-    requires std::is_constructible_v<AnyModule, M>
-  void push_back(M&& module) {
-    push_back(AnyModule(std::forward<M>(module)));
-  }
+  requires std::is_constructible_v<AnyModule, M>
+  void push_back(M&& module) { push_back(AnyModule(std::forward<M>(module))); }
   template <class M>
-    requires std::is_constructible_v<AnyModule, M>
-  void push_back(std::string name, M&& module) {
-    push_back(std::move(name), AnyModule(std::forward<M>(module)));
-  }
+  requires std::is_constructible_v<AnyModule, M>
+  void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
   /// Appends the modules of `other`, named by their new positions.
   void extend(const SequentialImpl& other);
 
@@ -71,8 +67,7 @@ class Sequential : public ModuleHolder<SequentialImpl> {
   using Impl = SequentialImpl;
   using ModuleHolder<SequentialImpl>::ModuleHolder;
   Sequential() : ModuleHolder() {}
-  Sequential(std::initializer_list<NamedAnyModule> modules)
-      : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
+  Sequential(std::initializer_list<NamedAnyModule> modules) : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
 };
 
 }  // namespace gradus::nn

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/autograd/node.h>
+#include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
 #include <gradus/core/ordered_dict.h>
 
@@ -24,7 +24,8 @@ class OptimizerOptions {
 /// Parameters that share options. Without options of its own a group has the optimizer's defaults.
 class OptimizerParamGroup {
  public:
-  OptimizerParamGroup(std::vector<Tensor> params) : params_(std::move(params)) {}  // NOLINT(google-explicit-constructor)
+  OptimizerParamGroup(std::vector<Tensor> params)
+      : params_(std::move(params)) {}  // NOLINT(google-explicit-constructor)
   OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
       : params_(std::move(params)), options_(std::move(options)) {}
   OptimizerParamGroup(const OptimizerParamGroup& other)

@@ -15,12 +15,12 @@ void check_block(const Array& block) {
 }
 
 void check_partner(const Array& parameter, const Array& other, const char* what) {
-  GRADUS_CHECK(other.shape() == parameter.shape(), ShapeError, what, " has shape ", other.shape(),
-               ", its parameter ", parameter.shape());
+  GRADUS_CHECK(other.shape() == parameter.shape(), ShapeError, what, " has shape ", other.shape(), ", its parameter ",
+               parameter.shape());
   GRADUS_CHECK(other.dtype() == parameter.dtype(), DTypeError, what, " is ", other.dtype(), ", its parameter ",
                parameter.dtype());
-  GRADUS_CHECK(other.device() == parameter.device(), DeviceError, what, " is on ", other.device(), ", its parameter on ",
-               parameter.device(), "; move the module before the optimizer's first step");
+  GRADUS_CHECK(other.device() == parameter.device(), DeviceError, what, " is on ", other.device(),
+               ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
 
 /// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says nothing.
@@ -121,15 +121,13 @@ void advance_step(const Array& block) {
 }
 
 void sgd_step(std::span<const OptimizerEntry> entries, const Array& block, const SgdOptions& options) {
-  run_by_dtype(entries, block, [&](std::span<const ParameterViews> views) {
-    backend_of(block).sgd_step(views, block, options);
-  });
+  run_by_dtype(entries, block,
+               [&](std::span<const ParameterViews> views) { backend_of(block).sgd_step(views, block, options); });
 }
 
 void adam_step(std::span<const OptimizerEntry> entries, const Array& block, const AdamOptions& options) {
-  run_by_dtype(entries, block, [&](std::span<const ParameterViews> views) {
-    backend_of(block).adam_step(views, block, options);
-  });
+  run_by_dtype(entries, block,
+               [&](std::span<const ParameterViews> views) { backend_of(block).adam_step(views, block, options); });
 }
 
 }  // namespace gradus::ops

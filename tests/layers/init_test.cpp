@@ -1,0 +1,113 @@
+// How weights start: distributions, gains, and the same numbers on every backend.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/registry.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+
+using namespace gradus;
+namespace init = gradus::nn::init;
+
+namespace {
+
+struct Statistics {
+  double mean, deviation, low, high;
+};
+
+Statistics statistics(const Tensor& x) {
+  const Tensor y = x.detach().to(kDouble);
+  const double mean = y.mean().item<double>();
+  const Tensor centred = y - mean;
+  return {mean, std::sqrt((centred * centred).mean().item<double>()), y.min().item<double>(), y.max().item<double>()};
+}
+
+}  // namespace
+
+TEST_CASE("linear and convolution layers start as PyTorch's do") {
+  manual_seed(1);
+  auto check = [](const Tensor& weight, const Tensor& bias, double fan_in) {
+    const double bound = 1 / std::sqrt(fan_in);
+    const Statistics w = statistics(weight);
+    CHECK(w.low >= -bound);
+    CHECK(w.high < bound);
+    CHECK(w.low < -0.99 * bound);
+    CHECK(w.high > 0.99 * bound);
+    CHECK(std::abs(w.mean) < 0.02 * bound);
+    CHECK(w.deviation == Approx(bound / std::sqrt(3.0)).epsilon(0.02));
+    const Statistics b = statistics(bias);
+    CHECK(b.low >= -bound);
+    CHECK(b.high < bound);
+    CHECK(b.deviation == Approx(bound / std::sqrt(3.0)).epsilon(0.2));
+  };
+  nn::Linear linear(300, 200);
+  check(linear->weight, linear->bias, 300);
+  nn::Conv2d conv(nn::Conv2dOptions(32, 64, {3, 5}).groups(2));
+  CHECK(conv->weight.sizes() == Shape({64, 16, 3, 5}));
+  check(conv->weight, conv->bias, 16 * 15);
+}
+
+TEST_CASE("the same seed gives the same weights on every backend") {
+  nn::StateDict expected;
+  for (const std::string& name : backend_names()) {
+    if (backend(name).device_type() != DeviceType::cpu) continue;
+    BackendGuard guard(name);
+    manual_seed(42);
+    nn::Sequential net(nn::Conv2d(3, 8, 5), nn::ConvReLU2d(8, 4, 3), nn::Linear(40, 7));
+    const Tensor normal = init::kaiming_normal_(empty({33, 5}));
+    nn::StateDict state = net->state_dict();
+    state.insert("normal", normal);
+    if (expected.is_empty()) expected = state;
+    for (const auto& item : expected) {
+      INFO(name << " " << item.key());
+      CHECK(state[item.key()].equal(item.value()));
+    }
+  }
+  CHECK(expected.size() == 7);
+}
+
+TEST_CASE("the weight draws before the bias, and each once") {
+  manual_seed(7);
+  const Tensor weight = init::kaiming_uniform_(empty({4, 6}), std::sqrt(5.0));
+  const Tensor bias = init::uniform_(empty({4}), -1 / std::sqrt(6.0), 1 / std::sqrt(6.0));
+  manual_seed(7);
+  nn::Linear linear(6, 4);
+  CHECK(linear->weight.detach().equal(weight));
+  CHECK(linear->bias.detach().equal(bias));
+  manual_seed(7);
+  linear->reset_parameters();
+  CHECK(linear->weight.detach().equal(weight));
+}
+
+TEST_CASE("initialisers fill with the right spread, in place and without history") {
+  manual_seed(2);
+  const Tensor w = empty({100, 50, 2, 2}, requires_grad());  // fan in 200, fan out 400
+  auto deviation = [](const Tensor& x) { return statistics(x).deviation; };
+  CHECK(init::calculate_fan_in_and_fan_out(w) == std::pair<int64_t, int64_t>(200, 400));
+  CHECK(init::xavier_uniform_(w).is_same(w));
+  CHECK(w.is_leaf());
+  CHECK(w.requires_grad());
+  CHECK(deviation(w) == Approx(std::sqrt(2.0 / 600)).epsilon(0.02));
+  CHECK(statistics(w).high < std::sqrt(6.0 / 600));
+  CHECK(deviation(init::xavier_normal_(w, 2)) == Approx(2 * std::sqrt(2.0 / 600)).epsilon(0.02));
+  CHECK(deviation(init::kaiming_normal_(w, 0, kFanOut, kReLU)) == Approx(std::sqrt(2.0 / 400)).epsilon(0.02));
+  CHECK(deviation(init::kaiming_uniform_(w, 0, kFanIn, kReLU)) == Approx(std::sqrt(2.0 / 200)).epsilon(0.02));
+  const Statistics normal = statistics(init::normal_(w, 3, 0.5));
+  CHECK(normal.mean == Approx(3).epsilon(0.01));
+  CHECK(normal.deviation == Approx(0.5).epsilon(0.02));
+  const Statistics uniform = statistics(init::uniform_(w, -1, 3));
+  CHECK(uniform.mean == Approx(1).epsilon(0.03));
+  CHECK(init::constant_(w, 2.5).detach().equal(full_like(w.detach(), 2.5)));
+  CHECK(init::ones_(w).detach().equal(ones_like(w.detach())));
+  CHECK(init::zeros_(w).detach().equal(zeros_like(w.detach())));
+  CHECK_THROWS_AS(init::xavier_uniform_(empty({3})), ShapeError);
+}
+
+TEST_CASE("gains are PyTorch's") {
+  CHECK(init::calculate_gain(kLinear) == 1);
+  CHECK(init::calculate_gain(kConv2D) == 1);
+  CHECK(init::calculate_gain(kSigmoid) == 1);
+  CHECK(init::calculate_gain(kTanh) == Approx(5.0 / 3));
+  CHECK(init::calculate_gain(kReLU) == Approx(std::sqrt(2.0)));
+  CHECK(init::calculate_gain(kLeakyReLU, 0.2) == Approx(std::sqrt(2 / 1.04)));
+}

@@ -1,0 +1,182 @@
+// What layers compute, containers, Functional, options, and messages that name the layer.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+namespace F = gradus::nn::functional;
+using test::contains;
+
+namespace {
+
+Tensor twice(const Tensor& x) { return x * 2; }
+
+struct AffineImpl : nn::Module {
+  Tensor forward(Tensor x) { return x * 2 + 1; }
+};
+
+}  // namespace
+
+TEST_CASE("layers compute what their operators do") {
+  const Tensor x = randn({2, 4, 6, 6});
+  nn::Conv2d conv(nn::Conv2dOptions(4, 6, 3).stride(2).padding({1, 0}).dilation(1).groups(2));
+  CHECK(conv(x).equal(conv2d(x, conv->weight, conv->bias, 2, Pair(1, 0), 1, 2)));
+  nn::ConvReLU2d conv_relu(4, 6, 3);
+  CHECK(conv_relu(x).allclose(relu(conv2d(x, conv_relu->weight, conv_relu->bias)), 1e-5, 1e-6));
+  nn::Linear linear(6, 5);
+  CHECK(linear(x).equal(gradus::linear(x, linear->weight, linear->bias)));
+  CHECK(nn::MaxPool2d(2)(x).equal(max_pool2d(x, 2)));
+  CHECK(nn::MaxPool2d(nn::MaxPool2dOptions({3, 2}).stride({2, 1}).padding(1).ceil_mode(true))(x).equal(
+      max_pool2d(x, Pair(3, 2), Pair(2, 1), 1, 1, true)));
+  CHECK(nn::ReLU()(x).equal(relu(x)));
+  CHECK(nn::Sigmoid()(x).equal(sigmoid(x)));
+  CHECK(nn::Tanh()(x).equal(tanh(x)));
+  CHECK(nn::Softmax(1)(x).equal(softmax(x, 1)));
+  CHECK(nn::LogSoftmax(-1)(x).equal(log_softmax(x, -1)));
+  CHECK(nn::Flatten()(x).sizes() == Shape({2, 144}));
+  CHECK(nn::Flatten(nn::FlattenOptions().start_dim(2).end_dim(3))(x).sizes() == Shape({2, 4, 36}));
+
+  Tensor y = x.clone();
+  CHECK(nn::ReLU(true)(y).is_same(y));
+  CHECK(y.equal(relu(x)));
+}
+
+TEST_CASE("dropout drops in training alone") {
+  manual_seed(5);
+  nn::Dropout dropout(0.25);
+  const Tensor x = ones({10000});
+  const Tensor y = dropout(x);
+  const double kept = (y != 0).to(kFloat).mean().item<double>();
+  CHECK(kept == Approx(0.75).margin(0.02));
+  CHECK(y.max().item<float>() == Approx(1 / 0.75f));
+  dropout->eval();
+  CHECK(dropout(x).equal(x));
+  CHECK_THROWS_AS(nn::Dropout(1.5), ValueError);
+  CHECK_THROWS_AS(nn::Dropout(-0.1), ValueError);
+}
+
+TEST_CASE("losses take their options") {
+  const Tensor x = randn({4, 3}), target = tensor({0, 2, 1, -100});
+  CHECK(nn::CrossEntropyLoss()(x, target).equal(cross_entropy(x, target)));
+  CHECK(nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().reduction(kNone))(x, target).sizes() == Shape({4}));
+  CHECK(nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().reduction(kSum).ignore_index(1))(x.slice(0, 0, 3),
+                                                                                            target.slice(0, 0, 3))
+            .equal(cross_entropy(x.slice(0, 0, 3), target.slice(0, 0, 3), kSum, 1)));
+  CHECK(nn::NLLLoss()(log_softmax(x, 1), target).allclose(cross_entropy(x, target)));
+  CHECK(nn::NLLLoss(nn::NLLLossOptions().reduction(kSum))(log_softmax(x, 1), target)
+            .allclose(cross_entropy(x, target, kSum)));
+}
+
+TEST_CASE("functions with options are the operators") {
+  const Tensor x = randn({2, 4, 6, 6}), w = randn({3, 4, 3, 3}), b = randn({3});
+  CHECK(F::relu(x).equal(relu(x)));
+  CHECK(F::conv2d(x, w, F::Conv2dFuncOptions().bias(b).padding(1)).equal(conv2d(x, w, b, 1, 1)));
+  CHECK(F::conv2d(x, w).equal(conv2d(x, w)));
+  CHECK(F::max_pool2d(x, F::MaxPool2dFuncOptions(2)).equal(max_pool2d(x, 2)));
+  CHECK(F::log_softmax(x, 1).equal(log_softmax(x, 1)));
+  CHECK(F::softmax(x, 1).equal(softmax(x, 1)));
+  CHECK(F::dropout(x, F::DropoutFuncOptions().p(0.5).training(false)).equal(x));
+  CHECK(F::sigmoid(x).equal(sigmoid(x)));
+  CHECK(F::tanh(x).equal(tanh(x)));
+  const Tensor logits = randn({4, 3}), target = tensor({0, 2, 1, 1});
+  CHECK(F::cross_entropy(logits, target).equal(cross_entropy(logits, target)));
+  CHECK(F::nll_loss(log_softmax(logits, 1), target, F::NLLLossFuncOptions().reduction(kSum))
+            .equal(nll_loss(log_softmax(logits, 1), target, kSum)));
+  CHECK(F::linear(logits, randn({2, 3}), randn({2})).sizes() == Shape({4, 2}));
+}
+
+TEST_CASE("Sequential calls, names, lists and finds its modules") {
+  nn::Linear first(3, 4);
+  nn::Sequential net(first, nn::Functional(relu), std::make_shared<AffineImpl>(), nn::Linear(4, 2));
+  const Tensor x = randn({5, 3});
+  CHECK(net->size() == 4);
+  CHECK(net(x).equal(net->at<nn::Linear>(3).forward(relu(first(x)) * 2 + 1)));
+  CHECK(net->ptr(0) == first.ptr());
+  CHECK((*net)[0] == first.ptr());
+  CHECK(net->named_children().keys() == std::vector<std::string>{"0", "1", "2", "3"});
+  CHECK_THROWS_AS(net->ptr(4), IndexError);
+  CHECK_THROWS_AS(net->at<nn::Conv2d>(0), ValueError);
+
+  net->push_back(nn::Linear(2, 2));
+  net->push_back("last", nn::Tanh());
+  CHECK(net->named_children().keys() == std::vector<std::string>{"0", "1", "2", "3", "4", "last"});
+  Tensor y = x;
+  for (const nn::AnyModule& module : *net) y = module(y);
+  CHECK(net(x).equal(y));
+
+  nn::Sequential named({{"fc", nn::Linear(3, 4)}, {"act", nn::ReLU()}}), both;
+  both->extend(*named);
+  both->push_back(AffineImpl());
+  CHECK(both->named_children().keys() == std::vector<std::string>{"0", "1", "2"});
+  CHECK(both(x).equal(relu(named->at<nn::Linear>(0).forward(x)) * 2 + 1));
+  nn::Sequential copy(both), nested(both, nn::ReLU());
+  CHECK(copy.ptr() == both.ptr());
+  CHECK(nested->size() == 2);
+  CHECK(nn::Sequential()->is_empty());
+  CHECK_THROWS_AS(nn::Sequential()->forward(x), ValueError);
+}
+
+TEST_CASE("Functional takes operators, further arguments and lambdas") {
+  const Tensor x = randn({3, 4});
+  CHECK(nn::Functional(relu)(x).equal(relu(x)));
+  CHECK(nn::Functional(twice)(x).equal(x * 2));
+  CHECK(nn::Functional(log_softmax, 1)(x).equal(log_softmax(x, 1)));
+  CHECK(nn::Functional([](Tensor y) { return y + 1; })(x).equal(x + 1));
+  CHECK(nn::Functional(flatten, 0, -1)(x).sizes() == Shape({12}));
+  nn::Sequential net(nn::Functional(twice), nn::Functional(softmax, -1));
+  CHECK(net(x).equal(softmax(x * 2, -1)));
+}
+
+TEST_CASE("messages name the layer by its path") {
+  struct NetImpl : nn::Module {
+    nn::Sequential features = register_module(
+        "features",
+        nn::Sequential(nn::ReLU(), nn::ReLU(), nn::ReLU(), nn::Conv2d(3, 4, 3), nn::Flatten(), nn::Linear(7, 2)));
+    Tensor forward(const Tensor& x) { return features(x); }
+  };
+  nn::ModuleHolder<NetImpl> net;
+  CHECK_THROWS_WITH(net(randn({8, 4, 32, 32})),
+                    "[conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32)");
+  CHECK_THROWS_WITH(net(randn({8, 3, 3, 3})), contains("[linear] layer 'features.5': "));
+  CHECK_THROWS_AS(net(randn({8, 4, 32, 32})), ShapeError);
+  // Outside a layer the message names the line instead.
+  CHECK_THROWS_WITH(conv2d(randn({1, 4, 8, 8}), randn({1, 3, 3, 3})), contains("layers_test.cpp"));
+}
+
+TEST_CASE("recorded operators know the layer that they ran in") {
+  nn::Sequential net({{"fc", nn::Linear(3, 4)}, {"act", nn::ReLU()}});
+  const Tensor y = net(randn({2, 3}));
+  CHECK(y.grad_fn()->module_path() == "act");
+  CHECK(y.grad_fn()->edges()[0].node->module_path() == "fc");
+}
+
+TEST_CASE("layers that cannot be are refused") {
+  CHECK_THROWS_AS(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).groups(2)), ValueError);
+  CHECK_THROWS_AS(nn::Conv2d(3, 4, 0), ValueError);
+  CHECK_THROWS_AS(nn::Conv2d(0, 4, 3), ValueError);
+  CHECK_THROWS_AS(nn::Linear(3, 0), ValueError);
+  CHECK_THROWS_AS(nn::Linear(-1, 3), ValueError);
+}
+
+TEST_CASE("an ordered dictionary keeps its order and refuses repeats") {
+  OrderedDict<std::string, int> dict{{"b", 1}, {"a", 2}};
+  dict.insert("c", 3);
+  CHECK(dict.keys() == std::vector<std::string>{"b", "a", "c"});
+  CHECK(dict.values() == std::vector<int>{1, 2, 3});
+  CHECK(dict["a"] == 2);
+  CHECK(dict[2].value() == 3);
+  CHECK(dict.front().key() == "b");
+  CHECK(dict.back().key() == "c");
+  CHECK(dict.contains("c"));
+  CHECK(dict.find("d") == nullptr);
+  CHECK_THROWS_WITH(dict["d"], contains("'d' is not defined"));
+  CHECK_THROWS_WITH(dict.insert("a", 0), contains("'a' is already defined"));
+  dict.erase("a");
+  CHECK(dict.size() == 2);
+  CHECK_THROWS_AS(dict.erase("a"), IndexError);
+  OrderedDict<std::string, int> more{{"x", 9}};
+  dict.update(more);
+  CHECK(dict.pairs().back() == std::pair<std::string, int>("x", 9));
+  dict.clear();
+  CHECK(dict.is_empty());
+}

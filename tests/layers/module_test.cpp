@@ -1,0 +1,275 @@
+// Registration, names, modes, moving, cloning and printing of modules.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <sstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+struct BlockImpl : nn::Cloneable<BlockImpl> {
+  explicit BlockImpl(int64_t channels) : channels(channels) { BlockImpl::reset(); }
+  void reset() override {
+    conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)));
+    offset = register_buffer("offset", zeros({channels}));
+    scale = register_parameter("scale", ones({channels}));
+  }
+  Tensor forward(const Tensor& x) { return relu(conv(x)) * scale.view({-1, 1, 1}) + offset.view({-1, 1, 1}); }
+  int64_t channels;
+  nn::Conv2d conv{nullptr};
+  Tensor offset, scale;
+};
+GRADUS_MODULE(Block);
+
+struct NetImpl : nn::Module {
+  nn::Sequential features = register_module(
+      "features", nn::Sequential(nn::Conv2d(1, 2, 3), nn::ReLU(), Block(2), nn::MaxPool2d(2), nn::Flatten()));
+  nn::Linear fc = register_module("fc", nn::Linear(2 * 3 * 3, 4));
+  nn::Dropout dropout = register_module("dropout", nn::Dropout(0.25));
+  Tensor forward(const Tensor& x) { return fc(dropout(features(x))); }
+};
+GRADUS_MODULE(Net);
+
+using Names = std::vector<std::string>;
+
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream stream;
+  stream << value;
+  return stream.str();
+}
+
+}  // namespace
+
+TEST_CASE("parameters, buffers and modules are listed by dotted name in order of registration") {
+  Net net;
+  CHECK(net->named_parameters().keys() == Names{"features.0.weight", "features.0.bias", "features.2.scale",
+                                                "features.2.conv.weight", "fc.weight", "fc.bias"});
+  CHECK(net->named_buffers().keys() == Names{"features.2.offset"});
+  CHECK(net->named_children().keys() == Names{"features", "fc", "dropout"});
+  CHECK(net->named_modules().keys() == Names{"", "features", "features.0", "features.1", "features.2",
+                                             "features.2.conv", "features.3", "features.4", "fc", "dropout"});
+  CHECK(net->named_modules("net", false).keys().front() == "net.features");
+  CHECK(net->parameters().size() == 6);
+  CHECK(net->parameters(false).empty());
+  CHECK(net->fc->named_parameters(false).keys() == Names{"weight", "bias"});
+  CHECK(net->buffers().size() == 1);
+  CHECK(net->modules().size() == 10);
+  CHECK(net->children().size() == 3);
+  CHECK(net->num_parameters() == 2 * 9 + 2 + 2 * 2 * 9 + 2 + 18 * 4 + 4);
+  net->fc->weight.set_requires_grad(false);
+  CHECK(net->num_parameters(true) == net->num_parameters() - 18 * 4);
+  for (const auto& item : net->named_parameters())
+    if (item.key() == "fc.bias") CHECK(item.value().is_same(net->fc->bias));
+  CHECK(net->fc->weight.is_leaf());
+}
+
+TEST_CASE("a module knows its path until its parent is gone") {
+  nn::Linear linear(2, 2);
+  CHECK(linear->path() == "");
+  {
+    nn::Sequential inner(nn::ReLU(), linear);
+    CHECK(linear->path() == "1");
+    nn::Sequential outer({{"inner", inner}});
+    CHECK(linear->path() == "inner.1");
+    CHECK(inner->path() == "inner");
+    outer->unregister_module("inner");
+    CHECK(linear->path() == "1");
+  }
+  CHECK(linear->path() == "");
+  CHECK(linear->name() == "gradus::nn::LinearImpl");
+}
+
+TEST_CASE("names that cannot be registered are refused") {
+  nn::Module module;
+  module.register_parameter("weight", zeros({1}));
+  module.register_buffer("mean", zeros({1}));
+  module.register_module("fc", nn::Linear(1, 1));
+  CHECK_THROWS_WITH(module.register_parameter("weight", zeros({1})), contains("'weight' is already defined"));
+  CHECK_THROWS_WITH(module.register_buffer("weight", zeros({1})), contains("has the name of a parameter"));
+  CHECK_THROWS_WITH(module.register_module("mean", nn::ReLU()), contains("has the name of a parameter or buffer"));
+  CHECK_THROWS_WITH(module.register_parameter("fc", zeros({1})), contains("module"));
+  CHECK_THROWS_WITH(module.register_parameter("a.b", zeros({1})), contains("dot"));
+  CHECK_THROWS_WITH(module.register_buffer("", zeros({1})), contains("not empty"));
+  CHECK_THROWS_WITH(module.register_module("none", nn::Linear(nullptr)), contains("empty"));
+  CHECK_THROWS_WITH(module.register_module("none", std::shared_ptr<nn::Module>()), contains("null"));
+  CHECK_THROWS_WITH(module.modules(), contains("make_shared"));
+  CHECK(module.modules(false).size() == 1);
+  CHECK_THROWS_AS(module.unregister_module("conv"), IndexError);
+
+  auto self = std::make_shared<nn::Module>();
+  CHECK_THROWS_WITH(self->register_module("self", self), contains("contains it"));
+}
+
+TEST_CASE("a parameter without bias keeps its name, not a tensor") {
+  nn::Linear linear(nn::LinearOptions(2, 3).bias(false));
+  CHECK(linear->named_parameters().keys() == Names{"weight"});
+  CHECK_FALSE(linear->bias.defined());
+  CHECK(linear(ones({1, 2})).sizes() == Shape({1, 3}));
+}
+
+TEST_CASE("holders share, assign and refuse to be used empty") {
+  nn::Linear a(2, 3), b = a, none = nullptr;
+  CHECK(a.ptr() == b.ptr());
+  CHECK_FALSE(none);
+  CHECK(none.is_empty());
+  CHECK_THROWS_WITH(none->weight, contains("empty"));
+  CHECK_THROWS_AS(none(ones({1, 2})), ValueError);
+  none = a;
+  CHECK(none.get() == a.get());
+  nn::Module& module = *a;
+  CHECK(module.as<nn::Linear>() == a.get());
+  CHECK(module.as<nn::LinearImpl>() == a.get());
+  CHECK(module.as<nn::Conv2d>() == nullptr);
+}
+
+TEST_CASE("training mode reaches all modules") {
+  Net net;
+  CHECK(net->is_training());
+  net->eval();
+  for (const auto& module : net->modules()) CHECK_FALSE(module->is_training());
+  const Tensor x = ones({2, 1, 8, 8});
+  CHECK(net(x).equal(net(x)));
+  net->train();
+  for (const auto& module : net->modules()) CHECK(module->is_training());
+}
+
+TEST_CASE("apply visits every module once") {
+  Net net;
+  Names names;
+  net->apply([&](const std::string& name, nn::Module&) { names.push_back(name); }, "net");
+  CHECK(names == net->named_modules("net").keys());
+  net->apply([](nn::Module& module) {
+    if (auto* linear = module.as<nn::Linear>()) nn::init::zeros_(linear->weight);
+  });
+  CHECK(net->fc->weight.detach().equal(zeros({4, 18})));
+}
+
+TEST_CASE("tied parameters and shared modules are listed once, replaced modules take the name") {
+  struct Tied : nn::Module {
+    nn::Linear encoder = register_module("encoder", nn::Linear(3, 3)), decoder = register_module("decoder", encoder);
+    Tensor weight = register_parameter("weight", encoder->weight);
+  };
+  Tied net;
+  CHECK(net.named_parameters().keys() == Names{"weight", "encoder.bias"});
+  CHECK(net.named_modules("", false).keys() == Names{"encoder"});
+  CHECK(net.state_dict().keys() == Names{"weight", "encoder.weight", "encoder.bias", "decoder.weight", "decoder.bias"});
+  CHECK(net.encoder->path() == "encoder");
+
+  net.decoder = net.replace_module("decoder", nn::Linear(3, 5));
+  CHECK(net.named_parameters().keys() == Names{"weight", "encoder.bias", "decoder.weight", "decoder.bias"});
+  CHECK(net.decoder->path() == "decoder");
+  CHECK(net.encoder->path() == "encoder");
+  CHECK_THROWS_AS(net.replace_module("conv", nn::ReLU()), IndexError);
+}
+
+TEST_CASE("gradients are cleared") {
+  Net net;
+  net(ones({2, 1, 8, 8})).sum().backward();
+  for (const Tensor& parameter : net->parameters()) CHECK(parameter.grad().defined());
+  net->zero_grad(false);
+  for (const Tensor& parameter : net->parameters()) CHECK(parameter.grad().equal(zeros(parameter.sizes())));
+  net->zero_grad();
+  for (const Tensor& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
+}
+
+TEST_CASE("moving converts parameters, their gradients and buffers, which stay the same tensors") {
+  Net net;
+  net(ones({2, 1, 8, 8})).sum().backward();
+  const Tensor weight = net->fc->weight;
+  net->features->at<Block>(2).register_buffer("count", zeros({1}, kLong));
+  net->to(kDouble);
+  CHECK(net->fc->weight.is_same(weight));
+  for (const Tensor& parameter : net->parameters()) {
+    CHECK(parameter.dtype() == kDouble);
+    CHECK(parameter.grad().dtype() == kDouble);
+    CHECK(parameter.requires_grad());
+    CHECK(parameter.is_leaf());
+  }
+  CHECK(net->named_buffers()["features.2.offset"].dtype() == kDouble);
+  CHECK(net->named_buffers()["features.2.count"].dtype() == kLong);
+  net->zero_grad();
+  const Tensor y = net(ones({2, 1, 8, 8}, kDouble));
+  y.sum().backward();
+  CHECK(weight.grad().dtype() == kDouble);
+  net->to(kCPU, kFloat);
+  CHECK(weight.dtype() == kFloat);
+  net->to(Device("cpu"));
+  CHECK_THROWS_AS(net->to(kLong), DTypeError);
+
+  net->to(MemoryFormat::channels_last);
+  CHECK(net->features->at<nn::Conv2d>(0).weight.is_contiguous(MemoryFormat::channels_last));
+  CHECK(net->fc->weight.is_contiguous());
+}
+
+TEST_CASE("a clone is independent and draws no random numbers") {
+  manual_seed(3);
+  Block block(2);
+  block->eval();
+  block->scale.set_requires_grad(false);
+  block->to(kDouble);
+  const uint64_t draws = default_generator().offset();
+  auto copy = std::dynamic_pointer_cast<BlockImpl>(block->clone());
+  CHECK(default_generator().offset() == draws);
+  REQUIRE(copy);
+  CHECK(copy->named_parameters().keys() == block->named_parameters().keys());
+  CHECK(copy->named_buffers().keys() == block->named_buffers().keys());
+  CHECK_FALSE(copy->is_training());
+  CHECK_FALSE(copy->conv->is_training());
+  CHECK_FALSE(copy->scale.requires_grad());
+  CHECK(copy->conv->weight.equal(block->conv->weight));
+  CHECK(copy->conv->weight.dtype() == kDouble);
+  CHECK(copy->conv->path() == "conv");
+  CHECK(block->conv->path() == "conv");
+  CHECK(copy->parameters()[1].is_same(copy->conv->weight));
+  nn::init::zeros_(block->conv->weight);
+  CHECK_FALSE(copy->conv->weight.equal(block->conv->weight));
+
+  nn::Sequential sequential({{"a", nn::Linear(2, 3)}, {"b", Block(2)}});
+  auto other = std::dynamic_pointer_cast<nn::SequentialImpl>(sequential->clone());
+  REQUIRE(other);
+  CHECK(other->named_parameters().keys() == sequential->named_parameters().keys());
+  CHECK(other->at<nn::Linear>(0).weight.equal(sequential->at<nn::Linear>(0).weight));
+  CHECK_FALSE(other->at<nn::Linear>(0).weight.is_same(sequential->at<nn::Linear>(0).weight));
+  CHECK_THROWS_WITH(Net()->clone(), contains("Cloneable"));
+}
+
+TEST_CASE("a net prints as LibTorch prints it") {
+  const std::string net_type = Net()->name(), block_type = Block(2)->name();
+  CHECK(printed(Net()) == net_type + R"((
+  (features): gradus::nn::Sequential(
+    (0): gradus::nn::Conv2d(1, 2, kernel_size=[3, 3], stride=[1, 1])
+    (1): gradus::nn::ReLU()
+    (2): )" + block_type + R"((
+      (conv): gradus::nn::Conv2d(2, 2, kernel_size=[3, 3], stride=[1, 1], padding=[1, 1], bias=false)
+    )
+    (3): gradus::nn::MaxPool2d(kernel_size=[2, 2], stride=[2, 2], padding=[0, 0], dilation=[1, 1], ceil_mode=false)
+    (4): gradus::nn::Flatten(start_dim=1, end_dim=-1)
+  )
+  (fc): gradus::nn::Linear(in_features=18, out_features=4, bias=true)
+  (dropout): gradus::nn::Dropout(p=0.25, inplace=false)
+))");
+  CHECK(net_type.ends_with("NetImpl"));
+  CHECK(printed(nn::ConvReLU2d(nn::ConvReLU2dOptions(4, 8, {3, 5}).stride({2, 1}).dilation(2).groups(2))) ==
+        "gradus::nn::ConvReLU2d(4, 8, kernel_size=[3, 5], stride=[2, 1], dilation=[2, 2], groups=2)");
+  CHECK(printed(nn::ReLU(true)) == "gradus::nn::ReLU(inplace)");
+  CHECK(printed(nn::LogSoftmax(1)) == "gradus::nn::LogSoftmax(dim=1)");
+  CHECK(printed(nn::Softmax(-1)) == "gradus::nn::Softmax(dim=-1)");
+  CHECK(printed(nn::Sigmoid()) == "gradus::nn::Sigmoid()");
+  CHECK(printed(nn::Tanh()) == "gradus::nn::Tanh()");
+  CHECK(printed(nn::CrossEntropyLoss()) == "gradus::nn::CrossEntropyLoss()");
+  CHECK(printed(nn::NLLLoss()) == "gradus::nn::NLLLoss()");
+  CHECK(printed(nn::Functional(relu)) == "gradus::nn::Functional()");
+}
+
+TEST_CASE("a temporary module hands its children on when it is moved") {
+  struct Pair : nn::Module {
+    nn::Linear fc = register_module("fc", nn::Linear(2, 2));
+    Tensor forward(const Tensor& x) { return fc(x); }
+  };
+  nn::Sequential sequential{Pair()};
+  CHECK(sequential->at<Pair>(0).fc->path() == "0.fc");
+}

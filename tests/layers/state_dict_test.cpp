@@ -1,0 +1,120 @@
+// State dicts, and modules in safetensors files.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
+
+#include <fstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+nn::Sequential make_net() {
+  return nn::Sequential({{"conv", nn::Conv2d(1, 2, 3)}, {"flatten", nn::Flatten()}, {"fc", nn::Linear(8, 3)}});
+}
+
+struct TiedImpl : nn::Module {
+  nn::Linear encoder = register_module("encoder", nn::Linear(3, 3)),
+             decoder = register_module("decoder", nn::Linear(3, 3));
+  TiedImpl() { decoder = replace_module("decoder", encoder.ptr()); }
+};
+GRADUS_MODULE(Tied);
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a state dict holds detached views of every tensor") {
+  nn::Sequential net = make_net();
+  const nn::StateDict state = net->state_dict();
+  CHECK(state.keys() == Names{"conv.weight", "conv.bias", "fc.weight", "fc.bias"});
+  CHECK_FALSE(state["fc.weight"].requires_grad());
+  CHECK(state["fc.weight"].data_ptr() == net->at<nn::Linear>(2).weight.data_ptr());
+}
+
+TEST_CASE("a state dict goes from one net to another") {
+  nn::Sequential net = make_net(), other = make_net();
+  const Tensor weight = other->at<nn::Linear>(2).weight;
+  CHECK_FALSE(weight.equal(net->at<nn::Linear>(2).weight));
+  const uint32_t version = weight.version();
+  const nn::IncompatibleKeys keys = other->load_state_dict(net->state_dict());
+  CHECK(keys.missing_keys.empty());
+  CHECK(keys.unexpected_keys.empty());
+  CHECK(weight.equal(net->at<nn::Linear>(2).weight));
+  CHECK(weight.requires_grad());
+  CHECK(weight.is_leaf());
+  CHECK(weight.version() > version);
+  const Tensor x = randn({4, 1, 4, 4});
+  CHECK(net(x).equal(other(x)));
+
+  other->to(kDouble);
+  other->load_state_dict(net->state_dict());  // converted
+  CHECK(other->at<nn::Linear>(2).weight.dtype() == kDouble);
+}
+
+TEST_CASE("a state that does not fit is refused by name and changes nothing") {
+  nn::Sequential net = make_net();
+  const Tensor before = net->at<nn::Linear>(2).weight.detach().clone();
+  nn::StateDict state = make_net()->state_dict();
+  SECTION("missing and unexpected keys") {
+    state.erase("fc.bias");
+    state.insert("extra.weight", zeros({1}));
+    CHECK_THROWS_AS(net->load_state_dict(state), ValueError);
+    CHECK_THROWS_WITH(net->load_state_dict(state),
+                      contains("missing keys: 'fc.bias'") && contains("unexpected keys: 'extra.weight'"));
+    CHECK(net->at<nn::Linear>(2).weight.equal(before));
+    const nn::IncompatibleKeys keys = net->load_state_dict(state, false);
+    CHECK(keys.missing_keys == Names{"fc.bias"});
+    CHECK(keys.unexpected_keys == Names{"extra.weight"});
+    CHECK(net->at<nn::Linear>(2).weight.equal(state["fc.weight"]));
+  }
+  SECTION("sizes") {
+    state["fc.weight"] = zeros({3, 9});
+    CHECK_THROWS_AS(net->load_state_dict(state, false), ShapeError);
+    CHECK_THROWS_WITH(net->load_state_dict(state), contains("'fc.weight'") && contains("(3, 9)") && contains("(3, 8)"));
+    CHECK(net->at<nn::Linear>(2).weight.equal(before));
+  }
+}
+
+TEST_CASE("a file brings a net back") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("net.safetensors");
+  nn::Sequential net = make_net(), other = make_net();
+  net->to(MemoryFormat::channels_last);
+  save(net, path);
+  load(other, path);
+  const Tensor x = randn({4, 1, 4, 4});
+  CHECK(net(x).allclose(other(x)));
+  CHECK(other->at<nn::Conv2d>(0).weight.equal(net->at<nn::Conv2d>(0).weight));
+
+  nn::Linear unlike(8, 3);
+  CHECK_THROWS_WITH(load(unlike, path), contains("missing keys: 'weight', 'bias'"));
+  CHECK_THROWS_AS(load(other, directory.file("none.safetensors")), IoError);
+  std::ofstream(directory.file("text.safetensors")) << "no tensors here";
+  CHECK_THROWS_AS(load(other, directory.file("text.safetensors")), IoError);
+}
+
+TEST_CASE("tied tensors are stored once and come back tied") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("tied.safetensors");
+  Tied net;
+  save(net, path);
+  CHECK(io::load_safetensors(path).size() == 2);
+
+  Tied other;
+  load(other, path);
+  CHECK(other->encoder->weight.equal(net->encoder->weight));
+  CHECK(other->decoder.ptr() == other->encoder.ptr());
+
+  // A net of the same names whose weights are not tied finds both; so does one that reads a file without the metadata.
+  nn::Sequential untied({{"encoder", nn::Linear(3, 3)}, {"decoder", nn::Linear(3, 3)}});
+  load(untied, path);
+  CHECK(untied->at<nn::Linear>(1).weight.equal(net->encoder->weight));
+  nn::StateDict once;
+  for (const auto& [name, array] : io::load_safetensors(path)) once.insert(name, Tensor(array));
+  CHECK_NOTHROW(other->load_state_dict(once));
+  CHECK_THROWS_AS(untied->load_state_dict(once), ValueError);
+}

@@ -5,3 +5,7 @@
 #include <gradus/tests/catch.h>
 
 std::string gradus::test::source_path(const std::string& name) { return std::string(GRADUS_SOURCE_DIR "/") + name; }
+
+// Sanitizers ask for their options here: a failed allocation is for the allocator under test to report.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }

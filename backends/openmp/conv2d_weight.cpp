@@ -68,13 +68,13 @@ void convolve_backward_weight(const KernelTable& table, const Images<const T>& d
 
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     const Scratch<T> planes(together * image_size + slack), gradients(together * dy.C * dy_channel);
-    std::fill_n(planes.get() + together * image_size, slack, T(0));
     for (int64_t part = begin; part < end; ++part) {
       T* sums = partial.get() + part * part_size;
       std::fill_n(sums, part_size, T(0));
       const int64_t last = std::min(items, (part + 1) * items_in_part);
       for (int64_t item = part * items_in_part; item < last; item += together) {
         const int64_t images = std::min(together, last - item);
+        std::fill_n(planes.get() + images * image_size, slack, T(0));  // zero times anything but a NaN is zero
         for (int64_t i = 0; i < images; ++i) {
           const int64_t n = (item + i) / bands, first = (item + i) % bands * band;
           fill_planes(kernels, layout, x, n, first, static_cast<const T*>(nullptr), planes.get() + i * image_size);

@@ -62,10 +62,8 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
   if (meta.bound_grad.defined()) {
     GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
     if (meta.grad.defined()) {
-      meta.bound_grad.bump_version();
       ops::binary(BinaryOp::add, meta.bound_grad, gradient.array(), &meta.bound_grad);
     } else {
-      meta.bound_grad.bump_version();
       ops::copy_into(meta.bound_grad, gradient.array());
       meta.grad = Tensor(meta.bound_grad);
     }
@@ -88,7 +86,6 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
     return;
   }
   const Array& sum = meta.grad.array();
-  sum.bump_version();
   ops::binary(BinaryOp::add, sum, gradient.array(), &sum);
 }
 

@@ -112,14 +112,12 @@ auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in
     Ref<N> node = make_ref<N>();
     begin_node(*node, inputs, count, node_name<N>());
     ApplyAccess::set_inputs(*node, inputs, in_place);
-    if (in_place) inputs[0]->array().bump_version();
     auto result = node->forward(unwrap(args)...);
     ApplyAccess::clear_inputs(*node);
     return finish(Ref<Node>(std::move(node)), std::move(result));
   }
   N node;
   ApplyAccess::set_inputs(node, inputs, in_place);
-  if (in_place) inputs[0]->array().bump_version();
   return finish(Ref<Node>(), node.forward(unwrap(args)...));
 }
 

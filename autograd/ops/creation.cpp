@@ -15,9 +15,7 @@ Array uninitialised(const Shape& size, const TensorOptions& options) {
 }
 
 Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& options) {
-  Array y = uninitialised(size, options);
-  ops::fill(y, value);
-  return finished(std::move(y), options);
+  return finished(ops::full(size, value, options.dtype(), options.device(), options.memory_format()), options);
 }
 
 Tensor filled_like(const Tensor& x, const Scalar& value) {

@@ -5,12 +5,13 @@
 namespace gradus::ops {
 
 void fill(const Array& into, const Scalar& value) {
+  into.bump_version();
   if (into.numel() > 0) backend_of(into).fill(into, value);
 }
 
 Array full(const Shape& shape, const Scalar& value, DType dtype, Device device, MemoryFormat format) {
   Array y = Array::empty(shape, dtype, device, format);
-  fill(y, value);
+  if (y.numel() > 0) backend_of(y).fill(y, value);
   return y;
 }
 
@@ -45,6 +46,7 @@ void uniform(const Array& into, double low, double high, Generator& generator) {
   GRADUS_CHECK(low <= high && std::isfinite(high - low), ValueError, "uniform needs low <= high, both finite, got ", low,
                " and ", high);
   const RandomState state = generator.next();
+  into.bump_version();
   if (into.numel() > 0) backend_of(into).uniform(into, state, low, high);
 }
 
@@ -52,18 +54,21 @@ void normal(const Array& into, double mean, double deviation, Generator& generat
   check_floating(into, "the result");
   GRADUS_CHECK(deviation >= 0, ValueError, "standard deviation must not be negative, got ", deviation);
   const RandomState state = generator.next();
+  into.bump_version();
   if (into.numel() > 0) backend_of(into).normal(into, state, mean, deviation);
 }
 
 void bernoulli(const Array& into, double p, Generator& generator) {
   GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "probability must be in [0, 1], got ", p);
   const RandomState state = generator.next();
+  into.bump_version();
   if (into.numel() > 0) backend_of(into).bernoulli(into, state, p);
 }
 
 void randint(const Array& into, int64_t low, int64_t high, Generator& generator) {
   GRADUS_CHECK(low < high, ValueError, "randint needs low < high, got ", low, " and ", high);
   const RandomState state = generator.next();
+  into.bump_version();
   if (into.numel() > 0) backend_of(into).randint(into, state, low, high);
 }
 

@@ -6,6 +6,7 @@
 
 namespace gradus::ops {
 
+/// Writes value into every element of `into`.
 void fill(const Array& into, const Scalar& value);
 Array full(const Shape& shape, const Scalar& value, DType dtype, Device device = {},
            MemoryFormat format = MemoryFormat::contiguous);

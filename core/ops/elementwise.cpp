@@ -27,6 +27,7 @@ Array produce(const Shape& shape, DType dtype, Device device, std::initializer_l
     return y;
   }
   check_into(*into, shape, dtype);
+  into->bump_version();
   if (into->numel() == 0) return *into;
   if (into->dtype() == dtype) {
     compute(*into);
@@ -123,6 +124,7 @@ Array cast(const Array& x, DType dtype) {
 void copy_into(const Array& into, const Array& x, bool non_blocking) {
   GRADUS_CHECK(broadcast_shapes(into.shape(), x.shape()) == into.shape(), ShapeError, "shape ", x.shape(),
                " does not broadcast to the destination's ", into.shape());
+  into.bump_version();
   if (into.numel() == 0) return;
   if (into.device() == x.device()) {
     backend_of(into).copy(apart_from(x.expand(into.shape()), &into), into);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <gradus/core/parallel.h>
+
 namespace gradus::test {
 namespace {
 
@@ -20,6 +22,11 @@ std::string describe(const Arrays& arrays) {
 Array whole_storage(const Array& x) {
   const int64_t count = static_cast<int64_t>(x.storage().bytes() / size_of(x.dtype()));
   return Array(x.storage(), 0, {count}, {1}, x.dtype());
+}
+
+bool same_bytes(const Array& a, const Array& b) {
+  const size_t bytes = a.storage().bytes();
+  return bytes == 0 || std::memcmp(a.storage().data(), b.storage().data(), bytes) == 0;
 }
 
 Arrays copies(const Arrays& arrays, Device device) {
@@ -130,6 +137,17 @@ void check_agreement(const std::string& what, const Arrays& in, const Arrays& ou
     for (size_t i = 0; i < out.size(); ++i) {
       INFO("output " << i);
       REQUIRE(close(storage_values(outputs[i]), storage_values(expected[i]), factor * tolerance_of(out[i].dtype())));
+    }
+    if (device.is_cpu()) {  // the same bits on one thread
+      const Arrays serial = copies(out, device);
+      {
+        const SerialGuard one_thread;
+        candidate_run(candidate, inputs, serial);
+      }
+      for (size_t i = 0; i < out.size(); ++i) {
+        INFO("output " << i << " on one thread");
+        REQUIRE(same_bytes(serial[i], outputs[i]));
+      }
     }
     for (size_t i = 0; i < in.size(); ++i) {
       INFO("input " << i << " is only read");

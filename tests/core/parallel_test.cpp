@@ -86,6 +86,29 @@ TEST_CASE("nested calls run serially on the calling thread") {
   CHECK_FALSE(detail::in_parallel_region());
 }
 
+TEST_CASE("a serial thread keeps its work, chunk by chunk, until its guards end") {
+  const Threads use(4);
+  const auto self = std::this_thread::get_id();
+  auto all_here = [&] {
+    std::atomic<int> chunks{0}, elsewhere{0};
+    parallel_for(64, 1, [&](int64_t, int64_t) {
+      ++chunks;
+      if (std::this_thread::get_id() != self) ++elsewhere;
+    });
+    CHECK(chunks == 64);
+    return elsewhere == 0;
+  };
+  {
+    const SerialGuard outer;
+    { const SerialGuard inner; }
+    CHECK(all_here());
+  }
+  std::thread([] {
+    CHECK_FALSE(detail::serial_thread);  // the guard was another thread's
+  }).join();
+  CHECK_FALSE(detail::serial_thread);
+}
+
 TEST_CASE("several threads may call at once") {
   const Threads use(2);
   std::atomic<int64_t> total{0};

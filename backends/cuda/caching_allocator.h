@@ -1,0 +1,71 @@
+// Device memory that is kept for reuse: asking the driver costs a hundred microseconds and a synchronisation, asking
+// this a tenth of one. Blocks are never cut; sizes are rounded so that few distinct ones occur.
+//
+// A block belongs to the stream that it was allocated for. Freed, it may be given out again on that stream at once,
+// because later work there runs after the earlier. Work on other streams is announced by record_stream; the block then
+// waits for events on those. Blocks made while a graph is captured belong to the graph's pool, are reused only within
+// the capture, and go back to the driver with the graph.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include <gradus/core/runtime.h>
+
+namespace gradus::cuda_detail {
+
+class CachingAllocator {
+ public:
+  /// Names a graph's pool; 0 is the pool of eager work.
+  using Pool = uint64_t;
+
+  explicit CachingAllocator(int device_count) : stats_(device_count) {}
+
+  void* allocate(size_t bytes, int device, cudaStream_t stream, Pool pool);
+  void free(void* data) noexcept;
+  void record_stream(void* data, cudaStream_t stream);
+  void empty_cache();
+  MemoryStats stats(int device) const;
+  void reset_peaks(int device);
+
+  Pool new_pool();
+  /// The graph is gone: its unused blocks go back to the driver now, the others when they are freed.
+  void release_pool(Pool pool) noexcept;
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    size_t capacity = 0;
+    int device = 0;
+    cudaStream_t stream = nullptr;
+    Pool pool = 0;
+    bool orphan = false;                 // its graph is gone
+    std::vector<cudaStream_t> users;     // other streams that work on it
+    std::vector<cudaEvent_t> waits_for;  // freed, but those streams have not got there yet
+  };
+  using Key = std::tuple<int, cudaStream_t, Pool>;
+
+  Block* find_free(const Key& key, size_t capacity);
+  void* from_system(size_t capacity, size_t bytes, int device);
+  void make_free(Block* block);
+  void wait_for_users(Block* block);
+  void release(Block* block);
+  void release_cached(int device);
+  void collect_finished(bool wait);
+  [[noreturn]] void fail_out_of_memory(size_t bytes, int device) const;
+
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  std::map<Key, std::map<size_t, std::vector<Block*>>> free_;
+  std::vector<Block*> waiting_;   // freed; their events are recorded
+  std::vector<Block*> deferred_;  // freed during a capture, where events cannot be recorded
+  std::vector<MemoryStats> stats_;
+  Pool last_pool_ = 0;
+};
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,18 @@
+// The two objects that the registry gets from this folder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <gradus/core/backend.h>
+#include <gradus/core/runtime.h>
+
+namespace gradus {
+
+/// Memory, streams, events and captured graphs of the CUDA devices. Null, with the reason in `*why_not`, on a machine
+/// without driver or device.
+std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not);
+/// The backend "cuda": our own kernels, and cuBLAS for matrix products. Needs the runtime to be registered.
+std::unique_ptr<Backend> make_cuda_backend();
+
+}  // namespace gradus

@@ -12,13 +12,12 @@ void gradus::detail::register_builtin_backends() {
   register_backend(make_naive_backend());
   register_backend(make_openmp_backend());
 #if GRADUS_WITH_CUDA
-  if (auto cuda = make_cuda_runtime()) {
+  std::string why_not;
+  if (auto cuda = make_cuda_runtime(&why_not)) {
     register_runtime(std::move(cuda));
     register_backend(make_cuda_backend());
   } else {
-    explain_missing_runtime(DeviceType::cuda,
-                            "this build supports CUDA, but this machine has no usable CUDA device or driver: check "
-                            "nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
+    explain_missing_runtime(DeviceType::cuda, why_not);
   }
 #endif
 }

@@ -1,9 +1,15 @@
 # The CUDA backend. Only register.cpp asks whether it is there.
 file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*.cu backends/cuda/*.cpp)
 target_sources(gradus PRIVATE ${cuda_sources})
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know that nvcc has C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set_target_properties(gradus PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
 target_compile_options(gradus PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-ffp-contract=off>")
 target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas)
-set_target_properties(gradus PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-if(cuda_sources)
-  set_source_files_properties(backends/register.cpp PROPERTIES COMPILE_DEFINITIONS GRADUS_WITH_CUDA=1)
-endif()
+# Named in the error of a device that none of them serves.
+list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
+set_source_files_properties(backends/cuda/check.cpp PROPERTIES
+                            COMPILE_DEFINITIONS "GRADUS_CUDA_ARCHITECTURES=\"${architectures}\"")
+set_source_files_properties(backends/register.cpp PROPERTIES COMPILE_DEFINITIONS GRADUS_WITH_CUDA=1)

@@ -1,0 +1,164 @@
+// Cross-entropy of logits x (N, C) with targets t (N):
+//   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
+//   dx = (exp(p) - onehot(t)) dloss / count
+// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A target outside [0,
+// C) makes its row's loss and gradient NaN.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/map.cuh>
+#include <gradus/backends/cuda/rows.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Add;
+using cuda_detail::fold_block;
+using cuda_detail::fold_warp;
+using cuda_detail::Larger;
+using cuda_detail::Launch;
+
+// A matrix or a vector by its strides.
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t row, column;
+  __device__ T& operator()(int64_t i, int64_t j = 0) const { return data[i * row + j * column]; }
+};
+
+struct Sizes {
+  int64_t rows, classes, ignore_index;
+  Reduction reduction;
+};
+
+// One warp per row: p = log_softmax(x) and the row's loss.
+template <class T, class C>
+__device__ void losses_of_rows(const Sizes& sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
+                               Matrix<T> losses, C* wide_losses) {
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
+  const int lane = threadIdx.x % 32;
+  for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
+    C max = -C(INFINITY), sum = 0;
+    for (int64_t j = lane; j < sizes.classes; j += 32) max = Larger()(static_cast<C>(x(i, j)), max);
+    max = fold_warp(max, Larger());
+    for (int64_t j = lane; j < sizes.classes; j += 32) sum += ::exp(static_cast<C>(x(i, j)) - max);
+    const C log_sum = ::log(fold_warp(sum, Add()));
+    const int64_t t = target(i);
+    const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
+    for (int64_t j = lane; j < sizes.classes; j += 32)
+      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
+    if (lane != 0) continue;
+    // Rounded to T as p is: the same number that pick would find there.
+    const C loss = ignored ? C(0)
+                   : valid ? -static_cast<C>(static_cast<T>(static_cast<C>(x(i, t)) - max - log_sum))
+                           : C(NAN);
+    if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+    wide_losses[i] = loss;
+  }
+}
+
+// One block: sum of the losses and number of rows that count.
+template <class T, class C>
+__device__ void sum_losses(const Sizes& sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss,
+                           T* weight_sum) {
+  __shared__ C shared[32];
+  __shared__ int64_t shared_count[32];
+  C sum = 0;
+  int64_t counted = 0;
+  for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
+    sum += wide_losses[i];
+    counted += target(i) != sizes.ignore_index;
+  }
+  sum = fold_block(sum, shared, Add());
+  counted = fold_block(counted, shared_count, Add());
+  if (threadIdx.x != 0) return;
+  *weight_sum = static_cast<T>(static_cast<C>(counted));
+  if (sizes.reduction == Reduction::sum) *loss = static_cast<T>(sum);
+  if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / static_cast<C>(counted));
+}
+
+template <class T, class C>
+__global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> loss,
+                            C* wide_losses) {
+  losses_of_rows<T, C>(sizes, x, target, p, loss, wide_losses);
+}
+template <class T, class C>
+__global__ void __launch_bounds__(1024)
+    sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
+  sum_losses<T, C>(sizes, wide_losses, target, loss, weight_sum);
+}
+
+constexpr int64_t kSmallRows = 256;
+template <class T, class C>
+__global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target,
+                                                     Matrix<T> p, Matrix<T> loss, T* weight_sum) {
+  __shared__ C wide_losses[kSmallRows];
+  losses_of_rows<T, C>(sizes, x, target, p, loss, wide_losses);
+  __syncthreads();
+  sum_losses<T, C>(sizes, wide_losses, target, loss.data, weight_sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(cuda_detail::kThreads)
+    backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
+                    const T* weight_sum, Matrix<T> dx) {
+  using C = compute_t<T>;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t e = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; e < sizes.rows * sizes.classes;
+       e += step) {
+    const int64_t i = e / sizes.classes, j = e % sizes.classes, t = target(i);
+    C scale = static_cast<C>(dloss(i));
+    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
+    const C gradient = (::exp(static_cast<C>(p(i, j))) - (j == t ? C(1) : C(0))) * scale;
+    const bool valid = t >= 0 && t < sizes.classes;
+    dx(i, j) = t == sizes.ignore_index ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
+  }
+}
+
+template <class T>
+Matrix<const T> matrix(const View& view) {
+  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
+}
+template <class T>
+Matrix<T> matrix(const MutableView& view) {
+  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
+}
+
+}  // namespace
+
+void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                                const MutableView& log_probabilities, const MutableView& loss,
+                                const MutableView& weight_sum) {
+  EventScope event("cross_entropy", "cuda", "fused", {&x, &target}, 5 * x.numel());
+  const Sizes sizes{x.shape[0], x.shape[1], ignore_index, reduction};
+  const Launch launch(x.device);
+  visit_floating(x.dtype, [&]<class T>() {
+    using C = compute_t<T>;
+    if (sizes.rows <= kSmallRows && sizes.classes <= 64) {
+      const auto threads = static_cast<uint32_t>(std::clamp<int64_t>(sizes.rows, 1, 32) * 32);
+      launch(small_kernel<T, C>, 1, threads, sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(log_probabilities),
+             matrix<T>(loss), weight_sum.as<T>());
+      return;
+    }
+    const cuda_detail::Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
+    launch(rows_kernel<T, C>, launch.blocks(sizes.rows, 4), 128, sizes, matrix<T>(x), matrix<int64_t>(target),
+           matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
+    launch(sum_kernel<T, C>, 1, 1024, sizes, static_cast<const C*>(wide_losses.as<C>()), matrix<int64_t>(target),
+           loss.as<T>(), weight_sum.as<T>());
+  });
+}
+
+void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                         int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                         const MutableView& dx) {
+  EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
+  if (dx.numel() == 0) return;
+  const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
+  const Launch launch(dx.device);
+  visit_floating(dx.dtype, [&]<class T>() {
+    launch(backward_kernel<T>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
+           matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,91 @@
+// The backend "cuda": our own kernels, one file per family, and cuBLAS for matrix products. Deterministic: no atomics
+// on floating-point numbers, sums in an order that depends on shapes and device alone. Nothing here waits for the
+// device or reads back, so every operator may be captured into a graph. The cuDNN backend derives from this one.
+#pragma once
+
+#include <gradus/core/backend.h>
+
+namespace gradus {
+
+class CudaBackend : public Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  DeviceType device_type() const override { return DeviceType::cuda; }
+
+  // memory.cu
+  void fill(const MutableView& y, const Scalar& value) override;
+  void copy(const View& x, const MutableView& y) override;
+  void arange(const MutableView& y, const Scalar& start, const Scalar& step) override;
+
+  // unary.cu
+  void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) override;
+  void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
+                      const UnaryArgs& args) override;
+
+  // binary.cu
+  void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) override;
+  void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
+                     const MutableView& y) override;
+  void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
+
+  // reduce.cu, arg_reduce.cu
+  void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
+  void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                  const MutableView& indices) override;
+
+  // matmul.cpp
+  void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
+  void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
+
+  // conv2d.cu, conv2d_weight.cu
+  void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
+  void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                            const Conv2dGeometry& geometry) override;
+  void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                              const Conv2dGeometry& geometry) override;
+  void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                        const Conv2dGeometry& geometry) override;
+  void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                 const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                 const Conv2dGeometry& geometry) override;
+
+  // pool2d.cu
+  void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
+                  const Pool2dGeometry& geometry) override;
+  void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
+                           const Pool2dGeometry& geometry) override;
+
+  // pick.cu
+  void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
+  void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
+
+  // softmax.cu, cross_entropy.cu
+  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
+  void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
+  void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                     const MutableView& log_probabilities, const MutableView& loss,
+                     const MutableView& weight_sum) override;
+  void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                              int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                              const MutableView& dx) override;
+
+  // random.cu, randperm.cu
+  void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
+  void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
+  void bernoulli(const MutableView& y, const RandomState& state, double p) override;
+  void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) override;
+  void randperm(const MutableView& y, const RandomState& state) override;
+  void dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
+               const MutableView& y) override;
+  void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) override;
+
+  // image.cu
+  void rgb_to_grayscale(const View& x, const MutableView& y) override;
+
+  // optimizer.cu
+  void advance_step(const MutableView& block) override;
+  void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) override;
+  void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) override;
+};
+
+}  // namespace gradus

@@ -1,0 +1,215 @@
+// y = a b, or y += a b, by cuBLAS: float32 without TF32, half types accumulating in float32. cuBLAS counts in columns,
+// so it is asked for yᵀ = bᵀ aᵀ. Matrices that have no unit stride are copied first. Integers go to integer_matmul.cu,
+// small products, where cuBLAS needs two launches and the bias a third, to small_matmul.cu.
+#include <mutex>
+#include <vector>
+
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/cuda_runtime.h>
+#include <gradus/backends/cuda/integer_matmul.h>
+#include <gradus/backends/cuda/small_matmul.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::DeviceGuard;
+using cuda_detail::RelaxedCapture;
+using cuda_detail::Scratch;
+
+constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS recommends for sm_90
+constexpr int kMaxDevices = 64;
+
+// Handles are dear to make and serve one thread at a time: a thread borrows one per device and returns it when it ends.
+struct HandlePool {
+  std::mutex mutex;
+  std::vector<cublasHandle_t> idle[kMaxDevices];
+};
+HandlePool& handle_pool() {
+  static HandlePool* pool = new HandlePool;  // outlives all threads
+  return *pool;
+}
+
+class BorrowedHandles {
+ public:
+  ~BorrowedHandles() {
+    HandlePool& pool = handle_pool();
+    std::lock_guard lock(pool.mutex);
+    for (int device = 0; device < kMaxDevices; ++device)
+      if (handles_[device]) pool.idle[device].push_back(handles_[device]);
+  }
+  cublasHandle_t get(int device) {
+    cublasHandle_t& handle = handles_[device];
+    if (handle) [[likely]]
+      return handle;
+    HandlePool& pool = handle_pool();
+    std::lock_guard lock(pool.mutex);
+    if (!pool.idle[device].empty()) {
+      handle = pool.idle[device].back();
+      pool.idle[device].pop_back();
+      return handle;
+    }
+    RelaxedCapture relaxed;
+    GRADUS_CUDA_CHECK(cublasCreate(&handle));
+    // Sums of split products stay in float32.
+    GRADUS_CUDA_CHECK(cublasSetMathMode(
+        handle, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+    return handle;
+  }
+
+ private:
+  cublasHandle_t handles_[kMaxDevices] = {};
+};
+thread_local BorrowedHandles borrowed_handles;
+
+// A batch of matrices as cuBLAS sees them: column-major with a leading dimension, perhaps transposed.
+struct Operand {
+  void* data;
+  cublasOperation_t transposed;
+  int64_t leading;
+};
+
+// The last two axes of `view` (rows, columns) as the column-major matrix of their transpose; false without unit stride.
+bool as_columns(const View& view, Operand* operand) {
+  const int n = view.ndim();
+  const int64_t rows = view.shape[n - 2], columns = view.shape[n - 1];
+  const int64_t row_step = rows == 1 ? std::max<int64_t>(columns, 1) : view.strides[n - 2];
+  const int64_t column_step = columns == 1 ? 1 : view.strides[n - 1];
+  operand->data = const_cast<void*>(view.data);
+  if (column_step == 1 && row_step >= std::max<int64_t>(columns, 1)) {
+    operand->transposed = CUBLAS_OP_N, operand->leading = row_step;
+    return true;
+  }
+  const int64_t inner_step = rows == 1 ? 1 : view.strides[n - 2];
+  const int64_t outer_step = columns == 1 ? std::max<int64_t>(rows, 1) : view.strides[n - 1];
+  operand->transposed = CUBLAS_OP_T, operand->leading = outer_step;
+  return inner_step == 1 && outer_step >= std::max<int64_t>(rows, 1);
+}
+
+struct Types {
+  cudaDataType_t data;
+  cublasComputeType_t compute;
+};
+Types types_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
+    case DType::f16: return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
+    case DType::bf16: return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    default: return {CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  }
+}
+
+template <class AnyView>
+AnyView transposed(AnyView view) {
+  const int n = view.ndim();
+  std::swap(view.shape[n - 1], view.shape[n - 2]);
+  std::swap(view.strides[n - 1], view.strides[n - 2]);
+  return view;
+}
+
+// Steps from one matrix of the batch to the next in elements, where one step serves the whole batch.
+bool batch_step(const View& view, int64_t* step) {
+  *step = 0;
+  int64_t expected = -1;
+  for (int axis = view.ndim() - 3; axis >= 0; --axis) {
+    if (view.shape[axis] == 1) continue;
+    if (expected < 0) *step = view.strides[axis];
+    else if (view.strides[axis] != expected) return false;
+    expected = view.strides[axis] * view.shape[axis];
+  }
+  return true;
+}
+
+// One batch (a, b, y have the same leading sizes and one step each); y is in columns after transposition.
+void multiply(const View& a, const View& b, const MutableView& y, const int64_t (&steps)[3], int64_t batch,
+              bool accumulate) {
+  Operand left, right, result;
+  // y = a b in rows is yᵀ = bᵀ aᵀ in columns.
+  as_columns(b, &left), as_columns(a, &right), as_columns(y, &result);
+  const int n = y.ndim();
+  const int64_t M = y.shape[n - 2], N = y.shape[n - 1], K = a.shape[n - 1];
+  const double one = 1, zero = 0;
+  const float one_float = 1, zero_float = 0;
+  const Types types = types_of(y.dtype);
+  const bool wide = types.compute == CUBLAS_COMPUTE_64F;
+  const void* alpha = wide ? static_cast<const void*>(&one) : &one_float;
+  const void* beta = accumulate ? alpha : wide ? static_cast<const void*>(&zero) : &zero_float;
+  const DeviceGuard guard(y.device.index);
+  const Scratch workspace(kWorkspace, y.device);
+  const cublasHandle_t handle = borrowed_handles.get(y.device.index);
+  GRADUS_CUDA_CHECK(cublasSetStream(handle, cuda_detail::current_stream(y.device.index)));
+  GRADUS_CUDA_CHECK(cublasSetWorkspace(handle, workspace.data(), kWorkspace));
+  if (batch == 1) {
+    GRADUS_CUDA_CHECK(cublasGemmEx_64(handle, left.transposed, right.transposed, N, M, K, alpha, left.data, types.data,
+                                      left.leading, right.data, types.data, right.leading, beta, result.data,
+                                      types.data, result.leading, types.compute, CUBLAS_GEMM_DEFAULT));
+  } else {
+    GRADUS_CUDA_CHECK(cublasGemmStridedBatchedEx_64(
+        handle, left.transposed, right.transposed, N, M, K, alpha, left.data, types.data, left.leading, steps[1],
+        right.data, types.data, right.leading, steps[0], beta, result.data, types.data, result.leading, steps[2], batch,
+        types.compute, CUBLAS_GEMM_DEFAULT));
+  }
+}
+
+// View `index` of the outermost axis.
+template <class AnyView>
+AnyView select_first(AnyView view, int64_t index) {
+  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
+  view.data = static_cast<Byte*>(view.data) + index * view.strides[0] * static_cast<int64_t>(size_of(view.dtype));
+  view.shape.erase(0), view.strides.erase(0);
+  return view;
+}
+
+// Batches that have no common step are looped over from the outside.
+void multiply_batches(const View& a, const View& b, const MutableView& y, bool accumulate) {
+  int64_t steps[3];
+  if (batch_step(a, &steps[0]) && batch_step(b, &steps[1]) && batch_step(y, &steps[2])) {
+    int64_t batch = 1;
+    for (int axis = 0; axis < y.ndim() - 2; ++axis) batch *= y.shape[axis];
+    return multiply(a, b, y, steps, batch, accumulate);
+  }
+  for (int64_t i = 0; i < y.shape[0]; ++i)
+    multiply_batches(select_first(a, i), select_first(b, i), select_first(y, i), accumulate);
+}
+
+Array contiguous(Backend& backend, const View& x) {
+  Array copy = Array::empty(x.shape, x.dtype, x.device);
+  backend.copy(x, copy);
+  return copy;
+}
+
+}  // namespace
+
+void CudaBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
+  const int64_t depth = a.shape[a.ndim() - 1];
+  if (y.numel() == 0) return;
+  if (depth == 0) {
+    if (!accumulate) fill(y, 0);
+    return;
+  }
+  if (!is_floating(y.dtype)) return cuda_detail::integer_matmul(a, b, y, accumulate);
+  if (cuda_detail::is_small_matmul(a, b)) return cuda_detail::small_matmul(a, b, nullptr, y, accumulate);
+  EventScope event("matmul", "cuda", "cublas", {&a, &b}, 2 * y.numel() * depth);
+  Operand columns;
+  if (!as_columns(y, &columns)) {
+    Array result = Array::empty(y.shape, y.dtype, y.device);
+    if (accumulate) copy(y, result);
+    matmul(a, b, result, accumulate);
+    return copy(View(result), y);
+  }
+  if (columns.transposed == CUBLAS_OP_T) return matmul(transposed(b), transposed(a), transposed(y), accumulate);
+  Array a_copy, b_copy;
+  View left = a, right = b;
+  if (!as_columns(a, &columns)) left = a_copy = contiguous(*this, a);
+  if (!as_columns(b, &columns)) right = b_copy = contiguous(*this, b);
+  multiply_batches(left, right, y, accumulate);
+}
+
+void CudaBackend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
+  const View w_transposed = transposed(w);
+  if (x.shape[1] > 0 && cuda_detail::is_small_matmul(x, w_transposed))
+    return cuda_detail::small_matmul(x, w_transposed, bias, y, /*accumulate=*/false);
+  Backend::linear(x, w, bias, y);
+}
+
+}  // namespace gradus

@@ -1,0 +1,125 @@
+// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], and where in the plane it was found.
+// Backward gathers: dx[n, c, h, w] sums dy of the windows over (h, w) that found their maximum there, in the order of
+// the windows, so that no two threads write one element. x (N, C, H, W), y (N, C, P, Q), any strides.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/launch.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Divisor;
+using cuda_detail::kThreads;
+using cuda_detail::Launch;
+
+struct Pool {
+  int H, W, P, Q;
+  int kernel[2], stride[2], padding[2], dilation[2];
+  Divisor channels, height, width;  // of the view that the threads enumerate
+  uint32_t numel;
+};
+
+Pool make_pool(const Shape& image, const Shape& pooled, const Shape& enumerated, const Pool2dGeometry& geometry) {
+  Pool pool;
+  pool.H = static_cast<int>(image[2]), pool.W = static_cast<int>(image[3]);
+  pool.P = static_cast<int>(pooled[2]), pool.Q = static_cast<int>(pooled[3]);
+  for (int i = 0; i < 2; ++i) {
+    pool.kernel[i] = static_cast<int>(geometry.kernel[i]), pool.stride[i] = static_cast<int>(geometry.stride[i]);
+    pool.padding[i] = static_cast<int>(geometry.padding[i]), pool.dilation[i] = static_cast<int>(geometry.dilation[i]);
+  }
+  pool.channels = Divisor(enumerated[1]), pool.height = Divisor(enumerated[2]), pool.width = Divisor(enumerated[3]);
+  int64_t numel = 1;
+  for (int64_t size : enumerated) numel *= size;
+  GRADUS_CHECK(numel < int64_t{1} << 31, ShapeError, "cuda pools at most 2^31 elements at once, got ", numel,
+               "; split the batch");
+  pool.numel = static_cast<uint32_t>(numel);
+  return pool;
+}
+
+struct Strides4 {
+  int64_t n, c, h, w;
+  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
+  __device__ int64_t at(uint32_t in, uint32_t ic, int ih, int iw) const { return in * n + ic * c + ih * h + iw * w; }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, Strides4 x_strides, T* y,
+                                                        Strides4 y_strides, int32_t* indices, Strides4 index_strides) {
+  using C = compute_t<T>;
+  for (uint32_t e = cuda_detail::thread_index(); e < pool.numel; e += cuda_detail::thread_count()) {
+    uint32_t q = e;
+    uint32_t p = pool.width.split(q), c = pool.height.split(p);
+    const uint32_t n = pool.channels.split(c);
+    C best = -C(INFINITY);
+    int32_t best_index = -1;
+    for (int r = 0; r < pool.kernel[0]; ++r) {
+      const int h = static_cast<int>(p) * pool.stride[0] - pool.padding[0] + r * pool.dilation[0];
+      if (h < 0 || h >= pool.H) continue;
+      for (int s = 0; s < pool.kernel[1]; ++s) {
+        const int w = static_cast<int>(q) * pool.stride[1] - pool.padding[1] + s * pool.dilation[1];
+        if (w < 0 || w >= pool.W) continue;
+        const C value = static_cast<C>(x[x_strides.at(n, c, h, w)]);
+        if (best_index < 0 || value > best || (scalar::is_nan(value) && !scalar::is_nan(best)))
+          best = value, best_index = h * pool.W + w;
+      }
+    }
+    y[y_strides.at(n, c, p, q)] = static_cast<T>(best);
+    indices[index_strides.at(n, c, p, q)] = best_index;
+  }
+}
+
+// The first window that covers position `at` along an axis.
+__device__ int first_window(int at, int kernel, int stride, int padding, int dilation) {
+  const int reach = at + padding - (kernel - 1) * dilation;
+  return reach <= 0 ? 0 : (reach + stride - 1) / stride;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    pool_backward_kernel(Pool pool, const T* dy, Strides4 dy_strides, const int32_t* indices, Strides4 index_strides,
+                         T* dx, Strides4 dx_strides) {
+  using C = compute_t<T>;
+  for (uint32_t e = cuda_detail::thread_index(); e < pool.numel; e += cuda_detail::thread_count()) {
+    uint32_t w = e;
+    uint32_t h = pool.width.split(w), c = pool.height.split(h);
+    const uint32_t n = pool.channels.split(c);
+    const int32_t here = static_cast<int32_t>(h) * pool.W + static_cast<int32_t>(w);
+    const int last_p = min((static_cast<int>(h) + pool.padding[0]) / pool.stride[0], pool.P - 1);
+    const int last_q = min((static_cast<int>(w) + pool.padding[1]) / pool.stride[1], pool.Q - 1);
+    const int first_q = first_window(w, pool.kernel[1], pool.stride[1], pool.padding[1], pool.dilation[1]);
+    C sum = 0;
+    for (int p = first_window(h, pool.kernel[0], pool.stride[0], pool.padding[0], pool.dilation[0]); p <= last_p; ++p)
+      for (int q = first_q; q <= last_q; ++q)
+        if (indices[index_strides.at(n, c, p, q)] == here) sum += static_cast<C>(dy[dy_strides.at(n, c, p, q)]);
+    dx[dx_strides.at(n, c, h, w)] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+void CudaBackend::max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
+                             const Pool2dGeometry& geometry) {
+  EventScope event("max_pool2d", "cuda", "direct", {&x}, y.numel() * geometry.kernel[0] * geometry.kernel[1]);
+  if (y.numel() == 0) return;
+  const Pool pool = make_pool(x.shape, y.shape, y.shape, geometry);
+  const Launch launch(y.device);
+  visit_floating(y.dtype, [&]<class T>() {
+    launch(pool_kernel<T>, launch.blocks(pool.numel, kThreads), kThreads, pool, x.as<T>(), Strides4(x.strides),
+           y.as<T>(), Strides4(y.strides), indices.as<int32_t>(), Strides4(indices.strides));
+  });
+}
+
+void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
+                                      const Pool2dGeometry& geometry) {
+  EventScope event("max_pool2d_backward", "cuda", "gather", {&dy, &indices}, dy.numel());
+  if (dx.numel() == 0) return;
+  const Pool pool = make_pool(dx.shape, dy.shape, dx.shape, geometry);
+  const Launch launch(dx.device);
+  visit_floating(dx.dtype, [&]<class T>() {
+    launch(pool_backward_kernel<T>, launch.blocks(pool.numel, kThreads), kThreads, pool, dy.as<T>(),
+           Strides4(dy.strides), indices.as<int32_t>(), Strides4(indices.strides), dx.as<T>(), Strides4(dx.strides));
+  });
+}
+
+}  // namespace gradus

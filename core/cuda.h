@@ -1,6 +1,6 @@
-// CUDA as users meet it: devices, streams, events, memory statistics and captured graphs. Speaks to the DeviceRuntime of
-// cuda and to nothing below it, so that a build without CUDA has this too: there is_available() is false and the rest
-// throws a DeviceError with the remedy.
+// CUDA as users meet it: devices, streams, events, memory statistics and captured graphs. Speaks to the DeviceRuntime
+// of cuda and to nothing below it, so that a build without CUDA has this too: there is_available() is false and the
+// rest throws a DeviceError with the remedy.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,74 @@
+// Streams, events, copies, and the errors of each.
+#include <thread>
+
+#include <gradus/tests/cuda/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+TEST_CASE("copies between host and device keep the bytes") {
+  if (no_cuda_device()) return;
+  std::vector<int32_t> values(10007);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761u);
+  const Array x = to_device(values), y = Array::empty(x.shape(), x.dtype(), x.device());
+  cuda_runtime().copy(y.data(), y.device(), x.data(), x.device(), x.nbytes(), /*non_blocking=*/true);
+  CHECK(to_host<int32_t>(y) == values);
+  DeviceRuntime& runtime = cuda_runtime();
+  auto* pinned = static_cast<int32_t*>(runtime.allocate_pinned(y.nbytes()));
+  runtime.copy(pinned, Device(), y.data(), y.device(), y.nbytes(), /*non_blocking=*/true);
+  cuda::synchronize();
+  CHECK(std::vector<int32_t>(pinned, pinned + values.size()) == values);
+  runtime.free_pinned(pinned);
+}
+
+TEST_CASE("a stream is current within its guard and on its thread") {
+  if (no_cuda_device()) return;
+  const Stream first = cuda::current_stream(), second = cuda::new_stream();
+  CHECK(first.handle != nullptr);
+  {
+    cuda::StreamGuard guard(second);
+    CHECK(cuda::current_stream() == second);
+    std::thread([&] { CHECK(cuda::current_stream() == first); }).join();
+  }
+  CHECK(cuda::current_stream() == first);
+  Stream legacy = first;
+  legacy.handle = nullptr;
+  CHECK_THROWS_AS(cuda_runtime().set_current_stream(legacy), DeviceError);
+}
+
+TEST_CASE("an event orders streams and measures time") {
+  if (no_cuda_device()) return;
+  const Stream side = cuda::new_stream();
+  const Array x = Array::empty({int64_t{1} << 26}, DType::f32, cuda_device());
+  const Array y = Array::empty(x.shape(), x.dtype(), x.device());
+  Backend& backend = current_backend(DeviceType::cuda);
+  cuda::Event start(true), filled(true), copied;
+  CHECK(copied.query());
+  start.record();
+  for (int i = 0; i < 20; ++i) backend.fill(x, i);
+  filled.record();
+  {
+    cuda::StreamGuard guard(side);
+    filled.wait();
+    backend.copy(x, y);
+    copied.record();
+  }
+  copied.wait();
+  CHECK(to_host<float>(y) == std::vector<float>(static_cast<size_t>(y.numel()), 19.0f));
+  copied.synchronize();
+  CHECK(copied.query());
+  CHECK(start.elapsed_time(filled) > 0);
+  CHECK_THROWS_WITH(start.elapsed_time(copied), contains("timing"));
+  cuda::Event unused(true);
+  CHECK_THROWS_WITH(start.elapsed_time(unused), contains("recorded"));
+}
+
+TEST_CASE("devices that do not exist are named") {
+  if (no_cuda_device()) return;
+  CHECK(cuda::device_count() >= 1);
+  CHECK_THROWS_AS(cuda::synchronize(63), DeviceError);
+  CHECK_THROWS_WITH(cuda::set_device(63), contains("cuda:63") && contains("this machine has"));
+  CHECK_THROWS_AS(cuda::memory_stats(-2), DeviceError);
+  CHECK_THROWS_AS(Array::empty({2}, DType::f32, Device(DeviceType::cuda, 63)), DeviceError);
+  CHECK_THAT(cuda_runtime().description(0), contains("GiB, sm_"));
+}

@@ -1,5 +1,6 @@
 // Times a training step (forward, cross-entropy, backward, Adam) of each net on random images that lie on the device
-// already: the whole step and its parts, medians over many. One table row and, with --json, one JSON line a net.
+// already: the whole step and its parts, medians over many; and, for the nets of 28x28 images, how long a step that is fed
+// by a DataLoader waits for its batch. One table row and, with --json, one JSON line a net.
 //
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
 #include <algorithm>
@@ -20,13 +21,14 @@ using benchmarks::Workload;
 struct Settings {
   std::string net = "all", device = "cpu", backend, format = "contiguous", json;
   int threads = 0;
+  size_t workers = 1;
   double seconds = 1.0;
   bool graph = false;
   bool step_only = false;
 };
 
 struct Medians {
-  double step = 0, forward = 0, backward = 0, optimizer = 0;  // milliseconds
+  double step = 0, forward = 0, backward = 0, optimizer = 0, data_wait = 0;  // milliseconds
 };
 
 void wait_for(Device device) { runtime(device.type).synchronize(device.index); }
@@ -58,6 +60,20 @@ double time_ms(Device device, double seconds, Work&& work) {
   return median(std::move(samples));
 }
 
+// Milliseconds that a step waits for its batch: the mean over an epoch of digits, after one to warm up.
+template <class Train>
+double data_wait_ms(int64_t batch, size_t workers, Train&& train) {
+  const int64_t batches = std::max<int64_t>(4096 / batch, 4);
+  auto digits = data::datasets::SyntheticDigits(static_cast<size_t>(batches * batch))
+                    .map(data::transforms::Normalize<>(0.1307, 0.3081))
+                    .map(data::transforms::Stack<>());
+  auto loader = data::make_data_loader<data::samplers::RandomSampler>(
+      std::move(digits), data::DataLoaderOptions(static_cast<size_t>(batch)).workers(workers));
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (auto& example : *loader) train(example.data, example.target);
+  return loader->wait_seconds() * 1000 / static_cast<double>(batches);
+}
+
 Medians measure(const Workload& work, int64_t batch, const Settings& settings) {
   const Device device(settings.device);
   const MemoryFormat format =
@@ -70,12 +86,13 @@ Medians measure(const Workload& work, int64_t batch, const Settings& settings) {
   const Tensor x = randn({batch, work.image[0], work.image[1], work.image[2]}).to(device).contiguous(format);
   const Tensor y = randint(10, {batch}).to(device);
 
-  auto forward = [&] { return cross_entropy(net->forward(x), y); };
-  auto step = [&] {
+  auto train = [&](const Tensor& images, const Tensor& classes) {
     optimizer.zero_grad();
-    forward().backward();
+    cross_entropy(net->forward(images), classes).backward();
     optimizer.step();
   };
+  auto forward = [&] { return cross_entropy(net->forward(x), y); };
+  auto step = [&] { train(x, y); };
   Medians medians;
   if (settings.graph) {
     for (int i = 0; i < 3; ++i) step();
@@ -94,6 +111,10 @@ Medians measure(const Workload& work, int64_t batch, const Settings& settings) {
   });
   medians.backward = both - medians.forward;
   medians.optimizer = time_ms(device, settings.seconds, [&] { optimizer.step(); });
+  if (work.image == Shape({1, 28, 28}))
+    medians.data_wait = data_wait_ms(batch, settings.workers, [&](const Tensor& images, const Tensor& classes) {
+      train(images.to(device).contiguous(format), classes.to(device));
+    });
   return medians;
 }
 
@@ -108,6 +129,7 @@ int main(int argc, char** argv) {
   app.add_option("--format", settings.format, "contiguous or channels_last")
       ->check(CLI::IsMember({"contiguous", "channels_last"}));
   app.add_option("--threads", settings.threads, "CPU threads; default: all");
+  app.add_option("--workers", settings.workers, "threads that prepare batches for the data-wait column");
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");
   app.add_flag("--graph", settings.graph, "capture the step once and replay it (cuda)");
@@ -118,8 +140,8 @@ int main(int argc, char** argv) {
     if (!settings.backend.empty()) set_backend(settings.backend);
     const Device device(settings.device);
     const std::string backend(current_backend(device.type).name());
-    std::printf("%-12s %6s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "step ms", "forward", "backward", "optimizer",
-                "images/s", "peak MiB");
+    std::printf("%-12s %6s %10s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "step ms", "forward", "backward",
+                "optimizer", "data wait", "images/s", "peak MiB");
     bool found = false;
     for (const Workload& work : benchmarks::workloads()) {
       if (settings.net != "all" && settings.net != work.name) continue;
@@ -129,8 +151,9 @@ int main(int argc, char** argv) {
         const Medians ms = measure(work, batch, settings);
         const double images = static_cast<double>(batch) / ms.step * 1000;
         const double peak = static_cast<double>(runtime(device.type).memory_stats(device.index).peak_allocated) / (1 << 20);
-        std::printf("%-12s %6lld %10.4f %10.4f %10.4f %10.4f %12.0f %10.1f\n", work.name.c_str(),
-                    static_cast<long long>(batch), ms.step, ms.forward, ms.backward, ms.optimizer, images, peak);
+        std::printf("%-12s %6lld %10.4f %10.4f %10.4f %10.4f %10.4f %12.0f %10.1f\n", work.name.c_str(),
+                    static_cast<long long>(batch), ms.step, ms.forward, ms.backward, ms.optimizer, ms.data_wait, images,
+                    peak);
         std::fflush(stdout);
         if (settings.json.empty()) continue;
         const nlohmann::json row = {{"net", work.name}, {"batch", batch}, {"device", settings.device},
@@ -138,6 +161,7 @@ int main(int argc, char** argv) {
                                     {"threads", num_threads()}, {"machine", runtime(device.type).description(device.index)},
                                     {"version", version()}, {"step_ms", ms.step}, {"forward_ms", ms.forward},
                                     {"backward_ms", ms.backward}, {"optimizer_ms", ms.optimizer},
+                                    {"data_wait_ms", ms.data_wait},
                                     {"images_per_second", images}, {"peak_mib", peak}};
         std::ofstream(settings.json, std::ios::app) << row.dump() << "\n";
       }

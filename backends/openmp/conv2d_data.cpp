@@ -182,14 +182,17 @@ struct BandOutput {
         kernels.transpose(sums + i * pitch, sum_stride, filters, columns, out + i * h_step, w_step);
       return;
     }
-    for (int64_t m = 0; m < filters; ++m)
-      for (int64_t i = 0; i < rows; ++i) {
-        const T* from = sums + m * sum_stride + i * pitch;
-        T* to = out + m * y.c_stride + i * h_step;
-        if (w_step == 1) std::memcpy(to, from, static_cast<size_t>(columns) * sizeof(T));
-        else
-          for (int64_t j = 0; j < columns; ++j) to[j * w_step] = from[j];
+    for (int64_t m = 0; m < filters; ++m) {
+      const T* from = sums + m * sum_stride;
+      T* to = out + m * y.c_stride;
+      if (w_step == 1) {
+        kernels.copy_rows(
+            {.rows = rows, .count = columns, .from = from, .from_stride = pitch, .to = to, .to_stride = h_step});
+        continue;
       }
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) to[i * h_step + j * w_step] = from[i * pitch + j];
+    }
   }
 };
 

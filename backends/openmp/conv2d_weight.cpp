@@ -64,7 +64,8 @@ void convolve_backward_weight(const KernelTable& table, const Images<const T>& d
   dy_layout.rows = band;
   dy_layout.pitch = layout.pitch;
   // dy's rows follow each other at the pitch; a channel is filled up to whole vectors.
-  const int64_t dy_channel = round_up(std::max<int64_t>(band * layout.pitch, 1), kernels.vector_size);
+  dy_layout.gap = round_up(std::max<int64_t>(dy_layout.plane(), 1), kernels.vector_size) - dy_layout.plane();
+  const int64_t dy_channel = dy_layout.channel_stride();
 
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     const Scratch<T> planes(together * image_size + slack), gradients(together * dy.C * dy_channel);
@@ -78,16 +79,13 @@ void convolve_backward_weight(const KernelTable& table, const Images<const T>& d
         for (int64_t i = 0; i < images; ++i) {
           const int64_t n = (item + i) / bands, first = (item + i) % bands * band;
           fill_planes(kernels, layout, x, n, first, static_cast<const T*>(nullptr), planes.get() + i * image_size);
-          for (int64_t k = 0; k < dy.C; ++k) {
-            Images<const T> channel = dy;
-            channel.data += k * dy.c_stride;
-            channel.H = std::min(dy.H, first + band);  // rows beyond are zero here: the next band has them
-            PlaneLayout one = dy_layout;
-            one.channels = 1;
-            T* to = gradients.get() + (i * dy.C + k) * dy_channel;
-            fill_planes(kernels, one, channel, n, first, mask ? mask + k * dy.c_stride : nullptr, to);
-            std::fill_n(to + band * layout.pitch, dy_channel - band * layout.pitch, T(0));
-            if (dbias) sums[weights + k] += kernels.sum(to, band * layout.pitch);
+          Images<const T> rows = dy;
+          rows.H = std::min(dy.H, first + band);  // rows beyond are zero here: the next band has them
+          T* to = gradients.get() + i * dy.C * dy_layout.channel_stride();
+          fill_planes(kernels, dy_layout, rows, n, first, mask, to);
+          for (int64_t k = 0; k < dy.C; ++k, to += dy_layout.channel_stride()) {
+            std::fill_n(to + dy_layout.plane(), dy_layout.gap, T(0));
+            if (dbias) sums[weights + k] += kernels.sum(to, dy_layout.plane());
           }
         }
         for (int64_t g = 0; g < geometry.groups; ++g)

@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd.h>
+#include <gradus/backends/openmp/move_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 
@@ -52,13 +52,13 @@ __attribute__((noinline)) void finish_tile(const T* sums, int64_t rows, int64_t 
 }
 
 template <class T, int MR, int NV>
-void tile(int64_t depth, const T* a, const T* b, const int64_t* offsets, const TileOutput<T>& out) {
+void tile(int64_t depth, const T* a, int64_t a_step, const T* b, const int64_t* offsets, const TileOutput<T>& out) {
   Vector<T> sum[MR][NV];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) sum[m][v] = Vector<T>{};
-  for (int64_t k = 0; k < depth; ++k, a += MR) {
+  for (int64_t k = 0; k < depth; ++k, a += a_step) {
     const T* row = b + offsets[k];
     Vector<T> bv[NV];
 #pragma GCC unroll 2
@@ -91,7 +91,7 @@ void tile(int64_t depth, const T* a, const T* b, const int64_t* offsets, const T
 }
 
 template <class T>
-using TileFunction = void (*)(int64_t, const T*, const T*, const int64_t*, const TileOutput<T>&);
+using TileFunction = void (*)(int64_t, const T*, int64_t, const T*, const int64_t*, const TileOutput<T>&);
 
 /// The tile kernel of a given height, by recursion over the heights.
 template <class T, int NV, int MR = kTileRows>
@@ -117,21 +117,10 @@ void block(const BlockArgs<T>& args) {
                               args.relu};
       const TileFunction<T> kernel =
           left > kLanes<T> ? tile_of_height<T, kTileVectors>(height) : tile_of_height<T, 1>(height);
-      kernel(args.depth, args.a + row * args.depth, b, args.offsets, out);
+      if (args.a_step == 0) kernel(args.depth, args.a + row * args.depth, height, b, args.offsets, out);
+      else kernel(args.depth, args.a + row, args.a_step, b, args.offsets, out);
     }
   }
-}
-
-/// out[c * out_stride + r] = in[r * in_stride + c]
-template <class T>
-void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
-  constexpr int64_t kBlock = 16;
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock)
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const int64_t r1 = r0 + kBlock < rows ? r0 + kBlock : rows, c1 = c0 + kBlock < columns ? c0 + kBlock : columns;
-      for (int64_t c = c0; c < c1; ++c)
-        for (int64_t r = r0; r < r1; ++r) out[c * out_stride + r] = in[r * in_stride + c];
-    }
 }
 
 template <class T>
@@ -145,6 +134,11 @@ void pack_a(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows,
       transpose(from, row_stride, height, depth, to, height);
       continue;
     }
+    if (row_stride == 1) {
+      copy_rows<T>(
+          {.rows = depth, .count = height, .from = from, .from_stride = column_stride, .to = to, .to_stride = height});
+      continue;
+    }
     for (int64_t k = 0; k < depth; ++k)
       for (int64_t m = 0; m < height; ++m) to[k * height + m] = from[m * row_stride + k * column_stride];
   }
@@ -153,17 +147,24 @@ void pack_a(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows,
 template <class T>
 void pack_b(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed) {
   constexpr int64_t kWidth = kTileColumns<T>;
+  const int64_t whole = columns / kWidth, rest = columns % kWidth;
+  T* last = packed + whole * depth * kWidth;
+  if (rest) __builtin_memset(last, 0, static_cast<size_t>(depth * kWidth) * sizeof(T));
+  if (column_stride == 1) {  // row by row: memory is read in order
+    for (int64_t k = 0; k < depth; ++k) {
+      const T* from = b + k * row_stride;
+      T* to = packed + k * kWidth;
+      for (int64_t t = 0; t < whole; ++t, from += kWidth, to += depth * kWidth)
+#pragma GCC unroll 2
+        for (int v = 0; v < kTileVectors; ++v) store(to + v * kLanes<T>, load(from + v * kLanes<T>));
+      for (int64_t n = 0; n < rest; ++n) to[n] = from[n];
+    }
+    return;
+  }
   for (int64_t column = 0; column < columns; column += kWidth, packed += depth * kWidth) {
     const T* from = b + column * column_stride;
     const int64_t width = columns - column < kWidth ? columns - column : kWidth;
-    if (width < kWidth) __builtin_memset(packed, 0, static_cast<size_t>(depth * kWidth) * sizeof(T));
-    if (column_stride == 1 && width == kWidth) {
-      for (int64_t k = 0; k < depth; ++k) {
-#pragma GCC unroll 2
-        for (int v = 0; v < kTileVectors; ++v)
-          store(packed + k * kWidth + v * kLanes<T>, load(from + k * row_stride + v * kLanes<T>));
-      }
-    } else if (row_stride == 1) {
+    if (row_stride == 1) {
       transpose(from, column_stride, width, depth, packed, kWidth);
     } else {
       for (int64_t k = 0; k < depth; ++k)

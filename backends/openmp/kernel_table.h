@@ -18,6 +18,7 @@ constexpr Kernels<T> kernels() {
           .block = block<T>,
           .dot = dot<T>,
           .transpose = transpose<T>,
+          .copy_rows = copy_rows<T>,
           .adam = adam<T>,
           .sum = sum<T>,
           .exp_sum = exp_sum<T>,

@@ -6,13 +6,15 @@
 
 namespace gradus::openmp {
 
-/// C = A B for one block: C is rows x columns, A is packed by pack_a, row k of B starts at b + offsets[k].
+/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place where its columns are contiguous,
+/// row k of B starts at b + offsets[k].
 /// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
 /// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
   const T* a;
+  int64_t a_step = 0;  ///< 0: packed; else A[m, k] is a[k * a_step + m]
   const T* b;
   const int64_t* offsets;
   int64_t b_tile_step;
@@ -37,6 +39,19 @@ struct DotArgs {
   const int64_t* offsets;
   T* out;
   int64_t out_row_stride;
+};
+
+/// Rows that are copied with `left` and `right` zeros around each: to[0 … left + count + right). Where mask (laid out like
+/// `from`) is given, elements with mask <= 0 become zero.
+template <class T>
+struct RowsArgs {
+  int64_t rows, count;
+  const T* from;
+  int64_t from_stride;
+  T* to;
+  int64_t to_stride;
+  int64_t left = 0, right = 0;
+  const T* mask = nullptr;
 };
 
 /// One step of Adam over `count` elements; the names are those of the formula in optimizer.cpp.
@@ -77,6 +92,7 @@ struct Kernels {
   void (*dot)(const DotArgs<T>&);
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
+  void (*copy_rows)(const RowsArgs<T>&);
   void (*adam)(const AdamArgs<T>&);
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.

@@ -35,9 +35,10 @@ struct Images {
 struct PlaneLayout {
   int64_t channels = 0, split[2] = {1, 1}, shift[2] = {0, 0};
   int64_t rows = 0, pitch = 0;
+  int64_t gap = 0;  // behind every channel
 
   int64_t plane() const { return rows * pitch; }
-  int64_t channel_stride() const { return split[0] * split[1] * plane(); }
+  int64_t channel_stride() const { return split[0] * split[1] * plane() + gap; }
   int64_t offset(int64_t channel, int64_t row_phase, int64_t column_phase, int64_t row, int64_t column) const {
     return channel * channel_stride() + (row_phase * split[1] + column_phase) * plane() + row * pitch + column;
   }
@@ -50,44 +51,76 @@ struct PlaneLayout {
   }
 };
 
-/// Writes rows first_row … first_row + layout.rows of image n to `planes`, channels first_channel and following. Where
-/// `mask` is given (laid out in memory like the images), only elements with mask > 0 count.
+/// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory like
+/// the images), only elements with mask > 0 count.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
-  const bool channels_last = x.c_stride == 1 && x.w_stride != 1 && !mask;
-  const int64_t together = channels_last ? layout.channels : 1;  // channels copied in one go
-  for (int64_t c = 0; c < layout.channels; c += together)
-    for (int64_t a = 0; a < layout.split[0]; ++a)
-      for (int64_t i = 0; i < layout.rows; ++i) {
-        const int64_t h = (first_row + i) * layout.split[0] + a - layout.shift[0];
-        for (int64_t b = 0; b < layout.split[1]; ++b) {
-          // Columns [begin, end) hold the image, the others are padding.
-          const int64_t offset = b - layout.shift[1], step = layout.split[1];  // w = j * step + offset
-          int64_t begin = offset < 0 ? std::min(divide_up(-offset, step), layout.pitch) : 0;
-          int64_t end = offset < x.W ? std::min(divide_up(x.W - offset, step), layout.pitch) : 0;
-          if (h < 0 || h >= x.H || end < begin) begin = end = 0;
-          T* to = planes + layout.offset(c, a, b, i, 0);
-          for (int64_t k = 0; k < together; ++k) {
-            T* row = to + k * layout.channel_stride();
-            for (int64_t j = 0; j < begin; ++j) row[j] = T(0);
-            for (int64_t j = end; j < layout.pitch; ++j) row[j] = T(0);
-          }
-          if (begin == end) continue;
-          const int64_t at = n * x.n_stride + c * x.c_stride + h * x.h_stride + (begin * step + offset) * x.w_stride;
-          const int64_t w_step = step * x.w_stride, count = end - begin;
-          if (channels_last) {
-            kernels.transpose(x.data + at, w_step, count, together, to + begin, layout.channel_stride());
-          } else if (mask) {
-            for (int64_t j = 0; j < count; ++j)
-              to[begin + j] = mask[at + j * w_step] > 0 ? x.data[at + j * w_step] : T(0);
-          } else if (w_step == 1) {
-            std::memcpy(to + begin, x.data + at, static_cast<size_t>(count) * sizeof(T));
-          } else {
-            for (int64_t j = 0; j < count; ++j) to[begin + j] = x.data[at + j * w_step];
+  const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
+  const bool channels_last = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 1;
+  // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are 0.
+  const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
+    *begin = std::min(offset < 0 ? divide_up(-offset, step) : 0, most);
+    *end = std::max(*begin, offset < size ? std::min(divide_up(size - offset, step), most) : 0);
+  };
+  for (int64_t a = 0; a < step[0]; ++a)
+    for (int64_t b = 0; b < step[1]; ++b) {
+      const int64_t h0 = first_row * step[0] + a - layout.shift[0], w0 = b - layout.shift[1];
+      int64_t top, bottom, left, right;
+      span(h0, step[0], x.H, layout.rows, &top, &bottom);
+      span(w0, step[1], x.W, pitch, &left, &right);
+      for (int64_t c = 0; c < layout.channels; ++c) {
+        T* plane = planes + layout.offset(c, a, b, 0, 0);
+        std::fill(plane, plane + top * pitch, T(0));
+        std::fill(plane + bottom * pitch, plane + layout.plane(), T(0));
+        const int64_t at =
+            n * x.n_stride + c * x.c_stride + (h0 + top * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
+        const int64_t h_step = step[0] * x.h_stride, w_step = step[1] * x.w_stride;
+        T* rows = plane + top * pitch;
+        if (w_step == 1 || right - left <= 1) {
+          kernels.copy_rows({.rows = bottom - top,
+                             .count = right - left,
+                             .from = x.data + at,
+                             .from_stride = h_step,
+                             .to = rows,
+                             .to_stride = pitch,
+                             .left = left,
+                             .right = pitch - right,
+                             .mask = mask ? mask + at : nullptr});
+          continue;
+        }
+        for (int64_t i = top; i < bottom; ++i, rows += pitch) {
+          std::fill(rows, rows + left, T(0));
+          std::fill(rows + right, rows + pitch, T(0));
+          if (channels_last) continue;  // moved below, all channels at once
+          const int64_t from = at + (i - top) * h_step;
+          for (int64_t j = 0; j < right - left; ++j) {
+            const bool counts = !mask || mask[from + j * w_step] > 0;
+            rows[left + j] = counts ? x.data[from + j * w_step] : T(0);
           }
         }
       }
+      if (!channels_last || x.w_stride * step[1] == 1 || right - left <= 1) continue;
+      const int64_t w_step = step[1] * x.w_stride, count = right - left;
+      const Scratch<T> masked(mask ? count * layout.channels : 0);
+      for (int64_t i = top; i < bottom; ++i) {
+        const int64_t from = n * x.n_stride + (h0 + i * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
+        const T* pixels = x.data + from;
+        int64_t pixel_stride = w_step;
+        if (mask) {
+          kernels.copy_rows({.rows = count,
+                             .count = layout.channels,
+                             .from = pixels,
+                             .from_stride = w_step,
+                             .to = masked.get(),
+                             .to_stride = layout.channels,
+                             .mask = mask + from});
+          pixels = masked.get(), pixel_stride = layout.channels;
+        }
+        kernels.transpose(pixels, pixel_stride, count, layout.channels, planes + layout.offset(0, a, b, i, left),
+                          layout.channel_stride());
+      }
+    }
 }
 
 }  // namespace gradus::openmp

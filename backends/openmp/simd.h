@@ -141,12 +141,25 @@ inline Vector<double> square_root(Vector<double> x) {
 #endif
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/// Lanes 0 to count - 1, as masked loads and stores want them.
+template <class T>
+inline __m256i first_lanes(int64_t count) {
+  if constexpr (sizeof(T) == 4)
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  else return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+#endif
+
 /// The first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is not touched.
 template <class T>
 inline Vector<T> load_first(const T* from, int64_t count) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
   else return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), from);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return _mm256_maskload_ps(from, first_lanes<T>(count));
+  else return _mm256_maskload_pd(from, first_lanes<T>(count));
 #else
   Vector<T> v{};
   for (int64_t i = 0; i < count; ++i) v[i] = from[i];
@@ -158,6 +171,9 @@ inline void store_first(T* to, Vector<T> v, int64_t count) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
   else _mm512_mask_storeu_pd(to, static_cast<__mmask8>((1u << count) - 1), v);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) _mm256_maskstore_ps(to, first_lanes<T>(count), v);
+  else _mm256_maskstore_pd(to, first_lanes<T>(count), v);
 #else
   for (int64_t i = 0; i < count; ++i) to[i] = v[i];
 #endif

@@ -1,0 +1,77 @@
+// Moving matrices: transposed, or row by row with margins of zeros and an optional mask.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+// Exchanges the off-diagonal blocks of size `distance` of two rows.
+template <class T, int distance, int... i>
+inline void exchange(Vector<T>& a, Vector<T>& b, Indices<i...>) {
+  constexpr int lanes = kLanes<T>;
+  const Vector<T> low = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i - distance : i)...);
+  b = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i : i + distance)...);
+  a = low;
+}
+
+// Transposes a square block in registers: blocks of half the size are exchanged, then transposed in turn.
+template <class T, int distance = kLanes<T> / 2>
+inline void transpose_block(Vector<T>* row) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i)
+    if ((i & distance) == 0) exchange<T, distance>(row[i], row[i + distance], IndicesUpTo<kLanes<T>>());
+  if constexpr (distance > 1) transpose_block<T, distance / 2>(row);
+}
+
+/// out[c * out_stride + r] = in[r * in_stride + c]
+template <class T>
+void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  constexpr int64_t lanes = kLanes<T>;
+  for (int64_t r = 0; r < rows; r += lanes) {
+    const int64_t height = rows - r < lanes ? rows - r : lanes;
+    for (int64_t c = 0; c < columns; c += lanes) {
+      const int64_t width = columns - c < lanes ? columns - c : lanes;
+      const T* from = in + r * in_stride + c;
+      T* to = out + c * out_stride + r;
+      Vector<T> block[lanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) {
+        if (i >= height) block[i] = Vector<T>{};
+        else block[i] = width == lanes ? load(from + i * in_stride) : load_first(from + i * in_stride, width);
+      }
+      transpose_block<T>(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) {
+        if (i >= width) break;
+        if (height == lanes) store(to + i * out_stride, block[i]);
+        else store_first<T>(to + i * out_stride, block[i], height);
+      }
+    }
+  }
+}
+
+template <class T>
+void copy_rows(const RowsArgs<T>& args) {
+  const T* from = args.from;
+  const T* mask = args.mask;
+  T* to = args.to;
+  for (int64_t r = 0; r < args.rows; ++r, from += args.from_stride, to += args.to_stride) {
+    for (int64_t i = 0; i < args.left; ++i) to[i] = T(0);
+    T* out = to + args.left;
+    for (int64_t i = 0; i < args.count; i += kLanes<T>) {
+      const int64_t left = args.count - i;
+      const bool whole = left >= kLanes<T>;
+      Vector<T> v = whole ? load(from + i) : load_first(from + i, left);
+      if (mask) {
+        const Vector<T> m = whole ? load(mask + i) : load_first(mask + i, left);
+        v = m > Vector<T>{} ? v : Vector<T>{};
+      }
+      whole ? store(out + i, v) : store_first<T>(out + i, v, left);
+    }
+    for (int64_t i = 0; i < args.right; ++i) out[args.count + i] = T(0);
+    if (mask) mask += args.from_stride;
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -53,10 +53,10 @@ class BackwardPass {
  private:
   struct State {
     Ref<Node> keep_alive;
-    int waiting = 0;       // edges into this node that have not delivered yet
+    int waiting = 0;  // edges into this node that have not delivered yet
     bool queued = false;
-    bool wanted = true;    // leads to a capture
-    Grads gradients;       // of its outputs, summed so far
+    bool wanted = true;  // leads to a capture
+    Grads gradients;     // of its outputs, summed so far
   };
   struct Ready {
     uint64_t priority;
@@ -106,15 +106,16 @@ class BackwardPass {
   // Adds a gradient to output `edge.input` of `edge.node`.
   void deliver(const Edge& edge, Tensor gradient) {
     State& state = states_.at(edge.node.get());
-    if (state.gradients.size() <= edge.input) state.gradients.resize(std::max<size_t>(edge.input + 1, edge.node->outputs().size()));
+    if (state.gradients.size() <= edge.input)
+      state.gradients.resize(std::max<size_t>(edge.input + 1, edge.node->outputs().size()));
     Tensor& sum = state.gradients[edge.input];
     if (!gradient.defined()) return;
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    const bool in_place = !create_graph_ && sum.use_count() == 1 && sum.array().storage().use_count() == 1 &&
-                          !sum.array().may_overlap();
+    const bool in_place =
+        !create_graph_ && sum.use_count() == 1 && sum.array().storage().use_count() == 1 && !sum.array().may_overlap();
     if (in_place) {
       ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
     } else {
@@ -168,7 +169,8 @@ class BackwardPass {
       Tensor gradient = std::move(gradients[i]);
       State& next = states_.at(edge.node.get());
       if (gradient.defined() && next.wanted) {
-        if (AnomalyGuard::is_enabled()) detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
+        if (AnomalyGuard::is_enabled())
+          detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
         deliver(edge, fitting(*edge.node, edge.input, std::move(gradient), node->name()));
       }
       if (--next.waiting == 0 && next.wanted) enqueue(edge.node.get(), next);
@@ -181,7 +183,8 @@ class BackwardPass {
     if (!(gradient.sizes() == info.shape)) {
       bool expanded = gradient.dim() >= info.shape.size();
       for (int i = 1; expanded && i <= info.shape.size(); ++i) {
-        const int64_t want = info.shape[info.shape.size() - i], have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
+        const int64_t want = info.shape[info.shape.size() - i],
+                      have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
         expanded = want == have || want == 1;
       }
       GRADUS_CHECK(expanded, AutogradError, from, " gave a gradient of shape ", gradient.sizes(),
@@ -227,8 +230,8 @@ void collect_roots(const TensorList& tensors, const TensorList& gradients, bool 
       if (!create_graph) gradient = gradient.detach();
       if (gradient.dtype() != tensor.dtype()) gradient = gradient.to(tensor.dtype());
     } else {
-      GRADUS_CHECK(tensor.numel() == 1, AutogradError, "a gradient is implied for scalars only; tensor ", i, " has shape ",
-                   tensor.sizes(), ": pass one, or reduce with sum() or mean()");
+      GRADUS_CHECK(tensor.numel() == 1, AutogradError, "a gradient is implied for scalars only; tensor ", i,
+                   " has shape ", tensor.sizes(), ": pass one, or reduce with sum() or mean()");
       NoGradGuard no_grad;
       gradient = ones_like(tensor);
     }
@@ -281,23 +284,27 @@ TensorList grad(const TensorList& outputs, const TensorList& inputs, const Tenso
   TensorList result;
   for (size_t i = 0; i < captures.size(); ++i) {
     GRADUS_CHECK(allow_unused || captures[i].gradient.defined(), AutogradError, "input ", i, " of shape ",
-                 inputs[i].sizes(), " was not used to compute the outputs; pass allow_unused = true if that is intended");
+                 inputs[i].sizes(),
+                 " was not used to compute the outputs; pass allow_unused = true if that is intended");
     result.push_back(std::move(captures[i].gradient));
   }
   return result;
 }
 
 void queue_callback(std::function<void()> done) {
-  GRADUS_CHECK(BackwardPass::current(), AutogradError, "queue_callback needs a backward pass in progress on this thread");
+  GRADUS_CHECK(BackwardPass::current(), AutogradError,
+               "queue_callback needs a backward pass in progress on this thread");
   BackwardPass::current()->add_callback(std::move(done));
 }
 
 }  // namespace autograd
 
-void detail::check_anomaly(const Array& array, std::string_view what, std::string_view op, const std::string& module_path) {
+void detail::check_anomaly(const Array& array, std::string_view what, std::string_view op,
+                           const std::string& module_path) {
   if (!is_floating(array.dtype()) || array.numel() == 0) return;
   const Array finite = ops::unary(UnaryOp::isfinite, array);
-  const bool all = ops::item(ops::reduce(ReduceOp::all, finite, axis_mask({}, finite.ndim()), false, DType::boolean)).to_bool();
+  const bool all =
+      ops::item(ops::reduce(ReduceOp::all, finite, axis_mask({}, finite.ndim()), false, DType::boolean)).to_bool();
   GRADUS_CHECK(all, AutogradError, what, " of ", op, module_path.empty() ? "" : " in layer '", module_path,
                module_path.empty() ? "" : "'", " made a NaN or inf in a tensor of shape ", array.shape());
 }

@@ -32,8 +32,9 @@ Grads FunctionNode::backward_all(const Grads& dys) {
   Grads result(edges().size());
   for (size_t i = 0; i < per_argument.size(); ++i) {
     if (input_of_argument_[i] >= 0) result[static_cast<size_t>(input_of_argument_[i])] = per_argument[i];
-    else GRADUS_CHECK(!per_argument[i].defined(), AutogradError, name(), "::backward returned a gradient for argument ", i,
-                      ", which is not a tensor");
+    else
+      GRADUS_CHECK(!per_argument[i].defined(), AutogradError, name(), "::backward returned a gradient for argument ", i,
+                   ", which is not a tensor");
   }
   return result;
 }
@@ -62,7 +63,9 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
   auto same = [](const Tensor& tensor) {
     return [&tensor](const Tensor& other) { return other.defined() && other.is_same(tensor); };
   };
-  auto listed = [&](const TensorList& list, const Tensor& tensor) { return std::any_of(list.begin(), list.end(), same(tensor)); };
+  auto listed = [&](const TensorList& list, const Tensor& tensor) {
+    return std::any_of(list.begin(), list.end(), same(tensor));
+  };
   const TensorList raw = results;
   for (Tensor& result : results) {
     if (!result.defined() || !is_floating(result.dtype()) || listed(context.non_differentiable_, result)) {

@@ -23,13 +23,13 @@ using variable_list = TensorList;
 class SavedValue {
  public:
   SavedValue() = default;
-  SavedValue(bool value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
-  SavedValue(int value) : value_(int64_t{value}) {}            // NOLINT(google-explicit-constructor)
-  SavedValue(int64_t value) : value_(value) {}                 // NOLINT(google-explicit-constructor)
-  SavedValue(double value) : value_(value) {}                  // NOLINT(google-explicit-constructor)
-  SavedValue(std::string value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  SavedValue(const char* value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
-  SavedValue(Tensor value) : value_(std::move(value)) {}       // NOLINT(google-explicit-constructor)
+  SavedValue(bool value) : value_(value) {}                             // NOLINT(google-explicit-constructor)
+  SavedValue(int value) : value_(int64_t{value}) {}                     // NOLINT(google-explicit-constructor)
+  SavedValue(int64_t value) : value_(value) {}                          // NOLINT(google-explicit-constructor)
+  SavedValue(double value) : value_(value) {}                           // NOLINT(google-explicit-constructor)
+  SavedValue(std::string value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
+  SavedValue(const char* value) : value_(std::string(value)) {}         // NOLINT(google-explicit-constructor)
+  SavedValue(Tensor value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
   SavedValue(std::vector<int64_t> value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   bool toBool() const { return get<bool>("bool"); }
   int64_t toInt() const { return get<int64_t>("int"); }

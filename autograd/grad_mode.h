@@ -36,7 +36,8 @@ class NoGradGuard : public AutoGradMode {
 /// (c10::InferenceMode).
 class InferenceMode {
  public:
-  explicit InferenceMode(bool enabled = true) : grad_(detail::grad_enabled && !enabled), previous_(detail::inference_enabled) {
+  explicit InferenceMode(bool enabled = true)
+      : grad_(detail::grad_enabled && !enabled), previous_(detail::inference_enabled) {
     detail::inference_enabled = enabled;
   }
   ~InferenceMode() { detail::inference_enabled = previous_; }

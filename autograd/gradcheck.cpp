@@ -83,7 +83,8 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps,
   return true;
 }
 
-bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps, double atol, double rtol, bool raise) {
+bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps, double atol, double rtol,
+                   bool raise) {
   const TensorList results = results_of(f, inputs);
   TensorList all = inputs;
   for (size_t i = 0; i < results.size(); ++i)

@@ -24,9 +24,7 @@ std::vector<Ref<Node>> nodes_behind(const Tensor& root) {
   return found;
 }
 
-std::string describe(const Array& array) {
-  return std::string(gradus::name(array.dtype())) + to_string(array.shape());
-}
+std::string describe(const Array& array) { return std::string(gradus::name(array.dtype())) + to_string(array.shape()); }
 
 }  // namespace
 
@@ -45,7 +43,8 @@ std::string graph_to_dot(const Tensor& root) {
       if (!saved->peek().defined()) continue;
       const int64_t size = static_cast<int64_t>(saved->peek().nbytes());
       bytes += size;
-      label += "\\nsaved " + std::string(saved->name()) + ": " + describe(saved->peek()) + ", " + std::to_string(size) + " B";
+      label += "\\nsaved " + std::string(saved->name()) + ": " + describe(saved->peek()) + ", " + std::to_string(size) +
+               " B";
     }
     if (bytes > 0) label += "\\n" + std::to_string(bytes) + " B saved";
     dot += "  n" + std::to_string(number[node.get()]) + " [label=\"" + label + "\"" +

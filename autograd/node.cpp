@@ -81,7 +81,8 @@ void Saved::check() const {
                " saved was freed by the first backward pass; pass retain_graph = true to the first one");
   GRADUS_CHECK(!array_.defined() || array_.version() == version_, AutogradError, "'", name_, "' of shape ",
                array_.shape(), ", which ", owner_->name(), " saved for backward, was changed in place since: version ",
-               array_.version(), ", expected ", version_, "; use an operator that makes a new tensor, or clone() first");
+               array_.version(), ", expected ", version_,
+               "; use an operator that makes a new tensor, or clone() first");
 }
 
 Tensor Saved::operator()() const {

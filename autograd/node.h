@@ -67,9 +67,9 @@ class Saved {
   void check() const;
   Node* owner_;
   const char* name_;
-  Saved* next_;        // next in the owner's list
+  Saved* next_;  // next in the owner's list
   Array array_;
-  Tensor tensor_;      // an input, with history
+  Tensor tensor_;  // an input, with history
   uint32_t version_ = 0, output_nr_ = 0;
   bool own_output_ = false, released_ = false;
 };
@@ -160,28 +160,28 @@ class Node : public RefCounted {
 
 /// How a view came to be: enough to make it again from its base.
 struct ViewInfo {
-  Tensor base;                   // never itself a view
-  uint32_t version = 0;          // of the storage when the view's grad_fn was last right
+  Tensor base;                     // never itself a view
+  uint32_t version = 0;            // of the storage when the view's grad_fn was last right
   bool made_without_grad = false;  // created under NoGradGuard
   bool multi_output = false;
 };
 
 /// The autograd half of a tensor; made when first needed.
 struct AutogradMeta {
-  bool requires_grad = false;    // leaves only; others have a grad_fn
+  bool requires_grad = false;  // leaves only; others have a grad_fn
   bool retains_grad = false;
   uint32_t output_nr = 0;
   Ref<Node> grad_fn;
-  Node* accumulator = nullptr;   // weak: the AccumulateGrad of this leaf while somebody holds it
+  Node* accumulator = nullptr;  // weak: the AccumulateGrad of this leaf while somebody holds it
   Tensor grad;
-  Array bound_grad;              // bind_grad's storage
+  Array bound_grad;  // bind_grad's storage
   std::unique_ptr<ViewInfo> view;
   unsigned next_hook_id = 0;
   struct LeafHook {
     unsigned id;
     std::function<Tensor(const Tensor&)> call;
   };
-  std::vector<LeafHook> hooks;   // of leaves; others keep theirs in grad_fn
+  std::vector<LeafHook> hooks;  // of leaves; others keep theirs in grad_fn
   struct PostHook {
     unsigned id;
     std::function<void(const Tensor&)> call;
@@ -194,7 +194,7 @@ struct TensorImpl : RefCounted {
   ~TensorImpl();
   Array array;
   std::unique_ptr<AutogradMeta> meta;
-  bool inference = false;        // made in InferenceMode
+  bool inference = false;  // made in InferenceMode
   AutogradMeta& need_meta() {
     if (!meta) meta = std::make_unique<AutogradMeta>();
     return *meta;

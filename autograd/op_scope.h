@@ -55,7 +55,8 @@ const char* node_name() {
   return text.data();
 }
 
-template <class T> const auto& unwrap(const T& argument) {
+template <class T>
+const auto& unwrap(const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>) {
     static const Array none;
     return argument.defined() ? argument.array() : none;
@@ -64,7 +65,8 @@ template <class T> const auto& unwrap(const T& argument) {
   }
 }
 
-template <class T> constexpr bool is_tensor = std::is_same_v<std::remove_cvref_t<T>, Tensor>;
+template <class T>
+constexpr bool is_tensor = std::is_same_v<std::remove_cvref_t<T>, Tensor>;
 
 /// Pointers to the tensor arguments, in order.
 template <class... Args>

@@ -58,7 +58,9 @@ std::string number(double value, const Format& format) {
   char text[64];
   if (std::isnan(value)) std::snprintf(text, sizeof text, "%*s", format.width, "nan");
   else if (std::isinf(value)) std::snprintf(text, sizeof text, "%*s", format.width, value > 0 ? "inf" : "-inf");
-  else std::snprintf(text, sizeof text, format.scientific ? "%*.*e" : "%*.*f", format.width, format.precision, value / format.scale);
+  else
+    std::snprintf(text, sizeof text, format.scientific ? "%*.*e" : "%*.*f", format.width, format.precision,
+                  value / format.scale);
   return text;
 }
 

@@ -47,11 +47,13 @@ bool Tensor::requires_grad() const {
 const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
   OpContext context("requires_grad_", where);
   check_defined(*this);
-  GRADUS_CHECK(!wanted || is_floating(dtype()), DTypeError, "only floating tensors can require gradients, got ", dtype());
+  GRADUS_CHECK(!wanted || is_floating(dtype()), DTypeError, "only floating tensors can require gradients, got ",
+               dtype());
   GRADUS_CHECK(!wanted || !impl_->inference || InferenceMode::is_enabled(), AutogradError,
                "a tensor made in InferenceMode cannot require gradients; clone() it outside first");
   if (!is_leaf()) {
-    GRADUS_CHECK(wanted, AutogradError, "only leaves can change requires_grad; use detach() to cut a tensor off its graph");
+    GRADUS_CHECK(wanted, AutogradError,
+                 "only leaves can change requires_grad; use detach() to cut a tensor off its graph");
     return *this;
   }
   if (wanted || impl_->meta) impl_->need_meta().requires_grad = wanted;
@@ -170,8 +172,8 @@ const Tensor& Tensor::detach_() const {
 
 void Tensor::set_data(const Tensor& other) const {
   check_defined(*this);
-  GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError, "a tensor that requires gradients cannot hold ",
-               other.dtype());
+  GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError,
+               "a tensor that requires gradients cannot hold ", other.dtype());
   impl_->array = other.array();
   // A living accumulator describes the old numbers.
   if (AutogradMeta* meta = meta_of(*this)) {
@@ -198,13 +200,14 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   const Array b = ops::cast(ops::to_device(other.array(), Device()), DType::f64);
   // |a - b| <= atol + rtol |b|, or equal (infinities), or both NaN where that counts as close.
   const Array distance = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, a, b));
-  const Array allowed = ops::binary_scalar(
-      BinaryOp::add, ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, b), rtol), atol);
+  const Array allowed =
+      ops::binary_scalar(BinaryOp::add, ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, b), rtol), atol);
   Array close = ops::binary(BinaryOp::logical_or, ops::binary(BinaryOp::eq, a, b),
                             ops::binary(BinaryOp::logical_and, ops::unary(UnaryOp::isfinite, allowed),
                                         ops::binary(BinaryOp::le, distance, allowed)));
   if (equal_nan) {
-    const Array both = ops::binary(BinaryOp::logical_and, ops::binary(BinaryOp::ne, a, a), ops::binary(BinaryOp::ne, b, b));
+    const Array both =
+        ops::binary(BinaryOp::logical_and, ops::binary(BinaryOp::ne, a, a), ops::binary(BinaryOp::ne, b, b));
     close = ops::binary(BinaryOp::logical_or, close, both);
   }
   return ops::item(ops::reduce(ReduceOp::all, close, axis_mask({}, close.ndim()), false, DType::boolean)).to_bool();

@@ -22,13 +22,29 @@ struct TensorImpl;
 /// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
-  TensorOptions(DType dtype) : dtype_(dtype) {}            // NOLINT(google-explicit-constructor)
-  TensorOptions(Device device) : device_(device) {}        // NOLINT(google-explicit-constructor)
-  TensorOptions(DeviceType type) : device_(type) {}        // NOLINT(google-explicit-constructor)
-  TensorOptions dtype(DType dtype) const { TensorOptions o = *this; o.dtype_ = dtype; return o; }
-  TensorOptions device(Device device) const { TensorOptions o = *this; o.device_ = device; return o; }
-  TensorOptions requires_grad(bool wanted = true) const { TensorOptions o = *this; o.requires_grad_ = wanted; return o; }
-  TensorOptions memory_format(MemoryFormat format) const { TensorOptions o = *this; o.format_ = format; return o; }
+  TensorOptions(DType dtype) : dtype_(dtype) {}      // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device) {}  // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : device_(type) {}  // NOLINT(google-explicit-constructor)
+  TensorOptions dtype(DType dtype) const {
+    TensorOptions o = *this;
+    o.dtype_ = dtype;
+    return o;
+  }
+  TensorOptions device(Device device) const {
+    TensorOptions o = *this;
+    o.device_ = device;
+    return o;
+  }
+  TensorOptions requires_grad(bool wanted = true) const {
+    TensorOptions o = *this;
+    o.requires_grad_ = wanted;
+    return o;
+  }
+  TensorOptions memory_format(MemoryFormat format) const {
+    TensorOptions o = *this;
+    o.format_ = format;
+    return o;
+  }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(DType::f32); }
   Device device() const { return device_; }
@@ -53,15 +69,16 @@ using Loc = SourceLocation;
 struct Operand {
   Operand(const Tensor& tensor, Loc where = Loc::current()) : tensor(&tensor), where(where) {}  // NOLINT
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Operand(T number, Loc where = Loc::current()) : scalar(number), where(where) {}               // NOLINT
-  Operand(Scalar number, Loc where = Loc::current()) : scalar(number), where(where) {}          // NOLINT
+  requires std::is_arithmetic_v<T> Operand(T number, Loc where = Loc::current())
+      : scalar(number), where(where) {}                                                 // NOLINT
+  Operand(Scalar number, Loc where = Loc::current()) : scalar(number), where(where) {}  // NOLINT
   const Tensor* tensor = nullptr;
   Scalar scalar;
   Loc where;
 };
 
-template <class T, int N> class TensorAccessor;
+template <class T, int N>
+class TensorAccessor;
 struct Slice;
 struct TensorIndex;
 
@@ -108,19 +125,28 @@ class Tensor {
 
   // ---- Reading numbers ----
   /// The single element, converted; waits for the device. Another number of elements is a ShapeError.
-  template <class T> T item(Loc where = Loc::current()) const { return item_scalar(where).template to<T>(); }
+  template <class T>
+  T item(Loc where = Loc::current()) const {
+    return item_scalar(where).template to<T>();
+  }
   Scalar item(Loc where = Loc::current()) const { return item_scalar(where); }
   /// Address of the first element, on its device. The typed form checks the type.
   void* data_ptr() const { return array().data(); }
-  template <class T> T* data_ptr() const { return array().template data<T>(); }
+  template <class T>
+  T* data_ptr() const {
+    return array().template data<T>();
+  }
   /// Element access on the CPU: auto a = x.accessor<float, 2>(); a[i][j].
-  template <class T, int N> TensorAccessor<T, N> accessor() const;
+  template <class T, int N>
+  TensorAccessor<T, N> accessor() const;
 
   // ---- Autograd ----
   bool requires_grad() const;
   /// Leaves only; floating types only.
   const Tensor& set_requires_grad(bool wanted, Loc where = Loc::current()) const;
-  const Tensor& requires_grad_(bool wanted = true, Loc where = Loc::current()) const { return set_requires_grad(wanted, where); }
+  const Tensor& requires_grad_(bool wanted = true, Loc where = Loc::current()) const {
+    return set_requires_grad(wanted, where);
+  }
   bool is_leaf() const;
   bool is_view() const;
   /// The node that made this tensor; null for leaves.
@@ -155,7 +181,8 @@ class Tensor {
   Tensor to(DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(Device device, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
-  Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
+            Loc where = Loc::current()) const;
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const { return contiguous(format, where); }
   Tensor cpu(Loc where = Loc::current()) const { return to(Device(), false, false, where); }
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }

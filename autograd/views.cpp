@@ -41,8 +41,8 @@ struct AsStridedView final : Node {
       }
     Tensor buffer = zeros({std::max(span_of(base), span_of(target))}, dy.options());
     const Tensor window = view_of(buffer, target);
-    GRADUS_CHECK(!window.array().may_overlap(), AutogradError, "gradient of a strided view whose elements overlap: shape ",
-                 view.shape, ", strides ", view.strides);
+    GRADUS_CHECK(!window.array().may_overlap(), AutogradError,
+                 "gradient of a strided view whose elements overlap: shape ", view.shape, ", strides ", view.strides);
     window.copy_(gradient);
     return {view_of(buffer, base)};
   }
@@ -155,23 +155,28 @@ Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
 void check_in_place(const Tensor& self, bool recording) {
   const AutogradMeta* meta = self.impl()->meta.get();
   if (GradMode::is_enabled() && meta) {
-    GRADUS_CHECK(!(meta->requires_grad && self.is_leaf()), AutogradError,
-                 "a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or an operator "
-                 "that makes a new tensor");
+    GRADUS_CHECK(
+        !(meta->requires_grad && self.is_leaf()), AutogradError,
+        "a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or an operator "
+        "that makes a new tensor");
     if (recording && meta->view) {
       GRADUS_CHECK(!meta->view->made_without_grad, AutogradError,
                    "this view was made under NoGradGuard and cannot be written in place where gradients are recorded; "
                    "make the view outside, or clone() it");
       const Tensor& base = meta->view->base;
-      GRADUS_CHECK(!(base.requires_grad() && base.is_leaf()), AutogradError,
-                   "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "
-                   "clone() first");
+      GRADUS_CHECK(
+          !(base.requires_grad() && base.is_leaf()), AutogradError,
+          "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "
+          "clone() first");
     }
   }
-  GRADUS_CHECK(!recording || is_floating(self.dtype()), DTypeError, "a result with gradients cannot be written into a "
-               "tensor of ", self.dtype());
+  GRADUS_CHECK(!recording || is_floating(self.dtype()), DTypeError,
+               "a result with gradients cannot be written into a "
+               "tensor of ",
+               self.dtype());
   GRADUS_CHECK(!self.array().may_overlap(), ShapeError, "several elements of this tensor of shape ", self.sizes(),
-               " and strides ", self.strides(), " share memory (an expanded tensor); clone() it before writing in place");
+               " and strides ", self.strides(),
+               " share memory (an expanded tensor); clone() it before writing in place");
 }
 
 void finish_in_place(const Tensor& self, const Ref<Node>& node) {

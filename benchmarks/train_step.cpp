@@ -150,19 +150,29 @@ int main(int argc, char** argv) {
         runtime(device.type).reset_peak_memory_stats(device.index);
         const Medians ms = measure(work, batch, settings);
         const double images = static_cast<double>(batch) / ms.step * 1000;
-        const double peak = static_cast<double>(runtime(device.type).memory_stats(device.index).peak_allocated) / (1 << 20);
+        const double peak =
+            static_cast<double>(runtime(device.type).memory_stats(device.index).peak_allocated) / (1 << 20);
         std::printf("%-12s %6lld %10.4f %10.4f %10.4f %10.4f %10.4f %12.0f %10.1f\n", work.name.c_str(),
                     static_cast<long long>(batch), ms.step, ms.forward, ms.backward, ms.optimizer, ms.data_wait, images,
                     peak);
         std::fflush(stdout);
         if (settings.json.empty()) continue;
-        const nlohmann::json row = {{"net", work.name}, {"batch", batch}, {"device", settings.device},
-                                    {"backend", backend}, {"format", settings.format}, {"graph", settings.graph},
-                                    {"threads", num_threads()}, {"machine", runtime(device.type).description(device.index)},
-                                    {"version", version()}, {"step_ms", ms.step}, {"forward_ms", ms.forward},
-                                    {"backward_ms", ms.backward}, {"optimizer_ms", ms.optimizer},
+        const nlohmann::json row = {{"net", work.name},
+                                    {"batch", batch},
+                                    {"device", settings.device},
+                                    {"backend", backend},
+                                    {"format", settings.format},
+                                    {"graph", settings.graph},
+                                    {"threads", num_threads()},
+                                    {"machine", runtime(device.type).description(device.index)},
+                                    {"version", version()},
+                                    {"step_ms", ms.step},
+                                    {"forward_ms", ms.forward},
+                                    {"backward_ms", ms.backward},
+                                    {"optimizer_ms", ms.optimizer},
                                     {"data_wait_ms", ms.data_wait},
-                                    {"images_per_second", images}, {"peak_mib", peak}};
+                                    {"images_per_second", images},
+                                    {"peak_mib", peak}};
         std::ofstream(settings.json, std::ios::app) << row.dump() << "\n";
       }
     }

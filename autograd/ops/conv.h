@@ -8,7 +8,7 @@ namespace gradus {
 
 /// One number for both directions, or a pair (height, width).
 struct Pair {
-  Pair(int64_t both) : h(both), w(both) {}            // NOLINT(google-explicit-constructor)
+  Pair(int64_t both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
   Pair(int64_t h, int64_t w) : h(h), w(w) {}
   int64_t h, w;
 };

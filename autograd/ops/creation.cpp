@@ -8,7 +8,9 @@
 namespace gradus {
 namespace {
 
-Tensor finished(Array array, const TensorOptions& options) { return Tensor(std::move(array), options.requires_grad_wanted()); }
+Tensor finished(Array array, const TensorOptions& options) {
+  return Tensor(std::move(array), options.requires_grad_wanted());
+}
 
 Array uninitialised(const Shape& size, const TensorOptions& options) {
   return Array::empty(size, options.dtype(), options.device(), options.memory_format());
@@ -121,7 +123,9 @@ Tensor bernoulli(const Tensor& x, Loc where) {
   return (rand_like(x) < x).to(x.dtype());
 }
 
-Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) { return from_blob(data, size, nullptr, options); }
+Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {
+  return from_blob(data, size, nullptr, options);
+}
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options) {
   OpContext context("from_blob");
   const size_t bytes = static_cast<size_t>(numel_of(size)) * size_of(options.dtype());

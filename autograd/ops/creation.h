@@ -32,7 +32,8 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const Ten
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 in [low, high) unless options say otherwise.
-Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {},
+               Loc where = Loc::current());
 Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// A permutation of 0 … n - 1, int64.
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
@@ -47,8 +48,8 @@ namespace detail {
 /// Braces of numbers, nested at will: tensor({{1., 2.}, {3., 4.}}).
 struct NestedNumbers {
   template <class T>
-    requires std::is_arithmetic_v<T>
-  NestedNumbers(T value) : scalar(value), leaf(true) {}  // NOLINT(google-explicit-constructor)
+  requires std::is_arithmetic_v<T> NestedNumbers(T value)
+      : scalar(value), leaf(true) {}  // NOLINT(google-explicit-constructor)
   NestedNumbers(std::initializer_list<NestedNumbers> values) : children(values) {}
   Scalar scalar;
   std::vector<NestedNumbers> children;
@@ -63,8 +64,7 @@ inline Tensor tensor(std::initializer_list<detail::NestedNumbers> numbers, const
   return detail::tensor_of(detail::NestedNumbers(numbers), options);
 }
 template <class T>
-  requires std::is_arithmetic_v<T>
-Tensor tensor(T number, const TensorOptions& options = {}) {
+requires std::is_arithmetic_v<T> Tensor tensor(T number, const TensorOptions& options = {}) {
   return detail::tensor_of(detail::NestedNumbers(number), options);
 }
 template <class T>

@@ -46,7 +46,9 @@ struct Div final : Node {  // y = a / b
 };
 
 struct AddScalar final : Node {  // y = a + s, a - s
-  Array forward(const Array& a, BinaryOp op, const Scalar& s) { return ops::binary_scalar(op, a, s, false, destination(a)); }
+  Array forward(const Array& a, BinaryOp op, const Scalar& s) {
+    return ops::binary_scalar(op, a, s, false, destination(a));
+  }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
@@ -145,7 +147,9 @@ struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets
 
 struct Compare final : Node {  // booleans: no gradient
   Array forward(const Array& a, const Array& b, BinaryOp op) { return ops::binary(op, a, b); }
-  Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) { return ops::binary_scalar(op, a, s, first); }
+  Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) {
+    return ops::binary_scalar(op, a, s, first);
+  }
 };
 
 struct Unary final : Node {  // y = op(x); formulas and derivatives in core/scalar_ops.h
@@ -295,7 +299,8 @@ Tensor pow(const Operand& base, const Operand& exponent) {
   OpScope op("pow", line_of(base, exponent));
   check_operands(base, exponent);
   if (base.tensor && exponent.tensor) return apply<Pow>(op, *base.tensor, *exponent.tensor);
-  if (!base.tensor) return apply<RPowScalar>(op, exponent.tensor ? *exponent.tensor : number_tensor(exponent.scalar), base.scalar);
+  if (!base.tensor)
+    return apply<RPowScalar>(op, exponent.tensor ? *exponent.tensor : number_tensor(exponent.scalar), base.scalar);
   GRADUS_CHECK(is_floating(base.tensor->dtype()) || exponent.scalar.is_floating() || exponent.scalar.to_int64() >= 0,
                ValueError, "integers to a negative power are fractions; convert with .to(kFloat) first");
   return apply<PowScalar>(op, *base.tensor, exponent.scalar);
@@ -347,7 +352,8 @@ const Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) const {
   check_operands(Operand(*this), other);
   Tensor room;
   const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<Add>(op, *this, *b.tensor) : apply_in_place<AddScalar>(op, *this, BinaryOp::add, b.scalar);
+  return b.tensor ? apply_in_place<Add>(op, *this, *b.tensor)
+                  : apply_in_place<AddScalar>(op, *this, BinaryOp::add, b.scalar);
 }
 
 const Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
@@ -355,7 +361,8 @@ const Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
   check_operands(Operand(*this), other);
   Tensor room;
   const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<Sub>(op, *this, *b.tensor) : apply_in_place<AddScalar>(op, *this, BinaryOp::sub, b.scalar);
+  return b.tensor ? apply_in_place<Sub>(op, *this, *b.tensor)
+                  : apply_in_place<AddScalar>(op, *this, BinaryOp::sub, b.scalar);
 }
 
 const Tensor& Tensor::mul_(const Operand& other) const {
@@ -381,49 +388,5 @@ const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> ma
   OpScope op("clamp_", where);
   return apply_in_place<Unary>(op, *this, UnaryOp::clamp, clamp_bounds(min, max));
 }
-
-// ---- Methods and operators that are other names for the functions above ----
-
-Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(*this, other, alpha); }
-Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(*this, other, alpha); }
-Tensor Tensor::mul(const Operand& other) const { return gradus::mul(*this, other); }
-Tensor Tensor::div(const Operand& other) const { return gradus::div(*this, other); }
-Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(*this, exponent); }
-Tensor Tensor::neg(Loc where) const { return gradus::neg(*this, where); }
-Tensor Tensor::abs(Loc where) const { return gradus::abs(*this, where); }
-Tensor Tensor::exp(Loc where) const { return gradus::exp(*this, where); }
-Tensor Tensor::log(Loc where) const { return gradus::log(*this, where); }
-Tensor Tensor::sqrt(Loc where) const { return gradus::sqrt(*this, where); }
-Tensor Tensor::reciprocal(Loc where) const { return gradus::reciprocal(*this, where); }
-Tensor Tensor::relu(Loc where) const { return gradus::relu(*this, where); }
-Tensor Tensor::sigmoid(Loc where) const { return gradus::sigmoid(*this, where); }
-Tensor Tensor::tanh(Loc where) const { return gradus::tanh(*this, where); }
-Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
-  return gradus::clamp(*this, min, max, where);
-}
-Tensor Tensor::eq(const Operand& other) const { return gradus::eq(*this, other); }
-Tensor Tensor::ne(const Operand& other) const { return gradus::ne(*this, other); }
-Tensor Tensor::lt(const Operand& other) const { return gradus::lt(*this, other); }
-Tensor Tensor::le(const Operand& other) const { return gradus::le(*this, other); }
-Tensor Tensor::gt(const Operand& other) const { return gradus::gt(*this, other); }
-Tensor Tensor::ge(const Operand& other) const { return gradus::ge(*this, other); }
-Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
-Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(*this, other); }
-Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(*this, other); }
-Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
-Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return gradus::where(condition, *this, other); }
-
-Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }
-Tensor operator-(const Operand& a, const Operand& b) { return sub(a, b); }
-Tensor operator*(const Operand& a, const Operand& b) { return mul(a, b); }
-Tensor operator/(const Operand& a, const Operand& b) { return div(a, b); }
-Tensor operator==(const Operand& a, const Operand& b) { return eq(a, b); }
-Tensor operator!=(const Operand& a, const Operand& b) { return ne(a, b); }
-Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }
-Tensor operator<=(const Operand& a, const Operand& b) { return le(a, b); }
-Tensor operator>(const Operand& a, const Operand& b) { return gt(a, b); }
-Tensor operator>=(const Operand& a, const Operand& b) { return ge(a, b); }
-Tensor operator-(const Tensor& a) { return neg(a, Loc{}); }
-Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
 
 }  // namespace gradus

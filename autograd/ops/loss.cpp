@@ -66,7 +66,8 @@ struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
 };
 
 struct CrossEntropy final : Node {  // loss of logits x at classes target
-  Saved x{this, "x"}, log_probabilities{this, "log_probabilities"}, target{this, "target"}, weight_sum{this, "weight_sum"};
+  Saved x{this, "x"}, log_probabilities{this, "log_probabilities"}, target{this, "target"},
+      weight_sum{this, "weight_sum"};
   int64_t ignore_index = 0;
   Reduction reduction = Reduction::mean;
 
@@ -83,8 +84,9 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   // dx = (softmax(x) - onehot(target)) dloss [/ rows], 0 in ignored rows
   Grads backward(const Tensor& dloss) override {
     if (!GradMode::is_enabled())
-      return {Tensor(ops::cross_entropy_backward(dloss.array(), {Array(), log_probabilities.array(), weight_sum.array()},
-                                                 target.array(), ignore_index, reduction))};
+      return {
+          Tensor(ops::cross_entropy_backward(dloss.array(), {Array(), log_probabilities.array(), weight_sum.array()},
+                                             target.array(), ignore_index, reduction))};
     const Tensor at = target().unsqueeze(1), X = x();  // (N, 1), (N, C)
     const Tensor classes = arange(X.size(1), TensorOptions(kLong).device(X.device()));
     Tensor scale = reduction == Reduction::mean ? dloss / weight_sum() : dloss;
@@ -132,8 +134,5 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction,
     return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
   });
 }
-
-Tensor Tensor::softmax(int64_t dim, Loc where) const { return gradus::softmax(*this, dim, where); }
-Tensor Tensor::log_softmax(int64_t dim, Loc where) const { return gradus::log_softmax(*this, dim, where); }
 
 }  // namespace gradus

@@ -74,8 +74,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, Loc where) {
 
 Tensor mm(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("mm", where);
-  GRADUS_CHECK(a.dim() == 2 && b.dim() == 2, ShapeError, "mm needs two matrices, got shapes ", a.sizes(), " and ", b.sizes(),
-               "; use matmul");
+  GRADUS_CHECK(a.dim() == 2 && b.dim() == 2, ShapeError, "mm needs two matrices, got shapes ", a.sizes(), " and ",
+               b.sizes(), "; use matmul");
   return apply<MatMul>(op, a, b);
 }
 
@@ -83,7 +83,5 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Loc where) {
   OpScope op("linear", where);
   return apply<Linear>(op, x, w, bias);
 }
-
-Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::matmul(*this, other, where); }
 
 }  // namespace gradus

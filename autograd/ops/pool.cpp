@@ -41,7 +41,8 @@ struct MaxPool2d final : Node {  // y = maximum of each window
 std::tuple<Tensor, Tensor> run_max_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride,
                                           Pair padding, Pair dilation, bool ceil_mode) {
   const Pair step = stride.value_or(kernel);
-  const Pool2dGeometry geometry = {{kernel.h, kernel.w}, {step.h, step.w}, {padding.h, padding.w}, {dilation.h, dilation.w}};
+  const Pool2dGeometry geometry = {
+      {kernel.h, kernel.w}, {step.h, step.w}, {padding.h, padding.w}, {dilation.h, dilation.w}};
   const bool single = x.dim() == 3;
   auto [y, indices] = apply<MaxPool2d>(op, single ? x.unsqueeze(0) : x, geometry, ceil_mode);
   if (single) return {y.squeeze(0), indices.squeeze(0)};
@@ -50,8 +51,8 @@ std::tuple<Tensor, Tensor> run_max_pool2d(OpScope& op, const Tensor& x, Pair ker
 
 }  // namespace
 
-Tensor max_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride, Pair padding, Pair dilation, bool ceil_mode,
-                  Loc where) {
+Tensor max_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride, Pair padding, Pair dilation,
+                  bool ceil_mode, Loc where) {
   OpScope op("max_pool2d", where);
   return std::get<0>(run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode));
 }

@@ -93,13 +93,17 @@ Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<
 
 }  // namespace
 
-Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) { return sum(x, IntArrayRef(), false, dtype, where); }
+Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
+  return sum(x, IntArrayRef(), false, dtype, where);
+}
 Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("sum", where);
   return apply<Sum>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(ops::sum_type(x.dtype())));
 }
 
-Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) { return mean(x, IntArrayRef(), false, dtype, where); }
+Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
+  return mean(x, IntArrayRef(), false, dtype, where);
+}
 Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("mean", where);
   return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(x.dtype()));
@@ -135,30 +139,5 @@ Tensor any(const Tensor& x, Loc where) {
   OpScope op("any", where);
   return apply<NotDifferentiable>(op, x, ReduceOp::any);
 }
-
-Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus::sum(*this, dtype, where); }
-Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::sum(*this, dim, keepdim, dtype, where);
-}
-Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
-Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::mean(*this, dim, keepdim, dtype, where);
-}
-Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
-Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
-std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::max(*this, dim, keepdim, where);
-}
-std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::min(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmax(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmin(*this, dim, keepdim, where);
-}
-Tensor Tensor::all(Loc where) const { return gradus::all(*this, where); }
-Tensor Tensor::any(Loc where) const { return gradus::any(*this, where); }
 
 }  // namespace gradus

@@ -162,8 +162,10 @@ Tensor Tensor::reshape(IntArrayRef size, Loc where) const {
 
 Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
   OpScope op("flatten", where);
-  const int first = normalize_axis(start_dim, static_cast<int>(dim())), last = normalize_axis(end_dim, static_cast<int>(dim()));
-  GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ", sizes());
+  const int first = normalize_axis(start_dim, static_cast<int>(dim())),
+            last = normalize_axis(end_dim, static_cast<int>(dim()));
+  GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ",
+               sizes());
   if (dim() == 0) return reshape({1}, where);
   Shape shape;
   int64_t joined = 1;
@@ -195,7 +197,8 @@ Tensor Tensor::expand(IntArrayRef size, Loc where) const {
   return apply_view<Expand>(op, *this, size);
 }
 
-Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step, Loc where) const {
+Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step,
+                     Loc where) const {
   OpScope op("slice", where);
   return apply_view<SliceView>(op, *this, dim, start.value_or(0), end.value_or(INT64_MAX), step);
 }
@@ -204,8 +207,8 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
   OpScope op("narrow", where);
   const int64_t size = this->size(dim);
   if (start < 0) start += size;
-  GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, "elements ", start, " to ",
-               start + length, " are outside dimension ", dim, " of size ", size);
+  GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, "elements ", start,
+               " to ", start + length, " are outside dimension ", dim, " of size ", size);
   return slice(dim, start, start + length, 1, where);
 }
 
@@ -229,7 +232,8 @@ Tensor Tensor::squeeze(int64_t dim, Loc where) const {
   return apply_view<Squeeze>(op, *this, 1u << normalize_axis(dim, static_cast<int>(this->dim())));
 }
 
-Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset, Loc where) const {
+Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,
+                          Loc where) const {
   OpScope op("as_strided", where);
   return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
@@ -299,7 +303,9 @@ Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
 }
 
 Tensor reshape(const Tensor& x, IntArrayRef size, Loc where) { return x.reshape(size, where); }
-Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Loc where) { return x.flatten(start_dim, end_dim, where); }
+Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Loc where) {
+  return x.flatten(start_dim, end_dim, where);
+}
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Loc where) { return x.transpose(dim0, dim1, where); }
 Tensor permute(const Tensor& x, IntArrayRef dims, Loc where) { return x.permute(dims, where); }
 Tensor squeeze(const Tensor& x, int64_t dim, Loc where) { return x.squeeze(dim, where); }

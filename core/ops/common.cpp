@@ -7,9 +7,9 @@ void check_same_device(std::initializer_list<const Array*> arrays) {
   for (const Array* array : arrays) {
     if (!array->defined()) continue;
     if (!first) first = array;
-    GRADUS_CHECK(array->device() == first->device(), DeviceError, "arguments are on different devices: ",
-                 first->device(), " (shape ", first->shape(), ") and ", array->device(), " (shape ", array->shape(),
-                 "); move one with .to(device)");
+    GRADUS_CHECK(array->device() == first->device(), DeviceError,
+                 "arguments are on different devices: ", first->device(), " (shape ", first->shape(), ") and ",
+                 array->device(), " (shape ", array->shape(), "); move one with .to(device)");
   }
 }
 
@@ -31,7 +31,8 @@ void check_same_dtype(const Array& a, const char* name_a, const Array& b, const 
 void check_into(const Array& into, const Shape& shape, DType dtype) {
   GRADUS_CHECK(into.shape() == shape, ShapeError, "the result of shape ", shape,
                " cannot be written in place into a tensor of shape ", into.shape());
-  const bool fits = is_floating(into.dtype()) || (!is_floating(dtype) && (into.dtype() != DType::boolean || dtype == DType::boolean));
+  const bool fits =
+      is_floating(into.dtype()) || (!is_floating(dtype) && (into.dtype() != DType::boolean || dtype == DType::boolean));
   GRADUS_CHECK(fits, DTypeError, "the result of type ", dtype, " cannot be written in place into a tensor of ",
                into.dtype());
 }

@@ -73,11 +73,13 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
   if (dy.numel() == 0 || x.numel() == 0) {
     for (Array* gradient : {&gradients.dx, &gradients.dw, &gradients.dbias})
       if (gradient->defined()) fill(*gradient, 0);
-    if (want_dbias && dy.numel() > 0) backend_of(dy).reduce(ReduceOp::sum, dy, 0b1101, gradients.dbias.view({1, w.shape()[0], 1, 1}));
+    if (want_dbias && dy.numel() > 0)
+      backend_of(dy).reduce(ReduceOp::sum, dy, 0b1101, gradients.dbias.view({1, w.shape()[0], 1, 1}));
     return gradients;
   }
   auto mutable_view = [](const Array& array) { return array.defined() ? MutableView(array) : MutableView(); };
-  const MutableView dx = mutable_view(gradients.dx), dw = mutable_view(gradients.dw), db = mutable_view(gradients.dbias);
+  const MutableView dx = mutable_view(gradients.dx), dw = mutable_view(gradients.dw),
+                    db = mutable_view(gradients.dbias);
   const View y = y_if_relu.defined() ? View(y_if_relu) : View();
   backend_of(x).conv2d_bias_relu_backward(aligned, x, w, y_if_relu.defined() ? &y : nullptr, want_dx ? &dx : nullptr,
                                           want_dw ? &dw : nullptr, want_dbias ? &db : nullptr, geometry);

@@ -43,8 +43,8 @@ Array linspace(double start, double end, int64_t steps, DType dtype, Device devi
 
 void uniform(const Array& into, double low, double high, Generator& generator) {
   check_floating(into, "the result");
-  GRADUS_CHECK(low <= high && std::isfinite(high - low), ValueError, "uniform needs low <= high, both finite, got ", low,
-               " and ", high);
+  GRADUS_CHECK(low <= high && std::isfinite(high - low), ValueError, "uniform needs low <= high, both finite, got ",
+               low, " and ", high);
   const RandomState state = generator.next();
   into.bump_version();
   if (into.numel() > 0) backend_of(into).uniform(into, state, low, high);

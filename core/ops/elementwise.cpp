@@ -11,7 +11,11 @@ int kind(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::boolean 
 // Functions whose result on integers is a fraction.
 bool makes_fractions(UnaryOp op) {
   switch (op) {
-    case UnaryOp::exp: case UnaryOp::log: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::sigmoid:
+    case UnaryOp::exp:
+    case UnaryOp::log:
+    case UnaryOp::sqrt:
+    case UnaryOp::reciprocal:
+    case UnaryOp::sigmoid:
     case UnaryOp::tanh: return true;
     default: return false;
   }

@@ -28,8 +28,8 @@ Array cat(const std::vector<Array>& arrays, int64_t axis) {
     shape[at] += arrays[i].shape()[at];
     dtype = promote_types(dtype, arrays[i].dtype());
   }
-  Array y = Array::empty(shape, dtype, first.device(),
-                         shape.size() == 4 ? output_format(first) : MemoryFormat::contiguous);
+  Array y =
+      Array::empty(shape, dtype, first.device(), shape.size() == 4 ? output_format(first) : MemoryFormat::contiguous);
   int64_t start = 0;
   for (const Array& array : arrays) {
     const int64_t end = start + array.shape()[at];

@@ -1,60 +1,15 @@
-// What the convolution kernels share: geometry as a kernel argument, and the tiled product that both are.
+// What the convolution kernels share. Forward and the gradient with respect to the input are one problem, a gather:
+//   forward        y[k, (n,p,q)]  = sum over (c,r,s) of w[k,c,r,s] x[n, c, p stride - padding + r dilation, q …]
+//   backward data  dx[c, (n,h,w)] = sum over (k,r,s) of w[k,c,r,s] dy[n, k, p, q]
+//                  with p stride = h + padding - r dilation, …
+// Both are out[row, position] = sum over taps (channel, r, s) of a weight and the input element at position plus tap.
+// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
 #include <gradus/core/backend.h>
 #include <gradus/backends/cuda/launch.cuh>
 
 namespace gradus::cuda_detail {
-
-/// A block computes a tile of kRows x kColumns results, each thread kPerRow x kPerColumn of them, in steps of kDepth.
-template <int kRows_, int kColumns_, int kDepth_, int kPerRow_, int kPerColumn_>
-struct Tile {
-  static constexpr int kRows = kRows_, kColumns = kColumns_, kDepth = kDepth_;
-  static constexpr int kPerRow = kPerRow_, kPerColumn = kPerColumn_;
-  static constexpr int kThreads = kRows / kPerRow * (kColumns / kPerColumn);
-};
-using SmallTile = Tile<16, 64, 32, 4, 2>;    // 128 threads: few channels
-using MiddleTile = Tile<32, 128, 16, 4, 4>;  // 256 threads
-using LargeTile = Tile<64, 128, 16, 8, 4>;   // 256 threads
-
-/// Calls f.template operator()<Tile>() with the tile for that many rows.
-template <class F>
-void visit_tile(int64_t rows, F&& f) {
-  if (rows <= 16) return f.template operator()<SmallTile>();
-  if (rows <= 32) return f.template operator()<MiddleTile>();
-  f.template operator()<LargeTile>();
-}
-
-/// Two tiles of operands in shared memory and the thread's part of the product. Rows are padded so that a warp that
-/// stores a column of the tile meets few bank conflicts, and loads stay aligned to four elements.
-template <class C, class T>
-struct TileProduct {
-  static constexpr int kPad = 4;
-  struct Shared {
-    alignas(16) C left[T::kDepth][T::kRows + kPad];
-    alignas(16) C right[T::kDepth][T::kColumns + kPad];
-  };
-  C sums[T::kPerRow][T::kPerColumn] = {};
-
-  static __device__ int row() { return threadIdx.x / (T::kColumns / T::kPerColumn) * T::kPerRow; }
-  static __device__ int column() { return threadIdx.x % (T::kColumns / T::kPerColumn) * T::kPerColumn; }
-
-  __device__ void accumulate(const Shared& shared) {
-    const int r = row(), c = column();
-#pragma unroll
-    for (int k = 0; k < T::kDepth; ++k) {
-      C left[T::kPerRow], right[T::kPerColumn];
-#pragma unroll
-      for (int i = 0; i < T::kPerRow; ++i) left[i] = shared.left[k][r + i];
-#pragma unroll
-      for (int j = 0; j < T::kPerColumn; ++j) right[j] = shared.right[k][c + j];
-#pragma unroll
-      for (int i = 0; i < T::kPerRow; ++i)
-#pragma unroll
-        for (int j = 0; j < T::kPerColumn; ++j) sums[i][j] += left[i] * right[j];
-    }
-  }
-};
 
 /// Strides of a four-dimensional view.
 struct Strides4 {
@@ -67,6 +22,109 @@ inline void check_countable(int64_t numel, const char* what) {
   GRADUS_CHECK(numel < int64_t{1} << 31, ShapeError, "cuda convolves tensors of less than 2^31 elements, ", what,
                " has ", numel, "; split the batch");
 }
+
+/// Coordinates so far outside that no sum of two of them is inside.
+inline constexpr int kOutside = -(1 << 29);
+
+/// A tap's distance from the position that it is added to, in elements of the input and in rows and columns.
+struct Tap {
+  int64_t offset;
+  int h, w;
+};
+
+/// The gather as a kernel argument. Sizes are per group.
+struct Gather {
+  uint32_t rows, positions, depth;  // channels of the output; N * height * width of it; taps
+  uint32_t in_channels;
+  int in_height, in_width;
+  int step[2], origin[2];  // position (h, w) of the output reads around (h step + origin, …) …
+  int tap_step[2];         // … plus (r, s) tap_step
+  int stride[2];           // backward of a strided convolution: only multiples of the stride were read, else 1
+  Divisor stride_h, stride_w;
+  Divisor out_height, out_width;  // position -> (n, h, w)
+  Divisor taps, tap_width;        // depth -> (channel, r, s)
+  Strides4 in, out;
+  int64_t weight_row, weight_channel, weight_r, weight_s, weight_group;
+
+  /// Where an output position reads, before the tap is added: `kStrided` where stride is not 1.
+  template <bool kStrided>
+  __device__ Tap position_at(uint32_t position) const {
+    if (position >= positions) return {0, kOutside, kOutside};
+    uint32_t w = position;
+    uint32_t h = out_width.split(w);
+    const uint32_t n = out_height.split(h);
+    Tap at{n * in.n, static_cast<int>(h) * step[0] + origin[0], static_cast<int>(w) * step[1] + origin[1]};
+    if constexpr (!kStrided) at.offset += at.h * in.h + at.w * in.w;
+    return at;
+  }
+  template <bool kStrided>
+  __device__ Tap tap_at(uint32_t index) const {
+    if (index >= depth) return {0, kOutside, kOutside};
+    uint32_t s = index;
+    const uint32_t channel = taps.split(s), r = tap_width.split(s);
+    Tap tap{channel * in.c, static_cast<int>(r) * tap_step[0], static_cast<int>(s) * tap_step[1]};
+    if constexpr (!kStrided) tap.offset += tap.h * in.h + tap.w * in.w;
+    return tap;
+  }
+  template <class T>
+  __device__ compute_t<T> weight_at(const T* weight, uint32_t row, uint32_t index) const {
+    const bool inside = row < rows && index < depth;
+    uint32_t s = index;
+    const uint32_t channel = taps.split(s), r = tap_width.split(s);
+    const int64_t at = row * weight_row + channel * weight_channel + r * weight_r + s * weight_s;
+    const auto value = static_cast<compute_t<T>>(weight[inside ? at : 0]);
+    return inside ? value : compute_t<T>(0);
+  }
+  /// The input element at position plus tap, 0 outside the image and where `mask` is not positive. Without branches, so
+  /// that a thread's loads are all under way at once: what is outside reads element 0 instead.
+  template <bool kStrided, bool kMasked, class T>
+  __device__ compute_t<T> input_at(const T* input, const T* mask, const Tap& position, const Tap& tap) const {
+    using C = compute_t<T>;
+    int h = position.h + tap.h, w = position.w + tap.w;
+    bool inside = h >= 0 && w >= 0;
+    int64_t at = position.offset + tap.offset;
+    if constexpr (kStrided) {
+      const int p = static_cast<int>(stride_h.quotient(max(h, 0))), q = static_cast<int>(stride_w.quotient(max(w, 0)));
+      inside = inside && p * stride[0] == h && q * stride[1] == w;
+      h = p, w = q;
+      at += h * in.h + w * in.w;
+    }
+    inside = inside && h < in_height && w < in_width;
+    at = inside ? at : 0;
+    const C value = static_cast<C>(input[at]);
+    if constexpr (kMasked) inside = inside && static_cast<C>(mask[at]) > C(0);
+    return inside ? value : C(0);
+  }
+  /// Writes the sum for (row, position) with bias and ReLU. The position exists.
+  template <class T>
+  __device__ void store(T* output, const T* bias, bool relu, uint32_t group, uint32_t row, uint32_t position,
+                        compute_t<T> sum) const {
+    using C = compute_t<T>;
+    uint32_t w = position;
+    uint32_t h = out_width.split(w);
+    const uint32_t n = out_height.split(h);
+    const uint32_t channel = group * rows + row;
+    if (bias) sum += static_cast<C>(bias[channel]);
+    if (relu && sum < C(0)) sum = C(0);
+    output[n * out.n + channel * out.c + h * out.h + w * out.w] = static_cast<T>(sum);
+  }
+};
+
+/// A gather with its operands. `mask` (input's strides) and `bias` may be null.
+struct GatherCall {
+  Gather gather;
+  uint32_t groups;
+  bool strided;  // gather.stride is not 1
+  DType dtype;
+  const void *input, *mask, *weight, *bias;
+  bool relu;
+  void* output;
+};
+
+/// One thread per position sums all rows: best for few rows. True when it takes the call.
+bool direct_gather(const GatherCall& call, const Launch& launch);
+/// A tiled product of matrices that are never built (implicit GEMM); takes every call.
+void tiled_gather(const GatherCall& call, const Launch& launch);
 
 /// dw and, unless null, dbias from dy and x, where dy counts only where `mask` (strides of dy, or null) is positive.
 void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, const MutableView& dw,

@@ -5,6 +5,7 @@
 // cut into splits: each block writes its part, a second launch adds the parts in order. dy counts only where mask > 0.
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/conv2d.cuh>
+#include <gradus/backends/cuda/tile_product.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -20,12 +21,8 @@ struct WeightGradient {
   Strides4 dy, x;
 };
 
-// A column's offset in x relative to a position's corner. The column of ones has h = kOnes.
-struct Tap {
-  int64_t offset;
-  int h, w;
-};
-constexpr int kOnes = INT32_MIN, kNone = INT32_MIN + 1;
+// The column of ones, for the bias, has this h; columns beyond the last are kOutside.
+constexpr int kOnes = INT32_MIN;
 
 // Grid: tiles of columns x tiles of rows, groups, splits. partial (splits, groups, rows, columns).
 template <bool kMasked, class T, class Tile>
@@ -46,7 +43,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   x += static_cast<int64_t>(group) * g.channels * g.x.c;
   for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
     uint32_t s = first_column + i;
-    Tap tap{0, s < g.columns ? kOnes : kNone, 0};
+    Tap tap{0, s < g.columns ? kOnes : kOutside, 0};
     if (s < g.taps) {
       const uint32_t c = g.kernel.split(s), r = g.kernel_width.split(s);
       tap.h = static_cast<int>(r) * g.dilation[0], tap.w = static_cast<int>(s) * g.dilation[1];

@@ -10,8 +10,8 @@ using namespace gradus::test;
 
 namespace {
 
-const Shape kShapes[] = {
-    {}, {1}, {0}, {7}, {3, 0, 2}, {5, 33}, {64, 130}, {1, 1, 3}, {2, 3, 4, 5}, {9, 1, 17, 3}, {2, 1, 2, 3, 1, 2, 2, 3}};
+const Shape kShapes[] = {{},      {211, 190}, {1},       {0},          {7},           {3, 0, 2},
+                         {5, 33}, {64, 130},  {1, 1, 3}, {2, 3, 4, 5}, {9, 1, 17, 3}, {2, 1, 2, 3, 1, 2, 2, 3}};
 
 constexpr UnaryOp kUnaryOps[] = {UnaryOp::neg,  UnaryOp::abs,        UnaryOp::exp,         UnaryOp::log,
                                  UnaryOp::sqrt, UnaryOp::reciprocal, UnaryOp::relu,        UnaryOp::sigmoid,

@@ -1,5 +1,6 @@
-// Optimizers follow PyTorch's trajectories (golden/make_golden.py) on every CPU backend.
+// Optimizers follow PyTorch's trajectories (golden/make_golden.py) on every backend of this machine.
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/cuda.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/registry.h>
 #include <gradus/optim/optim.h>
@@ -59,19 +60,20 @@ bool is_late(const std::string& name, int step) {
   return name.ends_with("_late") && (step == 0 || step == 1 || step == 7);
 }
 
-std::vector<std::string> cpu_backends() {
+/// Backends that this machine can run.
+std::vector<std::string> usable_backends() {
   std::vector<std::string> names;
   for (const std::string& name : backend_names())
-    if (backend(name).device_type() == DeviceType::cpu) names.push_back(name);
+    if (backend(name).device_type() == DeviceType::cpu || cuda::is_available()) names.push_back(name);
   return names;
 }
 
 /// Two parameters that start where PyTorch's did, and the gradients that they get.
 struct Problem {
-  explicit Problem(DType dtype) : dtype(dtype) {
+  explicit Problem(DType dtype, Device device = {}) : dtype(dtype) {
     for (const char* name : {"weight", "bias"}) {
-      parameters.push_back(Tensor(golden().at(name)).to(dtype, false, true).set_requires_grad(true));
-      gradients.push_back(Tensor(golden().at(std::string(name) + "_grad")).to(dtype));
+      parameters.push_back(Tensor(golden().at(name)).to(device, dtype, false, true).set_requires_grad(true));
+      gradients.push_back(Tensor(golden().at(std::string(name) + "_grad")).to(device, dtype));
     }
   }
   void set_gradients(int step, bool with_bias = true) {
@@ -96,12 +98,12 @@ const std::vector<std::string> kCases = {"sgd",          "sgd_weight_decay", "sg
 }  // namespace
 
 TEST_CASE("optimizers follow PyTorch's trajectories") {
-  for (const std::string& backend_name : cpu_backends()) {
+  for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kFloat, kDouble}) {
       for (const std::string& name : kCases) {
         INFO(backend_name);
-        Problem problem(dtype);
+        Problem problem(dtype, backend(backend_name).device_type());
         auto optimizer = make_optimizer(name, problem.parameters);
         for (int step = 0; step < kSteps; ++step) {
           problem.set_gradients(step, !is_late(name, step));
@@ -131,13 +133,14 @@ TEST_CASE("an optimizer goes on from its state dict as if nothing had happened")
 }
 
 TEST_CASE("the layout of parameters and gradients does not change a trajectory") {
-  for (const std::string& backend_name : cpu_backends()) {
+  for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (const char* name : {"sgd_everything", "adam"}) {
-      Problem problem(kDouble);
+      const Device device = backend(backend_name).device_type();
+      Problem problem(kDouble, device);
       // The weight as a column-major leaf; the bias as every second element of a longer tensor.
       Tensor weight = problem.parameters[0].detach().t().contiguous().t();
-      Tensor longer = zeros({10}, kDouble);
+      Tensor longer = zeros({10}, TensorOptions(kDouble).device(device));
       Tensor bias = longer.slice(0, 0, 10, 2);
       bias.copy_(problem.parameters[1].detach());
       problem.parameters = {weight.detach().set_requires_grad(true), bias.detach().set_requires_grad(true)};

@@ -3,6 +3,7 @@
 # usage: scripts/mnist.sh [--data DIR] [--mirror URL] [--synthetic] [other options of examples/mnist; see --help]
 # Data: mnist_data.sh says where it looks. Without data and network it trains on digits that the library draws itself.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 preset=cpu-release
@@ -11,14 +12,16 @@ synthetic=no
 help=no
 find_data=()
 options=()
+from_caller() { (cd "$caller" && realpath -m "$1"); }  # a path as it was meant where the script was called
 while [ $# -gt 0 ]; do
   case $1 in
     --data=* | --mirror=* | --out=* | --device=* | --backend=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
     --data | --mirror | --out | --device | --backend) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
   esac
   case $1 in
-    --data | --mirror) find_data+=("$1" "$2"); shift 2 ;;
-    --out) out=$2; options+=("$1" "$2"); shift 2 ;;
+    --data) find_data+=("$1" "$(from_caller "$2")"); shift 2 ;;
+    --mirror) find_data+=("$1" "$2"); shift 2 ;;
+    --out) out=$(from_caller "$2"); shift 2 ;;
     --device | --backend)
       case $2 in cuda* | cudnn) preset=cuda ;; esac
       options+=("$1" "$2"); shift 2 ;;
@@ -51,10 +54,8 @@ else
   options+=(--synthetic)
 fi
 
-if [ -z "$out" ]; then
-  out=runs/mnist
-  options+=(--out "$out")
-fi
+out=${out:-runs/mnist}
+options+=(--out "$out")
 echo "== train: mnist ${options[*]}" >&2
 "build/$preset/examples/mnist" "${options[@]}"
 

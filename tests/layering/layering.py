@@ -66,10 +66,12 @@ def check_line(path, line):
     if not include:
         return None
     quote, name = include.groups()
+    part = part_of(path)
+    if part is None:
+        return None
     if quote == '"':
         return "includes are root-relative: <gradus/folder/file.h>"
-    part = part_of(path)
-    if part is None or not name.startswith("gradus/"):
+    if not name.startswith("gradus/"):
         return None
     target = name[len("gradus/"):]
     if any(within(target, allowed) for allowed in ALLOWED[part]):

@@ -33,7 +33,7 @@ PLANTED = [
     ("layers/conv.cpp", "#if defined(X) && !defined(GRADUS_WITH_NCCL)", "#if GRADUS_WITH_"),
     ("backends/openmp/gemm.cpp", "#pragma omp parallel for", "parallel_for alone"),
     ("backends/openmp/gemm.cpp", "#include <omp.h>", "parallel_for alone"),
-    ("examples/hello.cpp", '#include "gradus/gradus.h"', "root-relative"),
+    ("core/array.cpp", '#include "shape.h"', "root-relative"),
 ]
 
 KEPT = [
@@ -47,6 +47,7 @@ KEPT = [
     ("core/parallel_openmp.cpp", "#include <omp.h>"),
     ("optim/sgd.h", "#include <gradus/autograd/tensor.h>"),
     ("examples/hello.cpp", "#include <gradus/gradus.h>"),
+    ("examples/mnist/main.cpp", '#include "options.h"'),
     ("tests/core/array_test.cpp", "#include <gradus/backends/naive/naive.h>"),
 ]
 

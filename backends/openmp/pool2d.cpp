@@ -1,5 +1,5 @@
 // y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
-// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes without padding go to the vector
+// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes whose windows all lie inside go to the vector
 // kernel (pool_kernel.h).
 #include <limits>
 
@@ -16,6 +16,15 @@ using namespace openmp;
 
 bool has_dense_planes(const View& x) {
   return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+}
+
+// True if every window lies inside the image: ceil_mode lets the last ones reach over the edge.
+bool windows_fit(const View& x, const MutableView& y, const Pool2dGeometry& g) {
+  for (int i = 0; i < 2; ++i) {
+    const int64_t last = (y.shape[2 + i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i];
+    if (g.padding[i] != 0 || last >= x.shape[2 + i]) return false;
+  }
+  return true;
 }
 
 // Window positions along one axis that lie in an image of `size`.
@@ -72,9 +81,8 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
                                const Pool2dGeometry& geometry) {
   const int64_t N = y.shape[0], K = y.shape[1], plane = y.shape[2] * y.shape[3];
   const int64_t window = geometry.kernel[0] * geometry.kernel[1];
-  const bool vectors = (x.dtype == DType::f32 || x.dtype == DType::f64) && geometry.padding[0] == 0 &&
-                       geometry.padding[1] == 0 && has_dense_planes(x) && has_dense_planes(y) &&
-                       has_dense_planes(indices);
+  const bool vectors = (x.dtype == DType::f32 || x.dtype == DType::f64) && windows_fit(x, y, geometry) &&
+                       has_dense_planes(x) && has_dense_planes(y) && has_dense_planes(indices);
   EventScope event("max_pool2d", "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y, &indices},
                    y.numel() * window);
   if (y.numel() == 0) return;

@@ -60,8 +60,8 @@ DType result_type(const Array& a, const Array& b) {
 }
 
 Array unary(UnaryOp op, const Array& x, const UnaryArgs& args, const Array* into) {
-  GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op), DTypeError, name(op), " of booleans is not defined; ",
-               "convert with .to(kFloat) or use logical_not");
+  GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op) || makes_fractions(op), DTypeError, name(op),
+               " of booleans is not defined; convert with .to(kFloat) or use logical_not");
   const DType compute = makes_fractions(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
   const Array operand = apart_from(cast(x, compute), into);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;

@@ -26,26 +26,33 @@ Tensor view_of(const Tensor& buffer, const ViewGeometry& geometry) {
   return buffer.as_strided(geometry.shape, geometry.strides, geometry.offset, Loc{});
 }
 
-// Gradient of a strided view: dbase is 0 but for the elements that the view shows.
+// Adds `values` to the elements of `buffer` that `window` shows.
+void add_to_window(const Tensor& buffer, ViewGeometry window, Tensor values) {
+  // Axes of stride 0 show one element many times.
+  for (int i = 0; i < window.shape.size(); ++i)
+    if (window.strides[i] == 0 && window.shape[i] > 1) {
+      values = values.sum({i}, true);
+      window.shape[i] = 1;
+    }
+  const Tensor target = view_of(buffer, window);
+  if (!target.array().may_overlap()) {
+    target.add_(values);
+    return;
+  }
+  // Overlapping windows: slice after slice along the shortest axis, until a slice shows no element twice.
+  int axis = -1;
+  for (int i = 0; i < window.shape.size(); ++i)
+    if (window.shape[i] > 1 && (axis < 0 || window.shape[i] < window.shape[axis])) axis = i;
+  ViewGeometry slice = window;
+  slice.shape.erase(axis);
+  slice.strides.erase(axis);
+  for (int64_t i = 0; i < window.shape[axis]; ++i, slice.offset += window.strides[axis])
+    add_to_window(buffer, slice, values.select(axis, i));
+}
+
 struct AsStridedView final : Node {
   ViewGeometry base, view;
-
-  Grads backward(const Tensor& dy) override {
-    // Axes of stride 0 show one element many times: its gradients add up.
-    Tensor gradient = dy;
-    ViewGeometry target = view;
-    for (int i = 0; i < target.shape.size(); ++i)
-      if (target.strides[i] == 0 && target.shape[i] > 1) {
-        gradient = gradient.sum({i}, true);
-        target.shape[i] = 1;
-      }
-    Tensor buffer = zeros({std::max(span_of(base), span_of(target))}, dy.options());
-    const Tensor window = view_of(buffer, target);
-    GRADUS_CHECK(!window.array().may_overlap(), AutogradError,
-                 "gradient of a strided view whose elements overlap: shape ", view.shape, ", strides ", view.strides);
-    window.copy_(gradient);
-    return {view_of(buffer, base)};
-  }
+  Grads backward(const Tensor& dy) override { return {gradient_of_base(dy, base, view)}; }
 };
 
 // A write into a view, seen from its base: the written elements' gradient goes through the operator that wrote, the
@@ -71,6 +78,12 @@ struct CopySlices final : Node {
 std::mutex refresh_mutex;
 
 }  // namespace
+
+Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const ViewGeometry& view) {
+  const Tensor buffer = zeros({std::max(span_of(base), span_of(view))}, dview.options());
+  add_to_window(buffer, view, dview);
+  return view_of(buffer, base);
+}
 
 void refresh_view(const Tensor& view) {
   AutogradMeta& meta = *view.impl()->meta;

@@ -321,7 +321,8 @@ Tensor tanh(const Tensor& x, Loc where) { return run_unary("tanh", UnaryOp::tanh
 Tensor logical_not(const Tensor& x, Loc where) { return run_unary("logical_not", UnaryOp::logical_not, x, where); }
 Tensor isfinite(const Tensor& x, Loc where) { return run_unary("isfinite", UnaryOp::isfinite, x, where); }
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Loc where) {
-  return run_unary("clamp", UnaryOp::clamp, x, where, clamp_bounds(min, max));
+  OpScope op("clamp", where);
+  return apply<Unary>(op, x, UnaryOp::clamp, clamp_bounds(min, max));
 }
 
 Tensor eq(const Operand& a, const Operand& b) { return compare("eq", BinaryOp::eq, a, b); }

@@ -2,6 +2,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/views.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/shape.h>
 
@@ -109,29 +110,18 @@ struct Squeeze final : Node {
 };
 
 struct AsStrided final : Node {
-  Shape x_shape, shape;
-  Strides x_strides, strides;
-  int64_t offset = 0;
+  ViewGeometry base, view;  // offsets count from x's first element
   Array forward(const Array& x, const Shape& size, const Strides& stride, int64_t storage_offset) {
-    x_shape = x.shape(), x_strides = x.strides();
-    shape = size, strides = stride, offset = storage_offset - x.offset();
-    return x.as_strided(size, stride, storage_offset);
+    Array y = x.as_strided(size, stride, storage_offset);
+    GRADUS_CHECK(!needs_grad(0) || !x.may_overlap(), AutogradError, "elements of the input, of shape ", x.shape(),
+                 " and strides ", x.strides(), ", share memory (an expanded tensor); clone() it first");
+    GRADUS_CHECK(!needs_grad(0) || storage_offset >= x.offset(), AutogradError, "a view that starts at element ",
+                 storage_offset, ", before its input's first element ", x.offset(), ", has no gradient");
+    base = {x.shape(), x.strides(), 0};
+    view = {size, stride, storage_offset - x.offset()};
+    return y;
   }
-  Grads backward(const Tensor& dy) override {
-    // The same window on a gradient laid out as x was; offset counts from x's first element.
-    GRADUS_CHECK(offset >= 0, AutogradError, "gradient of as_strided that starts before its input");
-    auto reach = [](const Shape& size, const Strides& stride) {
-      int64_t last = 0;
-      for (int i = 0; i < size.size(); ++i) last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
-      return last + 1;
-    };
-    Tensor buffer = zeros({std::max(reach(x_shape, x_strides), offset + reach(shape, strides))}, dy.options());
-    const Tensor window = buffer.as_strided(shape, strides, offset);
-    GRADUS_CHECK(!window.array().may_overlap(), AutogradError, "gradient of as_strided whose elements overlap: shape ",
-                 shape, ", strides ", strides);
-    window.copy_(dy);
-    return {buffer.as_strided(x_shape, x_strides, 0)};
-  }
+  Grads backward(const Tensor& dy) override { return {gradient_of_base(dy, base, view)}; }
 };
 
 struct Cat final : Node {

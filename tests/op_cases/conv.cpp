@@ -1,0 +1,59 @@
+// Convolution, plain and fused with its ReLU: every geometry once for each.
+#include <gradus/tests/op_cases/op_case.h>
+
+namespace gradus::op_cases {
+
+namespace {
+
+struct Geometry {
+  const char* name;
+  std::vector<Input> inputs;  // x, w and, where there is one, bias
+  Pair stride, padding, dilation;
+  int64_t groups;
+  bool golden;
+};
+
+std::string python_pair(const Pair& pair) {
+  return std::string("(").append(std::to_string(pair.h)).append(", ").append(std::to_string(pair.w)).append(")");
+}
+
+}  // namespace
+
+void add_conv(CaseList& cases) {
+  const Geometry geometries[] = {
+      {"", {{2, 3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
+      {".no_bias", {{2, 3, 5, 5}, {2, 3, 3, 3}}, 1, 0, 1, 1, true},
+      {".padding", {{2, 2, 4, 5}, {3, 2, 3, 3}, {3}}, 1, 1, 1, 1, true},
+      {".stride", {{1, 2, 7, 6}, {3, 2, 3, 3}, {3}}, 2, 1, 1, 1, true},
+      {".dilation", {{1, 2, 7, 8}, {2, 2, 3, 3}, {2}}, 1, 2, 2, 1, true},
+      {".uneven", {{2, 2, 7, 5}, {2, 2, 3, 2}, {2}}, {2, 1}, {0, 1}, {1, 2}, 1, true},
+      {".groups", {{2, 4, 4, 4}, {6, 2, 3, 3}, {6}}, 1, 1, 1, 2, true},
+      {".depthwise", {{1, 4, 5, 5}, {4, 1, 3, 3}, {4}}, 1, 1, 1, 4, true},
+      {".pointwise", {{2, 3, 3, 4}, {5, 3, 1, 1}, {5}}, 1, 0, 1, 1, true},
+      {".one_channel", {{2, 1, 6, 6}, {3, 1, 5, 5}, {3}}, 1, 2, 1, 1, true},
+      {".whole_image", {{2, 3, 4, 4}, {4, 3, 4, 4}, {4}}, 1, 0, 1, 1, true},
+      {".unread_edge", {{1, 1, 6, 6}, {1, 1, 2, 2}, {1}}, 3, 0, 1, 1, true},  // columns 2 and 5 reach no output
+      {".unbatched", {{3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
+      {".no_images", {{0, 3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
+      {".lenet1", {{4, 1, 28, 28}, {6, 1, 5, 5}, {6}}, 1, 2, 1, 1, false},
+      {".lenet2", {{4, 6, 14, 14}, {16, 6, 5, 5}, {16}}, 1, 0, 1, 1, false},
+      {".channels", {{2, 20, 11, 9}, {35, 20, 3, 3}, {35}}, 1, 1, 1, 1, false},
+      {".strided_channels", {{2, 17, 12, 13}, {19, 17, 3, 3}, {19}}, 2, 1, 1, 1, false},
+      {".grouped_channels", {{2, 12, 9, 9}, {18, 4, 3, 3}, {18}}, 1, 1, 1, 3, false},
+  };
+  for (const Geometry& g : geometries) {
+    for (const bool fused : {false, true}) {
+      const auto run = [fused, stride = g.stride, padding = g.padding, dilation = g.dilation, groups = g.groups](X x) {
+        const Tensor bias = x.size() > 2 ? x[2] : Tensor();
+        return TensorList{(fused ? conv2d_relu : conv2d)(x[0], x[1], bias, stride, padding, dilation, groups, Loc{})};
+      };
+      const std::string torch = std::string(fused ? "F.relu(" : "(") + "F.conv2d(*x, stride=" + python_pair(g.stride) +
+                                ", padding=" + python_pair(g.padding) + ", dilation=" + python_pair(g.dilation) +
+                                ", groups=" + std::to_string(g.groups) + "))";
+      cases.add((fused ? "conv2d_relu" : "conv2d") + std::string(g.name), g.inputs, run, g.golden ? torch : "")
+          .loose(4).is_image();
+    }
+  }
+}
+
+}  // namespace gradus::op_cases

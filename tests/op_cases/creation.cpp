@@ -1,0 +1,78 @@
+// Tensors from nothing, copies and conversions. The input gives the device.
+#include <gradus/tests/op_cases/op_case.h>
+
+namespace gradus::op_cases {
+
+static void add_constants(CaseList& cases) {
+  const auto add = [&](const char* name, Tensor (*run)(X), const char* torch) {
+    cases.add(name, {{1}}, run, torch).differentiable(0);
+  };
+  add("zeros", [](X x) { return zeros({2, 3}, x[0].options()); }, "torch.zeros(2, 3, dtype=x[0].dtype)");
+  add("ones", [](X x) { return ones({2, 3}, x[0].options()); }, "torch.ones(2, 3, dtype=x[0].dtype)");
+  add("full", [](X x) { return full({2, 3}, 1.5, x[0].options()); }, "torch.full((2, 3), 1.5, dtype=x[0].dtype)");
+  add("eye", [](X x) { return eye(4, x[0].options()); }, "torch.eye(4, dtype=x[0].dtype)");
+  add("arange", [](X x) { return arange(5, x[0].options()); }, "torch.arange(5, dtype=x[0].dtype)");
+  add("arange.step", [](X x) { return arange(1, -2, -0.5, x[0].options()); },
+      "torch.arange(1, -2, -0.5, dtype=x[0].dtype)");
+  add("linspace", [](X x) { return linspace(-1, 1, 5, x[0].options()); }, "torch.linspace(-1, 1, 5, dtype=x[0].dtype)");
+  add("zeros_like", [](X x) { return zeros_like(x[0]); }, "torch.zeros_like(x[0])");
+  add("ones_like", [](X x) { return ones_like(x[0]); }, "torch.ones_like(x[0])");
+  add("full_like", [](X x) { return full_like(x[0], 2.5); }, "torch.full_like(x[0], 2.5)");
+
+  cases.add("arange.integer", {{1}}, [](X x) { return arange(2, 11, 3, x[0].device()); }, "torch.arange(2, 11, 3)")
+      .differentiable(0);
+  cases.add("full.integer", {{1}}, [](X x) { return full({2}, 7, x[0].device()); }, "torch.full((2,), 7)")
+      .differentiable(0);
+  cases.add("tensor", {{1}}, [](X x) { return tensor({{1., 2., 3.}, {4., 5., 6.}}, x[0].device()); },
+            "torch.tensor([[1., 2., 3.], [4., 5., 6.]])").differentiable(0).gives(kFloat);
+}
+
+// No golden values: every backend has to draw what naive draws, bit for bit.
+static void add_random(CaseList& cases) {
+  const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X)) {
+    cases.add(name, std::move(inputs), run).differentiable(0);
+  };
+  add("rand", {{1}}, [](X x) { return rand({3, 7}, x[0].options()); });
+  add("randn", {{1}}, [](X x) { return randn({3, 7}, x[0].options()); });
+  add("rand_like", {{3, 5}}, [](X x) { return rand_like(x[0]); });
+  add("randn_like", {{3, 5}}, [](X x) { return randn_like(x[0]); });
+  add("randint", {{1}}, [](X x) { return randint(-5, 9, {4, 5}, x[0].device()); });
+  add("randperm", {{1}}, [](X x) { return randperm(50, x[0].device()); });
+  add("bernoulli", {unit({4, 5})}, [](X x) { return bernoulli(x[0]); });
+  add("uniform_", {{4, 5}}, [](X x) { return x[0].clone().uniform_(-2, 3); });
+  add("normal_", {{4, 5}}, [](X x) { return x[0].clone().normal_(1, 0.5); });
+  add("bernoulli_", {{4, 5}}, [](X x) { return x[0].clone().bernoulli_(0.3); });
+}
+
+static void add_conversions(CaseList& cases) {
+  cases.add("clone", {{3, 5}}, [](X x) { return x[0].clone(); }, "x[0].clone()").on(all_types).keeps_layout();
+  cases.add("contiguous", {{3, 5}}, [](X x) { return x[0].contiguous(); }, "x[0].contiguous()").on(all_types);
+  cases.add("contiguous.channels_last", {{2, 3, 2, 4}},
+            [](X x) { return x[0].contiguous(MemoryFormat::channels_last); }, "x[0].clone()").on(all_types);
+  cases.add("to.float", {{3, 5}}, [](X x) { return x[0].to(kFloat); }, "x[0].to(torch.float32)").on(all_types)
+      .gives(kFloat);
+  cases.add("to.double", {{3, 5}}, [](X x) { return x[0].to(kDouble); }, "x[0].to(torch.float64)").on(all_types)
+      .gives(kDouble);
+  cases.add("to.half", {{3, 5}}, [](X x) { return x[0].to(kHalf).to(kFloat); }, "x[0].to(torch.float32)")
+      .on(all_types).gives(kFloat);
+  cases.add("to.bfloat16", {{3, 5}}, [](X x) { return x[0].to(kBFloat16).to(kFloat); }, "x[0].to(torch.float32)")
+      .on(all_types).gives(kFloat);
+  cases.add("to.long", {{3, 5}}, [](X x) { return x[0].to(kLong); }, "x[0].to(torch.int64)").on(all_types)
+      .differentiable(0);
+  cases.add("to.int", {{3, 5}}, [](X x) { return x[0].to(kInt); }, "x[0].to(torch.int32)").on(all_types)
+      .differentiable(0);
+  cases.add("to.byte", {positive({3, 5})}, [](X x) { return x[0].to(kByte); }, "x[0].to(torch.uint8)").on(all_types)
+      .differentiable(0);
+  cases.add("to.bool", {ties({3, 5})}, [](X x) { return x[0].to(kBool); }, "x[0].to(torch.bool)").on(all_types)
+      .differentiable(0);
+  cases.add("to.rounding", {{3, 5}}, [](X x) { return (x[0].to(kDouble) / 3).to(kFloat).to(kDouble); },
+            "(x[0].double() / 3).float().double()").differentiable(0).gives(kDouble);
+}
+
+void add_creation(CaseList& cases) {
+  add_constants(cases);
+  add_random(cases);
+  add_conversions(cases);
+}
+
+}  // namespace gradus::op_cases

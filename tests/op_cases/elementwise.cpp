@@ -1,0 +1,108 @@
+// Element-wise arithmetic: one argument, then two, then where.
+#include <gradus/tests/op_cases/op_case.h>
+
+namespace gradus::op_cases {
+
+static void add_unary(CaseList& cases) {
+  cases.add("neg", {{3, 5}}, [](X x) { return -x[0]; }, "-x[0]").on(floats | integers).keeps_layout();
+  cases.add("abs", {{3, 5}}, [](X x) { return abs(x[0]); }, "x[0].abs()").on(floats | integers).keeps_layout();
+  cases.add("abs.at_zero", {ties({12})}, [](X x) { return abs(x[0]); }, "x[0].abs()");
+  cases.add("exp", {{3, 5}}, [](X x) { return exp(x[0]); }, "x[0].exp()").on(all_types).keeps_layout();
+  cases.add("exp.scalar", {{}}, [](X x) { return exp(x[0]); }, "x[0].exp()");
+  cases.add("exp.empty", {{0, 3}}, [](X x) { return exp(x[0]); }, "x[0].exp()");
+  cases.add("exp.image", {{2, 3, 4, 5}}, [](X x) { return exp(x[0]); }, "x[0].exp()").keeps_layout();
+  cases.add("log", {positive({3, 5})}, [](X x) { return log(x[0]); }, "x[0].log()").on(floats | integers).keeps_layout();
+  cases.add("sqrt", {positive({3, 5})}, [](X x) { return sqrt(x[0]); }, "x[0].sqrt()").on(floats | integers)
+      .keeps_layout();
+  cases.add("reciprocal", {nonzero({3, 5})}, [](X x) { return reciprocal(x[0]); }, "x[0].reciprocal()")
+      .on(floats | integers).keeps_layout();
+  cases.add("relu", {{3, 5}}, [](X x) { return relu(x[0]); }, "x[0].relu()").on(floats | integers).keeps_layout();
+  cases.add("relu.at_zero", {ties({12})}, [](X x) { return relu(x[0]); }, "x[0].relu()");
+  cases.add("sigmoid", {{3, 5}}, [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()").on(all_types).keeps_layout();
+  cases.add("tanh", {{3, 5}}, [](X x) { return tanh(x[0]); }, "x[0].tanh()").on(all_types).keeps_layout();
+  cases.add("clamp", {{3, 5}}, [](X x) { return clamp(x[0], -1, 1); }, "x[0].clamp(-1, 1)").keeps_layout();
+  cases.add("clamp.integer", {{3, 5}}, [](X x) { return clamp(x[0], 1, 3); }, "x[0].clamp(1, 3)").on(integers);
+  cases.add("clamp.min", {{3, 5}}, [](X x) { return clamp(x[0], 0.5); }, "x[0].clamp(min=0.5)");
+  cases.add("clamp.max", {{3, 5}}, [](X x) { return clamp(x[0], {}, 0.5); }, "x[0].clamp(max=0.5)");
+  cases.add("clamp.at_bounds", {ties({12})}, [](X x) { return clamp(x[0], 0, 1); }, "x[0].clamp(0, 1)");
+  // Sizes that leave a tail behind every width of vector register.
+  cases.add("sigmoid.tail", {{2, 3, 11}}, [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()");
+  cases.add("tanh.large", {{37, 1021}}, [](X x) { return tanh(x[0]); });
+  cases.add("exp.large", {{37, 1021}}, [](X x) { return exp(x[0]); });
+
+  for (auto [name, run, torch] : std::initializer_list<std::tuple<const char*, Tensor (*)(X), const char*>>{
+           {"relu.special", [](X x) { return relu(x[0]); }, "x[0].relu()"},
+           {"clamp.special", [](X x) { return clamp(x[0], -1, 1); }, "x[0].clamp(-1, 1)"},
+           {"sigmoid.special", [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()"},
+           {"tanh.special", [](X x) { return tanh(x[0]); }, "x[0].tanh()"},
+           {"log.special", [](X x) { return log(x[0]); }, "x[0].log()"},
+           {"abs.special", [](X x) { return abs(x[0]); }, "x[0].abs()"}})
+    cases.add(name, {special({11})}, run, torch).differentiable(0);
+}
+
+static void add_binary(CaseList& cases) {
+  cases.add("add", {{3, 5}, {3, 5}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]").on(all_types).keeps_layout();
+  cases.add("add.alpha", {{3, 5}, {3, 5}}, [](X x) { return add(x[0], x[1], 3); }, "torch.add(x[0], x[1], alpha=3)")
+      .on(floats | integers);
+  cases.add("add.broadcast", {{2, 1, 3}, {4, 1}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]").on(all_types);
+  cases.add("add.scalar_tensor", {{2, 3}, {}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]");
+  cases.add("add.number", {{2, 3}}, [](X x) { return x[0] + 2; }, "x[0] + 2").on(all_types).keeps_layout();
+  cases.add("add.real_number", {{2, 3}}, [](X x) { return x[0] + 0.5; }, "x[0] + 0.5").on(all_types);
+  cases.add("add.empty", {{0, 3}, {1, 3}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]");
+  cases.add("add.itself", {{5}}, [](X x) { return x[0] + x[0]; }, "x[0] + x[0]");
+  cases.add("add.bias_image", {{2, 3, 2, 4}, {1, 3, 1, 1}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]")
+      .keeps_layout();
+  cases.add("add.large", {{37, 1021}, {1021}}, [](X x) { return x[0] + x[1]; });
+  cases.add("sub", {{3, 5}, {3, 5}}, [](X x) { return x[0] - x[1]; }, "x[0] - x[1]").on(floats | integers)
+      .keeps_layout();
+  cases.add("sub.alpha", {{3, 5}, {5}}, [](X x) { return sub(x[0], x[1], 2); }, "torch.sub(x[0], x[1], alpha=2)");
+  cases.add("sub.number_first", {{2, 3}}, [](X x) { return 2 - x[0]; }, "2 - x[0]").on(floats | integers);
+  cases.add("mul", {{3, 5}, {3, 5}}, [](X x) { return x[0] * x[1]; }, "x[0] * x[1]").on(all_types).keeps_layout();
+  cases.add("mul.broadcast", {{3, 1}, {2, 1, 4}}, [](X x) { return x[0] * x[1]; }, "x[0] * x[1]");
+  cases.add("mul.itself", {{5}}, [](X x) { return x[0] * x[0]; }, "x[0] * x[0]");
+  cases.add("mul.transposed", {{4, 4}}, [](X x) { return x[0] * x[0].t(); }, "x[0] * x[0].t()");
+  cases.add("mul.number", {{2, 3}}, [](X x) { return 3 * x[0]; }, "3 * x[0]").on(all_types);
+  cases.add("div", {{3, 5}, nonzero({3, 5})}, [](X x) { return x[0] / x[1]; }, "x[0] / x[1]").on(floats | integers)
+      .keeps_layout();
+  cases.add("div.broadcast", {{2, 1, 3}, nonzero({4, 1})}, [](X x) { return x[0] / x[1]; }, "x[0] / x[1]");
+  cases.add("div.number", {{2, 3}}, [](X x) { return x[0] / 4; }, "x[0] / 4").on(floats | integers);
+  cases.add("div.number_first", {nonzero({2, 3})}, [](X x) { return 1 / x[0]; }, "1 / x[0]").on(floats | integers);
+  cases.add("pow", {positive({3, 5}), {3, 5}}, [](X x) { return pow(x[0], x[1]); }, "x[0] ** x[1]").keeps_layout();
+  cases.add("pow.integer", {{3, 5}, positive({5})}, [](X x) { return pow(x[0], x[1]); }, "x[0] ** x[1]").on(integers);
+  cases.add("pow.square", {{3, 5}}, [](X x) { return x[0].pow(2); }, "x[0] ** 2").on(floats | integers);
+  cases.add("pow.cube", {{3, 5}}, [](X x) { return x[0].pow(3); }, "x[0] ** 3").on(floats | integers);
+  cases.add("pow.root", {positive({3, 5})}, [](X x) { return x[0].pow(0.5); }, "x[0] ** 0.5");
+  cases.add("pow.inverse", {nonzero({3, 5})}, [](X x) { return x[0].pow(-1.0); }, "x[0] ** -1.0");
+  cases.add("pow.zeroth", {{3, 5}}, [](X x) { return x[0].pow(0); }, "x[0] ** 0").differentiable(1);
+  cases.add("pow.number_first", {{3, 5}}, [](X x) { return pow(2, x[0]); }, "2 ** x[0]");
+  cases.add("pow.at_zero", {ties({12})}, [](X x) { return x[0].pow(2); }, "x[0] ** 2");
+  cases.add("maximum", {{3, 5}, {5}}, [](X x) { return maximum(x[0], x[1]); }, "torch.maximum(x[0], x[1])")
+      .on(floats | integers).keeps_layout();
+  cases.add("maximum.ties", {ties({12}), ties({12})}, [](X x) { return maximum(x[0], x[1]); },
+            "torch.maximum(x[0], x[1])");
+  cases.add("maximum.special", {special({11}), {11}}, [](X x) { return maximum(x[0], x[1]); },
+            "torch.maximum(x[0], x[1])").differentiable(0);
+  cases.add("minimum", {{3, 5}, {3, 1}}, [](X x) { return minimum(x[0], x[1]); }, "torch.minimum(x[0], x[1])")
+      .on(floats | integers).keeps_layout();
+  cases.add("minimum.ties", {ties({12}), ties({12})}, [](X x) { return minimum(x[0], x[1]); },
+            "torch.minimum(x[0], x[1])");
+}
+
+static void add_where(CaseList& cases) {
+  cases.add("where", {mask({3, 5}), {3, 5}, {3, 5}}, [](X x) { return where(x[0], x[1], x[2]); },
+            "torch.where(x[0], x[1], x[2])").on(all_types);
+  cases.add("where.broadcast", {mask({3, 1}), {5}, {2, 1, 1}}, [](X x) { return where(x[0], x[1], x[2]); },
+            "torch.where(x[0], x[1], x[2])");
+  cases.add("where.number", {mask({3, 5}), {3, 5}}, [](X x) { return where(x[0], x[1], 0.5); },
+            "torch.where(x[0], x[1], torch.tensor(0.5, dtype=x[1].dtype))");
+  cases.add("where.compared", {{3, 5}}, [](X x) { return where(x[0] > 0, x[0], 0.25 * x[0]); },
+            "torch.where(x[0] > 0, x[0], 0.25 * x[0])");
+}
+
+void add_elementwise(CaseList& cases) {
+  add_unary(cases);
+  add_binary(cases);
+  add_where(cases);
+}
+
+}  // namespace gradus::op_cases

@@ -1,0 +1,50 @@
+// Pooling, dropout and operators on images.
+#include <gradus/tests/op_cases/op_case.h>
+
+namespace gradus::op_cases {
+
+static void add_pool(CaseList& cases) {
+  cases.add("max_pool2d", {{2, 2, 4, 6}}, [](X x) { return max_pool2d(x[0], 2); }, "F.max_pool2d(x[0], 2)").is_image();
+  cases.add("max_pool2d.overlap", {{1, 2, 7, 7}}, [](X x) { return max_pool2d(x[0], 3, 2, 1); },
+            "F.max_pool2d(x[0], 3, 2, 1)").is_image();
+  cases.add("max_pool2d.uneven", {{1, 2, 7, 8}},
+            [](X x) { return max_pool2d(x[0], {3, 2}, Pair(1, 2), {1, 0}, {1, 2}); },
+            "F.max_pool2d(x[0], (3, 2), (1, 2), (1, 0), (1, 2))").is_image();
+  cases.add("max_pool2d.ceil_mode", {{1, 2, 6, 7}}, [](X x) { return max_pool2d(x[0], 3, 2, 0, 1, true); },
+            "F.max_pool2d(x[0], 3, 2, 0, 1, ceil_mode=True)").is_image();
+  cases.add("max_pool2d.unbatched", {{2, 4, 6}}, [](X x) { return max_pool2d(x[0], 2); }, "F.max_pool2d(x[0], 2)");
+  cases.add("max_pool2d.ties", {ties({1, 2, 6, 6})}, [](X x) { return max_pool2d_with_indices(x[0], 3, 1); },
+            "F.max_pool2d(x[0], 3, 1, return_indices=True)");
+  cases.add("max_pool2d.no_images", {{0, 2, 4, 6}}, [](X x) { return max_pool2d(x[0], 2); }, "F.max_pool2d(x[0], 2)");
+  cases.add("max_pool2d.large", {{4, 6, 28, 28}}, [](X x) { return max_pool2d(x[0], 2); }).is_image();
+  cases.add("max_pool2d.special", {special({1, 1, 4, 4})}, [](X x) { return max_pool2d(x[0], 2); },
+            "F.max_pool2d(x[0], 2)").differentiable(0);
+  cases.add("max_pool2d_with_indices", {{2, 2, 5, 6}}, [](X x) { return max_pool2d_with_indices(x[0], 3, 2, 1); },
+            "F.max_pool2d(x[0], 3, 2, 1, return_indices=True)").is_image();
+}
+
+static void add_dropout(CaseList& cases) {
+  cases.add("dropout.p0", {{3, 5}}, [](X x) { return dropout(x[0], 0); }, "F.dropout(x[0], 0)");
+  cases.add("dropout.p1", {{3, 5}}, [](X x) { return dropout(x[0], 1); }, "F.dropout(x[0], 1)");
+  cases.add("dropout.eval", {{3, 5}}, [](X x) { return dropout(x[0], 0.5, false); },
+            "F.dropout(x[0], 0.5, training=False)");
+  cases.add("dropout.empty", {{0, 3}}, [](X x) { return dropout(x[0], 0.5); }, "F.dropout(x[0], 0.5)");
+  // No golden values: every backend has to draw naive's mask.
+  cases.add("dropout.train", {{8, 33}}, [](X x) { return dropout(x[0], 0.25); });
+  cases.add("dropout.image", {{2, 3, 4, 5}}, [](X x) { return dropout(x[0], 0.5); }).keeps_layout();
+}
+
+void add_image(CaseList& cases) {
+  add_pool(cases);
+  add_dropout(cases);
+  const char* torch =
+      "(0.2989 * x[0].select(-3, 0) + 0.587 * x[0].select(-3, 1) + 0.114 * x[0].select(-3, 2)).unsqueeze(-3)";
+  const auto gray = [](X x) { return rgb_to_grayscale(x[0]); };
+  cases.add("rgb_to_grayscale", {{2, 3, 4, 5}}, gray, torch);
+  cases.add("rgb_to_grayscale.one", {{3, 4, 5}}, gray, torch);
+  cases.add("rgb_to_grayscale.clip", {{2, 2, 3, 2, 3}}, gray, torch);
+  cases.add("rgb_to_grayscale.empty", {{0, 3, 4, 5}}, gray, torch);
+  cases.add("rgb_to_grayscale.large", {{3, 3, 31, 33}}, gray);
+}
+
+}  // namespace gradus::op_cases

@@ -1,0 +1,64 @@
+// What the tests of operators share: where cases run, how their derivatives are taken, how numbers are compared.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <gradus/core/parallel.h>
+#include <gradus/core/registry.h>
+#include <gradus/tests/op_cases/op_case.h>
+
+namespace gradus::op_testing {
+
+using op_cases::Layout;
+using op_cases::OpCase;
+
+/// The device on which a backend of that name runs.
+Device device_of(const std::string& backend_name);
+
+/// Everything that one case computes. Inputs and results without a gradient leave their place undefined.
+struct Computed {
+  TensorList y;    ///< results
+  TensorList g;    ///< gradients of sum(y * dy) with respect to the inputs
+  TensorList h;    ///< gradients of sum(g * v) with respect to the inputs
+  TensorList hdy;  ///< … and with respect to dy
+};
+
+/// Numbers that the derivatives start from: dy by result, v by input. Empty lists: drawn by make_like.
+struct Directions {
+  TensorList dy, v;
+};
+
+/// Runs `op_case` on `inputs` (fresh leaves, which start to require gradients) with its derivatives up to `order`.
+Computed compute(const OpCase& op_case, const TensorList& inputs, int order, const Directions& directions = {});
+
+/// `inputs` in that layout on that device, as leaves.
+TensorList place(const TensorList& inputs, Layout layout, Device device);
+
+/// Largest relative error of `dtype` that a short computation may make.
+double tolerance_of(DType dtype);
+
+/// What is wrong with `actual`, or "": another shape, or an element further from `expected` than `tolerance` times the
+/// largest of the expected magnitudes. NaNs and infinities must be in the same places.
+std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
+
+/// difference() for lists; an undefined tensor counts as zeros.
+std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance);
+
+/// Results and derivatives of `actual` against `expected`; derivatives are allowed more.
+std::string differences(const Computed& actual, const Computed& expected, double tolerance);
+
+/// One thread until the end of the scope: results do not depend on the number, and small cases run faster.
+class OneThread {
+ public:
+  OneThread() : threads_(num_threads()) { set_num_threads(1); }
+  ~OneThread() { set_num_threads(threads_); }
+
+ private:
+  int threads_;
+};
+
+/// Calls `body` and returns what it says, or the text of its exception.
+std::string guarded(const std::function<std::string()>& body);
+
+}  // namespace gradus::op_testing

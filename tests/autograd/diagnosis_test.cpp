@@ -1,0 +1,123 @@
+// Anomaly mode, gradcheck's verdicts, the graph as text, errors that cite lines.
+#include <gradus/autograd/autograd.h>
+#include <gradus/autograd/function.h>
+#include <gradus/autograd/gradcheck.h>
+#include <gradus/autograd/graph_dump.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
+
+struct WrongGradient : autograd::Function<WrongGradient> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    ctx->save_for_backward({x});
+    return x * x;
+  }
+  static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+    return {3 * ctx->get_saved_variables()[0] * dy[0]};
+  }
+};
+
+std::string encoder_path(const void*) { return "encoder.0"; }
+
+}  // namespace
+
+TEST_CASE("anomaly mode names the operator that made the first NaN") {
+  const Tensor x = leaf({0, 1});
+  SECTION("forward") {
+    const AnomalyGuard anomaly;
+    CHECK_THROWS_WITH(x.log(), contains("[log]") && contains("forward"));
+    CHECK_NOTHROW((x + 1).log());
+  }
+  SECTION("backward: the derivative of sqrt at 0") {
+    const AnomalyGuard anomaly;
+    CHECK_THROWS_WITH(x.sqrt().sum().backward(), contains("sqrt") && contains("backward"));
+  }
+  SECTION("and its layer") {
+    const AnomalyGuard anomaly;
+    Tensor y;
+    {
+      const ModuleFrame frame(nullptr, encoder_path);
+      CHECK_THROWS_WITH(x.log(), contains("encoder.0"));
+      y = x.sqrt();
+    }
+    CHECK_THROWS_WITH(y.sum().backward(), contains("encoder.0"));
+  }
+  SECTION("off by default, and per scope") {
+    {
+      const AnomalyGuard anomaly;
+      CHECK(AnomalyGuard::is_enabled());
+    }
+    CHECK(!AnomalyGuard::is_enabled());
+    CHECK_NOTHROW(x.sqrt().sum().backward());
+    CHECK(!x.grad().isfinite().all().item<bool>());
+  }
+}
+
+TEST_CASE("gradcheck tells right from wrong") {
+  const TensorList x = {tensor(std::vector<double>{0.5, 2.0}, dtype(kDouble).requires_grad())};
+  const auto wrong = [](const TensorList& v) { return TensorList{WrongGradient::apply(v[0])}; };
+  CHECK(!autograd::gradcheck(wrong, x, 1e-6, 1e-5, 1e-3, false));
+  CHECK_THROWS_AS(autograd::gradcheck(wrong, x), AutogradError);
+  CHECK_THROWS_WITH(autograd::gradcheck(wrong, x), contains("input 0"));
+  CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * v[0]}; }, x));
+
+  SECTION("first gradients right, second wrong") {
+    // The gradient 3 x dy / 1.5 = 2 x dy is right; detached from x it hides its own derivative.
+    struct Hidden : autograd::Function<Hidden> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& v) {
+        ctx->save_for_backward({v});
+        return v * v;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        return {2 * ctx->get_saved_variables()[0].detach() * dy[0]};
+      }
+    };
+    const auto hidden = [](const TensorList& v) { return TensorList{Hidden::apply(v[0])}; };
+    CHECK(autograd::gradcheck(hidden, x));
+    CHECK(!autograd::gradgradcheck(hidden, x, 1e-6, 1e-5, 1e-3, false));
+  }
+  SECTION("float32 inputs are refused") {
+    CHECK_THROWS_AS(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2}; }, {leaf({1}).to(kFloat)}), DTypeError);
+  }
+}
+
+TEST_CASE("errors cite the line and the layer") {
+  const Tensor a = ones({2, 3});
+  try {
+    matmul(a, a);
+    FAIL("no error");
+  } catch (const ShapeError& error) {
+    const std::string here = "diagnosis_test.cpp:" + std::to_string(__LINE__ - 3);
+    CHECK_THAT(error.what(), contains(here));
+    CHECK_THAT(error.what(), contains("[matmul]"));
+  }
+  const ModuleFrame frame(nullptr, encoder_path);
+  CHECK_THROWS_WITH(a + ones({7}), contains("[add] layer 'encoder.0'") && contains("(2, 3)") && contains("(7,)"));
+}
+
+TEST_CASE("the graph prints as Graphviz source") {
+  const Tensor x = tensor({{1., 2.}, {3., 4.}}, requires_grad());
+  const Tensor y = (matmul(x, x).sigmoid() * 2).sum();
+  const std::string dot = autograd::graph_to_dot(y);
+  CHECK_THAT(dot, contains("digraph"));
+  for (const char* part : {"MatMul", "sigmoid", "Sum", "AccumulateGrad", "->", "(2, 2)"}) CHECK_THAT(dot, contains(part));
+  CHECK(std::count(dot.begin(), dot.end(), '{') == std::count(dot.begin(), dot.end(), '}'));
+  CHECK(autograd::graph_to_dot(x.detach()).find("->") == std::string::npos);
+}
+
+TEST_CASE("saved bytes count each storage once") {
+  const Tensor x(ones({256}).array(), true);
+  CHECK(autograd::saved_bytes((x + 1).sum()) == 0);
+  CHECK(autograd::saved_bytes(x * x) == 1024);              // x, saved twice
+  CHECK(autograd::saved_bytes(x.exp()) == 1024);            // its own result
+  CHECK(autograd::saved_bytes(x.exp() * x) == 2 * 1024);    // exp's result, x
+  const Tensor y = x.exp().exp();
+  CHECK(autograd::saved_bytes(y) == 2 * 1024);
+  y.sum().backward();
+  CHECK(autograd::saved_bytes(y) == 0);
+}

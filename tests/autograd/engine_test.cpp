@@ -1,0 +1,265 @@
+// The engine: shapes of graphs, several passes, second derivatives, very long chains.
+#include <gradus/autograd/autograd.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+Tensor numbers(const std::vector<double>& values) { return tensor(values); }
+Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
+
+}  // namespace
+
+TEST_CASE("a tensor used several ways gets the sum of its gradients") {
+  const Tensor x = leaf({2});
+  SECTION("a diamond") {
+    const Tensor a = x * 3, b = a * a, c = a.exp();
+    (b + c).backward();
+    CHECK(x.grad().item<double>() == Approx(2 * 6 * 3 + 3 * std::exp(6.0)));
+  }
+  SECTION("a ladder of diamonds, each node run once") {
+    Tensor y = x;
+    for (int i = 0; i < 40; ++i) y = y * 0.5 + y * 0.5;  // 2^40 paths
+    y.backward();
+    CHECK(x.grad().item<double>() == 1.0);
+  }
+  SECTION("one tensor in both places") {
+    (x * x).backward();
+    CHECK(x.grad().item<double>() == 4.0);
+  }
+  SECTION("a late short path and an early long one") {
+    Tensor y = x;
+    for (int i = 0; i < 10; ++i) y = y * 2;
+    (y + x).backward();
+    CHECK(x.grad().item<double>() == 1025.0);
+  }
+}
+
+TEST_CASE("a graph is used once unless it is retained") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = (x * x).sum();
+  SECTION("a second pass says what was freed and what to do") {
+    y.backward();
+    CHECK_THROWS_WITH(y.backward(), contains("retain_graph") && contains("Mul"));
+    CHECK(x.grad().equal(numbers({2, 4})));
+  }
+  SECTION("retain_graph") {
+    y.backward({}, true);
+    y.backward({}, true);
+    y.backward();
+    CHECK(x.grad().equal(numbers({6, 12})));
+    CHECK_THROWS_AS(y.backward(), AutogradError);
+  }
+  SECTION("graphs that saved nothing may run again") {
+    const Tensor z = (x + 1).sum();
+    z.backward();
+    z.backward();
+    CHECK(x.grad().equal(numbers({2, 2})));
+  }
+}
+
+TEST_CASE("backward needs something to start from") {
+  const Tensor x = leaf({1, 2});
+  CHECK_THROWS_WITH((x * x).backward(), contains("scalar"));
+  CHECK_THROWS_WITH((x * x).backward(ones({3})), contains("(3,)") && contains("(2,)"));
+  CHECK_THROWS_WITH(numbers({1}).backward(), contains("require"));
+  CHECK_THROWS_AS(autograd::backward({x.sum()}, {Tensor(), Tensor()}), ValueError);
+  (x * x).backward(numbers({10, 100}));
+  CHECK(x.grad().equal(numbers({20, 400})));
+}
+
+TEST_CASE("several outputs in one pass") {
+  const Tensor x = leaf({1, 2});
+  const Tensor a = x * x, b = a.sum();
+  autograd::backward({a, b}, {numbers({1, 0}), Tensor()});
+  CHECK(x.grad().equal(numbers({4, 4})));
+
+  const auto [values, indices] = leaf({3, 9, 4}).max(0);
+  CHECK(values.requires_grad());
+  CHECK(!indices.requires_grad());
+}
+
+TEST_CASE("grad() returns gradients and leaves the slots alone") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4}), other = leaf({5});
+  const Tensor a = x * w, y = (a * a).sum();
+
+  SECTION("of leaves and of results") {
+    const TensorList g = autograd::grad({y}, {x, a}, {}, true);
+    CHECK(g[0].equal(numbers({18, 64})));
+    CHECK(g[1].equal(numbers({6, 16})));
+    CHECK((!x.grad().defined() && !w.grad().defined()));
+  }
+  SECTION("an input that was not used") {
+    CHECK_THROWS_WITH(autograd::grad({y}, {other}, {}, true), contains("allow_unused"));
+    const TensorList g = autograd::grad({y}, {x, other}, {}, false, false, true);
+    CHECK(g[0].defined());
+    CHECK(!g[1].defined());
+  }
+  SECTION("an input that needs none is an error") { CHECK_THROWS_AS(autograd::grad({y}, {numbers({1})}), AutogradError); }
+  SECTION("the output itself") { CHECK(autograd::grad({y}, {y})[0].item<double>() == 1.0); }
+  SECTION("only the way to the inputs is run") {
+    int calls = 0;
+    const Tensor side = x * 2;
+    side.register_hook([&](const Tensor& g) {
+      ++calls;
+      return g;
+    });
+    autograd::grad({(side + w).sum()}, {w});
+    CHECK(calls == 0);
+  }
+  SECTION("backward with inputs accumulates into these alone") {
+    y.backward({}, false, false, TensorList{w});
+    CHECK(w.grad().equal(numbers({6, 32})));
+    CHECK(!x.grad().defined());
+  }
+}
+
+TEST_CASE("create_graph makes gradients that can be differentiated") {
+  const Tensor x = leaf({3});
+  const Tensor y = x * x * x;
+  const Tensor dx = autograd::grad({y}, {x}, {}, true, true)[0];
+  CHECK(dx.item<double>() == 27.0);
+  const Tensor ddx = autograd::grad({dx}, {x}, {}, true, true)[0];
+  CHECK(ddx.item<double>() == 18.0);
+  const Tensor dddx = autograd::grad({ddx}, {x})[0];
+  CHECK(dddx.item<double>() == 6.0);
+
+  SECTION("accumulated gradients keep their graph") {
+    const Tensor z = leaf({2});
+    (z * z * z).backward({}, true, true);
+    CHECK(z.grad().requires_grad());
+    const Tensor penalty = z.grad() * z.grad();  // (3 z^2)^2
+    CHECK(autograd::grad({penalty}, {z})[0].item<double>() == 2 * 12.0 * 12.0);
+    z.zero_grad();
+  }
+  SECTION("without it they cannot") {
+    const Tensor z = leaf({2}), dz = autograd::grad({z * z * z}, {z})[0];
+    CHECK(!dz.requires_grad());
+  }
+  SECTION("a pass without create_graph records nothing inside NoGradGuard or out of it") {
+    const Tensor z = leaf({2}), cube = z * z * z;
+    const NoGradGuard no_grad;
+    CHECK(autograd::grad({cube}, {z}, {}, true, true)[0].requires_grad());
+  }
+}
+
+TEST_CASE("a hundred thousand chained operators do not overflow the stack") {
+  constexpr int kLength = 100000;
+  const Tensor x = leaf({1});
+  SECTION("forward, backward and destroyed") {
+    Tensor y = x;
+    for (int i = 0; i < kLength; ++i) y = i % 2 ? y * 1.0 : y + 0.0;
+    y.backward();
+    CHECK(x.grad().item<double>() == 1.0);
+  }
+  SECTION("retained, then dropped") {
+    Tensor y = x;
+    for (int i = 0; i < kLength; ++i) y = y * y;
+    y.backward({}, true);
+    CHECK(x.grad().item<double>() == 1.0 * std::numeric_limits<double>::infinity());
+    y = Tensor();
+  }
+  SECTION("dropped without backward") {
+    Tensor y = x;
+    for (int i = 0; i < kLength; ++i) y = y.sigmoid();
+    y = Tensor();
+    CHECK(!x.grad().defined());
+  }
+  SECTION("written in place") {
+    const Tensor y = x * 1;
+    for (int i = 0; i < kLength; ++i) y.add_(1);
+    y.backward();
+    CHECK(x.grad().item<double>() == 1.0);
+  }
+  SECTION("views of views") {
+    Tensor y = x * 1;
+    for (int i = 0; i < kLength; ++i) y = y.view({1});
+    y.backward();
+    CHECK(x.grad().item<double>() == 1.0);
+  }
+}
+
+TEST_CASE("nothing is kept alive once a graph is gone") {
+  const Tensor x = leaf({1, 2});
+  const uint32_t held = x.use_count();
+  {
+    const Tensor y = (x.exp() * x).sum();
+    CHECK(x.use_count() > held);
+    y.backward();
+  }
+  CHECK(x.use_count() == held);
+  {
+    const Tensor y = x.sigmoid();  // saves its own output: no cycle
+    CHECK(y.requires_grad());
+  }
+  {
+    const Tensor y = x * 1;
+    y[0].mul_(y[1].detach());
+  }
+  CHECK(x.use_count() == held);
+}
+
+TEST_CASE("saved tensors are released as the pass goes") {
+  const Tensor x(zeros({1000}).array(), true);
+  const int64_t before = runtime(DeviceType::cpu).memory_stats(0).allocated;
+  const Tensor y = x.exp().exp().exp().sum();
+  CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated >= before + 3 * 4000);
+  y.backward();
+  CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated < before + 2 * 4096 + 1024);  // x.grad and y
+}
+
+TEST_CASE("backward from inside a hook") {
+  const Tensor x = leaf({2}), w = leaf({3});
+  const Tensor y = x * x;
+  y.register_hook([&](const Tensor& g) {
+    const AutoGradMode recording(true);
+    (w * w).backward();
+    CHECK(w.grad().item<double>() == 6.0);
+    return g;
+  });
+  (y * 5).backward();
+  CHECK(x.grad().item<double>() == 20.0);
+  CHECK(w.grad().item<double>() == 6.0);
+}
+
+TEST_CASE("callbacks run at the end of the pass") {
+  CHECK_THROWS_AS(autograd::queue_callback([] {}), AutogradError);
+  const Tensor x = leaf({2});
+  bool called = false;
+  x.register_hook([&](const Tensor& g) {
+    autograd::queue_callback([&] {
+      CHECK(x.grad().defined());
+      called = true;
+    });
+    return g;
+  });
+  (x * x).backward();
+  CHECK(called);
+}
+
+TEST_CASE("a pass that throws leaves the engine usable") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 2;
+  const unsigned id = y.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("no"); });
+  CHECK_THROWS(y.sum().backward({}, true));
+  CHECK_THROWS_AS(autograd::queue_callback([] {}), AutogradError);
+  y.remove_hook(id);
+  y.sum().backward();
+  CHECK(x.grad().equal(numbers({2, 2})));
+  CHECK(GradMode::is_enabled());
+}
+
+TEST_CASE("the same program gives the same bits") {
+  const auto run = [] {
+    manual_seed(5);
+    const Tensor x = randn({17, 33}, requires_grad()), w = randn({21, 33}, requires_grad());
+    const Tensor y = dropout(linear(x, w).tanh(), 0.5).log_softmax(1);
+    (y * y).mean().backward();
+    return TensorList{x.grad(), w.grad()};
+  };
+  const TensorList first = run(), second = run();
+  CHECK(first[0].equal(second[0]));
+  CHECK(first[1].equal(second[1]));
+}

@@ -1,0 +1,172 @@
+// Operators of the user's own.
+#include <gradus/autograd/autograd.h>
+#include <gradus/autograd/function.h>
+#include <gradus/autograd/gradcheck.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+Tensor numbers(const std::vector<double>& values) { return tensor(values); }
+Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
+
+struct Cube : autograd::Function<Cube> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    ctx->save_for_backward({x});
+    return x * x * x;
+  }
+  static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+    const Tensor x = ctx->get_saved_variables()[0];
+    return {3 * x * x * dy[0]};
+  }
+};
+
+// Saves its result; differentiates through it.
+struct Exponential : autograd::Function<Exponential> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    const Tensor y = x.exp();
+    ctx->save_for_backward({y});
+    return y;
+  }
+  static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+    return {ctx->get_saved_variables()[0] * dy[0]};
+  }
+};
+
+// Two tensors, a number, and values in saved_data.
+struct Scaled : autograd::Function<Scaled> {
+  static inline bool needs[2];
+  static TensorList forward(AutogradContext* ctx, const Tensor& a, double factor, const Tensor& b) {
+    ctx->saved_data["factor"] = factor;
+    ctx->saved_data["name"] = "scaled";
+    ctx->saved_data["count"] = 3;
+    ctx->saved_data["sizes"] = std::vector<int64_t>{4, 5};
+    ctx->save_for_backward({a, b});
+    return {a * b * factor, a + b};
+  }
+  static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+    const TensorList saved = ctx->get_saved_variables();
+    const double factor = ctx->saved_data["factor"].toDouble();
+    CHECK(ctx->saved_data["name"].toStringRef() == "scaled");
+    CHECK(ctx->saved_data["count"].toInt() == 3);
+    CHECK(ctx->saved_data["sizes"].toIntVector().size() == 2);
+    CHECK_THROWS_AS(ctx->saved_data["name"].toDouble(), ValueError);
+    needs[0] = ctx->needs_input_grad(0);
+    needs[1] = ctx->needs_input_grad(2);
+    return {dy[0] * saved[1] * factor + dy[1], Tensor(), dy[0] * saved[0] * factor + dy[1]};
+  }
+};
+
+struct SortOfArgmax : autograd::Function<SortOfArgmax> {
+  static TensorList forward(AutogradContext* ctx, const Tensor& x) {
+    const Tensor rank = x * 0 + 1;
+    ctx->mark_non_differentiable({rank});
+    return {x * 2, rank};
+  }
+  static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0] * 2}; }
+};
+
+struct Lazy : autograd::Function<Lazy> {
+  static inline bool second_defined;
+  static TensorList forward(AutogradContext* ctx, const Tensor& x, bool materialize) {
+    ctx->set_materialize_grads(materialize);
+    return {x * 2, x * 3};
+  }
+  static TensorList backward(AutogradContext*, const TensorList& dy) {
+    second_defined = dy[1].defined();
+    return {second_defined ? dy[0] * 2 + dy[1] * 3 : dy[0] * 2, Tensor()};
+  }
+};
+
+struct WrongCount : autograd::Function<WrongCount> {
+  static Tensor forward(AutogradContext*, const Tensor& x) { return x * 2; }
+  static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
+};
+
+struct Doubled : autograd::Function<Doubled> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    x.mul_(2);
+    ctx->mark_dirty({x});
+    return x;
+  }
+  static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0] * 2}; }
+};
+
+}  // namespace
+
+TEST_CASE("a function of one tensor") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = Cube::apply(x);
+  CHECK(y.detach().equal(numbers({1, 8})));
+  CHECK(std::string(y.grad_fn()->name()) == "Cube");
+  y.sum().backward();
+  CHECK(x.grad().equal(numbers({3, 12})));
+  CHECK_THROWS_WITH(y.sum().backward(), contains("retain_graph"));
+  CHECK(!Cube::apply(numbers({2})).requires_grad());
+}
+
+TEST_CASE("functions made of operators can be differentiated twice") {
+  const TensorList x = {tensor(std::vector<double>{0.3, -0.7, 1.1}, dtype(kDouble).requires_grad())};
+  CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
+  CHECK(autograd::gradgradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
+  CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{Exponential::apply(v[0])}; }, x));
+  CHECK(autograd::gradgradcheck([](const TensorList& v) { return TensorList{Exponential::apply(v[0])}; }, x));
+}
+
+TEST_CASE("a function that saves its result holds no cycle") {
+  const Tensor x = leaf({1});
+  const uint32_t held = x.use_count();
+  { Exponential::apply(x); }
+  CHECK(x.use_count() == held);
+}
+
+TEST_CASE("several arguments and results, values beside tensors") {
+  const Tensor a = leaf({1, 2}), b = numbers({3, 4});
+  const TensorList y = Scaled::apply(a, 10.0, b);
+  CHECK(y[0].detach().equal(numbers({30, 80})));
+  (y[0] + y[1]).sum().backward();
+  CHECK(a.grad().equal(numbers({31, 41})));
+  CHECK(Scaled::needs[0]);
+  CHECK(!Scaled::needs[1]);
+}
+
+TEST_CASE("results marked as non-differentiable have no history") {
+  const Tensor x = leaf({1, 2});
+  const TensorList y = SortOfArgmax::apply(x);
+  CHECK(y[0].requires_grad());
+  CHECK(!y[1].requires_grad());
+  y[0].sum().backward();
+  CHECK(x.grad().equal(numbers({2, 2})));
+}
+
+TEST_CASE("missing gradients arrive as zeros unless switched off") {
+  const Tensor x = leaf({1, 2});
+  Lazy::apply(x, true)[0].sum().backward();
+  CHECK(Lazy::second_defined);
+  CHECK(x.grad().equal(numbers({2, 2})));
+  Lazy::apply(x, false)[0].sum().backward();
+  CHECK(!Lazy::second_defined);
+  CHECK(x.grad().equal(numbers({4, 4})));
+}
+
+TEST_CASE("a wrong number of gradients is an error that names the function") {
+  const Tensor x = leaf({1, 2});
+  CHECK_THROWS_WITH(WrongCount::apply(x).sum().backward(), contains("WrongCount"));
+}
+
+TEST_CASE("a function may write into its argument") {
+  const Tensor x = leaf({1, 2}), y = x * 1;
+  const Tensor z = Doubled::apply(y);
+  CHECK(z.is_same(y));
+  CHECK(y.detach().equal(numbers({2, 4})));
+  z.sum().backward();
+  CHECK(x.grad().equal(numbers({2, 2})));
+}
+
+TEST_CASE("saved tensors are checked for changes") {
+  const Tensor x = leaf({1, 2}), a = x * 1, y = Cube::apply(a);
+  a.add_(1);
+  CHECK_THROWS_WITH(y.sum().backward(), contains("Cube") && contains("version"));
+}

@@ -1,0 +1,269 @@
+// Leaves and their gradients: accumulation, slots bound to given storage, hooks.
+#include <gradus/autograd/autograd.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+Tensor leaf(const std::vector<double>& numbers) { return tensor(numbers, requires_grad()); }
+Tensor numbers(const std::vector<double>& values) { return tensor(values); }
+
+}  // namespace
+
+TEST_CASE("leaves are what the user made, the rest has history") {
+  const Tensor x = leaf({1, 2}), constant = numbers({3, 4});
+  const Tensor y = x * constant;
+  CHECK((x.is_leaf() && x.requires_grad() && !x.grad_fn()));
+  CHECK((constant.is_leaf() && !constant.requires_grad()));
+  CHECK((!y.is_leaf() && y.requires_grad()));
+  CHECK(std::string(y.grad_fn()->name()) == "Mul");
+  CHECK(!(constant * 2).requires_grad());
+  CHECK(!(x > 0).requires_grad());
+
+  SECTION("requires_grad is for leaves of floating types") {
+    CHECK_THROWS_AS(y.set_requires_grad(false), AutogradError);
+    CHECK_NOTHROW(y.set_requires_grad(true));
+    CHECK_THROWS_AS(tensor({1, 2}).set_requires_grad(true), DTypeError);
+    CHECK(constant.set_requires_grad(true).requires_grad());
+    CHECK(!constant.set_requires_grad(false).requires_grad());
+  }
+  SECTION("copies of a handle are the same tensor") {
+    const Tensor same = x;
+    (same * 2).sum().backward();
+    CHECK(x.grad().equal(numbers({2, 2})));
+    CHECK(same.is_same(x));
+    CHECK(!same.is_same(x.detach()));
+  }
+  SECTION("NoGradGuard records nothing, and nests") {
+    {
+      const NoGradGuard no_grad;
+      CHECK(!(x * 2).requires_grad());
+      {
+        const AutoGradMode again(true);
+        CHECK((x * 2).requires_grad());
+      }
+      CHECK(!(x * 2).requires_grad());
+    }
+    CHECK((x * 2).requires_grad());
+  }
+  SECTION("detach cuts the history and shares numbers and version") {
+    const Tensor z = y.detach();
+    CHECK((z.is_leaf() && !z.requires_grad()));
+    CHECK(z.data_ptr() == y.data_ptr());
+    z.fill_(7);
+    CHECK(y.version() == z.version());
+    CHECK(y.equal(numbers({7, 7})));
+  }
+  SECTION("detach_ turns a result into a leaf") {
+    y.detach_();
+    CHECK((y.is_leaf() && !y.requires_grad()));
+    CHECK_THROWS_AS(x.view({2, 1}).detach_(), AutogradError);
+  }
+}
+
+TEST_CASE("gradients accumulate over passes until zeroed") {
+  const Tensor x = leaf({1, 2});
+  (x * x).sum().backward();
+  CHECK(x.grad().equal(numbers({2, 4})));
+  (3 * x).sum().backward();
+  CHECK(x.grad().equal(numbers({5, 7})));
+  CHECK(!x.grad().requires_grad());
+
+  SECTION("a gradient that somebody holds is not changed under them") {
+    const Tensor held = x.grad();
+    x.sum().backward();
+    CHECK(held.equal(numbers({5, 7})));
+    CHECK(x.grad().equal(numbers({6, 8})));
+  }
+  SECTION("zero_grad drops it or writes zeros") {
+    x.zero_grad(false);
+    CHECK(x.grad().equal(numbers({0, 0})));
+    x.zero_grad();
+    CHECK(!x.grad().defined());
+  }
+  SECTION("mutable_grad takes any tensor") {
+    x.mutable_grad() = numbers({10, 10});
+    x.sum().backward();
+    CHECK(x.grad().equal(numbers({11, 11})));
+  }
+  SECTION("the gradient given to backward is not aliased") {
+    const Tensor dy = numbers({1, 1}), z = leaf({0, 0});
+    z.backward(dy);
+    z.backward(dy);
+    CHECK(dy.equal(numbers({1, 1})));
+    CHECK(z.grad().equal(numbers({2, 2})));
+    CHECK(z.grad().data_ptr() != dy.data_ptr());
+  }
+  SECTION("two leaves that get one gradient do not share it") {
+    const Tensor a = leaf({1, 2}), b = leaf({3, 4});
+    (a + b).backward(numbers({1, 1}));
+    CHECK(a.grad().data_ptr() != b.grad().data_ptr());
+    a.sum().backward();
+    CHECK(a.grad().equal(numbers({2, 2})));
+    CHECK(b.grad().equal(numbers({1, 1})));
+  }
+}
+
+TEST_CASE("non-leaves keep a gradient when asked") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * x, z = y * 3;
+  CHECK_THROWS_AS(numbers({1}).retain_grad(), AutogradError);
+  y.retain_grad();
+  y.retain_grad();
+  CHECK(y.retains_grad());
+  CHECK(!x.retains_grad());
+  z.sum().backward();
+  CHECK(y.grad().equal(numbers({3, 3})));
+  CHECK(!z.grad().defined());
+
+  SECTION("the tensor may die before the pass") {
+    const Tensor w = x * x;
+    { w.mul(2).retain_grad(); }
+    w.sum().backward();
+    CHECK(x.grad().equal(numbers({8, 16})));
+  }
+}
+
+TEST_CASE("a bound slot receives the gradient in place") {
+  const Tensor x = leaf({1, 2});
+  const Tensor bucket = full({4}, 9.0, kDouble);
+  const Array slot = bucket.slice(0, 1, 3).array();
+  x.bind_grad(slot);
+  CHECK(!x.grad().defined());
+
+  (x * x).sum().backward();  // overwrites
+  CHECK(x.grad().data_ptr() == slot.data());
+  CHECK(bucket.equal(numbers({9, 2, 4, 9})));
+  (x * x).sum().backward();  // adds
+  CHECK(bucket.equal(numbers({9, 4, 8, 9})));
+
+  x.zero_grad();  // reads as undefined, stays bound
+  CHECK(!x.grad().defined());
+  x.sum().backward();
+  CHECK(x.grad().data_ptr() == slot.data());
+  CHECK(bucket.equal(numbers({9, 1, 1, 9})));
+
+  SECTION("what x had accumulated moves into the slot") {
+    const Tensor y = leaf({1, 2});
+    y.sum().backward();
+    y.bind_grad(slot);
+    CHECK(bucket.equal(numbers({9, 1, 1, 9})));
+    CHECK(y.grad().equal(numbers({1, 1})));
+  }
+  SECTION("slots have to fit") {
+    CHECK_THROWS_AS(x.bind_grad(zeros({3}, kDouble).array()), Error);
+    CHECK_THROWS_AS(x.bind_grad(zeros({2}, kFloat).array()), Error);
+    CHECK_THROWS_AS((x * 2).bind_grad(slot), AutogradError);
+  }
+  SECTION("gradients with a graph do not go there") {
+    const Tensor y = (x * x * x).sum();
+    CHECK_THROWS_AS(y.backward({}, true, true), AutogradError);
+  }
+}
+
+TEST_CASE("gradients keep the strides of what they belong to") {
+  const Tensor x(randn({3, 4}).t().array(), true);
+  (x * ones({4, 3})).sum().backward();
+  CHECK(x.grad().strides() == x.strides());
+  x.sum().backward();
+  CHECK(x.grad().strides() == x.strides());
+  CHECK(x.grad().equal(full({4, 3}, 2.0)));
+
+  const Tensor w(randn({2, 3, 4, 5}).contiguous(MemoryFormat::channels_last).array(), true);
+  (w * randn({2, 3, 4, 5})).sum().backward();
+  CHECK(w.grad().is_contiguous(MemoryFormat::channels_last));
+}
+
+TEST_CASE("tensor hooks see and replace gradients") {
+  const Tensor x = leaf({1, 2});
+  std::vector<std::string> calls;
+
+  SECTION("on a leaf, in order of registration") {
+    x.register_hook([&](const Tensor& g) {
+      calls.push_back("double");
+      return g * 2;
+    });
+    x.register_hook([&](const Tensor& g) {
+      calls.push_back("look");
+      CHECK(g.equal(numbers({2, 2})));
+      return Tensor();
+    });
+    x.sum().backward();
+    CHECK(x.grad().equal(numbers({2, 2})));
+    CHECK(calls == std::vector<std::string>{"double", "look"});
+  }
+  SECTION("once for the summed gradient") {
+    int count = 0;
+    x.register_hook([&](const Tensor&) {
+      ++count;
+      return Tensor();
+    });
+    (x * x + x).sum().backward();
+    CHECK(count == 1);
+    CHECK(x.grad().equal(numbers({3, 5})));
+  }
+  SECTION("on a result, before the gradient goes on") {
+    const Tensor y = x * 3;
+    y.register_hook([](const Tensor& g) { return g * 10; });
+    y.sum().backward();
+    CHECK(x.grad().equal(numbers({30, 30})));
+  }
+  SECTION("a removed hook is silent") {
+    const Tensor y = x * 3;
+    const unsigned on_leaf = x.register_hook([](const Tensor& g) { return g * 10; });
+    const unsigned on_result = y.register_hook([](const Tensor& g) { return g * 10; });
+    x.remove_hook(on_leaf);
+    y.remove_hook(on_result);
+    y.sum().backward();
+    CHECK(x.grad().equal(numbers({3, 3})));
+  }
+  SECTION("a hook that returns a wrong shape is an error") {
+    const Tensor y = x * 3;
+    y.register_hook([](const Tensor&) { return zeros({5}); });
+    CHECK_THROWS_AS(y.sum().backward(), Error);
+  }
+  SECTION("an exception reaches the caller") {
+    x.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("stop here"); });
+    CHECK_THROWS_WITH(x.sum().backward(), contains("stop here"));
+    CHECK(!x.grad().defined());
+  }
+  SECTION("tensors without gradients take no hooks") {
+    CHECK_THROWS_AS(numbers({1}).register_hook([](const Tensor& g) { return g; }), AutogradError);
+  }
+}
+
+TEST_CASE("post-accumulate hooks run once the gradient is in place") {
+  const Tensor x = leaf({1, 2});
+  int calls = 0;
+  const unsigned id = x.register_post_accumulate_grad_hook([&](const Tensor& parameter) {
+    ++calls;
+    CHECK(parameter.is_same(x));
+    CHECK(parameter.grad().defined());
+    // An optimizer in the backward pass.
+    const NoGradGuard no_grad;
+    parameter.sub_(parameter.grad());
+    parameter.zero_grad();
+  });
+  (x * 3 + x).sum().backward();
+  CHECK(calls == 1);
+  CHECK(x.detach().equal(numbers({-3, -2})));
+  CHECK(!x.grad().defined());
+
+  x.remove_hook(id);
+  x.sum().backward();
+  CHECK(calls == 1);
+  CHECK_THROWS_AS((x * 2).register_post_accumulate_grad_hook([](const Tensor&) {}), AutogradError);
+}
+
+TEST_CASE("set_data gives a tensor other numbers") {
+  const Tensor x = leaf({1, 2});
+  x.sum().backward();
+  x.set_data(numbers({5, 6, 7}));
+  CHECK(x.requires_grad());
+  CHECK(x.detach().equal(numbers({5, 6, 7})));
+  x.zero_grad();
+  (x * x).sum().backward();
+  CHECK(x.grad().equal(numbers({10, 12, 14})));
+}

@@ -50,7 +50,7 @@ class Product {
   Product(const Kernels<T>& kernels, const GemmArgs<T>& args)
       : kernels_(kernels), args_(args), rows_(args.rows), columns_(args.columns),
         cut_(cut_of(args.rows, args.columns, args.depth, kernels.tile_rows, kernels.tile_columns)),
-        a_in_place_(args.a.row_stride == 1 && args.depth <= kDepthInPlace),
+        a_in_place_(args.a.row_stride == 1 && args.a.column_stride != 0 && args.depth <= kDepthInPlace),
         b_in_place_(args.b.column_stride == 1 && args.depth <= kDepthInPlace && args.rows <= kRowsInPlace),
         packed_columns_begin_(b_in_place_ ? columns_ / kernels.vector_size * kernels.vector_size : 0),
         padded_columns_(round_up(columns_ - packed_columns_begin_, kernels.tile_columns)) {}

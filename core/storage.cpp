@@ -8,10 +8,11 @@ Storage Storage::allocate(size_t bytes, Device device) {
   Storage storage;
   storage.impl_ = make_ref<Impl>();
   DeviceRuntime& owner = runtime(device.type);
-  storage.impl_->device = device;
+  const Stream stream = owner.current_stream(device.index);
+  storage.impl_->device = stream.device;  // index -1 is settled here
   storage.impl_->bytes = bytes;
   if (bytes > 0) {
-    storage.impl_->data = owner.allocate(bytes, owner.current_stream(device.index));
+    storage.impl_->data = owner.allocate(bytes, stream);
     storage.impl_->runtime = &owner;
 #ifndef NDEBUG
     if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type

@@ -70,5 +70,6 @@ TEST_CASE("devices that do not exist are named") {
   CHECK_THROWS_WITH(cuda::set_device(63), contains("cuda:63") && contains("this machine has"));
   CHECK_THROWS_AS(cuda::memory_stats(-2), DeviceError);
   CHECK_THROWS_AS(Array::empty({2}, DType::f32, Device(DeviceType::cuda, 63)), DeviceError);
+  CHECK(Array::empty({2}, DType::f32, Device(DeviceType::cuda, -1)).device() == cuda_device());
   CHECK_THAT(cuda_runtime().description(0), contains("GiB, sm_"));
 }

@@ -11,12 +11,6 @@
 
 namespace gradus::cuda_detail {
 
-/// Strides of a four-dimensional view.
-struct Strides4 {
-  int64_t n, c, h, w;
-  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
-};
-
 /// Throws unless the view's elements can be counted in 31 bits.
 inline void check_countable(int64_t numel, const char* what) {
   GRADUS_CHECK(numel < int64_t{1} << 31, ShapeError, "cuda convolves tensors of less than 2^31 elements, ", what,
@@ -31,6 +25,9 @@ struct Tap {
   int64_t offset;
   int h, w;
 };
+
+/// 0 <= i < size in one comparison.
+__device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
 /// The gather as a kernel argument. Sizes are per group.
 struct Gather {
@@ -81,15 +78,15 @@ struct Gather {
   __device__ compute_t<T> input_at(const T* input, const T* mask, const Tap& position, const Tap& tap) const {
     using C = compute_t<T>;
     int h = position.h + tap.h, w = position.w + tap.w;
-    bool inside = h >= 0 && w >= 0;
+    bool inside = true;
     int64_t at = position.offset + tap.offset;
     if constexpr (kStrided) {
       const int p = static_cast<int>(stride_h.quotient(max(h, 0))), q = static_cast<int>(stride_w.quotient(max(w, 0)));
-      inside = inside && p * stride[0] == h && q * stride[1] == w;
+      inside = p * stride[0] == h && q * stride[1] == w;
       h = p, w = q;
       at += h * in.h + w * in.w;
     }
-    inside = inside && h < in_height && w < in_width;
+    inside = inside && within(h, in_height) && within(w, in_width);
     at = inside ? at : 0;
     const C value = static_cast<C>(input[at]);
     if constexpr (kMasked) inside = inside && static_cast<C>(mask[at]) > C(0);

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
 void tiled_gather(const GatherCall& call, const Launch& launch) {
   const Gather& gather = call.gather;
   visit_floating(call.dtype, [&]<class T>() {
-    auto run = [&]<class Tile>(Tile) {
+    visit_tile(gather.rows, [&]<class Tile>() {
       const auto kernel = call.strided
                               ? (call.mask ? tiled_kernel<true, true, T, Tile> : tiled_kernel<true, false, T, Tile>)
                               : (call.mask ? tiled_kernel<false, true, T, Tile> : tiled_kernel<false, false, T, Tile>);
@@ -81,9 +81,7 @@ void tiled_gather(const GatherCall& call, const Launch& launch) {
       launch(kernel, grid, Tile::kThreads, gather, static_cast<const T*>(call.input), static_cast<const T*>(call.mask),
              static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
              static_cast<T*>(call.output));
-    };
-    if (gather.rows <= 32) run(MiddleTile());
-    else run(LargeTile());
+    });
   });
 }
 

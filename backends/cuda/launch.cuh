@@ -158,6 +158,12 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0, const int6
   }
 }
 
+/// Strides of a four-dimensional view.
+struct Strides4 {
+  int64_t n, c, h, w;
+  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
+};
+
 /// Four elements that are loaded and stored at once.
 template <class T>
 struct alignas(4 * sizeof(T)) Packet {

@@ -12,11 +12,13 @@ namespace {
 using cuda_detail::Divisor;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
+using cuda_detail::Strides4;
 
 struct Pool {
   int H, W, P, Q;
   int kernel[2], stride[2], padding[2], dilation[2];
   Divisor channels, height, width;  // of the view that the threads enumerate
+  Divisor stride_h, stride_w;
   uint32_t numel;
 };
 
@@ -29,6 +31,7 @@ Pool make_pool(const Shape& image, const Shape& pooled, const Shape& enumerated,
     pool.padding[i] = static_cast<int>(geometry.padding[i]), pool.dilation[i] = static_cast<int>(geometry.dilation[i]);
   }
   pool.channels = Divisor(enumerated[1]), pool.height = Divisor(enumerated[2]), pool.width = Divisor(enumerated[3]);
+  pool.stride_h = Divisor(geometry.stride[0]), pool.stride_w = Divisor(geometry.stride[1]);
   int64_t numel = 1;
   for (int64_t size : enumerated) numel *= size;
   GRADUS_CHECK(numel < int64_t{1} << 31, ShapeError, "cuda pools at most 2^31 elements at once, got ", numel,
@@ -37,11 +40,9 @@ Pool make_pool(const Shape& image, const Shape& pooled, const Shape& enumerated,
   return pool;
 }
 
-struct Strides4 {
-  int64_t n, c, h, w;
-  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
-  __device__ int64_t at(uint32_t in, uint32_t ic, int ih, int iw) const { return in * n + ic * c + ih * h + iw * w; }
-};
+__device__ int64_t at(const Strides4& strides, uint32_t n, uint32_t c, int h, int w) {
+  return n * strides.n + c * strides.c + h * strides.h + w * strides.w;
+}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, Strides4 x_strides, T* y,
@@ -59,20 +60,24 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, S
       for (int s = 0; s < pool.kernel[1]; ++s) {
         const int w = static_cast<int>(q) * pool.stride[1] - pool.padding[1] + s * pool.dilation[1];
         if (w < 0 || w >= pool.W) continue;
-        const C value = static_cast<C>(x[x_strides.at(n, c, h, w)]);
+        const C value = static_cast<C>(x[at(x_strides, n, c, h, w)]);
         if (best_index < 0 || value > best || (scalar::is_nan(value) && !scalar::is_nan(best)))
           best = value, best_index = h * pool.W + w;
       }
     }
-    y[y_strides.at(n, c, p, q)] = static_cast<T>(best);
-    indices[index_strides.at(n, c, p, q)] = best_index;
+    y[at(y_strides, n, c, p, q)] = static_cast<T>(best);
+    indices[at(index_strides, n, c, p, q)] = best_index;
   }
 }
 
-// The first window that covers position `at` along an axis.
-__device__ int first_window(int at, int kernel, int stride, int padding, int dilation) {
+// The windows that cover position `at` of an axis: from `first` to `last`.
+struct Windows {
+  int first, last;
+};
+__device__ Windows windows_over(int at, int kernel, const Divisor& stride, int padding, int dilation, int count) {
   const int reach = at + padding - (kernel - 1) * dilation;
-  return reach <= 0 ? 0 : (reach + stride - 1) / stride;
+  const int first = static_cast<int>(stride.quotient(max(reach, 0) + stride.divisor - 1));
+  return {first, min(static_cast<int>(stride.quotient(at + padding)), count - 1)};
 }
 
 template <class T>
@@ -85,14 +90,17 @@ __global__ void __launch_bounds__(kThreads)
     uint32_t h = pool.width.split(w), c = pool.height.split(h);
     const uint32_t n = pool.channels.split(c);
     const int32_t here = static_cast<int32_t>(h) * pool.W + static_cast<int32_t>(w);
-    const int last_p = min((static_cast<int>(h) + pool.padding[0]) / pool.stride[0], pool.P - 1);
-    const int last_q = min((static_cast<int>(w) + pool.padding[1]) / pool.stride[1], pool.Q - 1);
-    const int first_q = first_window(w, pool.kernel[1], pool.stride[1], pool.padding[1], pool.dilation[1]);
+    const Windows rows = windows_over(h, pool.kernel[0], pool.stride_h, pool.padding[0], pool.dilation[0], pool.P);
+    const Windows columns = windows_over(w, pool.kernel[1], pool.stride_w, pool.padding[1], pool.dilation[1], pool.Q);
+    const T* gradient = dy + n * dy_strides.n + c * dy_strides.c;
+    const int32_t* index = indices + n * index_strides.n + c * index_strides.c;
     C sum = 0;
-    for (int p = first_window(h, pool.kernel[0], pool.stride[0], pool.padding[0], pool.dilation[0]); p <= last_p; ++p)
-      for (int q = first_q; q <= last_q; ++q)
-        if (indices[index_strides.at(n, c, p, q)] == here) sum += static_cast<C>(dy[dy_strides.at(n, c, p, q)]);
-    dx[dx_strides.at(n, c, h, w)] = static_cast<T>(sum);
+    for (int p = rows.first; p <= rows.last; ++p)
+      for (int q = columns.first; q <= columns.last; ++q) {
+        const C value = static_cast<C>(gradient[p * dy_strides.h + q * dy_strides.w]);
+        if (index[p * index_strides.h + q * index_strides.w] == here) sum += value;
+      }
+    dx[at(dx_strides, n, c, h, w)] = static_cast<T>(sum);
   }
 }
 

@@ -12,14 +12,12 @@ struct Tile {
   static constexpr int kPerRow = kPerRow_, kPerColumn = kPerColumn_;
   static constexpr int kThreads = kRows / kPerRow * (kColumns / kPerColumn);
 };
-using SmallTile = Tile<16, 64, 32, 4, 2>;    // 128 threads: few channels
 using MiddleTile = Tile<32, 128, 16, 4, 4>;  // 256 threads
 using LargeTile = Tile<64, 128, 16, 8, 4>;   // 256 threads
 
 /// Calls f.template operator()<Tile>() with the tile for that many rows.
 template <class F>
 void visit_tile(int64_t rows, F&& f) {
-  if (rows <= 16) return f.template operator()<SmallTile>();
   if (rows <= 32) return f.template operator()<MiddleTile>();
   f.template operator()<LargeTile>();
 }

@@ -1,4 +1,4 @@
-#include "log.h"
+#include <gradus/examples/mnist/log.h>
 
 #include <nlohmann/json.hpp>
 

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <string>
 
-#include "options.h"
+#include <gradus/examples/mnist/options.h>
 
 struct EpochResult {
   int epoch = 0;

@@ -11,11 +11,11 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "log.h"
-#include "models.h"
-#include "options.h"
-#include "progress.h"
-#include "training_step.h"
+#include <gradus/examples/mnist/log.h>
+#include <gradus/examples/mnist/models.h>
+#include <gradus/examples/mnist/options.h>
+#include <gradus/examples/mnist/progress.h>
+#include <gradus/examples/mnist/training_step.h>
 
 using namespace gradus;
 using Digits = data::datasets::ImageDataset;

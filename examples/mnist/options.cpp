@@ -1,4 +1,4 @@
-#include "options.h"
+#include <gradus/examples/mnist/options.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -1,4 +1,4 @@
-#include "training_step.h"
+#include <gradus/examples/mnist/training_step.h>
 
 using namespace gradus;
 

@@ -4,7 +4,7 @@
 #include <gradus/core/cuda.h>
 #include <gradus/optim/optim.h>
 
-#include "models.h"
+#include <gradus/examples/mnist/models.h>
 
 /// Loss and hits, summed over the batches of an epoch. The sums live on the device: adding to them waits for nothing,
 /// reading them does.

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""The example programs and scripts/report.py, run as a user runs them.
+
+usage: examples_test.py BUILD_DIR/examples
+"""
+
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = pathlib.Path()
+KEYS = {
+    "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
+    "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "optimizer", "schedule", "batch_size",
+    "seed", "data",
+}  # fmt: skip
+
+
+def write_images(folder, name, count, seed):
+    """Files in MNIST's format: class k is a bright bar at a height of its own, with noise."""
+    numbers = random.Random(seed)
+    labels = bytes(numbers.randrange(10) for _ in range(count))
+    images = bytearray()
+    for label in labels:
+        for row in range(28):
+            bright = 200 if 2 * label + 3 <= row <= 2 * label + 5 else 0
+            images += bytes(bright + numbers.randrange(50) for _ in range(28))
+    (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
+    (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+
+
+class Mnist(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.data = cls.folder / "data"
+        cls.data.mkdir()
+        write_images(cls.data, "train", 330, 1)
+        write_images(cls.data, "t10k", 100, 2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def run_mnist(self, *options, out="run", data=True):
+        command = [PROGRAMS / "mnist", "--out", self.folder / out, *options]
+        if data:
+            command += ["--data", self.data]
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+    def trained(self, *options, out="run"):
+        """The log of a run that must succeed."""
+        done = self.run_mnist(*options, out=out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = (self.folder / out / "log.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def weights(self, out):
+        return (self.folder / out / "model.safetensors").read_bytes()
+
+    def test_a_run_learns_logs_and_saves(self):
+        done = self.run_mnist("--model", "lenet", "--epochs", "4", "--batch-size", "32")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("\r", done.stdout)  # no terminal: plain lines
+        self.assertIn("epoch 4/4  train loss", done.stdout)
+        self.assertIn("accuracy by class", done.stdout)
+        log = [json.loads(line) for line in (self.folder / "run" / "log.jsonl").read_text().splitlines()]
+        self.assertEqual([line["epoch"] for line in log], [1, 2, 3, 4])
+        for line in log:
+            self.assertEqual(set(line), KEYS)
+        self.assertGreater(log[-1]["test_accuracy"], 0.9)
+        self.assertGreater(log[0]["lr"], log[-1]["lr"])
+        weights = self.weights("run")
+        header = json.loads(weights[8 : 8 + struct.unpack("<Q", weights[:8])[0]])
+        self.assertEqual(
+            {name for name in header if name != "__metadata__"},
+            {f"{layer}.{part}" for layer in ("c1", "c2", "f1", "f2", "f3") for part in ("weight", "bias")},
+        )
+
+    def test_every_model_optimizer_and_schedule_runs(self):
+        for model, optimizer, schedule in (
+            ("pure_linear", "sgd", "none"),
+            ("simple_conv", "adam", "none"),
+            ("lenet", "sgd", "cosine"),
+        ):
+            with self.subTest(model=model):
+                options = ["--model", model, "--optimizer", optimizer, "--schedule", schedule, "--epochs", "2"]
+                log = self.trained(*options)
+                self.assertLess(log[1]["train_loss"], log[0]["train_loss"])
+
+    def test_results_do_not_depend_on_threads_or_workers(self):
+        options = ["--epochs", "2", "--seed", "5"]
+        self.trained(*options, "--threads", "1", "--workers", "0", out="a")
+        self.trained(*options, "--threads", "2", "--workers", "1", out="b")
+        self.trained(*options, "--threads", "2", "--workers", "4", out="c")
+        self.assertEqual(self.weights("a"), self.weights("b"))
+        self.assertEqual(self.weights("a"), self.weights("c"))
+        self.trained("--epochs", "2", "--seed", "6", out="d")
+        self.assertNotEqual(self.weights("a"), self.weights("d"))
+
+    def test_naive_and_openmp_agree(self):
+        options = ["--model", "lenet", "--epochs", "1", "--batch-size", "64"]
+        naive = self.trained(*options, "--backend", "naive", out="naive")[-1]
+        openmp = self.trained(*options, "--backend", "openmp", out="openmp")[-1]
+        self.assertEqual((naive["backend"], openmp["backend"]), ("naive", "openmp"))
+        self.assertAlmostEqual(naive["train_loss"], openmp["train_loss"], places=4)
+        self.assertAlmostEqual(naive["test_accuracy"], openmp["test_accuracy"], delta=0.02)
+
+    def test_quiet_prints_nothing(self):
+        done = self.run_mnist("--model", "pure_linear", "--epochs", "1", "--quiet")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_wrong_options_are_one_line_and_exit_code_1(self):
+        (self.folder / "empty").mkdir(exist_ok=True)
+        (self.folder / "file").write_text("")
+        for options, words in (
+            (["--model", "vgg"], "--model"),
+            (["--epochs", "0"], "--epochs"),
+            (["--epochs", "three"], "--epochs"),
+            (["--batch-size", "-1"], "--batch-size"),
+            (["--lr", "-1"], "--lr"),
+            (["--optimizer", "lion"], "--optimizer"),
+            (["--colour"], "--colour"),
+            (["--device", "toaster"], "toaster"),
+            (["--backend", "abacus"], "abacus"),
+            (["--device", "cpu", "--backend", "cuda"], "cuda"),
+            (["--graph"], "--graph captures CUDA work"),
+            (["--synthetic"], "leave out --data"),
+            (["--out", str(self.folder / "file" / "run")], "file/run"),
+        ):
+            with self.subTest(options=options):
+                done = self.run_mnist(*options)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.run_mnist("--data", str(self.folder / "empty"), data=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--synthetic", done.stderr)
+
+    def test_help(self):
+        done = self.run_mnist("--help")
+        self.assertEqual(done.returncode, 0)
+        for option in (
+            "model device backend epochs batch-size lr optimizer schedule workers threads seed data synthetic out graph quiet"
+        ).split():
+            self.assertIn(f"--{option}", done.stdout)
+
+    def test_a_truncated_data_file_is_an_error_that_names_it(self):
+        broken = self.folder / "broken"
+        broken.mkdir()
+        for file in self.data.iterdir():
+            (broken / file.name).write_bytes(file.read_bytes()[:-1])
+        done = self.run_mnist("--data", broken, data=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("train-images-idx3-ubyte", done.stderr)
+
+    def report(self, *arguments, **environment):
+        command = [sys.executable, ROOT / "scripts" / "report.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+    def test_report(self):
+        self.trained("--model", "pure_linear", "--epochs", "2", out="r1")
+        self.trained("--model", "pure_linear", "--epochs", "3", "--seed", "2", out="r2")
+        with self.subTest("without matplotlib"):
+            fake = self.folder / "fake"
+            fake.mkdir()
+            (fake / "matplotlib.py").write_text("raise ImportError('no plots today')")
+            done = self.report(self.folder / "r1", PYTHONPATH=str(fake))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("needs matplotlib", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+        with self.subTest("without a log"):
+            done = self.report(self.folder / "nothing")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("nothing", done.stderr)
+        with self.subTest("a log that is none"):
+            (self.folder / "bad.jsonl").write_text('{"epoch": 1}\n')
+            done = self.report(self.folder / "bad.jsonl")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("bad.jsonl:1", done.stderr)
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            self.skipTest("matplotlib is not installed")
+        done = self.report(self.folder / "r1", self.folder / "r2", "--out", self.folder / "report")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.folder / "report" / "curves.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        page = (self.folder / "report" / "report.html").read_text()
+        self.assertIn("data:image/png;base64,", page)
+        self.assertIn("test_accuracy", page)
+        self.assertNotIn("http", page)
+
+
+class FirstModel(unittest.TestCase):
+    def test_it_learns_the_exclusive_or(self):
+        done = subprocess.run([PROGRAMS / "first_model"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([word for word in done.stdout.split() if word in "01"], ["0", "1", "1", "0"])
+
+
+if __name__ == "__main__":
+    PROGRAMS = pathlib.Path(sys.argv.pop(1))
+    unittest.main()

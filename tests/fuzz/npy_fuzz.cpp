@@ -1,0 +1,10 @@
+// Whatever the bytes, the parser of npy files returns or throws an IoError.
+#include <gradus/core/io/npy.h>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const gradus::io::ByteSpan bytes(reinterpret_cast<const std::byte*>(data), size);
+  try {
+    gradus::io::parse_npy(bytes, "fuzz");
+  } catch (const gradus::IoError&) {}
+  return 0;
+}

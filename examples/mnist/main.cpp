@@ -26,8 +26,8 @@ namespace {
 Digits load_digits(const Options& options, Digits::Mode mode) {
   if (options.synthetic) return data::datasets::SyntheticDigits(mode == Digits::kTrain ? 30000 : 5000, 0, mode);
   const std::string root = data::datasets::find_mnist(options.data);
-  GRADUS_CHECK(!root.empty(), IoError, "no MNIST in ",
-               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : "'" + options.data + "'",
+  const std::string places = options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data;
+  GRADUS_CHECK(!root.empty(), IoError, "no MNIST in ", places,
                ": give its folder with --data, fetch it with scripts/mnist.sh, or train with --synthetic");
   return data::datasets::MNIST(root, mode);
 }

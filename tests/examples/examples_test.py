@@ -135,13 +135,15 @@ class Mnist(unittest.TestCase):
             (["--device", "cpu", "--backend", "cuda"], "cuda"),
             (["--graph"], "--graph captures CUDA work"),
             (["--synthetic"], "leave out --data"),
-            (["--out", str(self.folder / "file" / "run")], "file/run"),
         ):
             with self.subTest(options=options):
                 done = self.run_mnist(*options)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.run_mnist(out="file/run")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("file/run", done.stderr)
         done = self.run_mnist("--data", str(self.folder / "empty"), data=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("--synthetic", done.stderr)

@@ -15,16 +15,19 @@ namespace {
 
 constexpr int64_t kBandBytes = int64_t{512} << 10;
 constexpr int64_t kBandsWanted = 16;
+constexpr int64_t kGatherGrain = 16384;  // weights that are worth a chunk of parallel work
+constexpr int64_t kScatterCost = 12;     // of moving a vector of sums, in multiply-adds
 
 // A tap along one axis: `index` in the kernel reads phase `phase`, `at` rows (columns) further than the output.
 struct Tap {
   int64_t index, phase, at;
 };
 
-// Output pixels begin[0] + i step, begin[1] + j step for i < rows, j < columns, which share their taps.
+// Output pixels begin[0] + i step, begin[1] + j step for i < size[0], j < size[1], which share their taps.
 struct Pass {
   std::vector<Tap> taps[2];
   int64_t begin[2] = {0, 0}, size[2] = {0, 0};
+  std::vector<DepthRange> rows;  // for every i, the taps along the height that read rows of the image, not padding
 };
 
 struct Correlation {
@@ -89,40 +92,57 @@ Correlation backward(const Conv2dGeometry& geometry, const int64_t (&kernel)[2],
   return plan;
 }
 
+// Finds Pass::rows for images of height H.
+void skip_padding(Correlation& plan, int64_t H) {
+  const int64_t split = plan.layout.split[0], shift = plan.layout.shift[0];
+  for (Pass& pass : plan.passes)
+    for (int64_t i = 0; i < pass.size[0]; ++i) {
+      DepthRange range{0, 0};
+      for (size_t k = 0; k < pass.taps[0].size(); ++k) {
+        const int64_t h = (i + pass.taps[0][k].at) * split + pass.taps[0][k].phase - shift;
+        if (h < 0 || h >= H) continue;
+        if (range.end == 0) range.begin = static_cast<int64_t>(k);
+        range.end = static_cast<int64_t>(k) + 1;
+      }
+      pass.rows.push_back(range);
+    }
+}
+
 // Where the weight of output channel m, input channel c (both counted in their group) and group g is.
 struct WeightStrides {
   int64_t m, c, g;
 };
 
-// The weights of one pass and the offsets that go with them, for the matrix kernel.
+// The weights of one pass and the offsets that go with them, for the matrix kernel. The depth runs over the rows of the
+// kernel, then channels, then columns: so the taps of neighbouring kernel rows are neighbours.
 template <class T>
 struct PackedPass {
   std::vector<Scratch<T>> weights;  // one for each group
   Scratch<int64_t> offsets;
-  int64_t depth;
+  int64_t row_depth, depth;  // of one row of the kernel; of all
 
   PackedPass(const Kernels<T>& kernels, const Correlation& plan, const Pass& pass, const T* w, int64_t kernel_columns,
-             int64_t kernel_size, const WeightStrides& strides, int64_t filters, int64_t channels)
+             const WeightStrides& strides, int64_t filters, int64_t channels)
       : offsets(channels * static_cast<int64_t>(pass.taps[0].size() * pass.taps[1].size())),
-        depth(channels * static_cast<int64_t>(pass.taps[0].size() * pass.taps[1].size())) {
+        row_depth(channels * static_cast<int64_t>(pass.taps[1].size())),
+        depth(row_depth * static_cast<int64_t>(pass.taps[0].size())) {
     int64_t at = 0;
-    for (int64_t c = 0; c < channels; ++c)
-      for (const Tap& r : pass.taps[0])
+    for (const Tap& r : pass.taps[0])
+      for (int64_t c = 0; c < channels; ++c)
         for (const Tap& s : pass.taps[1]) offsets[at++] = plan.layout.offset(c, r.phase, s.phase, r.at, s.at);
-    const bool as_is = depth == channels * kernel_size && strides.c == kernel_size;  // already a matrix
-    const Scratch<T> matrix(as_is ? 0 : filters * depth);
+    const Scratch<T> matrix(filters * depth);
     for (int64_t g = 0; g < plan.groups; ++g) {
-      const T* from = w + g * strides.g;
-      T* to = matrix.get();
-      if (!as_is)
-        for (int64_t m = 0; m < filters; ++m)
-          for (int64_t c = 0; c < channels; ++c) {
-            const T* kernel = from + m * strides.m + c * strides.c;
-            for (const Tap& r : pass.taps[0])
-              for (const Tap& s : pass.taps[1]) *to++ = kernel[r.index * kernel_columns + s.index];
-          }
+      parallel_for(filters, divide_up(kGatherGrain, depth + 1), [&](int64_t begin, int64_t end) {
+        T* to = matrix.get() + begin * depth;
+        for (int64_t m = begin; m < end; ++m)
+          for (const Tap& r : pass.taps[0])
+            for (int64_t c = 0; c < channels; ++c) {
+              const T* row = w + g * strides.g + m * strides.m + c * strides.c + r.index * kernel_columns;
+              for (const Tap& s : pass.taps[1]) *to++ = row[s.index];
+            }
+      });
       weights.emplace_back(filters * depth);
-      kernels.pack_a(as_is ? from : matrix.get(), as_is ? strides.m : depth, 1, filters, depth, weights.back().get());
+      kernels.pack_a(matrix.get(), depth, 1, filters, depth, weights.back().get());
     }
   }
 };
@@ -151,27 +171,58 @@ struct BandOutput {
            int64_t band) const {
     const int64_t rows = std::min(band, pass.size[0] - first), columns = pass.size[1], pitch = plan.layout.pitch;
     if (rows <= 0 || columns <= 0) return;
-    const int64_t positions = (rows - 1) * pitch + columns;
-    const bool in_place = y.w_stride == 1 && plan.step[0] == 1 && plan.step[1] == 1 &&
-                          (rows == 1 || (columns == pitch && y.h_stride == pitch));
+    // The rows as one long one that goes straight to its place, row by row likewise, or by way of `sums`.
+    const bool contiguous = y.w_stride == 1 && plan.step[1] == 1;
+    const bool in_place = contiguous && (rows == 1 || (columns == pitch && y.h_stride * plan.step[0] == pitch));
+    const bool by_rows = contiguous && !in_place && rows_are_cheaper(columns, packed.depth);
+    const int64_t positions = by_rows ? columns : (rows - 1) * pitch + columns;
+    const std::vector<DepthRange> ranges = depth_ranges(pass, packed, first, rows, by_rows, positions);
+    BlockArgs<T> block;
+    block.rows = filters;
+    block.depth = packed.depth;
+    block.offsets = packed.offsets.get();
+    block.b_tile_step = kernels.tile_columns;
+    block.ranges = ranges.data();
+    block.relu = relu;
+    if (by_rows) block.segments = rows, block.b_segment_step = pitch, block.c_segment_step = y.h_stride * plan.step[0];
+    block.columns = in_place || by_rows ? positions : round_up(positions, kernels.vector_size);
     for (int64_t g = 0; g < plan.groups; ++g) {
       T* out = y.data + n * y.n_stride + g * filters * y.c_stride +
                (pass.begin[0] + first * plan.step[0]) * y.h_stride + pass.begin[1] * y.w_stride;
-      BlockArgs<T> block;
-      block.rows = filters;
-      block.depth = packed.depth;
       block.a = packed.weights[static_cast<size_t>(g)].get();
       block.b = planes + g * (plan.layout.channels / plan.groups) * plan.layout.channel_stride();
-      block.offsets = packed.offsets.get();
-      block.b_tile_step = kernels.tile_columns;
-      block.columns = in_place ? positions : round_up(positions, kernels.vector_size);
-      block.c = in_place ? out : sums;
-      block.c_row_stride = in_place ? y.c_stride : block.columns;
+      block.c = in_place || by_rows ? out : sums;
+      block.c_row_stride = in_place || by_rows ? y.c_stride : block.columns;
       block.row_bias = bias ? bias + g * filters : nullptr;
-      block.relu = relu;
       kernels.block(block);
-      if (!in_place) scatter(sums, block.columns, out, rows, columns);
+      if (!in_place && !by_rows) scatter(sums, block.columns, out, rows, columns);
     }
+  }
+
+  // One long row wastes the positions between rows and moves its sums; single rows waste the rest of their last vector.
+  bool rows_are_cheaper(int64_t columns, int64_t depth) const {
+    const int64_t padded = round_up(columns, kernels.vector_size);
+    return depth * padded <= depth * plan.layout.pitch + kScatterCost * columns;
+  }
+
+  // For every tile of the matrix kernel, the part of the depth that does more than multiply padding.
+  std::vector<DepthRange> depth_ranges(const Pass& pass, const PackedPass<T>& packed, int64_t first, int64_t rows,
+                                       bool by_rows, int64_t positions) const {
+    std::vector<DepthRange> ranges;
+    for (int64_t segment = 0; segment < (by_rows ? rows : 1); ++segment)
+      for (int64_t column = 0; column < positions; column += kernels.tile_columns) {
+        const int64_t last_column = std::min(column + kernels.tile_columns, positions) - 1;
+        const int64_t begin = by_rows ? segment : column / plan.layout.pitch;
+        const int64_t end = by_rows ? segment + 1 : std::min(rows, last_column / plan.layout.pitch + 1);
+        DepthRange hull{0, 0};
+        for (int64_t i = begin; i < end; ++i) {
+          const DepthRange& row = pass.rows[static_cast<size_t>(first + i)];
+          if (row.end == row.begin) continue;
+          hull = hull.end == 0 ? row : DepthRange{std::min(hull.begin, row.begin), std::max(hull.end, row.end)};
+        }
+        ranges.push_back({hull.begin * packed.row_depth, hull.end * packed.row_depth});
+      }
+    return ranges;
   }
 
   // Moves the sums of one group to their place, leaving out what lies between the rows.
@@ -206,9 +257,10 @@ void correlate(const KernelTable& table, Correlation plan, const Images<const T>
   const int64_t filters = y.C / plan.groups, channels = x.C / plan.groups;
   const int64_t band = rows_in_band(plan, x.N, filters, sizeof(T)), bands = divide_up(plan.size[0], band);
   plan.layout.rows = band + plan.reach[0];
+  skip_padding(plan, x.H);
   std::vector<PackedPass<T>> packed;
   for (const Pass& pass : plan.passes)
-    packed.emplace_back(kernels, plan, pass, w, kernel[1], kernel[0] * kernel[1], strides, filters, channels);
+    packed.emplace_back(kernels, plan, pass, w, kernel[1], strides, filters, channels);
 
   const BandOutput<T> output{kernels, plan, y, filters, bias, relu};
   const int64_t held = x.C * plan.layout.channel_stride();

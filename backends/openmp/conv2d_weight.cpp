@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kParts = 16;
 constexpr int64_t kPartElements = int64_t{1} << 23;  // of all parts together, at most
-constexpr int64_t kPositions = 2048;                 // summed before lanes are added: what the first-level cache holds
+constexpr int64_t kPositions = 1024;                 // summed before lanes are added: what the first-level cache holds
 constexpr int64_t kBandBytes = int64_t{512} << 10;
 
 }  // namespace
@@ -38,14 +38,14 @@ void convolve_backward_weight(const KernelTable& table, const Images<const T>& d
   const int64_t bands = dy.H > 0 ? divide_up(dy.H, most) : 0, band = bands > 0 ? divide_up(dy.H, bands) : 0;
   layout.rows = band + reach_h;
   const int64_t items = dy.N * bands;
-  const int64_t parts =
-      std::clamp<int64_t>(std::min(items, kPartElements / std::max<int64_t>(1, dy.C * taps)), 1, kParts);
-  const int64_t items_in_part = divide_up(items, parts);
   const int64_t length = round_up(std::max<int64_t>((band - 1) * layout.pitch + dy.W, 0), kernels.vector_size);
-  const int64_t together = bands == 1 ? std::clamp<int64_t>(std::min(kPositions / std::max<int64_t>(length, 1),
-                                                                     kBandBytes / row_bytes / layout.rows),
-                                                            1, std::max<int64_t>(items_in_part, 1))
-                                      : 1;
+  const int64_t parts_wanted =
+      std::min({kParts, divide_up(items * length, kPositions), kPartElements / std::max<int64_t>(1, dy.C * taps)});
+  const int64_t items_in_part = divide_up(std::max<int64_t>(items, 1), std::max<int64_t>(parts_wanted, 1));
+  const int64_t parts = std::max<int64_t>(1, divide_up(items, items_in_part));
+  const int64_t images_fit =
+      std::min(kPositions / std::max<int64_t>(length, 1), kBandBytes / std::max<int64_t>(row_bytes * layout.rows, 1));
+  const int64_t together = bands == 1 ? std::clamp<int64_t>(images_fit, 1, items_in_part) : 1;
 
   const Scratch<int64_t> offsets(taps);
   int64_t at = 0;

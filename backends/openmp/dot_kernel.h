@@ -12,8 +12,18 @@ constexpr int kDotColumns = kRegisters == 32 ? 4 : 3;
 
 template <class T>
 __attribute__((noinline)) void add_lanes(const T* sums, int64_t rows, int64_t columns, T* out, int64_t stride) {
-  for (int64_t m = 0; m < rows; ++m)
+  for (int64_t m = 0; m < rows; ++m) {
+    if (columns == 4 && kLanes<T> >= 4) {  // four vectors become one by adding neighbours
+      const Vector<T> low = add_pairs<T>(load(sums), load(sums + kLanes<T>));
+      const Vector<T> high = add_pairs<T>(load(sums + 2 * kLanes<T>), load(sums + 3 * kLanes<T>));
+      Vector<T> quarters = add_pairs<T>(low, high);
+      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs<T>(quarters, quarters);
+      for (int j = 0; j < 4; ++j) out[m * stride + j] += quarters[j];
+      sums += 4 * kLanes<T>;
+      continue;
+    }
     for (int64_t j = 0; j < columns; ++j, sums += kLanes<T>) out[m * stride + j] += sum_of<T>(load(sums));
+  }
 }
 
 template <class T, int MR, int NJ>

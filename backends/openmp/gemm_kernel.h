@@ -70,7 +70,7 @@ void tile(int64_t depth, const T* a, int64_t a_step, const T* b, const int64_t* 
       for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(am, bv[v], sum[m][v]);
     }
   }
-  if (out.accumulate || out.column_bias || out.columns < NV * kLanes<T>) {
+  if (out.accumulate || out.column_bias) {
     alignas(kVectorBytes) T sums[MR * NV * kLanes<T>];
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m)
@@ -85,8 +85,10 @@ void tile(int64_t depth, const T* a, int64_t a_step, const T* b, const int64_t* 
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) {
-      const Vector<T> value = sum[m][v] + broadcast(bias[m]);
-      store(out.c + m * out.row_stride + v * kLanes<T>, value < least ? least : value);
+      const Vector<T> shifted = sum[m][v] + broadcast(bias[m]), value = shifted < least ? least : shifted;
+      T* to = out.c + m * out.row_stride + v * kLanes<T>;
+      if (v < NV - 1 || out.columns >= NV * kLanes<T>) store(to, value);  // only the last vector may be partial
+      else store_first<T>(to, value, out.columns - v * kLanes<T>);
     }
 }
 
@@ -103,24 +105,29 @@ inline TileFunction<T> tile_of_height(int64_t rows) {
 template <class T>
 void block(const BlockArgs<T>& args) {
   const int64_t panels = panel_count(args.rows);
-  for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
-    const int64_t left = args.columns - column;
-    const T* b = args.b + t * args.b_tile_step;
-    for (int64_t i = 0; i < panels; ++i) {
-      const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
-      const TileOutput<T> out{args.c + row * args.c_row_stride + column,
-                              args.c_row_stride,
-                              left,
-                              args.row_bias ? args.row_bias + row : nullptr,
-                              args.column_bias ? args.column_bias + column : nullptr,
-                              args.accumulate,
-                              args.relu};
-      const TileFunction<T> kernel =
-          left > kLanes<T> ? tile_of_height<T, kTileVectors>(height) : tile_of_height<T, 1>(height);
-      if (args.a_step == 0) kernel(args.depth, args.a + row * args.depth, height, b, args.offsets, out);
-      else kernel(args.depth, args.a + row, args.a_step, b, args.offsets, out);
+  const DepthRange whole{0, args.depth};
+  const DepthRange* range = args.ranges ? args.ranges : &whole;
+  for (int64_t segment = 0; segment < args.segments; ++segment)
+    for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
+      const int64_t left = args.columns - column, depth = range->end - range->begin;
+      const T* b = args.b + segment * args.b_segment_step + t * args.b_tile_step;
+      const int64_t* offsets = args.offsets + range->begin;
+      for (int64_t i = 0; i < panels; ++i) {
+        const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
+        const TileOutput<T> out{args.c + segment * args.c_segment_step + row * args.c_row_stride + column,
+                                args.c_row_stride,
+                                left,
+                                args.row_bias ? args.row_bias + row : nullptr,
+                                args.column_bias ? args.column_bias + column : nullptr,
+                                args.accumulate,
+                                args.relu};
+        const TileFunction<T> kernel =
+            left > kLanes<T> ? tile_of_height<T, kTileVectors>(height) : tile_of_height<T, 1>(height);
+        if (args.a_step == 0) kernel(depth, args.a + row * args.depth + range->begin * height, height, b, offsets, out);
+        else kernel(depth, args.a + row, args.a_step, b, offsets, out);
+      }
+      if (args.ranges) ++range;
     }
-  }
 }
 
 template <class T>

@@ -32,7 +32,8 @@ constexpr Kernels<T> kernels() {
           .mul = mul<T>,
           .div = div<T>,
           .relu_backward = relu_backward<T>,
-          .max_pool = max_pool<T>};
+          .max_pool = max_pool<T>,
+          .max_pool_backward_2x2 = max_pool_backward_2x2<T>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

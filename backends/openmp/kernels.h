@@ -6,13 +6,21 @@
 
 namespace gradus::openmp {
 
+/// Elements [begin, end) of the depth.
+struct DepthRange {
+  int64_t begin, end;
+};
+
 /// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place where its columns are contiguous,
 /// row k of B starts at b + offsets[k].
 /// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
 /// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
+/// A convolution makes several such products, `segments`, each with its own piece of B and C.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
+  int64_t segments = 1, b_segment_step = 0, c_segment_step = 0;
+  const DepthRange* ranges = nullptr;  ///< per segment and tile: the k that count, for a packed A
   const T* a;
   int64_t a_step = 0;  ///< 0: packed; else A[m, k] is a[k * a_step + m]
   const T* b;
@@ -74,6 +82,17 @@ struct PoolArgs {
   int64_t kernel[2], stride[2], dilation[2];
 };
 
+/// Its gradient for 2 x 2 windows with stride 2 that cover dx's plane but for an odd last row or column, which is not
+/// written.
+template <class T>
+struct PoolBackwardArgs {
+  const T* dy;
+  const int32_t* indices;
+  int64_t rows, columns;
+  T* dx;
+  int64_t width;
+};
+
 template <class T>
 using UnaryKernel = void (*)(const T* x, T* y, int64_t count);
 template <class T>
@@ -101,6 +120,7 @@ struct Kernels {
   BinaryKernel<T> add, sub, mul, div;
   BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
   void (*max_pool)(const PoolArgs<T>&);
+  void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
 };
 
 struct KernelTable {

@@ -1,6 +1,6 @@
 // y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
-// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes whose windows all lie inside go to the vector
-// kernel (pool_kernel.h).
+// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes whose windows all lie inside go
+// to the vector kernels (pool_kernel.h).
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -19,7 +19,7 @@ bool has_dense_planes(const View& x) {
 }
 
 // True if every window lies inside the image: ceil_mode lets the last ones reach over the edge.
-bool windows_fit(const View& x, const MutableView& y, const Pool2dGeometry& g) {
+bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i) {
     const int64_t last = (y.shape[2 + i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i];
     if (g.padding[i] != 0 || last >= x.shape[2 + i]) return false;
@@ -118,10 +118,36 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
 }
 
 void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
-                                        const Pool2dGeometry&) {
-  EventScope event("max_pool2d_backward", "openmp", "loops", {&dy, &indices, &dx}, dy.numel());
+                                        const Pool2dGeometry& geometry) {
   const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
   const bool dense = has_dense_planes(dx);
+  const bool two_by_two = geometry.kernel[0] == 2 && geometry.kernel[1] == 2 && geometry.stride[0] == 2 &&
+                          geometry.stride[1] == 2 && geometry.dilation[0] == 1 && geometry.dilation[1] == 1 &&
+                          P == H / 2 && Q == W / 2 && windows_fit(dx, dy, geometry);
+  const bool vectors = (dx.dtype == DType::f32 || dx.dtype == DType::f64) && two_by_two && dense &&
+                       has_dense_planes(dy) && has_dense_planes(indices);
+  EventScope event("max_pool2d_backward", "openmp", vectors ? kernel_table().vectors : "loops", {&dy, &indices, &dx},
+                   dy.numel());
+  const auto planes = [&]<class T> {
+    parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / K, c = i % K;
+        T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
+        kernels_of<T>(kernel_table())
+            .max_pool_backward_2x2({.dy = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1],
+                                    .indices = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1],
+                                    .rows = P,
+                                    .columns = Q,
+                                    .dx = plane,
+                                    .width = W});
+        if (W % 2)
+          for (int64_t h = 0; h < H; ++h) plane[h * W + W - 1] = T(0);
+        if (H % 2) std::fill_n(plane + (H - 1) * W, W, T(0));
+      }
+    });
+  };
+  if (vectors && dx.dtype == DType::f32) return planes.operator()<float>();
+  if (vectors) return planes.operator()<double>();
   visit_floating(dx.dtype, [&]<class T> {
     using C = compute_t<T>;
     parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {

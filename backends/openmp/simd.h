@@ -179,6 +179,21 @@ inline void store_first(T* to, Vector<T> v, int64_t count) {
 #endif
 }
 
+/// Lanes 0, 2, 4, … of a followed by those of b; and the others.
+template <class V, int... i>
+inline V even_lanes(V a, V b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, (2 * i)...);
+}
+template <class V, int... i>
+inline V odd_lanes(V a, V b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, (2 * i + 1)...);
+}
+/// Sums of neighbours: a[0] + a[1], a[2] + a[3], …, then b's.
+template <class T>
+inline Vector<T> add_pairs(Vector<T> a, Vector<T> b) {
+  return even_lanes(a, b, IndicesUpTo<kLanes<T>>()) + odd_lanes(a, b, IndicesUpTo<kLanes<T>>());
+}
+
 /// Sum of the lanes: the upper half is added to the lower one until one is left.
 template <class T, int width, int... i>
 inline Vector<T> rotated(Vector<T> v, Indices<i...>) {

@@ -1,5 +1,5 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
-// conv2d_tiled.cu and conv2d_weight.cu. Bias, ReLU and the ReLU's mask of dy are part of the kernels.
+// conv2d_tiled.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d.cuh>
@@ -13,8 +13,8 @@ using cuda_detail::Launch;
 using cuda_detail::Strides4;
 
 // `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy).
-void gather(bool backward, const View& in, const void* mask, const View& w, const void* bias, bool relu,
-            const MutableView& out, const Conv2dGeometry& geometry) {
+void gather(bool backward, const View& in, const View& w, const void* bias, bool relu, const MutableView& out,
+            const Conv2dGeometry& geometry) {
   if (out.numel() == 0) return;
   cuda_detail::check_countable(in.numel(), backward ? "dy" : "x");
   cuda_detail::check_countable(out.numel(), backward ? "dx" : "y");
@@ -51,12 +51,17 @@ void gather(bool backward, const View& in, const void* mask, const View& w, cons
                                      gather.stride[0] > 1 || gather.stride[1] > 1,
                                      out.dtype,
                                      in.data,
-                                     mask,
                                      w.data,
                                      bias,
                                      relu,
                                      out.data};
   if (!cuda_detail::direct_gather(call, launch)) cuda_detail::tiled_gather(call, launch);
+}
+
+// Uninitialised, in x's layout where that is dense.
+Array empty_like(const View& x) {
+  const bool dense = StridedLoop<1>(x.shape, {&x.strides}).all_contiguous();
+  return dense ? Array::empty_strided(x.shape, x.strides, x.dtype, x.device) : Array::empty(x.shape, x.dtype, x.device);
 }
 
 int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
@@ -75,17 +80,13 @@ void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bia
     packed_bias = Array::empty(bias->shape, bias->dtype, bias->device);
     copy(*bias, packed_bias);
   }
-  gather(false, x, nullptr, w,
-         packed_bias.defined() ? packed_bias.data()
-         : bias                ? bias->data
-                               : nullptr,
-         relu, y, geometry);
+  gather(false, x, w, packed_bias.defined() ? packed_bias.data() : bias ? bias->data : nullptr, relu, y, geometry);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                        const Conv2dGeometry& geometry) {
   EventScope event("conv2d_backward_data", "cuda", "gather", {&dy, &w}, flops(w, dy));
-  gather(true, dy, nullptr, w, nullptr, false, dx, geometry);
+  gather(true, dy, w, nullptr, false, dx, geometry);
 }
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
@@ -94,21 +95,25 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   cuda_detail::conv2d_weight_gradient(dy, nullptr, x, dw, nullptr, geometry);
 }
 
-// The mask and the sum for dbias ride on the two products, unless dy and y lie differently in memory.
+// The weights' gradient reads each dy once and masks it on the way; the input's gradient reads each many times, so that
+// it pays to mask them first. The sum for dbias rides on the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                             const Conv2dGeometry& geometry) {
-  if ((y_if_relu && !(y_if_relu->strides == dy.strides)) || (dbias && !dw))
-    return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
-  const void* mask = y_if_relu ? y_if_relu->data : nullptr;
-  if (dx) {
-    EventScope event("conv2d_backward_data", "cuda", "gather", {&dy, &w}, flops(w, dy));
-    gather(true, dy, mask, w, nullptr, false, *dx, geometry);
+  if (dx || !dw || (y_if_relu && !(y_if_relu->strides == dy.strides))) {
+    View gradient = dy;
+    Array masked;
+    if (y_if_relu) {
+      masked = empty_like(*y_if_relu);
+      unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
+      gradient = masked;
+    }
+    if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
+    if (!dw) return Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
+    return conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, dw, dbias, geometry);
   }
-  if (dw) {
-    EventScope event("conv2d_backward_weight", "cuda", "gather", {&dy, &x}, flops(*dw, dy));
-    cuda_detail::conv2d_weight_gradient(dy, mask, x, *dw, dbias, geometry);
-  }
+  EventScope event("conv2d_backward_weight", "cuda", "gather", {&dy, &x}, flops(*dw, dy));
+  cuda_detail::conv2d_weight_gradient(dy, y_if_relu ? y_if_relu->data : nullptr, x, *dw, dbias, geometry);
 }
 
 }  // namespace gradus

@@ -72,10 +72,10 @@ struct Gather {
     const auto value = static_cast<compute_t<T>>(weight[inside ? at : 0]);
     return inside ? value : compute_t<T>(0);
   }
-  /// The input element at position plus tap, 0 outside the image and where `mask` is not positive. Without branches, so
-  /// that a thread's loads are all under way at once: what is outside reads element 0 instead.
-  template <bool kStrided, bool kMasked, class T>
-  __device__ compute_t<T> input_at(const T* input, const T* mask, const Tap& position, const Tap& tap) const {
+  /// The input element at position plus tap, 0 outside the image. Without branches, so that a thread's loads are all
+  /// under way at once: what is outside reads element 0 instead.
+  template <bool kStrided, class T>
+  __device__ compute_t<T> input_at(const T* input, const Tap& position, const Tap& tap) const {
     using C = compute_t<T>;
     int h = position.h + tap.h, w = position.w + tap.w;
     bool inside = true;
@@ -87,9 +87,7 @@ struct Gather {
       at += h * in.h + w * in.w;
     }
     inside = inside && within(h, in_height) && within(w, in_width);
-    at = inside ? at : 0;
-    const C value = static_cast<C>(input[at]);
-    if constexpr (kMasked) inside = inside && static_cast<C>(mask[at]) > C(0);
+    const C value = static_cast<C>(input[inside ? at : 0]);
     return inside ? value : C(0);
   }
   /// Writes the sum for (row, position) with bias and ReLU. The position exists.
@@ -107,13 +105,13 @@ struct Gather {
   }
 };
 
-/// A gather with its operands. `mask` (input's strides) and `bias` may be null.
+/// A gather with its operands. `bias` may be null.
 struct GatherCall {
   Gather gather;
   uint32_t groups;
   bool strided;  // gather.stride is not 1
   DType dtype;
-  const void *input, *mask, *weight, *bias;
+  const void *input, *weight, *bias;
   bool relu;
   void* output;
 };

@@ -6,12 +6,12 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kWarps = 8, kChunk = 128;  // taps and weights in shared memory at a time
+constexpr int kWarps = 8, kChunk = 256;  // taps and weights in shared memory at a time
 
 // Grid: 32 * kPositions positions each, groups.
-template <bool kMasked, class T, int kRows, int kPositions>
+template <class T, int kRows, int kPositions>
 __global__ void __launch_bounds__(32 * kWarps)
-    direct_kernel(Gather gather, const T* input, const T* mask, const T* weight, const T* bias, bool relu, T* output) {
+    direct_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
   struct Operands {
     Tap taps[kChunk];
@@ -27,7 +27,6 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   weight += group * gather.weight_group;
   input += group * gather.in_channels * gather.in.c;
-  if constexpr (kMasked) mask += group * gather.in_channels * gather.in.c;
   Tap positions[kPositions];
 #pragma unroll
   for (int i = 0; i < kPositions; ++i) positions[i] = gather.position_at<false>(first_position + 32 * i + lane);
@@ -46,7 +45,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       const Tap tap = shared.operands.taps[t];
       C values[kPositions];
 #pragma unroll
-      for (int i = 0; i < kPositions; ++i) values[i] = gather.input_at<false, kMasked>(input, mask, positions[i], tap);
+      for (int i = 0; i < kPositions; ++i) values[i] = gather.input_at<false>(input, positions[i], tap);
 #pragma unroll
       for (int row = 0; row < kRows; ++row)
 #pragma unroll
@@ -77,10 +76,8 @@ bool direct_gather(const GatherCall& call, const Launch& launch) {
   if (gather.rows > 16 || call.strided) return false;
   visit_floating(call.dtype, [&]<class T>() {
     auto run = [&]<int kRows, int kPositions>() {
-      const auto kernel =
-          call.mask ? direct_kernel<true, T, kRows, kPositions> : direct_kernel<false, T, kRows, kPositions>;
       const dim3 grid((gather.positions + 32 * kPositions - 1) / (32 * kPositions), call.groups);
-      launch(kernel, grid, 32 * kWarps, gather, static_cast<const T*>(call.input), static_cast<const T*>(call.mask),
+      launch(direct_kernel<T, kRows, kPositions>, grid, 32 * kWarps, gather, static_cast<const T*>(call.input),
              static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
              static_cast<T*>(call.output));
     };

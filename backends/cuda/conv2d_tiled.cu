@@ -8,9 +8,9 @@ namespace {
 
 // Grid: tiles of positions, tiles of rows, groups. The next tile is fetched into registers while this one is
 // multiplied.
-template <bool kStrided, bool kMasked, class T, class Tile>
+template <bool kStrided, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
-    tiled_kernel(Gather gather, const T* input, const T* mask, const T* weight, const T* bias, bool relu, T* output) {
+    tiled_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
   using Product = TileProduct<C, Tile>;
   constexpr int kThreads = Tile::kThreads;
@@ -22,7 +22,6 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
   weight += group * gather.weight_group;
   input += group * gather.in_channels * gather.in.c;
-  if constexpr (kMasked) mask += group * gather.in_channels * gather.in.c;
 
   // Neighbouring threads fetch neighbouring depths of a weight row, and neighbouring positions of the input.
   const int left_depth = threadIdx.x % Tile::kDepth, left_row = threadIdx.x / Tile::kDepth;
@@ -38,7 +37,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       left[i] = gather.weight_at(weight, first_row + left_row + i * kRowStep, depth + left_depth);
 #pragma unroll
     for (int i = 0; i < kRight; ++i)
-      right[i] = gather.input_at<kStrided, kMasked>(input, mask, position, taps[buffer][right_depth + i * kDepthStep]);
+      right[i] = gather.input_at<kStrided>(input, position, taps[buffer][right_depth + i * kDepthStep]);
   };
   Product product;
   prepare(0, 0);
@@ -73,12 +72,10 @@ void tiled_gather(const GatherCall& call, const Launch& launch) {
   const Gather& gather = call.gather;
   visit_floating(call.dtype, [&]<class T>() {
     visit_tile(gather.rows, [&]<class Tile>() {
-      const auto kernel = call.strided
-                              ? (call.mask ? tiled_kernel<true, true, T, Tile> : tiled_kernel<true, false, T, Tile>)
-                              : (call.mask ? tiled_kernel<false, true, T, Tile> : tiled_kernel<false, false, T, Tile>);
+      const auto kernel = call.strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>;
       const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
                       (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups);
-      launch(kernel, grid, Tile::kThreads, gather, static_cast<const T*>(call.input), static_cast<const T*>(call.mask),
+      launch(kernel, grid, Tile::kThreads, gather, static_cast<const T*>(call.input),
              static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
              static_cast<T*>(call.output));
     });

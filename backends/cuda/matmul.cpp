@@ -188,7 +188,7 @@ void CudaBackend::matmul(const View& a, const View& b, const MutableView& y, boo
     return;
   }
   if (!is_floating(y.dtype)) return cuda_detail::integer_matmul(a, b, y, accumulate);
-  if (cuda_detail::is_small_matmul(a, b)) return cuda_detail::small_matmul(a, b, nullptr, y, accumulate);
+  if (cuda_detail::is_small_matmul(a, b, y)) return cuda_detail::small_matmul(a, b, nullptr, y, accumulate);
   EventScope event("matmul", "cuda", "cublas", {&a, &b}, 2 * y.numel() * depth);
   Operand columns;
   if (!as_columns(y, &columns)) {
@@ -207,7 +207,7 @@ void CudaBackend::matmul(const View& a, const View& b, const MutableView& y, boo
 
 void CudaBackend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
   const View w_transposed = transposed(w);
-  if (x.shape[1] > 0 && cuda_detail::is_small_matmul(x, w_transposed))
+  if (x.shape[1] > 0 && cuda_detail::is_small_matmul(x, w_transposed, y))
     return cuda_detail::small_matmul(x, w_transposed, bias, y, /*accumulate=*/false);
   Backend::linear(x, w, bias, y);
 }

@@ -10,9 +10,10 @@ namespace {
 
 constexpr int kRows = 16, kColumns = 32, kWarps = 8, kPad = 4;
 
+// Steps are in elements; all offsets fit in 31 bits.
 struct Sizes {
-  int64_t M, N, K;
-  int64_t a_row, a_column, b_row, b_column, y_row, y_column, bias_step;
+  int M, N, K;
+  int a_row, a_column, b_row, b_column, y_row, y_column, bias_step;
 };
 
 template <class T>
@@ -29,23 +30,23 @@ __global__ void __launch_bounds__(32 * kWarps)
     __device__ Shared() {}
   } shared;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kRows,
-                first_column = static_cast<int64_t>(blockIdx.x) * kColumns;
+  const int first_row = blockIdx.y * kRows, first_column = blockIdx.x * kColumns;
   Tiles& tiles = shared.tiles[warp];
 
-  // Neighbouring lanes fetch along the direction that is contiguous.
+  // Which elements of its warp's tiles a lane fetches: neighbouring lanes, neighbours in memory.
   const bool a_by_depth = sizes.a_column == 1, b_by_depth = sizes.b_column != 1;
   constexpr int kA = kDepth * kRows / 32, kB = kDepth * kColumns / 32;
-  C a_next[kA], b_next[kB];
-  auto place = [&](int e, int size, bool by_depth, int& depth, int& index) {
+  auto place = [&](int i, int size, bool by_depth, int& depth, int& index) {
+    const int e = lane + 32 * i;
     depth = by_depth ? e % kDepth : e / size;
     index = by_depth ? e / kDepth : e % size;
   };
-  auto fetch = [&](int64_t k) {
+  C a_next[kA], b_next[kB];
+  auto fetch = [&](int k) {
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
       int depth, row;
-      place(lane + 32 * i, kRows, a_by_depth, depth, row);
+      place(i, kRows, a_by_depth, depth, row);
       const bool inside = first_row + row < sizes.M && k + depth < sizes.K;
       const C value = static_cast<C>(a[inside ? (first_row + row) * sizes.a_row + (k + depth) * sizes.a_column : 0]);
       a_next[i] = inside ? value : C(0);
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
     for (int i = 0; i < kB; ++i) {
       int depth, column;
-      place(lane + 32 * i, kColumns, b_by_depth, depth, column);
+      place(i, kColumns, b_by_depth, depth, column);
       const bool inside = first_column + column < sizes.N && k + depth < sizes.K;
       const C value =
           static_cast<C>(b[inside ? (first_column + column) * sizes.b_column + (k + depth) * sizes.b_row : 0]);
@@ -63,19 +64,19 @@ __global__ void __launch_bounds__(32 * kWarps)
 
   const int row = lane / 8 * 4, column = lane % 8 * 4;  // of this lane's 4 x 4 results
   C sums[4][4] = {};
-  int64_t k = static_cast<int64_t>(warp) * kDepth;
+  int k = warp * kDepth;
   if (k < sizes.K) fetch(k);
   for (; k < sizes.K; k += kWarps * kDepth) {
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
       int depth, at;
-      place(lane + 32 * i, kRows, a_by_depth, depth, at);
+      place(i, kRows, a_by_depth, depth, at);
       tiles.a[depth][at] = a_next[i];
     }
 #pragma unroll
     for (int i = 0; i < kB; ++i) {
       int depth, at;
-      place(lane + 32 * i, kColumns, b_by_depth, depth, at);
+      place(i, kColumns, b_by_depth, depth, at);
       tiles.b[depth][at] = b_next[i];
     }
     __syncwarp();
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     for (int j = 0; j < 4; ++j) shared.sums[warp][row + i][column + j] = sums[i][j];
   __syncthreads();
   for (int e = threadIdx.x; e < kRows * kColumns; e += 32 * kWarps) {
-    const int64_t m = first_row + e / kColumns, n = first_column + e % kColumns;
+    const int m = first_row + e / kColumns, n = first_column + e % kColumns;
     if (m >= sizes.M || n >= sizes.N) continue;
     C sum = 0;
 #pragma unroll
@@ -109,19 +110,36 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 int64_t tiles_of(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
+// True when offsets within the view fit in 31 bits.
+bool spans_little(const View& view) {
+  int64_t last = 0;
+  for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+  return last < int64_t{1} << 31;
+}
+
 }  // namespace
 
-bool is_small_matmul(const View& a, const View& b) {
+bool is_small_matmul(const View& a, const View& b, const View& y) {
   if (a.ndim() != 2 || b.ndim() != 2 || !is_floating(a.dtype)) return false;
   const int64_t tiles = tiles_of(a.shape[0], kRows) * tiles_of(b.shape[1], kColumns);
-  return a.shape[1] <= 1024 && tiles <= 2 * multiprocessor_count(a.device.index);
+  return a.shape[1] <= 1024 && tiles <= 2 * multiprocessor_count(a.device.index) && spans_little(a) &&
+         spans_little(b) && spans_little(y);
 }
 
 void small_matmul(const View& a, const View& b, const View* bias, const MutableView& y, bool accumulate) {
   EventScope event(bias ? "linear" : "matmul", "cuda", "small_tiles", {&a, &b}, 2 * y.numel() * a.shape[1]);
   if (y.numel() == 0) return;
-  const Sizes sizes{a.shape[0],   b.shape[1],   a.shape[1],   a.strides[0], a.strides[1],
-                    b.strides[0], b.strides[1], y.strides[0], y.strides[1], bias ? bias->strides[0] : 0};
+  auto step = [](const View& view, int axis) { return static_cast<int>(view.strides[axis]); };
+  const Sizes sizes{.M = static_cast<int>(a.shape[0]),
+                    .N = static_cast<int>(b.shape[1]),
+                    .K = static_cast<int>(a.shape[1]),
+                    .a_row = step(a, 0),
+                    .a_column = step(a, 1),
+                    .b_row = step(b, 0),
+                    .b_column = step(b, 1),
+                    .y_row = step(y, 0),
+                    .y_column = step(y, 1),
+                    .bias_step = bias ? step(*bias, 0) : 0};
   const dim3 grid(static_cast<uint32_t>(tiles_of(sizes.N, kColumns)), static_cast<uint32_t>(tiles_of(sizes.M, kRows)));
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {

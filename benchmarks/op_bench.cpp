@@ -45,11 +45,13 @@ int main(int argc, char** argv) {
     for (const OpCase& op_case : op_cases::all_cases()) {
       if (!op_case.runs_in(kFloat)) continue;
       const std::string name = op_case.name + "/" + backend_name;
-      benchmark::RegisterBenchmark((name + "/forward").c_str(),
-                                   [&, backend_name](benchmark::State& s) { run_case(s, op_case, backend_name, false); });
+      benchmark::RegisterBenchmark((name + "/forward").c_str(), [&, backend_name](benchmark::State& s) {
+        run_case(s, op_case, backend_name, false);
+      });
       if (op_case.order > 0)
-        benchmark::RegisterBenchmark((name + "/backward").c_str(),
-                                     [&, backend_name](benchmark::State& s) { run_case(s, op_case, backend_name, true); });
+        benchmark::RegisterBenchmark((name + "/backward").c_str(), [&, backend_name](benchmark::State& s) {
+          run_case(s, op_case, backend_name, true);
+        });
     }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -17,9 +17,8 @@ Dims axes_by_stride(const Shape& shape, const Strides& strides) {
   Dims axes;
   for (int i = 0; i < shape.size(); ++i)
     if (shape[i] != 1) axes.push_back(i);
-  std::stable_sort(axes.begin(), axes.end(), [&](int64_t a, int64_t b) {
-    return strides[static_cast<int>(a)] > strides[static_cast<int>(b)];
-  });
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](int64_t a, int64_t b) { return strides[static_cast<int>(a)] > strides[static_cast<int>(b)]; });
   return axes;
 }
 

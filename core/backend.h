@@ -34,7 +34,9 @@ struct View {
     return n;
   }
   template <class T>
-  const T* as() const { return static_cast<const T*>(data); }
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
 };
 
 /// View of an array that a kernel writes. Converts to a read-only view.
@@ -60,17 +62,29 @@ struct MutableView {
     return n;
   }
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 /// Element-wise functions of one argument; formulas and derivatives are in core/scalar_ops.h.
-enum class UnaryOp : uint8_t { neg, abs, exp, log, sqrt, reciprocal, relu, sigmoid, tanh, clamp, logical_not, isfinite };
+enum class UnaryOp : uint8_t {
+  // clang-format off
+  neg, abs, exp, log, sqrt, reciprocal, relu, sigmoid, tanh, clamp,
+  logical_not, isfinite
+  // clang-format on
+};
 /// Parameters of a unary op: clamp uses [a, b].
 struct UnaryArgs {
   double a = 0, b = 0;
 };
 /// Element-wise functions of two arguments. From `eq` on the result is boolean.
-enum class BinaryOp : uint8_t { add, sub, mul, div, pow, maximum, minimum, eq, ne, lt, le, gt, ge, logical_and, logical_or };
+enum class BinaryOp : uint8_t {
+  // clang-format off
+  add, sub, mul, div, pow, maximum, minimum, eq, ne, lt,
+  le, gt, ge, logical_and, logical_or
+  // clang-format on
+};
 constexpr bool is_predicate(BinaryOp op) { return op >= BinaryOp::eq; }
 constexpr bool is_predicate(UnaryOp op) { return op >= UnaryOp::logical_not; }
 

@@ -116,8 +116,13 @@ class CpuRuntime final : public DeviceRuntime {
   std::unique_ptr<Event> new_event(bool) override { return std::make_unique<CpuEvent>(); }
   void synchronize(int) override {}
 
-  void begin_capture() override { GRADUS_FAIL(DeviceError, "graph capture needs a cuda device; on the cpu run eagerly"); }
-  std::unique_ptr<CapturedGraph> end_capture() override { begin_capture(); return nullptr; }
+  void begin_capture() override {
+    GRADUS_FAIL(DeviceError, "graph capture needs a cuda device; on the cpu run eagerly");
+  }
+  std::unique_ptr<CapturedGraph> end_capture() override {
+    begin_capture();
+    return nullptr;
+  }
   bool capturing() const override { return false; }
 
  private:

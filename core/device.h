@@ -22,8 +22,8 @@ struct Device {
   Device() = default;
   Device(DeviceType type, int index = 0) : type(type), index(static_cast<int8_t>(index)) {}  // NOLINT
   /// Parses "cpu", "cuda" or "cuda:1"; anything else is a ValueError.
-  Device(std::string_view text);                                 // NOLINT
-  Device(const char* text) : Device(std::string_view(text)) {}   // NOLINT
+  Device(std::string_view text);                                       // NOLINT
+  Device(const char* text) : Device(std::string_view(text)) {}         // NOLINT
   Device(const std::string& text) : Device(std::string_view(text)) {}  // NOLINT
 
   bool is_cpu() const { return type == DeviceType::cpu; }

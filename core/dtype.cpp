@@ -3,7 +3,8 @@
 namespace gradus {
 
 std::string_view type_name(DType dtype) {
-  constexpr std::string_view names[kDTypeCount] = {"Float", "Double", "Half", "BFloat16", "Long", "Int", "Byte", "Bool"};
+  constexpr std::string_view names[kDTypeCount] = {"Float", "Double", "Half", "BFloat16",
+                                                   "Long",  "Int",    "Byte", "Bool"};
   return static_cast<int>(dtype) < kDTypeCount ? names[static_cast<int>(dtype)] : "unknown";
 }
 

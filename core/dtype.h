@@ -30,7 +30,7 @@ inline constexpr DType kFloat = DType::f32, kFloat32 = DType::f32, kDouble = DTy
 struct Half {
   uint16_t bits = 0;
   Half() = default;
-  GRADUS_HOST_DEVICE Half(float value) : bits(from_float(value)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_HOST_DEVICE Half(float value) : bits(from_float(value)) {}     // NOLINT(google-explicit-constructor)
   GRADUS_HOST_DEVICE operator float() const { return to_float(bits); }  // NOLINT(google-explicit-constructor)
   GRADUS_HOST_DEVICE static uint16_t from_float(float value);
   GRADUS_HOST_DEVICE static float to_float(uint16_t bits);
@@ -41,7 +41,7 @@ struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
   GRADUS_HOST_DEVICE BFloat16(float value) : bits(from_float(value)) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_HOST_DEVICE operator float() const {  // NOLINT(google-explicit-constructor)
+  GRADUS_HOST_DEVICE operator float() const {                            // NOLINT(google-explicit-constructor)
     const uint32_t wide = static_cast<uint32_t>(bits) << 16;
     float value;
     memcpy(&value, &wide, 4);
@@ -92,6 +92,7 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
   return value;
 }
 
+// clang-format off
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
 template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
@@ -103,6 +104,7 @@ template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; 
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
 template <> struct DTypeOf<long long> { static constexpr DType value = DType::i64; };
 template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
+// clang-format on
 
 /// The type in which a T is computed: half types compute in float.
 template <class T>

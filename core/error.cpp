@@ -5,9 +5,7 @@
 
 namespace gradus {
 
-std::string ModuleFrame::current_path() {
-  return current_ ? current_->path(current_->module) : std::string();
-}
+std::string ModuleFrame::current_path() { return current_ ? current_->path(current_->module) : std::string(); }
 
 namespace detail {
 

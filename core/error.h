@@ -27,6 +27,7 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+// clang-format off
 /// Sizes, strides or axes do not fit the operation.
 class ShapeError : public Error { using Error::Error; };
 /// The operation is not defined for this element type.
@@ -45,6 +46,7 @@ class IoError : public Error { using Error::Error; };
 class OutOfMemoryError : public Error { using Error::Error; };
 /// A process of the job is gone, late or in disagreement.
 class CommError : public Error { using Error::Error; };
+// clang-format on
 
 /// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost,
 /// which is the one that the user called.
@@ -95,15 +97,16 @@ namespace detail {
 
 class Message {
  public:
+  // clang-format off
   Message& operator<<(std::string_view text) { text_.append(text); return *this; }
   Message& operator<<(const std::string& text) { text_.append(text); return *this; }
   Message& operator<<(const char* text) { text_.append(text); return *this; }
   Message& operator<<(char c) { text_.push_back(c); return *this; }
+  // clang-format on
   Message& operator<<(bool value) { return *this << (value ? "true" : "false"); }
   Message& operator<<(double value);
   template <class T>
-    requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
-  Message& operator<<(T value) {
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>) Message& operator<<(T value) {
     text_.append(std::to_string(value));
     return *this;
   }
@@ -127,9 +130,10 @@ template <class Kind, class... Parts>
 }  // namespace gradus
 
 /// Throws `Kind` with the concatenation of the remaining arguments unless `cond` holds. Formats only on failure.
-#define GRADUS_CHECK(cond, Kind, ...)                                   \
-  do {                                                                  \
-    if (!(cond)) [[unlikely]] ::gradus::detail::fail<::gradus::Kind>(__VA_ARGS__); \
+#define GRADUS_CHECK(cond, Kind, ...)                      \
+  do {                                                     \
+    if (!(cond)) [[unlikely]]                              \
+      ::gradus::detail::fail<::gradus::Kind>(__VA_ARGS__); \
   } while (false)
 
 /// Throws `Kind` with the concatenation of the remaining arguments.

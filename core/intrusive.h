@@ -7,7 +7,8 @@
 
 namespace gradus {
 
-template <class T> class Ref;
+template <class T>
+class Ref;
 
 /// Base of objects owned by Ref<T>. The count starts at zero; the first Ref takes it to one.
 class RefCounted {
@@ -21,7 +22,8 @@ class RefCounted {
   ~RefCounted() = default;
 
  private:
-  template <class T> friend class Ref;
+  template <class T>
+  friend class Ref;
   mutable std::atomic<uint32_t> count_{0};
 };
 
@@ -30,13 +32,15 @@ template <class T>
 class Ref {
  public:
   Ref() noexcept = default;
-  Ref(std::nullptr_t) noexcept {}                                     // NOLINT(google-explicit-constructor)
+  Ref(std::nullptr_t) noexcept {}  // NOLINT(google-explicit-constructor)
   explicit Ref(T* object) noexcept : object_(object) { retain(); }
   Ref(const Ref& other) noexcept : object_(other.object_) { retain(); }
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  // clang-format off
   template <class U>
     requires std::is_convertible_v<U*, T*>
-  Ref(Ref<U> other) noexcept : object_(other.leak()) {}               // NOLINT(google-explicit-constructor)
+  Ref(Ref<U> other) noexcept : object_(other.leak()) {}  // NOLINT(google-explicit-constructor)
+  // clang-format on
   ~Ref() { release(); }
   Ref& operator=(Ref other) noexcept {
     std::swap(object_, other.object_);
@@ -69,7 +73,7 @@ class Ref {
   }
   void release() noexcept {
     if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      if constexpr (requires(T* t) { T::destroy(t); }) T::destroy(object_);
+      if constexpr (requires(T * t) { T::destroy(t); }) T::destroy(object_);
       else delete object_;
     }
   }

@@ -17,10 +17,10 @@ struct ObservedEvent {
   const char* backend = "";         ///< kernels: "openmp"
   const char* implementation = "";  ///< kernels: "packed_avx512"
   int shape_count = 0;
-  Shape shapes[4];                  ///< the first operands
-  int64_t bytes = 0;                ///< kernels: read and written at least
-  int64_t flops = 0;                ///< kernels: floating-point operations
-  double start = 0, seconds = 0;    ///< host time since the process's first event; cuda work is asynchronous
+  Shape shapes[4];                ///< the first operands
+  int64_t bytes = 0;              ///< kernels: read and written at least
+  int64_t flops = 0;              ///< kernels: floating-point operations
+  double start = 0, seconds = 0;  ///< host time since the process's first event; cuda work is asynchronous
   int depth = 0;
   bool leaf = true;
 };
@@ -50,20 +50,24 @@ class EventScope {
   struct Operand {
     const Shape* shape;
     DType dtype;
-    Operand(const View* view) : shape(&view->shape), dtype(view->dtype) {}         // NOLINT(google-explicit-constructor)
-    Operand(const MutableView* view) : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
+    Operand(const View* view) : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
+    Operand(const MutableView* view)
+        : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
   /// A kernel.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0) {
-    if (observing()) [[unlikely]] begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops);
+    if (observing()) [[unlikely]]
+      begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops);
   }
   /// An operator.
   explicit EventScope(const char* name) {
-    if (observing()) [[unlikely]] begin(ObservedEvent::Kind::op, name, "", "", {}, 0);
+    if (observing()) [[unlikely]]
+      begin(ObservedEvent::Kind::op, name, "", "", {}, 0);
   }
   ~EventScope() {
-    if (event_) [[unlikely]] end();
+    if (event_) [[unlikely]]
+      end();
   }
   EventScope(const EventScope&) = delete;
   EventScope& operator=(const EventScope&) = delete;

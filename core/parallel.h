@@ -16,8 +16,8 @@ void set_num_threads(int threads);
 class RangeFunction {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
-  RangeFunction(F&& f)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
+      RangeFunction(F&& f)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* object, int64_t begin, int64_t end) {
           (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);

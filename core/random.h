@@ -81,7 +81,7 @@ GRADUS_HOST_DEVICE inline double log(double x) {
 
 /// cos and sin of 2 pi v for v in [0, 1): reduced to an eighth of a turn, then Taylor series.
 GRADUS_HOST_DEVICE inline void cos_sin_turn(double v, double* cosine, double* sine) {
-  const int quadrant = static_cast<int>(fused(v, 4.0, 0.5));            // nearest quarter turn, 0 … 4
+  const int quadrant = static_cast<int>(fused(v, 4.0, 0.5));             // nearest quarter turn, 0 … 4
   const double a = times(fused(quadrant, -0.25, v), 6.283185307179586);  // in [-pi/4, pi/4]
   const double z = times(a, a);
   double s = 1.0, c = 1.0;
@@ -119,15 +119,18 @@ GRADUS_HOST_DEVICE inline T random_uniform(uint64_t seed, uint64_t offset, uint6
                                      : static_cast<double>(random_unit_float(seed, offset, i));
   const double value = random_detail::fused(unit, random_detail::plus(high, -low), low);
   const T rounded = static_cast<T>(static_cast<compute_t<T>>(value));
-  return static_cast<double>(rounded) < high || !(low < high) ? rounded : static_cast<T>(static_cast<compute_t<T>>(low));
+  return static_cast<double>(rounded) < high || !(low < high) ? rounded
+                                                              : static_cast<T>(static_cast<compute_t<T>>(low));
 }
 /// True with probability p.
 GRADUS_HOST_DEVICE inline bool random_bernoulli(uint64_t seed, uint64_t offset, uint64_t i, double p) {
   return static_cast<double>(random_unit_float(seed, offset, i)) < p;
 }
 /// In [low, high), low < high.
-GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset, uint64_t i, int64_t low, int64_t high) {
-  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low), bits = random_bits64(seed, offset, i);
+GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset, uint64_t i, int64_t low,
+                                                 int64_t high) {
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low),
+                 bits = random_bits64(seed, offset, i);
 #if defined(__CUDA_ARCH__)
   const uint64_t scaled = __umul64hi(bits, range);
 #else
@@ -152,7 +155,8 @@ GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, u
 /// Element i of normal(mean, deviation) in T.
 template <class T>
 GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64_t i, double mean, double deviation) {
-  return static_cast<T>(static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
+  return static_cast<T>(
+      static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
 }
 
 /// Hands out draws. Thread-safe; two threads that share one get different offsets in no fixed order.

@@ -90,7 +90,8 @@ std::vector<std::string> backend_names() {
 
 Backend& current_backend(DeviceType type) {
   const int slot = static_cast<int>(type);
-  if (Backend* chosen = thread_backend[slot]) [[likely]] return *chosen;
+  if (Backend* chosen = thread_backend[slot]) [[likely]]
+    return *chosen;
   Backend* fallback = filled_registry().default_backend[slot];
   GRADUS_CHECK(fallback, DeviceError, missing_reason(type));
   return *fallback;

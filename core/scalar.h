@@ -14,8 +14,7 @@ class Scalar {
   enum class Kind : uint8_t { boolean, integer, floating };
   Scalar() = default;
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Scalar(T value) {  // NOLINT(google-explicit-constructor)
+  requires std::is_arithmetic_v<T> Scalar(T value) {  // NOLINT(google-explicit-constructor)
     if constexpr (std::is_same_v<T, bool>) kind_ = Kind::boolean, integer_ = value;
     else if constexpr (std::is_integral_v<T>) kind_ = Kind::integer, integer_ = static_cast<int64_t>(value);
     else kind_ = Kind::floating, floating_ = static_cast<double>(value);

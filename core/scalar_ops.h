@@ -10,7 +10,10 @@ namespace gradus {
 /// Functions that a kernel calls per element: `Apply<op>` gets the compute type.
 namespace scalar {
 
-template <class T> GRADUS_HOST_DEVICE inline bool is_nan(T x) { return x != x; }
+template <class T>
+GRADUS_HOST_DEVICE inline bool is_nan(T x) {
+  return x != x;
+}
 
 /// x as a To. Floating to integer truncates, through int64: beyond its range saturates, NaN is 0, narrower types wrap.
 /// To boolean tests != 0. To and from half types goes through float.
@@ -29,6 +32,7 @@ GRADUS_HOST_DEVICE inline To convert(From from) {
   }
 }
 
+// clang-format off
 /// Square root of 2 pi and the like stay out of here: only what the enums name.
 template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
 
@@ -37,8 +41,12 @@ template <> struct Unary<UnaryOp::neg> {
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(-1); }
 };
 template <> struct Unary<UnaryOp::abs> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x < T(0) ? T(-x) : x == T(0) ? T(0) : x; }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    return x < T(0) ? T(-x) : x == T(0) ? T(0) : x;
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+  }
 };
 template <> struct Unary<UnaryOp::exp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::exp; return exp(x); }
@@ -61,7 +69,10 @@ template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y > T(0) ? T(1) : T(0); }
 };
 template <> struct Unary<UnaryOp::sigmoid> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::exp; return T(1) / (T(1) + exp(-x)); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    using std::exp;
+    return T(1) / (T(1) + exp(-x));
+  }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y * (T(1) - y); }
 };
 template <> struct Unary<UnaryOp::tanh> {
@@ -85,44 +96,80 @@ template <> struct Unary<UnaryOp::isfinite> {
 
 template <BinaryOp op> struct Binary;  // apply(a, b)
 
-template <> struct Binary<BinaryOp::add> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a + b); } };
-template <> struct Binary<BinaryOp::sub> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a - b); } };
-template <> struct Binary<BinaryOp::mul> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a * b); } };
+template <> struct Binary<BinaryOp::add> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a + b); }
+};
+template <> struct Binary<BinaryOp::sub> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a - b); }
+};
+template <> struct Binary<BinaryOp::mul> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a * b); }
+};
 /// Array ops divide only floating types (integers are promoted first), as torch.div does.
-template <> struct Binary<BinaryOp::div> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
-  if constexpr (std::is_integral_v<T>) return b == T(0) ? T(0) : T(a / b);
-  else return a / b;
-} };
-template <> struct Binary<BinaryOp::pow> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {  // square and multiply; negative exponents follow integer division
-    if constexpr (std::is_signed_v<T>)
-      if (b < T(0)) return a == T(1) ? T(1) : a == T(-1) ? (b % 2 ? T(-1) : T(1)) : T(0);
-    uint64_t result = 1, base = static_cast<uint64_t>(a);
-    for (uint64_t e = static_cast<uint64_t>(b); e; e >>= 1, base *= base)
-      if (e & 1) result *= base;
-    return static_cast<T>(result);
-  } else {
-    using std::pow;
-    return b == T(2) ? a * a : pow(a, b);
+template <> struct Binary<BinaryOp::div> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) return b == T(0) ? T(0) : T(a / b);
+    else return a / b;
   }
-} };
-template <> struct Binary<BinaryOp::maximum> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : a < b ? b : a; } };
-template <> struct Binary<BinaryOp::minimum> { template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : b < a ? b : a; } };
-template <> struct Binary<BinaryOp::eq> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a == b; } };
-template <> struct Binary<BinaryOp::ne> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != b; } };
-template <> struct Binary<BinaryOp::lt> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a < b; } };
-template <> struct Binary<BinaryOp::le> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a <= b; } };
-template <> struct Binary<BinaryOp::gt> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a > b; } };
-template <> struct Binary<BinaryOp::ge> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a >= b; } };
-template <> struct Binary<BinaryOp::logical_and> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) && b != T(0); } };
-template <> struct Binary<BinaryOp::logical_or> { template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) || b != T(0); } };
+};
+template <> struct Binary<BinaryOp::pow> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {  // square and multiply; negative exponents follow integer division
+      if constexpr (std::is_signed_v<T>)
+        if (b < T(0)) return a == T(1) ? T(1) : a == T(-1) ? (b % 2 ? T(-1) : T(1)) : T(0);
+      uint64_t result = 1, base = static_cast<uint64_t>(a);
+      for (uint64_t e = static_cast<uint64_t>(b); e; e >>= 1, base *= base)
+        if (e & 1) result *= base;
+      return static_cast<T>(result);
+    } else {
+      using std::pow;
+      return b == T(2) ? a * a : pow(a, b);
+    }
+  }
+};
+template <> struct Binary<BinaryOp::maximum> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : a < b ? b : a; }
+};
+template <> struct Binary<BinaryOp::minimum> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : b < a ? b : a; }
+};
+template <> struct Binary<BinaryOp::eq> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a == b; }
+};
+template <> struct Binary<BinaryOp::ne> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != b; }
+};
+template <> struct Binary<BinaryOp::lt> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a < b; }
+};
+template <> struct Binary<BinaryOp::le> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a <= b; }
+};
+template <> struct Binary<BinaryOp::gt> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a > b; }
+};
+template <> struct Binary<BinaryOp::ge> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a >= b; }
+};
+template <> struct Binary<BinaryOp::logical_and> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) && b != T(0); }
+};
+template <> struct Binary<BinaryOp::logical_or> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) || b != T(0); }
+};
+
+// clang-format on
 
 }  // namespace scalar
 
 /// True where unary_backward takes the output y; else it takes the input x.
 constexpr bool saves_output(UnaryOp op) {
   switch (op) {
-    case UnaryOp::exp: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::relu: case UnaryOp::sigmoid:
+    case UnaryOp::exp:
+    case UnaryOp::sqrt:
+    case UnaryOp::reciprocal:
+    case UnaryOp::relu:
+    case UnaryOp::sigmoid:
     case UnaryOp::tanh: return true;
     default: return false;
   }
@@ -131,7 +178,11 @@ constexpr bool saves_output(UnaryOp op) {
 /// True for the ops that integers do not have: array ops promote to a floating type first.
 constexpr bool needs_floating(UnaryOp op) {
   switch (op) {
-    case UnaryOp::exp: case UnaryOp::log: case UnaryOp::sqrt: case UnaryOp::reciprocal: case UnaryOp::sigmoid:
+    case UnaryOp::exp:
+    case UnaryOp::log:
+    case UnaryOp::sqrt:
+    case UnaryOp::reciprocal:
+    case UnaryOp::sigmoid:
     case UnaryOp::tanh: return true;
     default: return false;
   }

@@ -46,9 +46,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b) {
   for (int i = 1; i <= out.size(); ++i) {
     const int64_t da = i <= a.size() ? a[a.size() - i] : 1;
     const int64_t db = i <= b.size() ? b[b.size() - i] : 1;
-    GRADUS_CHECK(da == db || da == 1 || db == 1, ShapeError, "shapes ", a, " and ", b,
-                 " do not broadcast: sizes ", da, " and ", db, " differ at dimension ", out.size() - i,
-                 " and neither is 1");
+    GRADUS_CHECK(da == db || da == 1 || db == 1, ShapeError, "shapes ", a, " and ", b, " do not broadcast: sizes ", da,
+                 " and ", db, " differ at dimension ", out.size() - i, " and neither is 1");
     out[out.size() - i] = da == 1 ? db : da;
   }
   return out;

@@ -48,9 +48,9 @@ class Storage {
     Device device;
     bool pinned = false;
     std::atomic<uint32_t> version{0};
-    DeviceRuntime* runtime = nullptr;     // frees `data` when set
-    Ref<Impl> parent;                     // keeps the memory alive for a slice
-    std::function<void(void*)> deleter;   // adopted memory
+    DeviceRuntime* runtime = nullptr;    // frees `data` when set
+    Ref<Impl> parent;                    // keeps the memory alive for a slice
+    std::function<void(void*)> deleter;  // adopted memory
     ~Impl();
   };
   Ref<Impl> impl_;

@@ -48,7 +48,11 @@ struct StridedLoop {
     return false;
   }
   void swap(int a, int b) {
-    auto exchange = [](int64_t& x, int64_t& y) { const int64_t t = x; x = y; y = t; };
+    auto exchange = [](int64_t& x, int64_t& y) {
+      const int64_t t = x;
+      x = y;
+      y = t;
+    };
     exchange(shape[a], shape[b]);
     for (int k = 0; k < N; ++k) exchange(strides[k][a], strides[k][b]);
   }

@@ -82,7 +82,9 @@ TEST_CASE("gradcheck tells right from wrong") {
     CHECK(!autograd::gradgradcheck(hidden, x, 1e-6, 1e-5, 1e-3, false));
   }
   SECTION("float32 inputs are refused") {
-    CHECK_THROWS_AS(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2}; }, {leaf({1}).to(kFloat)}), DTypeError);
+    CHECK_THROWS_AS(
+        autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2}; }, {leaf({1}).to(kFloat)}),
+        DTypeError);
   }
 }
 
@@ -105,7 +107,8 @@ TEST_CASE("the graph prints as Graphviz source") {
   const Tensor y = (matmul(x, x).sigmoid() * 2).sum();
   const std::string dot = autograd::graph_to_dot(y);
   CHECK_THAT(dot, contains("digraph"));
-  for (const char* part : {"MatMul", "sigmoid", "Sum", "AccumulateGrad", "->", "(2, 2)"}) CHECK_THAT(dot, contains(part));
+  for (const char* part : {"MatMul", "sigmoid", "Sum", "AccumulateGrad", "->", "(2, 2)"})
+    CHECK_THAT(dot, contains(part));
   CHECK(std::count(dot.begin(), dot.end(), '{') == std::count(dot.begin(), dot.end(), '}'));
   CHECK(autograd::graph_to_dot(x.detach()).find("->") == std::string::npos);
 }
@@ -113,9 +116,9 @@ TEST_CASE("the graph prints as Graphviz source") {
 TEST_CASE("saved bytes count each storage once") {
   const Tensor x(ones({256}).array(), true);
   CHECK(autograd::saved_bytes((x + 1).sum()) == 0);
-  CHECK(autograd::saved_bytes(x * x) == 1024);              // x, saved twice
-  CHECK(autograd::saved_bytes(x.exp()) == 1024);            // its own result
-  CHECK(autograd::saved_bytes(x.exp() * x) == 2 * 1024);    // exp's result, x
+  CHECK(autograd::saved_bytes(x * x) == 1024);            // x, saved twice
+  CHECK(autograd::saved_bytes(x.exp()) == 1024);          // its own result
+  CHECK(autograd::saved_bytes(x.exp() * x) == 2 * 1024);  // exp's result, x
   const Tensor y = x.exp().exp();
   CHECK(autograd::saved_bytes(y) == 2 * 1024);
   y.sum().backward();

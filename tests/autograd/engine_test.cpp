@@ -97,7 +97,9 @@ TEST_CASE("grad() returns gradients and leaves the slots alone") {
     CHECK(g[0].defined());
     CHECK(!g[1].defined());
   }
-  SECTION("an input that needs none is an error") { CHECK_THROWS_AS(autograd::grad({y}, {numbers({1})}), AutogradError); }
+  SECTION("an input that needs none is an error") {
+    CHECK_THROWS_AS(autograd::grad({y}, {numbers({1})}), AutogradError);
+  }
   SECTION("the output itself") { CHECK(autograd::grad({y}, {y})[0].item<double>() == 1.0); }
   SECTION("only the way to the inputs is run") {
     int calls = 0;

@@ -39,8 +39,8 @@ struct LeNetImpl : nn::Cloneable<LeNetImpl> {
   }
   Tensor forward(Tensor x) {
     if (fused) {
-      x = max_pool2d(conv2d_relu(x, conv1->weight, conv1->bias, 1, 2), 2);     // (N, 6, 14, 14)
-      x = max_pool2d(conv2d_relu(x, conv2->weight, conv2->bias), 2);           // (N, 16, 5, 5)
+      x = max_pool2d(conv2d_relu(x, conv1->weight, conv1->bias, 1, 2), 2);  // (N, 6, 14, 14)
+      x = max_pool2d(conv2d_relu(x, conv2->weight, conv2->bias), 2);        // (N, 16, 5, 5)
     } else {
       x = max_pool2d(relu(conv1(x)), 2);
       x = max_pool2d(relu(conv2(x)), 2);

@@ -24,9 +24,7 @@ std::string verdict(const WrongCall& wrong) {
       if (text.find(part) == std::string::npos) return "does not say '" + std::string(part) + "': " + text;
     if (text.find("errors_test.cpp:") == std::string::npos) return "does not cite the line: " + text;
     return "";
-  } catch (const std::exception& error) {
-    return std::string("throws another kind: ") + error.what();
-  }
+  } catch (const std::exception& error) { return std::string("throws another kind: ") + error.what(); }
   return "does not throw";
 }
 
@@ -56,6 +54,8 @@ Tensor i(IntArrayRef size) { return ones(size, kLong); }
 
 }  // namespace
 
+// Tables: one call a line.
+// clang-format off
 TEST_CASE("wrong shapes are ShapeErrors") {
   check_calls<ShapeError>({
       {"add", {"(2, 3)", "(4,)"}, [] { f({2, 3}) + f({4}); }},
@@ -160,6 +160,7 @@ TEST_CASE("wrong options are ValueErrors") {
   });
 }
 
+// clang-format on
 TEST_CASE("undefined tensors are errors, not crashes") {
   const Tensor none;
   CHECK_THROWS_AS(relu(none), Error);

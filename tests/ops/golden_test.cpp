@@ -50,8 +50,9 @@ std::vector<Layout> layouts_of(const OpCase& op_case) {
 std::string check_dtypes(const OpCase& op_case, const TensorList& y, const TensorList& expected, DType dtype) {
   for (size_t i = 0; i < y.size(); ++i) {
     const DType golden = expected[i].dtype();
-    const DType wanted = op_case.result_dtype ? *op_case.result_dtype
-                         : is_floating(dtype) && is_floating(golden) ? dtype : golden;
+    const DType wanted = op_case.result_dtype                        ? *op_case.result_dtype
+                         : is_floating(dtype) && is_floating(golden) ? dtype
+                                                                     : golden;
     if (y[i].dtype() != wanted)
       return "result " + std::to_string(i) + " is " + std::string(name(y[i].dtype())) + " instead of " +
              std::string(name(wanted));
@@ -75,8 +76,10 @@ std::string check_case(const OpCase& op_case, DType dtype, Layout layout, Device
     return std::to_string(actual.y.size()) + " results instead of " + std::to_string(outputs);
   for (size_t i = 0; i < outputs; ++i) {
     if (op_case.order > 0 && actual.y[i].requires_grad() != directions.dy[i].defined())
-      return "result " + std::to_string(i) + (actual.y[i].requires_grad() ? " requires" : " does not require") + " a gradient";
-    if (!(actual.y[i].device() == device)) return "result " + std::to_string(i) + " is on " + actual.y[i].device().str();
+      return "result " + std::to_string(i) + (actual.y[i].requires_grad() ? " requires" : " does not require") +
+             " a gradient";
+    if (!(actual.y[i].device() == device))
+      return "result " + std::to_string(i) + " is on " + actual.y[i].device().str();
   }
   const std::string wrong = check_dtypes(op_case, actual.y, expected.y, dtype);
   if (!wrong.empty()) return wrong;

@@ -14,7 +14,8 @@ TensorList place(const TensorList& inputs, Layout layout, Device device) {
 }
 
 static Tensor direction(const TensorList& given, size_t i, const Tensor& like, const std::string& key) {
-  if (i < given.size() && given[i].defined()) return Tensor(given[i].to(like.device(), like.dtype(), false, true).array());
+  if (i < given.size() && given[i].defined())
+    return Tensor(given[i].to(like.device(), like.dtype(), false, true).array());
   return op_cases::make_like(like, key + std::to_string(i));
 }
 
@@ -86,7 +87,8 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
     if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
   for (size_t i = 0; i < a.size(); ++i) {
     const bool same_kind = std::isnan(a[i]) == std::isnan(e[i]) && std::isinf(a[i]) == std::isinf(e[i]);
-    const bool close = std::isfinite(e[i]) ? std::abs(a[i] - e[i]) <= tolerance * scale : std::isnan(e[i]) || a[i] == e[i];
+    const bool close =
+        std::isfinite(e[i]) ? std::abs(a[i] - e[i]) <= tolerance * scale : std::isnan(e[i]) || a[i] == e[i];
     if (!same_kind || !close)
       return "element " + std::to_string(i) + " is " + std::to_string(a[i]) + " instead of " + std::to_string(e[i]) +
              " (off by " + std::to_string(std::abs(a[i] - e[i]) / scale / std::max(tolerance, 1e-300)) + " tolerances)";
@@ -117,9 +119,7 @@ std::string differences(const Computed& actual, const Computed& expected, double
 std::string guarded(const std::function<std::string()>& body) {
   try {
     return body();
-  } catch (const std::exception& error) {
-    return std::string("threw: ") + error.what();
-  }
+  } catch (const std::exception& error) { return std::string("threw: ") + error.what(); }
 }
 
 }  // namespace gradus::op_testing

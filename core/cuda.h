@@ -78,7 +78,7 @@ class Event {
 ///
 /// A replay reads and writes the same memory as the capture did: feed it by copying into the tensors it reads. Tensors
 /// made during capture live in memory that the graph owns. Random operators draw anew at each replay, exactly what the
-/// same steps would draw eagerly.
+/// same steps would draw eagerly; the seed is the one at capture.
 class Graph {
  public:
   Graph() = default;

@@ -180,6 +180,9 @@ class Tensor {
   // ---- Moving and converting ----
   Tensor to(DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(Device device, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
+  Tensor to(DeviceType type, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const {
+    return to(Device(type), non_blocking, copy, where);
+  }
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;

@@ -100,6 +100,8 @@ void train(const Options& options) {
   manual_seed(options.seed);
 
   const Digits train_set = load_digits(options, Digits::kTrain), test_set = load_digits(options, Digits::kTest);
+  GRADUS_CHECK(*train_set.size() > 0 && *test_set.size() > 0, IoError,
+               "there are no images to train on or to test with");
   auto train_loader =
       make_loader<data::samplers::RandomSampler>(train_set, static_cast<size_t>(options.batch_size), options);
   auto test_loader = make_loader<data::samplers::SequentialSampler>(test_set, 1000, options);

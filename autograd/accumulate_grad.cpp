@@ -45,15 +45,30 @@ Ref<Node> accumulator_of(const Tensor& leaf) {
 }
 
 Grads AccumulateGrad::backward(const Tensor& dy) {
-  Tensor gradient = dy;
-  AutogradMeta& meta = *leaf_.impl()->meta;
-  for (size_t i = 0; i < meta.hooks.size(); ++i) {
-    const Tensor replaced = meta.hooks[i].call(gradient);
-    if (replaced.defined()) gradient = replaced;
-  }
-  accumulate_grad(leaf_, std::move(gradient));
-  for (size_t i = 0; i < meta.post_hooks.size(); ++i) meta.post_hooks[i].call(leaf_);
+  accumulate_and_notify(leaf_, run_hooks(leaf_, dy));
   return {};
+}
+
+Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
+  AutogradMeta& meta = *leaf.impl()->meta;
+  for (size_t i = 0; i < meta.hooks.size(); ++i) {
+    const auto hook = meta.hooks[i].call;  // a copy: a hook may remove itself
+    Tensor replaced = hook(gradient);
+    if (!replaced.defined()) continue;
+    GRADUS_CHECK(replaced.sizes() == leaf.sizes(), AutogradError, "a hook returned a gradient of shape ",
+                 replaced.sizes(), " for a leaf of shape ", leaf.sizes());
+    gradient = std::move(replaced);
+  }
+  return gradient;
+}
+
+void accumulate_and_notify(const Tensor& leaf, Tensor gradient) {
+  accumulate_grad(leaf, std::move(gradient));
+  AutogradMeta& meta = *leaf.impl()->meta;
+  for (size_t i = 0; i < meta.post_hooks.size(); ++i) {
+    const auto hook = meta.post_hooks[i].call;
+    hook(leaf);
+  }
 }
 
 void accumulate_grad(const Tensor& leaf, Tensor gradient) {

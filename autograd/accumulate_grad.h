@@ -19,6 +19,10 @@ class AccumulateGrad final : public Node {
 
 /// The accumulator of a leaf that requires gradients, made when nobody holds one.
 Ref<Node> accumulator_of(const Tensor& leaf);
+/// `gradient` after the leaf's hooks have seen and perhaps replaced it.
+Tensor run_hooks(const Tensor& leaf, Tensor gradient);
+/// accumulate_grad, then the leaf's post-accumulate hooks.
+void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
 /// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor. Keeps
 /// the leaf's strides; takes the tensor over where it may.
 void accumulate_grad(const Tensor& leaf, Tensor gradient);

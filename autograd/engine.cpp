@@ -134,7 +134,7 @@ class BackwardPass {
     if (!node->module_path().empty()) frame.emplace(node, path);
 
     for (size_t i = 0; i < node->output_hooks().size(); ++i) {
-      const Node::OutputHook& hook = node->output_hooks()[i];
+      const Node::OutputHook hook = node->output_hooks()[i];  // a copy: a hook may remove itself
       if (!dys[hook.output_nr].defined()) continue;
       const Tensor replaced = hook.call(dys[hook.output_nr]);
       if (replaced.defined()) dys[hook.output_nr] = fitting(*node, hook.output_nr, replaced, "a hook on its output");
@@ -143,6 +143,8 @@ class BackwardPass {
       if (dys[retain.output_nr].defined())
         accumulate_grad(Tensor(Ref<TensorImpl>(retain.tensor)), dys[retain.output_nr]);
     if (captures_) {
+      if (node->is_accumulator() && dys[0].defined())
+        dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
       for (Capture& capture : *captures_)
         if (capture.at.node.get() == node) capture.gradient = dys[capture.at.input];
       if (node->is_accumulator()) return;
@@ -264,7 +266,7 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors, std::op
   pass.run(roots, std::move(gradients), &captures);
   AutoGradMode mode(create_graph);
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (captures[i].gradient.defined()) accumulate_grad(inputs[i], captures[i].gradient);
+    if (captures[i].gradient.defined()) accumulate_and_notify(inputs[i], captures[i].gradient);
 }
 
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs,

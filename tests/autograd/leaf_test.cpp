@@ -219,7 +219,37 @@ TEST_CASE("tensor hooks see and replace gradients") {
     y.sum().backward();
     CHECK(x.grad().equal(numbers({3, 3})));
   }
+  SECTION("a hook may remove itself, or add another") {
+    const Tensor y = x * 3;
+    unsigned on_leaf = 0, on_result = 0;
+    std::vector<double> kept(100, 1.0);
+    on_leaf = x.register_hook([&, kept](const Tensor& g) {
+      x.remove_hook(on_leaf);
+      return g * kept[50];
+    });
+    on_result = y.register_hook([&, kept](const Tensor& g) {
+      y.remove_hook(on_result);
+      for (int i = 0; i < 20; ++i) y.register_hook([](const Tensor&) { return Tensor(); });
+      return g * kept[50];
+    });
+    y.sum().backward({}, true);
+    y.sum().backward();
+    CHECK(x.grad().equal(numbers({6, 6})));
+  }
+  SECTION("grad() and backward with inputs run the hooks of leaves") {
+    int accumulated = 0;
+    x.register_hook([](const Tensor& g) { return g * 2; });
+    x.register_post_accumulate_grad_hook([&](const Tensor&) { ++accumulated; });
+    CHECK(autograd::grad({(x * 3).sum()}, {x})[0].equal(numbers({6, 6})));
+    CHECK((accumulated == 0 && !x.grad().defined()));
+    (x * 3).sum().backward({}, false, false, TensorList{x});
+    CHECK(x.grad().equal(numbers({6, 6})));
+    CHECK(accumulated == 1);
+  }
   SECTION("a hook that returns a wrong shape is an error") {
+    const unsigned id = x.register_hook([](const Tensor&) { return zeros({1}); });
+    CHECK_THROWS_AS(x.sum().backward(), AutogradError);
+    x.remove_hook(id);
     const Tensor y = x * 3;
     y.register_hook([](const Tensor&) { return zeros({5}); });
     CHECK_THROWS_AS(y.sum().backward(), Error);

@@ -63,11 +63,11 @@ inline Tensor dropout(const Tensor& x, const DropoutFuncOptions& options = {}, L
 }
 inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEntropyFuncOptions& options = {},
                             Loc where = Loc::current()) {
-  return gradus::cross_entropy(x, target, options.reduction(), options.ignore_index(), where);
+  return gradus::cross_entropy(x, target, options.weight(), options.reduction(), options.ignore_index(), where);
 }
 inline Tensor nll_loss(const Tensor& x, const Tensor& target, const NLLLossFuncOptions& options = {},
                        Loc where = Loc::current()) {
-  return gradus::nll_loss(x, target, options.reduction(), options.ignore_index(), where);
+  return gradus::nll_loss(x, target, options.weight(), options.reduction(), options.ignore_index(), where);
 }
 
 }  // namespace gradus::nn::functional

@@ -13,12 +13,13 @@ inline constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSu
 namespace nn {
 
 struct CrossEntropyLossOptions {
+  GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(int64_t, ignore_index) = -100;
 };
 
 /// -log(softmax(x))[target] of logits x (N, C) and int64 classes target (N), reduced over the batch. Targets equal to
-/// ignore_index do not count.
+/// ignore_index do not count; weight (C), where set, weighs the classes.
 struct CrossEntropyLossImpl : Cloneable<CrossEntropyLossImpl> {
   explicit CrossEntropyLossImpl(const CrossEntropyLossOptions& options = {}) : options(options) {}
   void reset() override {}
@@ -30,6 +31,7 @@ struct CrossEntropyLossImpl : Cloneable<CrossEntropyLossImpl> {
 GRADUS_MODULE(CrossEntropyLoss);
 
 struct NLLLossOptions {
+  GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(int64_t, ignore_index) = -100;
 };

@@ -118,20 +118,32 @@ Tensor log_softmax(const Tensor& x, int64_t dim, Loc where) {
   return apply<Softmax>(op, x, normalize_axis(dim, static_cast<int>(x.dim())), true);
 }
 
-Tensor nll_loss(const Tensor& x, const Tensor& target, Reduction reduction, int64_t ignore_index, Loc where) {
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
+                Loc where) {
   OpScope op("nll_loss", where);
   return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
-    const Tensor losses = -apply<Pick>(op, rows, classes.array(), ignore_index);
+    const Tensor picked = apply<Pick>(op, rows, classes.array(), ignore_index);
+    if (!weight.defined()) {
+      if (reduction == Reduction::none) return -picked;
+      if (reduction == Reduction::sum) return -picked.sum();
+      return -picked.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, x.dtype()));
+    }
+    GRADUS_CHECK(weight.sizes() == Shape({rows.size(1)}), ShapeError, "input of shape ", rows.sizes(),
+                 " needs a weight of shape (", rows.size(1), ",), got ", weight.sizes());
+    const Tensor weights = apply<Pick>(op, weight.to(x.dtype()).expand(rows.sizes()), classes.array(), ignore_index);
+    const Tensor losses = -picked * weights;
     if (reduction == Reduction::none) return losses;
-    if (reduction == Reduction::sum) return losses.sum();
-    return losses.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, x.dtype()));
+    return reduction == Reduction::sum ? losses.sum() : losses.sum() / weights.sum();
   });
 }
 
-Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction, int64_t ignore_index, Loc where) {
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
+                     int64_t ignore_index, Loc where) {
   OpScope op("cross_entropy", where);
   return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
-    return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
+    if (!weight.defined()) return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
+    ops::check_classes(rows.array(), classes.array());
+    return nll_loss(log_softmax(rows, 1, where), classes, weight, reduction, ignore_index, where);
   });
 }
 

@@ -59,7 +59,7 @@ TestResult test(Classifier& model, Loader& loader, Device device) {
   int64_t images = 0, correct = 0;
   for (auto& batch : loader) {
     const Tensor logits = model.forward(batch.data.to(device));  // (N, 10)
-    result.loss += cross_entropy(logits, batch.target.to(device), Reduction::sum).template item<double>();
+    result.loss += cross_entropy(logits, batch.target.to(device), {}, Reduction::sum).template item<double>();
     const Tensor predicted = logits.argmax(1).cpu();
     for (int64_t i = 0; i < predicted.numel(); ++i) {
       const int64_t label = batch.target.template data_ptr<int64_t>()[i];

@@ -61,10 +61,10 @@ TEST_CASE("losses take their options") {
   CHECK(nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().reduction(kNone))(x, target).sizes() == Shape({4}));
   CHECK(nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().reduction(kSum).ignore_index(1))(x.slice(0, 0, 3),
                                                                                             target.slice(0, 0, 3))
-            .equal(cross_entropy(x.slice(0, 0, 3), target.slice(0, 0, 3), kSum, 1)));
+            .equal(cross_entropy(x.slice(0, 0, 3), target.slice(0, 0, 3), {}, kSum, 1)));
   CHECK(nn::NLLLoss()(log_softmax(x, 1), target).allclose(cross_entropy(x, target)));
   CHECK(nn::NLLLoss(nn::NLLLossOptions().reduction(kSum))(log_softmax(x, 1), target)
-            .allclose(cross_entropy(x, target, kSum)));
+            .allclose(cross_entropy(x, target, {}, kSum)));
 }
 
 TEST_CASE("functions with options are the operators") {
@@ -81,7 +81,7 @@ TEST_CASE("functions with options are the operators") {
   const Tensor logits = randn({4, 3}), target = tensor({0, 2, 1, 1});
   CHECK(F::cross_entropy(logits, target).equal(cross_entropy(logits, target)));
   CHECK(F::nll_loss(log_softmax(logits, 1), target, F::NLLLossFuncOptions().reduction(kSum))
-            .equal(nll_loss(log_softmax(logits, 1), target, kSum)));
+            .equal(nll_loss(log_softmax(logits, 1), target, {}, kSum)));
   CHECK(F::linear(logits, randn({2, 3}), randn({2})).sizes() == Shape({4, 2}));
 }
 

@@ -17,22 +17,31 @@
 
 namespace gradus {
 
-/// Read-only view of an array's elements.
-struct View {
-  const void* data = nullptr;
+/// How elements lie in memory.
+struct StridedLayout {
   DType dtype = DType::f32;
   Device device;
   Shape shape;
   Strides strides;
 
-  View() = default;
-  View(const Array& x) : data(x.data()), dtype(x.dtype()), device(x.device()), shape(x.shape()), strides(x.strides()) {}
+  StridedLayout() = default;
+  explicit StridedLayout(const Array& x)
+      : dtype(x.dtype()), device(x.device()), shape(x.shape()), strides(x.strides()) {}
   int ndim() const { return shape.size(); }
   int64_t numel() const {
     int64_t n = 1;
     for (int64_t size : shape) n *= size;
     return n;
   }
+};
+
+/// Read-only view of an array's elements.
+struct View : StridedLayout {
+  const void* data = nullptr;
+
+  View() = default;
+  View(const Array& x) : StridedLayout(x), data(x.data()) {}
+  View(const StridedLayout& layout, const void* data) : StridedLayout(layout), data(data) {}
   template <class T>
   const T* as() const {
     return static_cast<const T*>(data);
@@ -40,27 +49,12 @@ struct View {
 };
 
 /// View of an array that a kernel writes. Converts to a read-only view.
-struct MutableView {
+struct MutableView : StridedLayout {
   void* data = nullptr;
-  DType dtype = DType::f32;
-  Device device;
-  Shape shape;
-  Strides strides;
 
   MutableView() = default;
-  MutableView(const Array& x)
-      : data(x.data()), dtype(x.dtype()), device(x.device()), shape(x.shape()), strides(x.strides()) {}
-  operator View() const {  // NOLINT(google-explicit-constructor)
-    View view;
-    view.data = data, view.dtype = dtype, view.device = device, view.shape = shape, view.strides = strides;
-    return view;
-  }
-  int ndim() const { return shape.size(); }
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t size : shape) n *= size;
-    return n;
-  }
+  MutableView(const Array& x) : StridedLayout(x), data(x.data()) {}
+  operator View() const { return View(*this, data); }  // NOLINT(google-explicit-constructor)
   template <class T>
   T* as() const {
     return static_cast<T*>(data);

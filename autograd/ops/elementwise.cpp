@@ -348,22 +348,26 @@ Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
 
 // ---- In place ----
 
-const Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) const {
-  OpScope op("add_", other.where);
-  check_operands(Operand(*this), other);
+namespace {
+
+template <class N>
+const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, const Operand& other,
+                           const Scalar& alpha) {
+  OpScope scope(name, other.where);
+  check_operands(Operand(self), other);
   Tensor room;
   const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<Add>(op, *this, *b.tensor)
-                  : apply_in_place<AddScalar>(op, *this, BinaryOp::add, b.scalar);
+  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
+}
+
+}  // namespace
+
+const Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) const {
+  return add_in_place<Add>("add_", BinaryOp::add, *this, other, alpha);
 }
 
 const Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
-  OpScope op("sub_", other.where);
-  check_operands(Operand(*this), other);
-  Tensor room;
-  const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<Sub>(op, *this, *b.tensor)
-                  : apply_in_place<AddScalar>(op, *this, BinaryOp::sub, b.scalar);
+  return add_in_place<Sub>("sub_", BinaryOp::sub, *this, other, alpha);
 }
 
 const Tensor& Tensor::mul_(const Operand& other) const {

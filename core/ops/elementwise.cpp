@@ -8,19 +8,6 @@ namespace {
 
 int kind(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
 
-// Functions whose result on integers is a fraction.
-bool makes_fractions(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::exp:
-    case UnaryOp::log:
-    case UnaryOp::sqrt:
-    case UnaryOp::reciprocal:
-    case UnaryOp::sigmoid:
-    case UnaryOp::tanh: return true;
-    default: return false;
-  }
-}
-
 // Runs `compute` into `into` (through a temporary where types differ), or into a fresh result.
 template <class Compute>
 Array produce(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands,
@@ -60,9 +47,9 @@ DType result_type(const Array& a, const Array& b) {
 }
 
 Array unary(UnaryOp op, const Array& x, const UnaryArgs& args, const Array* into) {
-  GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op) || makes_fractions(op), DTypeError, name(op),
+  GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op) || needs_floating(op), DTypeError, name(op),
                " of booleans is not defined; convert with .to(kFloat) or use logical_not");
-  const DType compute = makes_fractions(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
+  const DType compute = needs_floating(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
   const Array operand = apart_from(cast(x, compute), into);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   return produce(x.shape(), dtype, x.device(), {&x}, into,

@@ -59,6 +59,10 @@ options+=(--out "$out")
 echo "== train: mnist ${options[*]}" >&2
 "build/$preset/examples/mnist" "${options[@]}"
 
-if [ -f "$out/log.jsonl" ] && python3 -c 'import matplotlib' 2> /dev/null; then
-  python3 scripts/report.py "$out"
-fi
+# The packages' matplotlib belongs to the system's Python, which need not be the first on the PATH.
+for python in python3 /usr/bin/python3; do
+  if [ -f "$out/log.jsonl" ] && "$python" -c 'import matplotlib' 2> /dev/null; then
+    "$python" scripts/report.py "$out"
+    break
+  fi
+done

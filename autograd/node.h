@@ -12,6 +12,7 @@
 //   };
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -160,8 +161,10 @@ class Node : public RefCounted {
 
 /// How a view came to be: enough to make it again from its base.
 struct ViewInfo {
-  Tensor base;                     // never itself a view
-  uint32_t version = 0;            // of the storage when the view's grad_fn was last right
+  Tensor base;  // never itself a view
+  // Of the storage when the view's grad_fn was last right. Written last when a reader makes the history anew, so that
+  // another thread that sees the version also sees the history.
+  std::atomic<uint32_t> version{0};
   bool made_without_grad = false;  // created under NoGradGuard
   bool multi_output = false;
 };

@@ -88,9 +88,10 @@ Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const Vie
 void refresh_view(const Tensor& view) {
   AutogradMeta& meta = *view.impl()->meta;
   ViewInfo& info = *meta.view;
-  if (info.made_without_grad || info.version == view.version() || !info.base.requires_grad()) return;
+  const bool current = info.version.load(std::memory_order_acquire) == view.version();
+  if (info.made_without_grad || current || !info.base.requires_grad()) return;
   std::lock_guard lock(refresh_mutex);
-  if (info.version == view.version()) return;
+  if (info.version.load(std::memory_order_relaxed) == view.version()) return;
   const Array& base = info.base.array();
   Ref<AsStridedView> node = make_ref<AsStridedView>();
   node->set_name("AsStridedView");
@@ -99,7 +100,7 @@ void refresh_view(const Tensor& view) {
   node->view = geometry_of(view.array(), base.offset());
   meta.output_nr = node->add_output(view.array());
   meta.grad_fn = std::move(node);
-  info.version = view.version();
+  info.version.store(view.version(), std::memory_order_release);
 }
 
 void rebase_history(const Tensor& view, const Ref<Node>& node) {
@@ -115,7 +116,8 @@ void rebase_history(const Tensor& view, const Ref<Node>& node) {
   AutogradMeta& base_meta = info.base.impl()->need_meta();
   base_meta.output_nr = slices->add_output(base);
   base_meta.grad_fn = std::move(slices);
-  // The view's own history, and that of its siblings, is made from the base's when next asked for: their version is old.
+  // The view's own history, and that of its siblings, is made from the base's when next asked for: their version is
+  // old.
 }
 
 namespace detail {

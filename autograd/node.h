@@ -166,7 +166,6 @@ struct ViewInfo {
   // another thread that sees the version also sees the history.
   std::atomic<uint32_t> version{0};
   bool made_without_grad = false;  // created under NoGradGuard
-  bool multi_output = false;
 };
 
 /// The autograd half of a tensor; made when first needed.

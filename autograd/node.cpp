@@ -58,15 +58,26 @@ Saved::Saved(Node* owner, const char* name) : owner_(owner), name_(name), next_(
   owner->first_saved_ = this;
 }
 
-Saved& Saved::operator=(const Tensor& tensor) {
-  if (!tensor.defined()) return *this;
+void Saved::keep(const Array& array, const Tensor& tensor) {
+  if (SavedKeeper* keeper = SavedKeeper::current()) [[unlikely]] {
+    if (const std::optional<size_t> place = keeper->take(array, tensor)) {
+      keeper_ = Ref<SavedKeeper>(keeper);
+      place_ = *place;
+      return;
+    }
+  }
+  array_ = array;
   tensor_ = tensor;
-  return *this = tensor.array();
+  version_ = array.version();
+}
+
+Saved& Saved::operator=(const Tensor& tensor) {
+  if (tensor.defined()) keep(tensor.array(), tensor);
+  return *this;
 }
 
 Saved& Saved::operator=(const Array& array) {
-  array_ = array;
-  version_ = array.version();
+  if (array.defined()) keep(array, Tensor());
   return *this;
 }
 
@@ -74,6 +85,15 @@ Saved& Saved::operator=(Own own) {
   own_output_ = true;
   output_nr_ = own.output_nr;
   return *this = own.array;
+}
+
+// Numbers of the keeper's are its to keep: asked for each time, so that a pass which wants history gets it.
+void Saved::fetch() const {
+  if (!keeper_) return;
+  SavedKeeper::Kept kept = keeper_->give(place_);
+  array_ = std::move(kept.array);
+  tensor_ = std::move(kept.tensor);
+  version_ = array_.version();
 }
 
 void Saved::check() const {
@@ -86,6 +106,7 @@ void Saved::check() const {
 }
 
 Tensor Saved::operator()() const {
+  fetch();
   check();
   if (tensor_.defined() || !array_.defined()) return tensor_;
   Tensor tensor(array_);
@@ -97,14 +118,17 @@ Tensor Saved::operator()() const {
 }
 
 const Array& Saved::array() const {
+  fetch();
   check();
   return array_;
 }
 
 void Saved::release() {
-  if (array_.defined()) released_ = true;
+  if (defined()) released_ = true;
   array_ = Array();
   tensor_ = Tensor();
+  if (keeper_) keeper_->drop(place_);
+  keeper_ = nullptr;
 }
 
 TensorImpl::~TensorImpl() {

@@ -33,6 +33,30 @@ struct Edge {
 
 class Node;
 
+/// Takes over from the Saved objects of a part of the graph: they keep nothing and ask for the numbers when backward
+/// wants them. Activation checkpointing (autograd/checkpoint.h) is made of this.
+class SavedKeeper : public RefCounted {
+ public:
+  struct Kept {
+    Array array;
+    Tensor tensor;  ///< with history, where backward is differentiated
+  };
+  virtual ~SavedKeeper() = default;
+  /// Called when a Saved of this thread is given numbers. Returns their place with this keeper, or nothing: the Saved
+  /// keeps them itself.
+  virtual std::optional<size_t> take(const Array& array, const Tensor& tensor) = 0;
+  /// The numbers of a place. Throws where they cannot be made again.
+  virtual Kept give(size_t place) = 0;
+  /// The Saved of that place needs them no more.
+  virtual void drop(size_t place) = 0;
+
+  /// The keeper of what this thread records, null where there is none.
+  static SavedKeeper* current() { return current_; }
+
+ protected:
+  static inline thread_local constinit SavedKeeper* current_ = nullptr;
+};
+
 /// A tensor kept for backward. Checks on use that it was not changed in place since, can be listed, and does not keep
 /// its own node alive when it is that node's output.
 class Saved {
@@ -53,11 +77,11 @@ class Saved {
   Tensor operator()() const;
   /// The saved numbers, same checks.
   const Array& array() const;
-  bool defined() const { return array_.defined(); }
+  bool defined() const { return array_.defined() || keeper_; }
 
   const char* name() const { return name_; }
   const Saved* next() const { return next_; }
-  /// Numbers without checks, for listings; undefined when released.
+  /// Numbers without checks, for listings; undefined when released or with a keeper.
   const Array& peek() const { return array_; }
   bool is_own_output() const { return own_output_; }
   bool is_released() const { return released_; }
@@ -65,13 +89,18 @@ class Saved {
 
  private:
   friend class Node;
+  void keep(const Array& array, const Tensor& tensor);
   void check() const;
+  void fetch() const;
   Node* owner_;
   const char* name_;
   Saved* next_;  // next in the owner's list
-  Array array_;
-  Tensor tensor_;  // an input, with history
-  uint32_t version_ = 0, output_nr_ = 0;
+  mutable Array array_;
+  mutable Tensor tensor_;  // an input, with history
+  mutable uint32_t version_ = 0;
+  uint32_t output_nr_ = 0;
+  Ref<SavedKeeper> keeper_;  // has the numbers, or can make them
+  size_t place_ = 0;         // with the keeper
   bool own_output_ = false, released_ = false;
 };
 

@@ -1,0 +1,112 @@
+#include <gradus/autograd/checkpoint.h>
+
+#include <gradus/core/random.h>
+
+namespace gradus::autograd {
+namespace {
+
+thread_local constinit bool recomputing = false;
+
+/// Sets the default generator back to where a first run began, and afterwards to where it was.
+class GeneratorScope {
+ public:
+  GeneratorScope(bool active, uint64_t seed, uint64_t offset)
+      : active_(active), seed_(default_generator().seed()), offset_(default_generator().offset()) {
+    if (active_) default_generator().set_state(seed, offset);
+  }
+  ~GeneratorScope() {
+    if (active_) default_generator().set_state(seed_, offset_);
+  }
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+ private:
+  const bool active_;
+  const uint64_t seed_, offset_;
+};
+
+/// Sets a flag until the end of the scope.
+class FlagScope {
+ public:
+  explicit FlagScope(bool& flag) : flag_(flag), previous_(std::exchange(flag, true)) {}
+  ~FlagScope() { flag_ = previous_; }
+  FlagScope(const FlagScope&) = delete;
+  FlagScope& operator=(const FlagScope&) = delete;
+
+ private:
+  bool& flag_;
+  const bool previous_;
+};
+
+}  // namespace
+
+bool is_recomputing() { return recomputing; }
+
+Recomputation::Recomputation(std::function<void(const TensorList&)> run, const TensorList& inputs,
+                             CheckpointOptions options)
+    : run_(std::move(run)), preserve_rng_state_(options.preserve_rng_state), seed_(default_generator().seed()),
+      offset_(default_generator().offset()) {
+  owner_.set_name("checkpoint");
+  for (const Tensor& input : inputs) {
+    inputs_.push_back(std::make_unique<Saved>(&owner_, "input"));
+    *inputs_.back() = input;  // in a checkpoint inside another, the outer one takes it over
+    input_has_history_.push_back(input.requires_grad() && !input.is_leaf());
+  }
+}
+
+std::optional<size_t> Recomputation::take(const Array& array, const Tensor& tensor) {
+  // A parameter is there anyway: keeping it costs nothing, and its version stays under watch.
+  if (tensor.defined() && tensor.is_leaf() && tensor.requires_grad()) return std::nullopt;
+  if (!running_again_) {
+    places_.push_back({array.shape(), array.dtype(), false, {}});
+    return places_.size() - 1;
+  }
+  GRADUS_CHECK(next_place_ < places_.size(), AutogradError, "a checkpointed function saved more than ", places_.size(),
+               " tensors for backward when it ran again; it must compute the same each time");
+  Place& place = places_[next_place_];
+  GRADUS_CHECK(place.shape == array.shape() && place.dtype == array.dtype(), AutogradError,
+               "a checkpointed function saved tensor ", next_place_, " as ", place.dtype, " of shape ", place.shape,
+               " when it ran first and as ", array.dtype(), " of shape ", array.shape(),
+               " when it ran again; it must compute the same each time");
+  ++next_place_;
+  if (!place.dropped) place.kept = {array, with_history_ ? tensor : Tensor()};
+  return std::nullopt;
+}
+
+SavedKeeper::Kept Recomputation::give(size_t place) {
+  if (!filled_ || (GradMode::is_enabled() && !with_history_)) run_again();
+  return places_[place].kept;
+}
+
+void Recomputation::drop(size_t place) {
+  places_[place].dropped = true;
+  places_[place].kept = {};
+}
+
+void Recomputation::run_again() {
+  TensorList inputs;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    Tensor input = (*inputs_[i])();
+    // The bare numbers that an outer checkpoint has made again: give them a history, so that their gradient is wanted.
+    if (input_has_history_[i] && !input.requires_grad()) {
+      input = input.detach();
+      input.impl()->need_meta().grad_fn = make_ref<Node>();
+      input.impl()->need_meta().output_nr = input.impl()->meta->grad_fn->add_output(input.array());
+    }
+    inputs.push_back(std::move(input));
+  }
+  filled_ = false;
+  with_history_ = GradMode::is_enabled();
+  next_place_ = 0;
+  const FlagScope flag(recomputing), again(running_again_);
+  const GeneratorScope generator(preserve_rng_state_, seed_, offset_);
+  const AutoGradMode grad(true);
+  const Scope scope(this);
+  run_(inputs);
+  GRADUS_CHECK(next_place_ == places_.size(), AutogradError, "a checkpointed function saved ", places_.size(),
+               " tensors for backward when it ran first and ", next_place_,
+               " when it ran again; it must compute the same each time");
+  filled_ = true;
+}
+
+}  // namespace gradus::autograd

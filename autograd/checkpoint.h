@@ -1,0 +1,121 @@
+// Activation checkpointing: memory for time. What a part of a net would save for backward is dropped, and made again by
+// running that part a second time when backward comes to it. Chen, Xu, Zhang, Guestrin, "Training deep nets with
+// sublinear memory cost", 2016; semantics of torch.utils.checkpoint.checkpoint(use_reentrant=False).
+//
+//   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
+//
+// The graph is the same as without: parameters and other tensors that the function reaches get their gradients, hooks
+// run, grad() and create_graph work. Only what its nodes saved is missing until the second run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include <gradus/autograd/node.h>
+
+namespace gradus::autograd {
+
+struct CheckpointOptions {
+  /// The second run draws the random numbers of the first: dropout makes the same mask.
+  bool preserve_rng_state = true;
+};
+
+/// Keeps the inputs of a function instead of what its run would save.
+class Recomputation final : public SavedKeeper {
+ public:
+  /// `run` calls the function with tensors like `inputs`; its results are dropped.
+  Recomputation(std::function<void(const TensorList&)> run, const TensorList& inputs, CheckpointOptions options);
+  std::optional<size_t> take(const Array& array, const Tensor& tensor) override;
+  Kept give(size_t place) override;
+  void drop(size_t place) override;
+
+  /// Makes a keeper that of this thread until the end of the scope.
+  class Scope {
+   public:
+    explicit Scope(SavedKeeper* keeper) : previous_(std::exchange(current_, keeper)) {}
+    ~Scope() { current_ = previous_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    SavedKeeper* previous_;
+  };
+
+ private:
+  struct Place {
+    Shape shape;
+    DType dtype;
+    bool dropped = false;
+    Kept kept;
+  };
+  void run_again();
+
+  std::function<void(const TensorList&)> run_;
+  Node owner_;  // in whose name the inputs are saved
+  std::vector<std::unique_ptr<Saved>> inputs_;
+  std::vector<bool> input_has_history_;
+  const bool preserve_rng_state_;
+  uint64_t seed_, offset_;  // of the default generator, before the first run
+  std::vector<Place> places_;
+  bool running_again_ = false;
+  size_t next_place_ = 0;  // while running again
+  bool filled_ = false, with_history_ = false;
+};
+
+/// True while a checkpointed function runs for the second time: a layer that counts its calls leaves this one out.
+bool is_recomputing();
+
+/// function(inputs…), without keeping what it saves for backward. Inputs are tensors, lists of them, or values that are
+/// copied; the result is whatever the function returns. Other tensors may be captured. The function must compute the
+/// same each time, from the same numbers: an AutogradError says when it saved something else the second time, or when an
+/// input was changed in place in between. Checkpoints nest. Under NoGradGuard it is a plain call.
+template <class Function, class... Inputs>
+auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
+  if (!GradMode::is_enabled()) return function(inputs...);
+  TensorList tensors;
+  auto collect = [&](const auto& input) {
+    using Input = std::remove_cvref_t<decltype(input)>;
+    if constexpr (std::is_same_v<Input, Tensor>) tensors.push_back(input);
+    else if constexpr (std::is_same_v<Input, TensorList>) tensors.insert(tensors.end(), input.begin(), input.end());
+  };
+  (collect(inputs), ...);
+
+  // The arguments of the second run: tensors come from the list, where their versions are checked.
+  auto replace = []<class Input>(const Input& input, const TensorList& list, size_t& next) {
+    if constexpr (std::is_same_v<Input, Tensor>) {
+      return list[next++];
+    } else if constexpr (std::is_same_v<Input, TensorList>) {
+      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(next);
+      next += input.size();
+      return TensorList(begin, begin + static_cast<std::ptrdiff_t>(input.size()));
+    } else {
+      return input;
+    }
+  };
+  // A tensor's place is all that is kept of it; holding on to it would keep the numbers.
+  auto forget = []<class Input>(const Input& input) {
+    if constexpr (std::is_same_v<Input, Tensor>) return Tensor();
+    else if constexpr (std::is_same_v<Input, TensorList>) return TensorList(input.size());
+    else return input;
+  };
+  auto run = [function, replace, arguments = std::tuple(forget(inputs)...)](const TensorList& list) {
+    size_t next = 0;
+    std::apply(
+        [&](const auto&... argument) {
+          const std::tuple again{replace(argument, list, next)...};  // braces: from left to right
+          std::apply(function, again);
+        },
+        arguments);
+  };
+  const Ref<Recomputation> recomputation = make_ref<Recomputation>(std::move(run), tensors, options);
+  const Recomputation::Scope scope(recomputation.get());
+  return function(inputs...);
+}
+template <class Function, class... Inputs>
+requires(!std::is_same_v<Function, CheckpointOptions>) auto checkpoint(Function function, const Inputs&... inputs) {
+  return checkpoint(CheckpointOptions(), std::move(function), inputs...);
+}
+
+}  // namespace gradus::autograd

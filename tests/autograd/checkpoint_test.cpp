@@ -1,0 +1,272 @@
+// Activation checkpointing: the same numbers as without, from less memory.
+#include <gradus/autograd/autograd.h>
+#include <gradus/autograd/function.h>
+#include <gradus/autograd/gradcheck.h>
+#include <gradus/autograd/graph_dump.h>
+#include <gradus/core/random.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using autograd::checkpoint;
+using autograd::gradcheck;
+using autograd::gradgradcheck;
+using test::contains;
+
+namespace {
+
+/// Two layers with a parameter each.
+struct Block {
+  Tensor w1 = randn({8, 8}, dtype(kDouble)).set_requires_grad(true);
+  Tensor w2 = randn({8, 8}, dtype(kDouble)).set_requires_grad(true);
+  Tensor operator()(const Tensor& x) const { return sigmoid(x.matmul(w1)).matmul(w2).tanh(); }
+  void zero_grad() const {
+    w1.zero_grad();
+    w2.zero_grad();
+  }
+};
+
+int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
+int64_t peak_of(const std::function<void()>& body) {
+  runtime(DeviceType::cpu).reset_peak_memory_stats(0);
+  const int64_t before = allocated();
+  body();
+  return runtime(DeviceType::cpu).memory_stats(0).peak_allocated - before;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint changes neither results nor gradients", "[checkpoint]") {
+  const Block block;
+  const Tensor x = randn({4, 8}, dtype(kDouble)).set_requires_grad(true);
+  const Tensor plain = block(x);
+  plain.sum().backward();
+  const Tensor dx = x.grad(), d1 = block.w1.grad(), d2 = block.w2.grad();
+  x.zero_grad();
+  block.zero_grad();
+
+  int runs = 0;
+  const Tensor y = checkpoint([&](const Tensor& t) { return ++runs, block(t); }, x);
+  CHECK(runs == 1);
+  CHECK(y.equal(plain));
+  CHECK(autograd::saved_bytes(y) == (2 * 8 + 4) * 8 * 8);  // parameters and the leaf x
+  y.sum().backward();
+  CHECK(runs == 2);
+  CHECK(x.grad().equal(dx));
+  CHECK(block.w1.grad().equal(d1));
+  CHECK(block.w2.grad().equal(d2));
+  CHECK_THROWS_WITH(y.sum().backward(), contains("the graph was already used"));
+}
+
+TEST_CASE("a checkpoint's function may have several inputs and outputs, captured tensors and plain arguments",
+          "[checkpoint]") {
+  const Tensor a = randn({3}, dtype(kDouble)).set_requires_grad(true), b = randn({3}, dtype(kDouble));
+  const Tensor c = randn({3}, dtype(kDouble)).set_requires_grad(true), captured = c.exp();  // no leaf
+  const auto function = [&](const Tensor& u, const Tensor& v, double factor) {
+    const Tensor inside = (u * v).exp();
+    return std::tuple(inside * captured, inside.sigmoid() * factor);
+  };
+  const auto run = [&](bool saving) {
+    a.zero_grad();
+    c.zero_grad();
+    const auto [y, z] = saving ? checkpoint(function, a, b, 3.0) : function(a, b, 3.0);
+    (y.sum() + z.sum()).backward({}, true);
+    return std::pair(a.grad().clone(), c.grad().clone());
+  };
+  const auto [da, dc] = run(false);
+  const auto [da_again, dc_again] = run(true);
+  CHECK(da.equal(da_again));
+  CHECK(dc.equal(dc_again));
+
+  const auto listed = [](const TensorList& list) { return TensorList{list[0] * list[1], list[1].exp() * list[0]}; };
+  CHECK(gradcheck([&](const TensorList& inputs) { return checkpoint(listed, inputs); }, {a, c}));
+}
+
+TEST_CASE("a checkpoint is differentiated by grad(), partly, and twice", "[checkpoint]") {
+  const Block block;
+  const Tensor x = randn({2, 8}, dtype(kDouble)).set_requires_grad(true);
+  const auto saving = [&](const TensorList& inputs) { return TensorList{checkpoint(block, inputs[0])}; };
+  CHECK(gradcheck(saving, {x}));
+  CHECK(gradgradcheck(saving, {x}));
+  // One pass without history, then one with it over the same retained graph.
+  const Tensor y = checkpoint(block, x), plain = block(x);
+  const auto penalty = [&](const Tensor& output) {
+    const Tensor first = autograd::grad({output.sum()}, {x}, {}, true)[0];
+    const Tensor dx = autograd::grad({output.sum()}, {x}, {}, true, true)[0];
+    CHECK(first.equal(dx));
+    return autograd::grad({dx.pow(2).sum()}, {block.w1, x}, {}, true);
+  };
+  const TensorList second = penalty(y), expected = penalty(plain);
+  CHECK(second[0].allclose(expected[0]));
+  CHECK(second[1].allclose(expected[1]));
+  CHECK(autograd::grad({y.sum()}, {block.w2})[0].allclose(autograd::grad({plain.sum()}, {block.w2})[0]));
+}
+
+TEST_CASE("dropout makes the same mask again, and later draws do not notice", "[checkpoint]") {
+  const auto noisy = [](const Tensor& t) { return dropout((t * 2).exp(), 0.5).sigmoid(); };
+  const Tensor x = rand({64}).set_requires_grad(true);
+  const auto run = [&](bool saving) {
+    manual_seed(7);
+    x.zero_grad();
+    const Tensor y = saving ? checkpoint(noisy, x) : noisy(x);
+    const Tensor between = rand({3});
+    y.sum().backward();
+    return TensorList{y.detach(), between, x.grad(), rand({3})};
+  };
+  const TensorList plain = run(false), saved = run(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(plain[i].equal(saved[i]));
+
+  manual_seed(7);
+  x.zero_grad();
+  checkpoint({.preserve_rng_state = false}, noisy, x).sum().backward();
+  CHECK_FALSE(x.grad().equal(plain[2]));
+}
+
+TEST_CASE("checkpoints nest", "[checkpoint]") {
+  const Block inner, outer;
+  const Tensor x = randn({4, 8}, dtype(kDouble)).set_requires_grad(true);
+  const auto nested = [&](const Tensor& t) {
+    const Tensor h = checkpoint(inner, outer(t));
+    return checkpoint([&](const Tensor& u) { return dropout(inner(u), 0.3); }, h) * h;
+  };
+  const auto run = [&](bool saving) {
+    manual_seed(3);
+    x.zero_grad();
+    inner.zero_grad();
+    outer.zero_grad();
+    const Tensor y = saving ? checkpoint(nested, x) : dropout(inner(inner(outer(x))), 0.3) * inner(outer(x));
+    if (saving) CHECK(autograd::saved_bytes(y) == (4 * 8 + 4) * 8 * 8);
+    y.sum().backward();
+    return TensorList{x.grad(), inner.w1.grad(), inner.w2.grad(), outer.w1.grad(), outer.w2.grad()};
+  };
+  const TensorList plain = run(false), saved = run(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(plain[i].allclose(saved[i]));
+  CHECK(gradgradcheck(
+      [&](const TensorList& inputs) { return TensorList{checkpoint(inner, checkpoint(outer, inputs[0]))}; }, {x}));
+}
+
+TEST_CASE("a function that does something else the second time is refused", "[checkpoint]") {
+  const Tensor x = randn({4}).set_requires_grad(true);
+  int runs = 0;
+  SECTION("more") {
+    const Tensor y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? (t * 2).exp() : (t * 2).exp().exp(); }, x);
+    CHECK_THROWS_AS(y.sum().backward(), AutogradError);
+    CHECK_THROWS_WITH(y.sum().backward(), contains("saved more than 1 tensors"));
+  }
+  SECTION("less") {
+    const Tensor y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? (t * 2).exp().exp() : (t * 2).exp(); }, x);
+    CHECK_THROWS_WITH(y.sum().backward(), contains("saved 2 tensors") && contains("and 1 when it ran again"));
+  }
+  SECTION("another shape") {
+    const Tensor y =
+        checkpoint([&](const Tensor& t) { return (++runs == 1 ? t * 2 : (t * 2).narrow(0, 0, 2)).exp().sum(); }, x);
+    CHECK_THROWS_WITH(y.backward(), contains("(4)") || contains("(4,)"));
+  }
+  SECTION("an input that changed") {
+    const Tensor input = rand({4});
+    const Tensor y = checkpoint([&](const Tensor& t) { return (t * x).exp(); }, input);
+    input.add_(1);
+    CHECK_THROWS_WITH(y.sum().backward(), contains("'input'") && contains("changed in place"));
+  }
+  SECTION("a parameter that changed") {
+    const Tensor y = checkpoint([&](const Tensor& t) { return (t * x).exp(); }, rand({4}).set_requires_grad(true));
+    {
+      const NoGradGuard no_grad;
+      x.add_(1);
+    }
+    CHECK_THROWS_WITH(y.sum().backward(), contains("changed in place"));
+  }
+}
+
+TEST_CASE("an exception in either run leaves the thread as it was", "[checkpoint]") {
+  const Tensor x = randn({4}).set_requires_grad(true);
+  CHECK_THROWS_AS(checkpoint([](const Tensor& t) { return t.matmul(zeros({3})); }, x), ShapeError);
+  CHECK(SavedKeeper::current() == nullptr);
+  bool failing = false;
+  const Tensor y = checkpoint(
+      [&](const Tensor& t) {
+        GRADUS_CHECK(!failing, ValueError, "not today");
+        return (t * 2).exp();
+      },
+      x);
+  failing = true;
+  manual_seed(5);
+  CHECK_THROWS_AS(y.sum().backward(), ValueError);
+  CHECK(SavedKeeper::current() == nullptr);
+  CHECK(default_generator().offset() == 0);
+  CHECK_FALSE(autograd::is_recomputing());
+  failing = false;
+  y.sum().backward();
+  CHECK(x.grad().allclose(2 * (x.detach() * 2).exp()));
+}
+
+TEST_CASE("a second run knows that it is one", "[checkpoint]") {
+  std::vector<bool> seen;
+  const Tensor x = randn({4}).set_requires_grad(true);
+  checkpoint([&](const Tensor& t) { return seen.push_back(autograd::is_recomputing()), t.exp(); }, x).sum().backward();
+  CHECK(seen == std::vector<bool>{false, true});
+  const NoGradGuard no_grad;
+  CHECK_FALSE(checkpoint([](const Tensor& t) { return t.exp(); }, x).requires_grad());
+}
+
+TEST_CASE("operators of the user's own are made again too", "[checkpoint]") {
+  struct Cube : autograd::Function<Cube> {
+    static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+      ctx->save_for_backward({x});
+      return x * x * x;
+    }
+    static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+      const Tensor x = ctx->get_saved_variables()[0];
+      return {3 * x * x * dy[0]};
+    }
+  };
+  const Tensor x = randn({5}, dtype(kDouble)).set_requires_grad(true);
+  const auto function = [](const TensorList& in) {
+    return TensorList{checkpoint([](const Tensor& t) { return Cube::apply(t * 2).exp(); }, in[0] * 0.3)};
+  };
+  CHECK(gradcheck(function, {x}));
+  CHECK(gradgradcheck(function, {x}));
+}
+
+TEST_CASE("checkpoints lower the peak of memory", "[checkpoint]") {
+  constexpr int64_t kBytes = 256 * 1024;  // of one activation
+  const Tensor x = randn({256, 256}).set_requires_grad(true);
+  const auto segment = [](const Tensor& t) {
+    Tensor y = t;
+    for (int i = 0; i < 4; ++i) y = (y * 0.5).sigmoid();  // saves two activations a turn, one in four for all others
+    return y;
+  };
+  const auto net = [&](bool saving) {
+    x.zero_grad();
+    Tensor y = x;
+    for (int i = 0; i < 8; ++i) y = saving ? checkpoint(segment, y) : segment(y);
+    y.sum().backward();
+  };
+  net(false);
+  const int64_t before = allocated();
+  const int64_t plain = peak_of([&] { net(false); }), saved = peak_of([&] { net(true); });
+  const int64_t nested = peak_of([&] {
+    x.zero_grad();
+    const auto half = [&](const Tensor& t) {
+      Tensor y = t;
+      for (int i = 0; i < 4; ++i) y = checkpoint(segment, y);
+      return y;
+    };
+    checkpoint(half, checkpoint(half, x)).sum().backward();
+  });
+  CHECK(allocated() == before);  // all is freed
+  CHECK(plain >= 32 * kBytes);   // 32 outputs of sigmoid
+  CHECK(saved <= 8 * kBytes + 8 * kBytes);
+  CHECK(nested < saved);
+}
+
+TEST_CASE("a very long chain of checkpoints is run and taken down", "[checkpoint]") {
+  const Tensor x = ones({1}).set_requires_grad(true);
+  Tensor y = x;
+  for (int i = 0; i < 20000; ++i) y = checkpoint([](const Tensor& t) { return (t * 1.0).sigmoid() * 1.0; }, y);
+  CHECK(y.requires_grad());
+  y.reset();
+  y = x;
+  for (int i = 0; i < 2000; ++i) y = checkpoint([](const Tensor& t) { return (t * 1.0).tanh() + 1.0; }, y);
+  y.backward();
+  CHECK(x.grad().defined());
+}

@@ -18,7 +18,7 @@ class AnyModule {
         },
         "a module in a container needs Tensor forward(Tensor)");
     GRADUS_CHECK(module_, ValueError, "a container got a null module");
-    forward_ = [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m).forward(x); };
+    forward_ = [](Module& m, const Tensor& x) -> Tensor { return call(static_cast<M&>(m), x); };
   }
   template <class M>
   explicit AnyModule(const ModuleHolder<M>& holder) : AnyModule(holder.ptr()) {}
@@ -42,9 +42,9 @@ class AnyModule {
     return *module;
   }
   /// A copy that calls a clone of the module.
-  AnyModule clone() const {
+  AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
     AnyModule copy = *this;
-    if (module_) copy.module_ = module_->clone();
+    if (module_) copy.module_ = module_->clone(device);
     return copy;
   }
 

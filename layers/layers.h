@@ -3,6 +3,7 @@
 
 #include <gradus/layers/activation.h>
 #include <gradus/layers/any_module.h>
+#include <gradus/layers/containers.h>
 #include <gradus/layers/conv.h>
 #include <gradus/layers/functional.h>
 #include <gradus/layers/functional_layer.h>

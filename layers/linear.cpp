@@ -1,6 +1,7 @@
 #include <gradus/layers/linear.h>
 
 #include <ostream>
+#include <utility>
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/matmul.h>
@@ -30,6 +31,8 @@ void LinearImpl::pretty_print(std::ostream& stream) const {
          << ", bias=" << (options.bias() ? "true" : "false") << ")";
 }
 
+void IdentityImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::Identity()"; }
+
 Tensor FlattenImpl::forward(const Tensor& x) {
   const auto frame = enter();
   return x.flatten(options.start_dim(), options.end_dim());
@@ -37,6 +40,23 @@ Tensor FlattenImpl::forward(const Tensor& x) {
 
 void FlattenImpl::pretty_print(std::ostream& stream) const {
   stream << "gradus::nn::Flatten(start_dim=" << options.start_dim() << ", end_dim=" << options.end_dim() << ")";
+}
+
+Tensor UnflattenImpl::forward(const Tensor& x) {
+  const auto frame = enter();
+  Shape shape = x.sizes();
+  const int dim = normalize_axis(options.dim(), shape.size());
+  const Shape part = infer_shape(options.sizes(), shape[dim], Shape{shape[dim]});
+  shape.erase(dim);
+  for (int i = 0; i < part.size(); ++i) shape.insert(dim + i, part[i]);
+  return x.view(shape);
+}
+
+void UnflattenImpl::pretty_print(std::ostream& stream) const {
+  stream << "gradus::nn::Unflatten(dim=" << options.dim() << ", unflattened_size={";
+  const char* separator = "";
+  for (int64_t size : options.sizes()) stream << std::exchange(separator, ", ") << size;
+  stream << "})";
 }
 
 }  // namespace gradus::nn

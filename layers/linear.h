@@ -1,4 +1,4 @@
-// Linear and Flatten.
+// Linear, Identity, Flatten and Unflatten.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -27,6 +27,14 @@ struct LinearImpl : Cloneable<LinearImpl> {
 };
 GRADUS_MODULE(Linear);
 
+/// Gives back what it gets: a place in a net for a layer that is not wanted.
+struct IdentityImpl : Cloneable<IdentityImpl> {
+  void reset() override {}
+  Tensor forward(const Tensor& x) { return x; }
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Identity);
+
 struct FlattenOptions {
   GRADUS_ARG(int64_t, start_dim) = 1;
   GRADUS_ARG(int64_t, end_dim) = -1;
@@ -42,5 +50,23 @@ struct FlattenImpl : Cloneable<FlattenImpl> {
   FlattenOptions options;
 };
 GRADUS_MODULE(Flatten);
+
+struct UnflattenOptions {
+  UnflattenOptions(int64_t dim, std::vector<int64_t> sizes) : dim_(dim), sizes_(std::move(sizes)) {}
+  GRADUS_ARG(int64_t, dim);
+  GRADUS_ARG(std::vector<int64_t>, sizes);
+};
+
+/// Makes dimension `dim` several: (N, C H W) to (N, C, H, W). One of the sizes may be -1.
+struct UnflattenImpl : Cloneable<UnflattenImpl> {
+  UnflattenImpl(int64_t dim, std::vector<int64_t> sizes) : options(dim, std::move(sizes)) {}
+  explicit UnflattenImpl(const UnflattenOptions& options) : options(options) {}
+  void reset() override {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+
+  UnflattenOptions options;
+};
+GRADUS_MODULE(Unflatten);
 
 }  // namespace gradus::nn

@@ -32,13 +32,17 @@ class UniqueTensors {
 
 // ---- Life ----
 
+Module::Module() = default;
+Module::Module(std::string name) : own_name_(std::move(name)) {}
+
 Module::Module(const Module& other)
     : std::enable_shared_from_this<Module>(), parameters_(other.parameters_), buffers_(other.buffers_),
-      children_(other.children_), is_training_(other.is_training_) {}
+      children_(other.children_), own_name_(other.own_name_), is_training_(other.is_training_) {}
 
 Module::Module(Module&& other)
     : std::enable_shared_from_this<Module>(), parameters_(std::move(other.parameters_)),
-      buffers_(std::move(other.buffers_)), children_(std::move(other.children_)), is_training_(other.is_training_) {
+      buffers_(std::move(other.buffers_)), children_(std::move(other.children_)), hooks_(std::move(other.hooks_)),
+      own_name_(std::move(other.own_name_)), is_training_(other.is_training_) {
   for (auto& child : children_)
     if (child.value()->parent_ == &other) child.value()->parent_ = this;
 }
@@ -59,17 +63,19 @@ void Module::adopt(const std::string& name, Module& child) {
   child.name_in_parent_ = name;
 }
 
-void Module::finish_clone(const Module& original, const std::function<void()>& reset) {
+void Module::finish_clone(const Module& original, const std::optional<Device>& device,
+                          const std::function<void()>& reset) {
   parameters_.clear(), buffers_.clear(), children_.clear();
   Generator& generator = default_generator();
   const uint64_t seed = generator.seed(), offset = generator.offset();
   reset();
   generator.set_state(seed, offset);  // cloning draws no numbers
 
-  copy_numbers(original);
+  copy_numbers(original, device);
+  check_ties(original);
 }
 
-void Module::copy_numbers(const Module& original) {
+void Module::copy_numbers(const Module& original, const std::optional<Device>& device) {
   GRADUS_CHECK(parameters_.keys() == original.parameters_.keys() && buffers_.keys() == original.buffers_.keys() &&
                    children_.keys() == original.children_.keys(),
                ValueError, "the clone of a ", name(), " registered ", parameters_.size(), " parameters, ",
@@ -77,19 +83,42 @@ void Module::copy_numbers(const Module& original) {
                original.parameters_.size(), ", ", original.buffers_.size(), " and ", original.children_.size(),
                ": register all of them in reset(), under the same names");
   NoGradGuard no_grad;
+  auto copy_of = [&](const Tensor& source) {
+    return device ? source.detach().to(*device, false, true) : source.detach().clone();
+  };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &tensor = *parameters_[i], &source = *original.parameters_[i];
     if (!source.defined()) continue;
-    tensor.set_data(source.detach().clone());
+    tensor.set_data(copy_of(source));
     tensor.set_requires_grad(source.requires_grad());
   }
   for (size_t i = 0; i < buffers_.size(); ++i)
-    if (original.buffers_[i]->defined()) buffers_[i]->set_data(original.buffers_[i]->detach().clone());
-  for (size_t i = 0; i < children_.size(); ++i) children_[i].value()->copy_numbers(*original.children_[i].value());
+    if (original.buffers_[i]->defined()) buffers_[i]->set_data(copy_of(*original.buffers_[i]));
+  for (size_t i = 0; i < children_.size(); ++i)
+    children_[i].value()->copy_numbers(*original.children_[i].value(), device);
   is_training_ = original.is_training_;
 }
 
-std::shared_ptr<Module> Module::clone() const {
+void Module::check_ties(const Module& original) const {
+  std::vector<std::pair<std::string, std::pair<Tensor, Tensor>>> pairs;  // name, tensor here, tensor there
+  auto walk = [&](auto&& self, const std::string& prefix, const Module& here, const Module& there) -> void {
+    for (size_t i = 0; i < here.parameters_.size(); ++i)
+      if (here.parameters_[i]->defined())
+        pairs.emplace_back(join_name(prefix, here.parameters_[i].key()),
+                           std::pair(*here.parameters_[i], *there.parameters_[i]));
+    for (size_t i = 0; i < here.children_.size(); ++i)
+      self(self, join_name(prefix, here.children_[i].key()), **here.children_[i], **there.children_[i]);
+  };
+  walk(walk, "", *this, original);
+  for (size_t i = 0; i < pairs.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      GRADUS_CHECK(!pairs[i].second.second.is_same(pairs[j].second.second) ||
+                       pairs[i].second.first.is_same(pairs[j].second.first),
+                   ValueError, "the clone of a ", name(), " does not tie '", pairs[i].first, "' to '", pairs[j].first,
+                   "' as the original does: tie them in reset()");
+}
+
+std::shared_ptr<Module> Module::clone(const std::optional<Device>&) const {
   GRADUS_FAIL(ValueError, name(), " cannot be cloned: derive it from nn::Cloneable<", name(),
               "> and register its parameters, buffers and modules in reset()");
 }
@@ -108,6 +137,12 @@ Tensor Module::register_parameter(std::string name, Tensor tensor, bool requires
                this->name(), " has the name of a buffer or module");
   if (tensor.defined()) tensor.set_requires_grad(requires_grad);
   return parameters_.insert(std::move(name), std::move(tensor));
+}
+
+Tensor Module::replace_parameter(const std::string& name, Tensor tensor, bool requires_grad) {
+  Tensor& entry = parameters_[name];
+  if (tensor.defined()) tensor.set_requires_grad(requires_grad);
+  return entry = std::move(tensor);
 }
 
 Tensor Module::register_buffer(std::string name, Tensor tensor) {
@@ -225,6 +260,10 @@ void Module::apply(const std::function<void(Module&)>& function) {
   visit_modules("", [&](const std::string&, const Module& module) { function(const_cast<Module&>(module)); });
 }
 
+void Module::apply(const std::function<void(const std::shared_ptr<Module>&)>& function) {
+  for (const auto& module : modules()) function(module);
+}
+
 void Module::apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix) {
   visit_modules(name_prefix,
                 [&](const std::string& name, const Module& module) { function(name, const_cast<Module&>(module)); });
@@ -269,6 +308,7 @@ void Module::to(MemoryFormat format) {
 // ---- Names and printing ----
 
 std::string Module::name() const {
+  if (!own_name_.empty()) return own_name_;
   int status = 0;
   char* demangled = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
   std::string name = status == 0 ? demangled : typeid(*this).name();

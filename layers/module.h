@@ -11,6 +11,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,26 @@
 
 namespace gradus::nn {
 
+class Module;
 template <class Contained>
 class ModuleHolder;
 
 /// Parameters and buffers under their dotted names: what files hold.
 using StateDict = OrderedDict<std::string, Tensor>;
+
+/// Called with the tensors among the arguments of forward, before it; what it assigns to `inputs` is what forward gets.
+using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
+/// Called with the tensors of forward's result (those of tuples and vectors in order), which it may replace.
+using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
+/// Called in the backward pass once the gradients of the module's inputs are known; undefined where nobody wants one.
+/// What it assigns to `grad_inputs` flows on. Without an input that wants gradients it is called with those of the
+/// outputs alone.
+using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs, const TensorList& grad_outputs)>;
+
+namespace detail {
+struct ModuleHooks;
+class HookedCall;
+}  // namespace detail
 
 /// Keys on which a module and a state dict do not agree.
 struct IncompatibleKeys {
@@ -33,8 +49,11 @@ struct IncompatibleKeys {
 /// Names, defaults and semantics follow torch::nn::Module. Modules live in shared_ptr: std::make_shared, or a holder.
 class Module : public std::enable_shared_from_this<Module> {
  public:
-  Module() = default;
-  /// Shares parameters, buffers and children with `other` but has no parent; clone() makes an independent copy.
+  Module();
+  /// A module with a name of its own, which name() returns.
+  explicit Module(std::string name);
+  /// Shares parameters, buffers and children with `other` but has no parent and no hooks; clone() makes an independent
+  /// copy.
   Module(const Module& other);
   /// Takes over what `other` holds.
   Module(Module&& other);
@@ -44,6 +63,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // ---- Registration. Names are not empty and hold no dot; a name that is taken is a ValueError. ----
   /// Returns `tensor`, which wants gradients from now on. An undefined tensor (no bias) keeps the name only.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
+  /// Puts another tensor under a name that exists, to tie two parameters into one:
+  ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
+  Tensor replace_parameter(const std::string& name, Tensor tensor, bool requires_grad = true);
   /// A tensor that is saved and moved with the module but not trained.
   Tensor register_buffer(std::string name, Tensor tensor);
   template <class M>
@@ -89,7 +111,18 @@ class Module : public std::enable_shared_from_this<Module> {
   void zero_grad(bool set_to_none = true);
   /// Calls `function` with this module, then with all below it.
   void apply(const std::function<void(Module&)>& function);
+  void apply(const std::function<void(const std::shared_ptr<Module>&)>& function);
   void apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix = {});
+
+  // ---- Hooks: called in order of registration when the module is called, net(x), also by a container; as in PyTorch
+  // net->forward(x) passes them by. They return an id for remove_hook. Copies and clones have none. ----
+  unsigned register_forward_pre_hook(ForwardPreHook hook);
+  unsigned register_forward_hook(ForwardHook hook);
+  /// The module then works on copies of its inputs, so that the hook sees what it does to them in place.
+  unsigned register_backward_hook(BackwardHook hook);
+  /// An id that is not there is an IndexError.
+  void remove_hook(unsigned id);
+  bool has_hooks() const { return hooks_ != nullptr; }
 
   // ---- Moving. Parameters stay the same tensors; gradients move with them. Only floating types are converted. ----
   void to(Device device, DType dtype, bool non_blocking = false);
@@ -106,10 +139,11 @@ class Module : public std::enable_shared_from_this<Module> {
   /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
   IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
 
-  /// An independent copy. Layers and modules derived from Cloneable have it; for others it is a ValueError.
-  virtual std::shared_ptr<Module> clone() const;
+  /// An independent copy, on `device` if one is given. Layers and modules derived from Cloneable have it; for others it
+  /// is a ValueError, and so it is where parameters are tied that the copy's reset() does not tie.
+  virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
-  /// Name of the type, "NetImpl".
+  /// Name of the type, "NetImpl", or what the constructor was given.
   std::string name() const;
   /// Dotted path from the outermost module, "features.3"; "" for that module itself.
   std::string path() const;
@@ -133,7 +167,7 @@ class Module : public std::enable_shared_from_this<Module> {
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
   /// Makes this fresh copy of `original` independent: registers anew by `reset`, then copies all numbers.
-  void finish_clone(const Module& original, const std::function<void()>& reset);
+  void finish_clone(const Module& original, const std::optional<Device>& device, const std::function<void()>& reset);
 
  private:
   template <class Visit>
@@ -144,14 +178,19 @@ class Module : public std::enable_shared_from_this<Module> {
   void replace_child(const std::string& name, std::shared_ptr<Module> module);
   void adopt(const std::string& name, Module& child);
   void release_children();
-  void copy_numbers(const Module& original);
+  void copy_numbers(const Module& original, const std::optional<Device>& device);
+  void check_ties(const Module& original) const;
+  detail::ModuleHooks& need_hooks();
   void check_name(const std::string& name, const char* what) const;
   void print_tree(std::ostream& stream, const std::string& indentation) const;
   static std::string path_of(const void* module);
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);
+  friend class detail::HookedCall;
 
   OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
   OrderedDict<std::string, std::shared_ptr<Module>> children_{"Submodule"};
+  std::shared_ptr<detail::ModuleHooks> hooks_;  // null while there are none
+  std::string own_name_;
   bool is_training_ = true;
   Module* parent_ = nullptr;  // the first module that registered this one; its destructor clears this
   std::string name_in_parent_;
@@ -167,10 +206,10 @@ class Cloneable : public Base {
  public:
   using Base::Base;
   virtual void reset() = 0;
-  std::shared_ptr<Module> clone() const override {
+  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override {
     auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
     Cloneable& fresh = *copy;
-    fresh.finish_clone(*this, [&fresh] { fresh.reset(); });
+    fresh.finish_clone(*this, device, [&fresh] { fresh.reset(); });
     return copy;
   }
 };

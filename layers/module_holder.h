@@ -1,9 +1,98 @@
-// ModuleHolder: a shared pointer to a module that constructs and calls like a value (torch::nn::ModuleHolder).
+// How modules are called: call(module, x…) runs forward between the module's hooks. ModuleHolder is a shared pointer to a
+// module that constructs and calls like a value (torch::nn::ModuleHolder).
 #pragma once
 
 #include <gradus/layers/module.h>
 
 namespace gradus::nn {
+
+namespace detail {
+
+/// One call of a module that has hooks.
+class HookedCall {
+ public:
+  explicit HookedCall(Module& module);
+  ~HookedCall();
+  /// Runs the hooks before forward on `inputs`.
+  void before(TensorList inputs);
+  /// Runs those after it on `outputs`, which they may replace.
+  void after(TensorList& outputs);
+  const TensorList& inputs() const { return inputs_; }
+
+ private:
+  struct BackwardCall;
+  Module& module_;
+  const std::shared_ptr<ModuleHooks> hooks_;  // stay alive when a hook removes itself
+  TensorList inputs_;
+  std::shared_ptr<BackwardCall> backward_;
+};
+
+template <class T>
+constexpr bool is_tensor_argument = std::is_same_v<std::remove_cvref_t<T>, Tensor>;
+
+/// visit(tensor) for the tensors of a result: one, or those in tuples and vectors.
+template <class Result, class Visit>
+void visit_tensors(Result& result, const Visit& visit) {
+  if constexpr (is_tensor_argument<Result>) visit(result);
+  else if constexpr (requires { std::tuple_size<Result>::value; })
+    std::apply([&](auto&... parts) { (visit_tensors(parts, visit), ...); }, result);
+  else if constexpr (requires { result.begin()->defined(); })
+    for (auto& part : result) visit_tensors(part, visit);
+}
+
+/// The I-th of the arguments, taken from the hooked inputs if it is a tensor.
+template <size_t I, class... Args>
+decltype(auto) hooked_argument(const TensorList& inputs, std::tuple<Args&&...>& args) {
+  using Arg = std::tuple_element_t<I, std::tuple<Args&&...>>;
+  if constexpr (is_tensor_argument<Arg>) {
+    constexpr size_t position = [] {
+      constexpr bool tensors[] = {is_tensor_argument<Args>...};
+      size_t count = 0;
+      for (size_t i = 0; i < I; ++i) count += tensors[i];
+      return count;
+    }();
+    return Tensor(inputs[position]);
+  } else {
+    return static_cast<Arg>(std::get<I>(args));
+  }
+}
+
+template <class M, class... Args>
+auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
+  HookedCall call(module);
+  TensorList inputs;
+  auto note = [&](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) inputs.push_back(arg);
+  };
+  (note(args), ...);
+  call.before(std::move(inputs));
+  std::tuple<Args&&...> all(std::forward<Args>(args)...);
+  auto forward = [&]<size_t... I>(std::index_sequence<I...>)->decltype(auto) {
+    return module.forward(hooked_argument<I, Args...>(call.inputs(), all)...);
+  };
+  TensorList outputs;
+  if constexpr (std::is_void_v<decltype(module.forward(std::forward<Args>(args)...))>) {
+    forward(std::index_sequence_for<Args...>{});
+    call.after(outputs);
+  } else {
+    auto result = forward(std::index_sequence_for<Args...>{});
+    visit_tensors(result, [&](const Tensor& tensor) { outputs.push_back(tensor); });
+    call.after(outputs);
+    size_t next = 0;
+    visit_tensors(result, [&](Tensor& tensor) { tensor = outputs[next++]; });
+    return result;
+  }
+}
+
+}  // namespace detail
+
+/// module.forward(args…) between the module's hooks.
+template <class M, class... Args>
+auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
+  if (module.has_hooks()) [[unlikely]]
+    return detail::call_hooked(module, std::forward<Args>(args)...);
+  return module.forward(std::forward<Args>(args)...);
+}
 
 /// Copies are the same module. A holder made from nullptr is empty until a module is assigned.
 template <class Contained>
@@ -33,10 +122,10 @@ class ModuleHolder {
     get();
     return impl_;
   }
-  /// forward of the module.
+  /// Calls the module: its forward, and its hooks.
   template <class M = Contained, class... Args>
   auto operator()(Args&&... args) const -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
-    return get()->forward(std::forward<Args>(args)...);
+    return call(static_cast<M&>(*get()), std::forward<Args>(args)...);
   }
 
   friend std::ostream& operator<<(std::ostream& stream, const ModuleHolder& holder) {

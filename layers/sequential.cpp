@@ -30,12 +30,17 @@ const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
   return modules_[index].ptr();
 }
 
-std::shared_ptr<Module> SequentialImpl::clone() const {
+std::shared_ptr<Module> SequentialImpl::clone(const std::optional<Device>& device) const {
   auto copy = std::make_shared<SequentialImpl>(*this);
   copy->modules_.clear();
-  copy->finish_clone(*this, [&] {
+  copy->finish_clone(*this, device, [&] {
     const std::vector<std::string> names = named_children().keys();
-    for (size_t i = 0; i < modules_.size(); ++i) copy->push_back(names[i], modules_[i].clone());
+    for (size_t i = 0; i < modules_.size(); ++i) {
+      // A module that stands here twice is one module in the copy too.
+      size_t first = 0;
+      while (modules_[first].ptr() != modules_[i].ptr()) ++first;
+      copy->push_back(names[i], first < i ? copy->modules_[first] : modules_[i].clone(device));
+    }
   });
   return copy;
 }

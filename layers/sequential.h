@@ -54,7 +54,7 @@ class SequentialImpl : public Module {
     return modules_[index].get<M>();
   }
 
-  std::shared_ptr<Module> clone() const override;
+  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
   void pretty_print(std::ostream& stream) const override;
 
  private:

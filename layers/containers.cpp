@@ -1,0 +1,147 @@
+#include <gradus/layers/containers.h>
+
+#include <ostream>
+
+namespace gradus::nn {
+
+namespace {
+
+/// Clones modules, and one that is met twice once.
+class Cloner {
+ public:
+  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
+  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
+    for (const auto& [original, copy] : done_)
+      if (original == module.get()) return copy;
+    return done_.emplace_back(module.get(), module->clone(device_)).second;
+  }
+
+ private:
+  const std::optional<Device>& device_;
+  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
+};
+
+}  // namespace
+
+// ---- ModuleList ----
+
+void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
+  GRADUS_CHECK(index <= size(), IndexError, "position ", index, " in a ModuleList of ", size());
+  GRADUS_CHECK(module, ValueError, "a ModuleList got a null module");
+  modules_.insert(modules_.begin() + static_cast<std::ptrdiff_t>(index), module);
+  for (size_t i = index; i + 1 < modules_.size(); ++i) replace_module(std::to_string(i), modules_[i]);
+  register_module(std::to_string(modules_.size() - 1), modules_.back());
+}
+
+const std::shared_ptr<Module>& ModuleListImpl::ptr(size_t index) const {
+  GRADUS_CHECK(index < size(), IndexError, "module ", index, " of a ModuleList of ", size());
+  return modules_[index];
+}
+
+std::shared_ptr<Module> ModuleListImpl::clone(const std::optional<Device>& device) const {
+  auto copy = std::make_shared<ModuleListImpl>(*this);
+  copy->modules_.clear();
+  copy->finish_clone(*this, device, [&, cloner = Cloner(device)]() mutable {
+    for (const auto& module : modules_) copy->push_back(cloner(module));
+  });
+  return copy;
+}
+
+void ModuleListImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleList"; }
+
+// ---- ModuleDict ----
+
+ModuleDictImpl::ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
+  for (const auto& [name, module] : modules) insert(name, module);
+}
+
+void ModuleDictImpl::insert(const std::string& name, std::shared_ptr<Module> module) {
+  if (contains(name)) replace_module(name, std::move(module));
+  else register_module(name, std::move(module));
+}
+
+void ModuleDictImpl::update(const Modules& modules) {
+  for (const auto& item : modules) insert(item.key(), item.value());
+}
+
+std::shared_ptr<Module> ModuleDictImpl::pop(const std::string& name) {
+  std::shared_ptr<Module> module = (*this)[name];
+  unregister_module(name);
+  return module;
+}
+
+void ModuleDictImpl::clear() {
+  for (const std::string& name : keys()) unregister_module(name);
+}
+
+std::shared_ptr<Module> ModuleDictImpl::clone(const std::optional<Device>& device) const {
+  auto copy = std::make_shared<ModuleDictImpl>(*this);
+  copy->finish_clone(*this, device, [&, cloner = Cloner(device)]() mutable {
+    for (const auto& item : named_children()) copy->insert(item.key(), cloner(item.value()));
+  });
+  return copy;
+}
+
+void ModuleDictImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleDict"; }
+
+ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::make_shared<ModuleDictImpl>()) {
+  for (const Item& item : items) get()->insert(item.name, item.module);
+}
+
+// ---- ParameterList and ParameterDict ----
+
+namespace {
+
+/// A line for a parameter: "Float 2x3 on cpu".
+void print_parameter(std::ostream& stream, const std::string& name, const Tensor& parameter) {
+  stream << "\n  (" << name << "): Parameter containing: [" << type_name(parameter.dtype()) << " of size "
+         << to_string(parameter.sizes()) << "]";
+}
+
+}  // namespace
+
+void ParameterListImpl::reset() {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    tensors_[i] = register_parameter(std::to_string(i), tensors_[i].detach().clone(), tensors_[i].requires_grad());
+}
+
+void ParameterListImpl::append(const Tensor& parameter) {
+  tensors_.push_back(register_parameter(std::to_string(size()), parameter, parameter.requires_grad()));
+}
+
+void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
+  for (const Tensor& parameter : parameters) append(parameter);
+}
+
+Tensor ParameterListImpl::operator[](size_t index) const {
+  GRADUS_CHECK(index < size(), IndexError, "parameter ", index, " of a ParameterList of ", size());
+  return tensors_[index];
+}
+
+void ParameterListImpl::pretty_print(std::ostream& stream) const {
+  stream << "gradus::nn::ParameterList(";
+  for (size_t i = 0; i < size(); ++i) print_parameter(stream, std::to_string(i), tensors_[i]);
+  stream << "\n)";
+}
+
+void ParameterDictImpl::reset() {
+  for (auto& item : tensors_)
+    item.value() = register_parameter(item.key(), item->detach().clone(), item->requires_grad());
+}
+
+void ParameterDictImpl::insert(const std::string& name, const Tensor& parameter) {
+  if (contains(name)) tensors_[name] = replace_parameter(name, parameter, parameter.requires_grad());
+  else tensors_.insert(name, register_parameter(name, parameter, parameter.requires_grad()));
+}
+
+void ParameterDictImpl::update(const OrderedDict<std::string, Tensor>& parameters) {
+  for (const auto& item : parameters) insert(item.key(), item.value());
+}
+
+void ParameterDictImpl::pretty_print(std::ostream& stream) const {
+  stream << "gradus::nn::ParameterDict(";
+  for (const auto& item : tensors_) print_parameter(stream, item.key(), item.value());
+  stream << "\n)";
+}
+
+}  // namespace gradus::nn

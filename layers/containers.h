@@ -1,0 +1,190 @@
+// ModuleList and ModuleDict hold modules, ParameterList and ParameterDict tensors, so that a module with any number of
+// them registers all. They have no forward: the module that owns them calls what they hold.
+#pragma once
+
+#include <concepts>
+
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+/// Modules by position, named "0", "1", … (torch::nn::ModuleList).
+///   nn::ModuleList blocks(nn::Linear(3, 4), nn::ReLU());
+///   for (const auto& block : *blocks) …
+class ModuleListImpl : public Module {
+ public:
+  using Iterator = std::vector<std::shared_ptr<Module>>::iterator;
+  using ConstIterator = std::vector<std::shared_ptr<Module>>::const_iterator;
+
+  ModuleListImpl() = default;
+  template <class... Modules>
+  requires(sizeof...(Modules) > 0 && !(std::is_base_of_v<ModuleListImpl, std::remove_cvref_t<Modules>> ||
+                                       ...)) explicit ModuleListImpl(Modules&&... modules) {
+    (push_back(std::forward<Modules>(modules)), ...);
+  }
+
+  void push_back(std::shared_ptr<Module> module) { insert(size(), std::move(module)); }
+  template <class M>
+  void push_back(const ModuleHolder<M>& holder) {
+    push_back(std::shared_ptr<Module>(holder.ptr()));
+  }
+  template <class M>
+  requires std::derived_from<std::remove_cvref_t<M>, Module>
+  void push_back(M&& module) { push_back(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module))); }
+  /// Appends the modules of a container: another list, a Sequential, a vector of pointers.
+  template <class Container>
+  void extend(const Container& container) {
+    for (const auto& module : container) {
+      if constexpr (requires { module.ptr(); }) push_back(std::shared_ptr<Module>(module.ptr()));
+      else push_back(std::shared_ptr<Module>(module));
+    }
+  }
+  /// Before position `index`, which may be size(); an index beyond is an IndexError.
+  void insert(size_t index, std::shared_ptr<Module> module);
+  template <class M>
+  void insert(size_t index, const ModuleHolder<M>& holder) {
+    insert(index, std::shared_ptr<Module>(holder.ptr()));
+  }
+
+  size_t size() const { return modules_.size(); }
+  bool is_empty() const { return modules_.empty(); }
+  Iterator begin() { return modules_.begin(); }
+  ConstIterator begin() const { return modules_.begin(); }
+  Iterator end() { return modules_.end(); }
+  ConstIterator end() const { return modules_.end(); }
+  /// The module at `index`; an index beyond the end is an IndexError.
+  const std::shared_ptr<Module>& ptr(size_t index) const;
+  const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
+  /// The same as an M (an Impl or a holder of it): blocks->at<nn::Linear>(0).weight. Another type is a ValueError.
+  template <class M>
+  auto& at(size_t index) const {
+    return checked_as<M>(*ptr(index));
+  }
+
+  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
+  void pretty_print(std::ostream& stream) const override;
+
+  /// `module` as an M, or a ValueError.
+  template <class M>
+  static auto& checked_as(Module& module) {
+    auto* found = module.as<M>();
+    GRADUS_CHECK(found, ValueError, "this module is a ", module.name(), ", not what was asked for");
+    return *found;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+GRADUS_MODULE(ModuleList);
+
+/// Modules by name, in order of insertion (torch::nn::ModuleDict).
+class ModuleDictImpl : public Module {
+ public:
+  using Modules = OrderedDict<std::string, std::shared_ptr<Module>>;
+
+  ModuleDictImpl() = default;
+  explicit ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules);
+  explicit ModuleDictImpl(const Modules& modules) { update(modules); }
+
+  /// Adds a module, or puts another under a name that is there.
+  void insert(const std::string& name, std::shared_ptr<Module> module);
+  template <class M>
+  void insert(const std::string& name, const ModuleHolder<M>& holder) {
+    insert(name, std::shared_ptr<Module>(holder.ptr()));
+  }
+  void update(const Modules& modules);
+  void update(const ModuleDictImpl& other) { update(other.named_children()); }
+  /// Takes the module out; an absent name is an IndexError.
+  std::shared_ptr<Module> pop(const std::string& name);
+  void clear();
+
+  size_t size() const { return keys().size(); }
+  bool empty() const { return size() == 0; }
+  bool contains(const std::string& name) const { return named_children().contains(name); }
+  std::vector<std::string> keys() const { return named_children().keys(); }
+  std::vector<std::shared_ptr<Module>> values() const { return children(); }
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> items() const { return named_children().pairs(); }
+  /// The module of that name; an absent one is an IndexError.
+  std::shared_ptr<Module> operator[](const std::string& name) const { return named_children()[name]; }
+  template <class M>
+  auto& at(const std::string& name) const {
+    return ModuleListImpl::checked_as<M>(*(*this)[name]);
+  }
+
+  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
+  void pretty_print(std::ostream& stream) const override;
+};
+
+/// Holder of ModuleDictImpl:  nn::ModuleDict heads({{"digits", nn::Linear(8, 10)}, {"sign", nn::Linear(8, 2)}});
+class ModuleDict : public ModuleHolder<ModuleDictImpl> {
+ public:
+  using Impl = ModuleDictImpl;
+  /// A module of any type under a name.
+  struct Item {
+    template <class M>
+    Item(std::string name, const ModuleHolder<M>& holder) : name(std::move(name)), module(holder.ptr()) {}
+    Item(std::string name, std::shared_ptr<Module> module) : name(std::move(name)), module(std::move(module)) {}
+    std::string name;
+    std::shared_ptr<Module> module;
+  };
+  using ModuleHolder<ModuleDictImpl>::ModuleHolder;
+  ModuleDict() : ModuleHolder() {}
+  ModuleDict(std::initializer_list<Item> items);
+};
+
+/// Parameters by position (torch::nn::ParameterList).
+class ParameterListImpl : public Cloneable<ParameterListImpl> {
+ public:
+  ParameterListImpl() = default;
+  explicit ParameterListImpl(const std::vector<Tensor>& parameters) { extend(parameters); }
+  template <class... Tensors>
+  requires(sizeof...(Tensors) > 0 && (std::same_as<std::remove_cvref_t<Tensors>, Tensor> &&
+                                      ...)) explicit ParameterListImpl(Tensors&&... tensors) {
+    (append(tensors), ...);
+  }
+  void reset() override;
+
+  /// Adds a parameter, which wants gradients if it did before.
+  void append(const Tensor& parameter);
+  void push_back(const Tensor& parameter) { append(parameter); }
+  void extend(const std::vector<Tensor>& parameters);
+  size_t size() const { return tensors_.size(); }
+  bool is_empty() const { return size() == 0; }
+  /// The parameter at `index`; an index beyond the end is an IndexError.
+  Tensor operator[](size_t index) const;
+  Tensor at(size_t index) const { return (*this)[index]; }
+  auto begin() const { return tensors_.begin(); }
+  auto end() const { return tensors_.end(); }
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  std::vector<Tensor> tensors_;
+};
+GRADUS_MODULE(ParameterList);
+
+/// Parameters by name (torch::nn::ParameterDict).
+class ParameterDictImpl : public Cloneable<ParameterDictImpl> {
+ public:
+  ParameterDictImpl() = default;
+  explicit ParameterDictImpl(const OrderedDict<std::string, Tensor>& parameters) { update(parameters); }
+  void reset() override;
+
+  /// Adds a parameter, or puts another under a name that is there; it wants gradients if it did before.
+  void insert(const std::string& name, const Tensor& parameter);
+  void update(const OrderedDict<std::string, Tensor>& parameters);
+  size_t size() const { return tensors_.size(); }
+  bool empty() const { return size() == 0; }
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  std::vector<std::string> keys() const { return tensors_.keys(); }
+  std::vector<Tensor> values() const { return tensors_.values(); }
+  /// The parameter of that name; an absent one is an IndexError.
+  const Tensor& operator[](const std::string& name) const { return tensors_[name]; }
+  const Tensor& get(const std::string& name) const { return tensors_[name]; }
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  OrderedDict<std::string, Tensor> tensors_{"Parameter"};
+};
+GRADUS_MODULE(ParameterDict);
+
+}  // namespace gradus::nn

@@ -1,0 +1,166 @@
+// Hooks of modules: their registration, and the two nodes by which a module's backward pass is seen from outside.
+#include <algorithm>
+#include <atomic>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+namespace detail {
+
+struct ModuleHooks {
+  template <class Function>
+  using List = std::vector<std::pair<unsigned, Function>>;
+  List<ForwardPreHook> forward_pre;
+  List<ForwardHook> forward;
+  List<BackwardHook> backward;
+
+  bool empty() const { return forward_pre.empty() && forward.empty() && backward.empty(); }
+  template <class Function>
+  unsigned add(List<Function>& list, Function hook) {
+    static std::atomic<unsigned> next_id{0};  // of all modules, so that an id never stands for another hook
+    GRADUS_CHECK(hook, ValueError, "a hook needs a function");
+    return list.emplace_back(next_id++, std::move(hook)).first;
+  }
+};
+
+/// What the gradients of one call's outputs and inputs share.
+struct HookedCall::BackwardCall {
+  Module* module;
+  std::shared_ptr<const Module> alive;  // where the module is held by a shared_ptr
+  ModuleHooks::List<BackwardHook> hooks;
+  size_t inputs = 0;
+  bool inputs_recorded = false;
+  TensorList grad_outputs;
+
+  TensorList run(TensorList grad_inputs) const {
+    for (const auto& [id, hook] : hooks) {
+      const size_t expected = grad_inputs.size();
+      hook(*module, grad_inputs, grad_outputs);
+      GRADUS_CHECK(grad_inputs.size() == expected, ValueError, "a backward hook of ", module->name(), " left ",
+                   grad_inputs.size(), " gradients of ", expected, " inputs");
+    }
+    return grad_inputs;
+  }
+};
+
+namespace {
+
+/// Sees the gradients of a module's outputs; passes them on as they are.
+struct ModuleOutputs final : Node {
+  std::function<void(const TensorList&)> seen;
+  Grads backward_all(const Grads& dys) override {
+    seen(TensorList(dys.begin(), dys.end()));
+    return dys;
+  }
+};
+
+/// Sees the gradients of a module's inputs; hooks may replace them.
+struct ModuleInputs final : Node {
+  std::function<TensorList(TensorList)> replace;
+  Grads backward_all(const Grads& dys) override {
+    Grads gradients;
+    for (const Tensor& gradient : replace(TensorList(dys.begin(), dys.end()))) gradients.push_back(gradient);
+    return gradients;
+  }
+};
+
+bool any_recorded(const TensorList& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+}
+
+/// Puts `node` behind each of `tensors`, which get numbers by array_of.
+template <class ArrayOf>
+void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
+  for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});
+  for (Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.is_floating_point()) {
+      node->add_output(tensor.defined() ? tensor.array() : Array());
+      continue;
+    }
+    tensor = gradus::detail::finish_output(node, array_of(tensor.array()));
+  }
+}
+
+}  // namespace
+
+HookedCall::HookedCall(Module& module) : module_(module), hooks_(module.hooks_) {}
+HookedCall::~HookedCall() = default;
+
+void HookedCall::before(TensorList inputs) {
+  inputs_ = std::move(inputs);
+  const auto forward_pre = hooks_->forward_pre;  // a hook may add or remove hooks
+  for (const auto& [id, hook] : forward_pre) {
+    const size_t expected = inputs_.size();
+    hook(module_, inputs_);
+    GRADUS_CHECK(inputs_.size() == expected, ValueError, "a forward pre-hook of ", module_.name(), " left ",
+                 inputs_.size(), " of ", expected, " inputs");
+  }
+  if (hooks_->backward.empty() || !GradMode::is_enabled()) return;
+  backward_ = std::make_shared<BackwardCall>();
+  backward_->module = &module_;
+  backward_->alive = module_.weak_from_this().lock();
+  backward_->hooks = hooks_->backward;
+  backward_->inputs = inputs_.size();
+  backward_->inputs_recorded = any_recorded(inputs_);
+  if (!backward_->inputs_recorded) return;
+  auto node = make_ref<ModuleInputs>();
+  node->set_name("ModuleInputs");
+  node->replace = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
+  // Copies: what the module writes into its inputs must not pass this node by.
+  record(node, inputs_, [](const Array& array) { return ops::clone(array); });
+}
+
+void HookedCall::after(TensorList& outputs) {
+  const auto forward = hooks_->forward;
+  for (const auto& [id, hook] : forward) {
+    const size_t expected = outputs.size();
+    hook(module_, inputs_, outputs);
+    GRADUS_CHECK(outputs.size() == expected, ValueError, "a forward hook of ", module_.name(), " left ", outputs.size(),
+                 " of ", expected, " outputs");
+  }
+  if (!backward_ || !any_recorded(outputs)) return;
+  auto node = make_ref<ModuleOutputs>();
+  node->set_name("ModuleOutputs");
+  node->seen = [call = backward_](const TensorList& gradients) {
+    call->grad_outputs = gradients;
+    if (!call->inputs_recorded) call->run(TensorList(call->inputs));
+  };
+  record(node, outputs, [](const Array& array) { return array; });
+}
+
+}  // namespace detail
+
+detail::ModuleHooks& Module::need_hooks() {
+  if (!hooks_) hooks_ = std::make_shared<detail::ModuleHooks>();
+  return *hooks_;
+}
+
+unsigned Module::register_forward_pre_hook(ForwardPreHook hook) {
+  auto& hooks = need_hooks();
+  return hooks.add(hooks.forward_pre, std::move(hook));
+}
+
+unsigned Module::register_forward_hook(ForwardHook hook) {
+  auto& hooks = need_hooks();
+  return hooks.add(hooks.forward, std::move(hook));
+}
+
+unsigned Module::register_backward_hook(BackwardHook hook) {
+  auto& hooks = need_hooks();
+  return hooks.add(hooks.backward, std::move(hook));
+}
+
+void Module::remove_hook(unsigned id) {
+  const auto erase = [id](auto& list) {
+    return std::erase_if(list, [id](const auto& entry) { return entry.first == id; });
+  };
+  const size_t erased =
+      hooks_ ? erase(hooks_->forward_pre) + erase(hooks_->forward) + erase(hooks_->backward) : size_t{0};
+  GRADUS_CHECK(erased > 0, IndexError, name(), " has no hook with id ", id);
+  if (hooks_->empty()) hooks_.reset();
+}
+
+}  // namespace gradus::nn

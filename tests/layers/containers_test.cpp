@@ -1,0 +1,204 @@
+// ModuleList, ModuleDict, ParameterList, ParameterDict, and tied parameters.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <sstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream stream;
+  stream << value;
+  return stream.str();
+}
+
+}  // namespace
+
+TEST_CASE("a ModuleList holds modules by position") {
+  nn::Linear first(2, 3);
+  nn::ModuleList list(first, nn::ReLU());
+  list->push_back(nn::Linear(3, 4));
+  CHECK(list->size() == 3);
+  CHECK(list->named_parameters().keys() == Names{"0.weight", "0.bias", "2.weight", "2.bias"});
+  CHECK(list->ptr(0) == first.ptr());
+  CHECK((*list)[0] == first.ptr());
+  CHECK(&list->at<nn::Linear>(0) == first.get());
+  CHECK_THROWS_AS(list->at<nn::ReLU>(0), ValueError);
+  CHECK_THROWS_AS(list->ptr(3), IndexError);
+
+  Tensor x = randn({1, 2});
+  for (const auto& module : *list) {
+    if (auto* linear = module->as<nn::Linear>()) x = linear->forward(x);
+    else x = module->as<nn::ReLU>()->forward(x);
+  }
+  CHECK(x.sizes() == Shape({1, 4}));
+
+  list->insert(1, nn::Identity());
+  CHECK(list->size() == 4);
+  CHECK(list->at<nn::Linear>(3).path() == "3");
+  CHECK(list->ptr(1)->as<nn::Identity>());
+  CHECK_THROWS_AS(list->insert(5, nn::ReLU()), IndexError);
+  CHECK_THROWS_AS(list->push_back(std::shared_ptr<nn::Module>()), ValueError);
+
+  nn::ModuleList more;
+  CHECK(more->is_empty());
+  more->extend(*list);
+  more->extend(*nn::Sequential(nn::Tanh(), nn::Sigmoid()));
+  CHECK(more->size() == 6);
+  CHECK(more->ptr(0) == first.ptr());
+}
+
+TEST_CASE("a ModuleDict holds modules by name, in order") {
+  nn::ModuleDict dict({{"digits", nn::Linear(8, 10)}, {"act", nn::ReLU()}});
+  dict->insert("sign", nn::Linear(8, 2));
+  CHECK(dict->keys() == Names{"digits", "act", "sign"});
+  CHECK(dict->size() == 3);
+  CHECK(dict->contains("act"));
+  CHECK_FALSE(dict->contains("relu"));
+  CHECK(dict->at<nn::Linear>("sign").options.out_features() == 2);
+  CHECK_THROWS_AS(dict->at<nn::Linear>("act"), ValueError);
+  CHECK_THROWS_AS((*dict)["relu"], IndexError);
+  CHECK(dict->named_parameters().keys() == Names{"digits.weight", "digits.bias", "sign.weight", "sign.bias"});
+
+  dict->insert("act", nn::Tanh());
+  CHECK(dict->keys() == Names{"digits", "act", "sign"});
+  CHECK((*dict)["act"]->as<nn::Tanh>());
+  const auto popped = dict->pop("digits");
+  CHECK(popped->as<nn::Linear>());
+  CHECK(popped->path() == "");
+  CHECK_THROWS_AS(dict->pop("digits"), IndexError);
+  nn::ModuleDict other;
+  other->update(*dict);
+  CHECK(other->items().size() == 2);
+  CHECK(other->values()[0] == (*dict)["act"]);
+  other->clear();
+  CHECK(other->empty());
+}
+
+TEST_CASE("ParameterList and ParameterDict register what they hold") {
+  nn::ParameterList list(randn({2}, requires_grad()), randn({3}));
+  list->append(ones({1}, kLong));
+  CHECK(list->size() == 3);
+  CHECK(list->named_parameters().keys() == Names{"0", "1", "2"});
+  CHECK((*list)[0].requires_grad());
+  CHECK_FALSE((*list)[1].requires_grad());
+  CHECK_THROWS_AS((*list)[3], IndexError);
+  Tensor sum = zeros({});
+  for (const Tensor& parameter : *list) sum = sum + parameter.sum();
+  CHECK(sum.requires_grad());
+
+  nn::ParameterDict dict;
+  dict->insert("a", randn({2}, requires_grad()));
+  dict->insert("b", randn({3}));
+  const Tensor other = randn({4}, requires_grad());
+  dict->insert("b", other);
+  CHECK(dict->keys() == Names{"a", "b"});
+  CHECK((*dict)["b"].is_same(other));
+  CHECK(dict->named_parameters()["b"].is_same(other));
+  CHECK_THROWS_AS((*dict)["c"], IndexError);
+
+  auto copy = std::dynamic_pointer_cast<nn::ParameterDictImpl>(dict->clone());
+  CHECK((*copy)["b"].equal(other));
+  CHECK_FALSE((*copy)["b"].is_same(other));
+  CHECK((*copy)["b"].is_same(copy->named_parameters()["b"]));
+  CHECK(printed(list) ==
+        "gradus::nn::ParameterList(\n"
+        "  (0): Parameter containing: [Float of size (2,)]\n"
+        "  (1): Parameter containing: [Float of size (3,)]\n"
+        "  (2): Parameter containing: [Long of size (1,)]\n)");
+}
+
+TEST_CASE("clones of containers are independent, and what stands twice in one stands twice in its clone") {
+  nn::Linear shared(3, 3);
+  nn::Sequential sequential(shared, nn::ReLU(), shared);
+  auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(sequential->clone());
+  CHECK(copy->parameters().size() == 2);
+  CHECK(copy->ptr(0) == copy->ptr(2));
+  CHECK(copy->ptr(0) != sequential->ptr(0));
+  const Tensor x = randn({2, 3});
+  CHECK(copy->forward(x).equal(sequential(x)));
+
+  nn::ModuleList list(shared, nn::Conv2d(1, 2, 3), shared);
+  list->eval();
+  auto list_copy = std::dynamic_pointer_cast<nn::ModuleListImpl>(list->clone(Device("cpu")));
+  CHECK(list_copy->parameters().size() == 4);
+  CHECK(list_copy->ptr(0) == list_copy->ptr(2));
+  CHECK(list_copy->at<nn::Conv2d>(1).weight.equal(list->at<nn::Conv2d>(1).weight));
+  CHECK_FALSE(list_copy->is_training());
+  CHECK_FALSE(list_copy->ptr(1)->is_training());
+
+  nn::ModuleDict dict({{"a", shared}, {"b", shared}});
+  auto dict_copy = std::dynamic_pointer_cast<nn::ModuleDictImpl>(dict->clone());
+  CHECK(dict_copy->keys() == Names{"a", "b"});
+  CHECK((*dict_copy)["a"] == (*dict_copy)["b"]);
+  CHECK((*dict_copy)["a"] != shared.ptr());
+}
+
+TEST_CASE("parameters are tied by registering one in two places") {
+  struct AutoencoderImpl : nn::Cloneable<AutoencoderImpl> {
+    explicit AutoencoderImpl(bool tie_in_reset) : tie_in_reset(tie_in_reset) { AutoencoderImpl::reset(); }
+    void reset() override {
+      encoder = register_module("encoder", nn::Linear(nn::LinearOptions(3, 3).bias(false)));
+      decoder = register_module("decoder", nn::Linear(nn::LinearOptions(3, 3).bias(false)));
+      if (tie_in_reset) tie();
+    }
+    void tie() { decoder->weight = decoder->replace_parameter("weight", encoder->weight); }
+    Tensor forward(const Tensor& x) { return decoder(encoder(x)); }
+    bool tie_in_reset;
+    nn::Linear encoder{nullptr}, decoder{nullptr};
+  };
+  nn::ModuleHolder<AutoencoderImpl> net(true);
+  CHECK(net->named_parameters().keys() == Names{"encoder.weight"});
+  CHECK(net->num_parameters() == 9);
+  CHECK(net->state_dict().keys() == Names{"encoder.weight", "decoder.weight"});
+  const Tensor x = randn({2, 3});
+  net(x).sum().backward();
+  const Tensor both = net->encoder->weight.grad();
+  CHECK(net->decoder->weight.grad().is_same(both));
+  net->to(kDouble);
+  CHECK(net->decoder->weight.is_same(net->encoder->weight));
+  CHECK(net->decoder->weight.dtype() == kDouble);
+
+  auto copy = std::dynamic_pointer_cast<AutoencoderImpl>(net->clone());
+  CHECK(copy->decoder->weight.is_same(copy->encoder->weight));
+  CHECK_FALSE(copy->encoder->weight.is_same(net->encoder->weight));
+  CHECK_THROWS_AS(net->replace_parameter("weight", x), IndexError);
+
+  nn::ModuleHolder<AutoencoderImpl> late(false);
+  CHECK(late->clone()->parameters().size() == 2);
+  late->tie();
+  CHECK_THROWS_WITH(late->clone(), contains("does not tie 'decoder.weight' to 'encoder.weight'"));
+}
+
+TEST_CASE("Identity, Unflatten, names of one's own, and how containers print") {
+  const Tensor x = randn({2, 12});
+  CHECK(nn::Identity()(x).is_same(x));
+  CHECK(nn::Unflatten(1, std::vector<int64_t>{3, -1})(x).sizes() == Shape({2, 3, 4}));
+  CHECK(nn::Unflatten(nn::UnflattenOptions(-1, {2, 6}))(x).sizes() == Shape({2, 2, 6}));
+  CHECK_THROWS_AS(nn::Unflatten(1, std::vector<int64_t>{5, 2})(x), ShapeError);
+  CHECK(printed(nn::Unflatten(1, std::vector<int64_t>{3, 4})) ==
+        "gradus::nn::Unflatten(dim=1, unflattened_size={3, 4})");
+  CHECK(nn::Module("Generator").name() == "Generator");
+  CHECK(printed(nn::Module("Generator")) == "Generator");
+  CHECK(printed(nn::ModuleDict({{"body", nn::ModuleList(nn::Identity())}, {"act", nn::ReLU()}})) ==
+        R"(gradus::nn::ModuleDict(
+  (body): gradus::nn::ModuleList(
+    (0): gradus::nn::Identity()
+  )
+  (act): gradus::nn::ReLU()
+))");
+}
+
+TEST_CASE("apply takes modules by reference, by pointer and with their names") {
+  nn::Sequential net(nn::Linear(2, 2), nn::ReLU());
+  std::vector<const nn::Module*> seen;
+  net->apply([&](const std::shared_ptr<nn::Module>& module) { seen.push_back(module.get()); });
+  CHECK(seen == std::vector<const nn::Module*>{net.get(), net->ptr(0).get(), net->ptr(1).get()});
+}

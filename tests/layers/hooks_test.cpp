@@ -1,0 +1,206 @@
+// Hooks of modules: when they are called, what they see, and what they may change.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+/// Takes two tensors and an option, gives a tensor and a pair.
+struct SplitImpl : nn::Module {
+  std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(const Tensor& a, Tensor b, int64_t factor = 1) {
+    return {a + b, {a * factor, b * factor}};
+  }
+};
+GRADUS_MODULE(Split);
+
+struct ShiftImpl : nn::Module {
+  Tensor forward(const Tensor& x) { return x + 1; }
+};
+GRADUS_MODULE(Shift);
+
+}  // namespace
+
+TEST_CASE("forward hooks see and replace inputs and outputs, in order") {
+  nn::Linear linear(2, 3);
+  std::vector<std::string> calls;
+  const Tensor x = randn({4, 2});
+  const Tensor plain = linear(x);
+  linear->register_forward_pre_hook([&](nn::Module& module, TensorList& inputs) {
+    CHECK(&module == linear.get());
+    REQUIRE(inputs.size() == 1);
+    calls.push_back("before");
+    inputs[0] = inputs[0] * 2;
+  });
+  linear->register_forward_hook([&](nn::Module&, const TensorList& inputs, TensorList& outputs) {
+    CHECK(inputs[0].equal(x * 2));
+    REQUIRE(outputs.size() == 1);
+    calls.push_back("after");
+    outputs[0] = outputs[0] - 1;
+  });
+  const unsigned last =
+      linear->register_forward_hook([&](nn::Module&, const TensorList&, TensorList&) { calls.push_back("last"); });
+  CHECK(linear->has_hooks());
+  CHECK(linear(x).equal(linear->forward(x * 2) - 1));
+  CHECK(calls == std::vector<std::string>{"before", "after", "last"});
+  CHECK(linear->forward(x).equal(plain));
+  CHECK(calls.size() == 3);
+
+  linear->remove_hook(last);
+  linear(x);
+  CHECK(calls.back() == "after");
+  CHECK_THROWS_AS(linear->remove_hook(last), IndexError);
+}
+
+TEST_CASE("without hooks nothing is left of them") {
+  Shift shift;
+  CHECK_FALSE(shift->has_hooks());
+  const unsigned id = shift->register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
+  CHECK(shift->has_hooks());
+  shift->remove_hook(id);
+  CHECK_FALSE(shift->has_hooks());
+  CHECK_THROWS_AS(shift->remove_hook(id), IndexError);
+  CHECK_THROWS_WITH(shift->register_forward_hook(nullptr), contains("function"));
+}
+
+TEST_CASE("hooks know the tensors among many arguments and in nested results") {
+  Split split;
+  const Tensor a = randn({2}), b = randn({2});
+  size_t inputs_seen = 0, outputs_seen = 0;
+  split->register_forward_pre_hook([&](nn::Module&, TensorList& inputs) {
+    inputs_seen = inputs.size();
+    std::swap(inputs[0], inputs[1]);
+  });
+  split->register_forward_hook([&](nn::Module&, const TensorList&, TensorList& outputs) {
+    outputs_seen = outputs.size();
+    outputs[2] = outputs[2] + 1;
+  });
+  const auto [sum, parts] = split(a, b, int64_t{3});
+  CHECK(inputs_seen == 2);
+  CHECK(outputs_seen == 3);
+  CHECK(sum.equal(a + b));
+  CHECK(std::get<0>(parts).equal(b * 3));
+  CHECK(std::get<1>(parts).equal(a * 3 + 1));
+}
+
+TEST_CASE("containers call the hooks of their modules") {
+  nn::Linear linear(2, 2);
+  nn::Sequential net(linear, nn::ReLU());
+  int calls = 0;
+  linear->register_forward_hook([&](nn::Module&, const TensorList&, TensorList&) { ++calls; });
+  net->register_forward_hook([&](nn::Module&, const TensorList&, TensorList&) { calls += 10; });
+  net(randn({1, 2}));
+  CHECK(calls == 11);
+  nn::AnyModule any(linear);
+  any(randn({1, 2}));
+  CHECK(calls == 12);
+}
+
+TEST_CASE("backward hooks see the gradients of outputs and inputs, and may replace the latter") {
+  nn::Linear linear(2, 3);
+  const Tensor x = randn({4, 2}, requires_grad());
+  TensorList seen_inputs, seen_outputs;
+  linear->register_backward_hook([&](nn::Module& module, TensorList& grad_inputs, const TensorList& grad_outputs) {
+    CHECK(&module == linear.get());
+    seen_inputs = grad_inputs, seen_outputs = grad_outputs;
+    grad_inputs[0] = grad_inputs[0] * 2;
+  });
+  // x reaches the loss beside the layer too: that gradient is not the layer's.
+  const Tensor y = linear(x);
+  (y.sum() + x.sum()).backward();
+  const Tensor through = ones({4, 3}).matmul(linear->weight.detach());
+  REQUIRE(seen_inputs.size() == 1);
+  REQUIRE(seen_outputs.size() == 1);
+  CHECK(seen_outputs[0].equal(ones({4, 3})));
+  CHECK(seen_inputs[0].allclose(through));
+  CHECK(x.grad().allclose(through * 2 + 1));
+  CHECK(linear->weight.grad().defined());
+}
+
+TEST_CASE("backward hooks of a module whose inputs want no gradients see the outputs' alone") {
+  nn::Linear linear(2, 3);
+  int calls = 0;
+  linear->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
+    ++calls;
+    REQUIRE(grad_inputs.size() == 1);
+    CHECK_FALSE(grad_inputs[0].defined());
+    CHECK(grad_outputs[0].sizes() == Shape({4, 3}));
+  });
+  linear(randn({4, 2})).sum().backward();
+  CHECK(calls == 1);
+  NoGradGuard no_grad;
+  linear(randn({4, 2}));
+  CHECK(calls == 1);
+}
+
+TEST_CASE("a backward hook sees what a module does in place, and leaves gradients as they are") {
+  const Tensor x = randn({3, 4}, requires_grad());
+  auto gradient = [&](bool hooked) {
+    nn::ReLU relu(true);
+    int calls = 0;
+    if (hooked) relu->register_backward_hook([&](nn::Module&, TensorList&, const TensorList&) { ++calls; });
+    x.zero_grad();
+    const Tensor h = x * 2;
+    (relu(h) * 3).sum().backward();
+    CHECK(calls == hooked);
+    return x.grad().clone();
+  };
+  CHECK(gradient(true).equal(gradient(false)));
+}
+
+TEST_CASE("backward hooks stand second derivatives, several inputs and a module that is gone") {
+  Tensor second;
+  const Tensor a = randn({3}, requires_grad()), b = randn({3}, requires_grad());
+  int calls = 0;
+  {
+    Split split;
+    split->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
+      CHECK(grad_inputs.size() == 2);
+      REQUIRE(grad_outputs.size() == 3);
+      CHECK(grad_outputs[1].defined() == (++calls == 1));  // the second derivative comes through the sum alone
+      CHECK_FALSE(grad_outputs[2].defined());
+    });
+    const auto [sum, parts] = split(a, b, int64_t{3});
+    second = (sum * sum).sum() + std::get<0>(parts).sum();
+  }
+  const Tensor gradient = gradus::autograd::grad({second}, {a}, {}, std::nullopt, true)[0];
+  CHECK(calls == 1);
+  CHECK(gradient.allclose(2 * (a + b) + 3));
+  gradient.sum().backward();
+  CHECK(a.grad().allclose(full({3}, 2.0)));
+  CHECK(b.grad().allclose(full({3}, 2.0)));
+}
+
+TEST_CASE("hooks that take or add tensors are refused, and copies have no hooks") {
+  nn::Linear linear(2, 2);
+  const Tensor x = randn({1, 2}, requires_grad());
+  const unsigned pre = linear->register_forward_pre_hook([](nn::Module&, TensorList& inputs) { inputs.clear(); });
+  CHECK_THROWS_WITH(linear(x), contains("pre-hook of gradus::nn::LinearImpl"));
+  linear->remove_hook(pre);
+  const unsigned post =
+      linear->register_forward_hook([](nn::Module&, const TensorList&, TensorList& outputs) { outputs.push_back({}); });
+  CHECK_THROWS_WITH(linear(x), contains("left 2 of 1 outputs"));
+  linear->remove_hook(post);
+  const unsigned back =
+      linear->register_backward_hook([](nn::Module&, TensorList& gradients, const TensorList&) { gradients.clear(); });
+  CHECK_THROWS_WITH(linear(x).sum().backward(), contains("backward hook"));
+  CHECK_FALSE(linear->clone()->has_hooks());
+  linear->remove_hook(back);
+  linear(x).sum().backward();
+  CHECK(x.grad().defined());
+}
+
+TEST_CASE("a hook may remove itself") {
+  Shift shift;
+  unsigned id = 0;
+  int calls = 0;
+  id = shift->register_forward_hook([&](nn::Module& module, const TensorList&, TensorList&) {
+    ++calls;
+    module.remove_hook(id);
+  });
+  shift(ones({1}));
+  shift(ones({1}));
+  CHECK(calls == 1);
+}

@@ -1,6 +1,8 @@
 #include <gradus/core/io/file.h>
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -9,6 +11,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include <gradus/core/io/file_faults.h>
 
 namespace gradus::io {
 namespace {
@@ -112,44 +117,118 @@ Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit) {
   return out;
 }
 
+namespace {
+
+/// Makes a system call, or the fault that a test has put in its place; begins anew when a signal interrupts it.
+template <class Call>
+auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) -> decltype(call()) {
+  for (;;) {
+    const FileFault fault = file_fault.load(std::memory_order_relaxed);
+    errno = fault ? fault(name, bytes) : 0;
+    const decltype(call()) result = errno ? -1 : call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+int open_file(const std::string& path, int flags) {
+  return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, 0666); });
+}
+/// False when another process holds the lock. File systems that know no locks count as locked.
+bool lock_file(int descriptor) {
+  return system_call("lock", [&] { return flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
+}
+int sync_file(int descriptor) {
+  return system_call("sync", [&] { return fsync(descriptor); });
+}
+/// Closed whatever it says; a descriptor must not be closed twice, not even after EINTR.
+void close_file(int descriptor) {
+  if (const FileFault fault = file_fault.load(std::memory_order_relaxed)) fault("close", nullptr);
+  close(descriptor);
+}
+void unlink_file(const std::string& path) {
+  system_call("unlink", [&] { return unlink(path.c_str()); });
+}
+
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
+}
+
+/// True for the names of temporary files for `target`: target.<process>-<number>.tmp.
+bool is_temporary_name(std::string_view name, std::string_view target) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.starts_with(target) || !name.ends_with(kEnd) || name.size() < target.size() + 1 + kEnd.size()) return false;
+  const std::string_view middle = name.substr(target.size(), name.size() - target.size() - kEnd.size());
+  const size_t dash = middle.find('-');
+  return middle[0] == '.' && dash != std::string_view::npos && all_digits(middle.substr(1, dash - 1)) &&
+         all_digits(middle.substr(dash + 1));
+}
+
+/// Removes the temporary files of writers that died: those that nobody has locked. What fails is left to the next save.
+void remove_leftovers(const std::string& path) {
+  const std::string directory = directory_of(path), target = path.substr(path.rfind('/') + 1);
+  if (system_call("list", [] { return 0; }) != 0) return;
+  DIR* const entries = opendir(directory.c_str());
+  if (!entries) return;
+  std::vector<std::string> leftovers;
+  while (const dirent* entry = readdir(entries))
+    if (is_temporary_name(entry->d_name, target)) leftovers.push_back(directory + "/" + entry->d_name);
+  closedir(entries);
+  for (const std::string& leftover : leftovers) {
+    const int descriptor = open_file(leftover, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) continue;
+    if (lock_file(descriptor)) unlink_file(leftover);
+    close_file(descriptor);
+  }
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   static std::atomic<unsigned> counter{0};
-  do {  // a name that nobody else uses
+  remove_leftovers(path);
+  for (;;) {
     temporary_path_ = path + "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
-    descriptor_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) fail("write", path);
+    descriptor_ = open_file(temporary_path_, O_WRONLY | O_CREAT | O_EXCL);
+    if (descriptor_ < 0 && errno == EEXIST) continue;
+    if (descriptor_ < 0) fail("write", path);
+    // The lock says that the writer lives. Another process may have taken the file for a leftover before it was locked.
+    struct stat status;
+    if (lock_file(descriptor_) && fstat(descriptor_, &status) == 0 && status.st_nlink > 0) return;
+    unlink_file(temporary_path_);
+    close_file(descriptor_);
+  }
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-  if (!temporary_path_.empty()) unlink(temporary_path_.c_str());
+  if (!temporary_path_.empty()) unlink_file(temporary_path_);
+  if (descriptor_ >= 0) close_file(descriptor_);
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
   const char* cursor = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = ::write(descriptor_, cursor, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("write", path_);
+    size_t wanted = bytes;
+    const ssize_t put = system_call(
+        "write", [&] { return ::write(descriptor_, cursor, wanted); }, &wanted);
+    if (put == 0) errno = ENOSPC;  // POSIX has no better word for it
+    if (put <= 0) fail("write", path_);
     cursor += put, bytes -= static_cast<size_t>(put);
   }
 }
 
 void AtomicFile::commit() {
-  if (fsync(descriptor_) != 0) fail("write", path_);
-  const int closed = close(descriptor_);
-  descriptor_ = -1;
-  if (closed != 0) fail("write", path_);
-  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) fail("write", path_);
+  if (sync_file(descriptor_) != 0) fail("write", path_);
+  // Renamed while the lock is held: nobody takes the file for a leftover.
+  if (system_call("rename", [&] { return rename(temporary_path_.c_str(), path_.c_str()); }) != 0) fail("write", path_);
   temporary_path_.clear();
+  close_file(std::exchange(descriptor_, -1));  // what it might complain of, the flush has written
   // The new name is on disk once the directory is. Some file systems cannot flush directories and say EINVAL.
   const std::string directory = directory_of(path_);
-  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = open_file(directory, O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) fail("flush directory", directory);
-  const bool flushed = fsync(descriptor) == 0 || errno == EINVAL;
+  const bool flushed = sync_file(descriptor) == 0 || errno == EINVAL;
   const int cause = errno;
-  close(descriptor);
+  close_file(descriptor);
   errno = cause;
   if (!flushed) fail("flush directory", directory);
 }

@@ -48,8 +48,13 @@ bool is_gzip(ByteSpan bytes);
 /// All members of a gzip file, checksums verified. `name` stands for the file in messages.
 Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit = kReadLimit);
 
-/// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory; commit()
-/// flushes it to disk, renames it and flushes the directory. Without commit() the temporary file is removed.
+/// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory,
+/// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit() the
+/// temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile of the
+/// same name: writers hold a lock on theirs.
+///
+/// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new one,
+/// which a power cut may still undo.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

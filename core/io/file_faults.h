@@ -1,0 +1,17 @@
+// Faults on demand in the system calls that write files. For tests; internal to core/io.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace gradus::io {
+
+/// Called before each system call of AtomicFile: "open", "lock", "write", "sync", "rename", "close", "unlink", "list".
+/// A result other than 0 is the errno that the call fails with. A write may be made shorter through `bytes`, which is
+/// null for the other calls.
+using FileFault = int (*)(const char* call, size_t* bytes);
+
+/// Null, outside of tests.
+inline std::atomic<FileFault> file_fault{nullptr};
+
+}  // namespace gradus::io

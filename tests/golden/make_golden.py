@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes op_cases.safetensors: what PyTorch computes for every case of tests/op_cases that names its call in Python.
+"""Writes op_cases/FAMILY.safetensors: what PyTorch computes for every case of tests/op_cases that names its call in
+Python.
 
-    tests/golden/make_golden.py build/tests/test_ops
+    tests/golden/make_golden.py build/cpu-release/tests/test_ops [FAMILY...]
 
 The test executable lists the cases with their inputs. Floating cases run in float64 and also give gradients g of
 sum(y * dy), and the gradients h, hdy (with respect to x and dy) of sum(g * v); integer and boolean types give results
@@ -87,21 +88,25 @@ def write_safetensors(path, tensors):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    tensors = {}
+    families = {}
     for case in list_cases(sys.argv[1]):
-        for dtype, run in case["inputs"].items():
-            key = case["name"] if dtype == "float64" else f"{case['name']}@{dtype}"
-            try:
-                found = results(case, run)
-            except Exception as error:
-                sys.exit(f"{key}: {case['torch']}: {error}")
-            tensors |= {f"{key}/{part}": t.detach().contiguous().numpy() for part, t in found.items()}
-        tensors[f"{case['name']}/torch"] = np.frombuffer(case["torch"].encode(), dtype=np.uint8)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "op_cases.safetensors")
-    write_safetensors(path, tensors)
-    print(f"{len(tensors)} tensors, {os.path.getsize(path)} bytes: {path}")
+        families.setdefault(case["family"], []).append(case)
+    for family in sys.argv[2:] or families:
+        tensors = {}
+        for case in families[family]:
+            for dtype, run in case["inputs"].items():
+                key = case["name"] if dtype == "float64" else f"{case['name']}@{dtype}"
+                try:
+                    found = results(case, run)
+                except Exception as error:
+                    sys.exit(f"{key}: {case['torch']}: {error}")
+                tensors |= {f"{key}/{part}": t.detach().contiguous().numpy() for part, t in found.items()}
+            tensors[f"{case['name']}/torch"] = np.frombuffer(case["torch"].encode(), dtype=np.uint8)
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "op_cases", f"{family}.safetensors")
+        write_safetensors(path, tensors)
+        print(f"{len(tensors)} tensors, {os.path.getsize(path)} bytes: {path}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 namespace gradus::op_cases {
 
-static void add_pool(CaseList& cases) {
+static void add_max_pool(CaseList& cases) {
   cases.add("max_pool2d", {{2, 2, 4, 6}}, [](X x) { return max_pool2d(x[0], 2); }, "F.max_pool2d(x[0], 2)").is_image();
   cases.add("max_pool2d.overlap", {{1, 2, 7, 7}}, [](X x) { return max_pool2d(x[0], 3, 2, 1); },
             "F.max_pool2d(x[0], 3, 2, 1)").is_image();
@@ -35,7 +35,7 @@ static void add_dropout(CaseList& cases) {
 }
 
 void add_image(CaseList& cases) {
-  add_pool(cases);
+  add_max_pool(cases);
   add_dropout(cases);
   const char* torch =
       "(0.2989 * x[0].select(-3, 0) + 0.587 * x[0].select(-3, 1) + 0.114 * x[0].select(-3, 2)).unsqueeze(-3)";

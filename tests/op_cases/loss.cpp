@@ -20,7 +20,7 @@ static void add_softmax(CaseList& cases) {
 // 1, 2, 3, for three classes.
 static Tensor class_weights(const Tensor& x) { return linspace(1, 3, 3).to(x.device(), x.dtype()); }
 
-static void add_losses(CaseList& cases) {
+static void add_likelihoods(CaseList& cases) {
   cases.add("nll_loss", {{4, 5}, index({4}, 5)}, [](X x) { return nll_loss(x[0], x[1]); }, "F.nll_loss(x[0], x[1])");
   cases.add("nll_loss.sum", {{4, 5}, index({4}, 5)}, [](X x) { return nll_loss(x[0], x[1], {}, Reduction::sum); },
             "F.nll_loss(x[0], x[1], reduction='sum')");
@@ -57,7 +57,7 @@ static void add_losses(CaseList& cases) {
 
 void add_loss(CaseList& cases) {
   add_softmax(cases);
-  add_losses(cases);
+  add_likelihoods(cases);
 }
 
 }  // namespace gradus::op_cases

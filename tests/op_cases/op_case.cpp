@@ -1,6 +1,7 @@
 #include <gradus/tests/op_cases/op_case.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <random>
 
@@ -33,6 +34,7 @@ OpCase& CaseList::add(std::string name, std::vector<Input> inputs, Run run, std:
   for (const OpCase& other : cases_) GRADUS_CHECK(other.name != name, ValueError, "two op cases are named '", name, "'");
   OpCase op_case;
   op_case.name = std::move(name);
+  op_case.family = family_;
   op_case.inputs = std::move(inputs);
   op_case.run = std::move(run);
   op_case.torch = std::move(torch);
@@ -52,12 +54,50 @@ OpCase& CaseList::add(std::string name, std::vector<Input> inputs, std::tuple<Te
   return add(std::move(name), std::move(inputs), std::move(list), std::move(torch));
 }
 
+void CaseList::keep(std::string_view operators) {
+  const std::string list = "," + std::string(operators) + ",";
+  std::erase_if(cases_, [&](const OpCase& op_case) { return list.find("," + op_case.op() + ",") == std::string::npos; });
+}
+
+namespace {
+
+struct Family {
+  const char* name;
+  void (*add)(CaseList&);
+};
+constexpr Family families[] = {
+    {"elementwise", add_elementwise},
+    {"activation", add_activation},
+    {"comparisons", add_comparisons},
+    {"in_place", add_in_place},
+    {"creation", add_creation},
+    {"shape", add_shape},
+    {"index", add_index},
+    {"reduce", add_reduce},
+    {"sort", add_sort},
+    {"matmul", add_matmul},
+    {"linear_algebra", add_linear_algebra},
+    {"conv", add_conv},
+    {"pool", add_pool},
+    {"resample", add_resample},
+    {"norm", add_norm},
+    {"loss", add_loss},
+    {"losses", add_losses},
+    {"attention", add_attention},
+    {"image", add_image},
+    {"layers", add_layers},
+};
+
+}  // namespace
+
 const std::deque<OpCase>& all_cases() {
   static const CaseList list = [] {
     CaseList cases;
-    for (auto add : {add_elementwise, add_comparisons, add_in_place, add_creation, add_shape, add_reduce, add_matmul,
-                     add_loss, add_conv, add_image})
-      add(cases);
+    for (const Family& family : families) {
+      cases.begin_family(family.name);
+      family.add(cases);
+    }
+    if (const char* operators = std::getenv("GRADUS_OP_CASES")) cases.keep(operators);
     return cases;
   }();
   return list.cases();

@@ -5,7 +5,7 @@
 //
 //   cases.add("tanh", {{3, 5}}, [](X x) { return tanh(x[0]); }, "x[0].tanh()").keeps_layout();
 //
-// and a run of tests/golden/make_golden.py.
+// and a run of tests/golden/make_golden.py (with the name of the family, for that one alone).
 #pragma once
 
 #include <deque>
@@ -65,6 +65,7 @@ using Run = std::function<TensorList(X)>;
 
 struct OpCase {
   std::string name;   ///< "conv2d.stride"; the operator comes before the first point
+  std::string family;  ///< "conv": the file of the case, and of its golden values
   std::vector<Input> inputs;
   Run run;
   std::string torch;  ///< the same call in Python; empty: no golden values
@@ -95,21 +96,26 @@ struct OpCase {
 
 class CaseList {
  public:
+  /// Cases added from now on belong to this family.
+  void begin_family(std::string name) { family_ = std::move(name); }
   OpCase& add(std::string name, std::vector<Input> inputs, Tensor (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, std::tuple<Tensor, Tensor> (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, Run run, std::string torch = "");
+  /// Drops the cases of operators that `operators`, separated by commas, does not name.
+  void keep(std::string_view operators);
   const std::deque<OpCase>& cases() const { return cases_; }
 
  private:
   std::deque<OpCase> cases_;
+  std::string family_;
 };
 
-/// Every case of the library.
+/// Every case of the library, or, where GRADUS_OP_CASES in the environment lists operators ("sum,conv2d"), theirs alone.
 const std::deque<OpCase>& all_cases();
 /// The case of that name; ValueError if there is none.
 const OpCase& find_case(std::string_view name);
 
-// One function per family, each in the file of its name.
+// One function per family, each in the file of its name and listed in op_case.cpp.
 void add_elementwise(CaseList& cases);
 void add_comparisons(CaseList& cases);
 void add_in_place(CaseList& cases);
@@ -120,6 +126,16 @@ void add_matmul(CaseList& cases);
 void add_loss(CaseList& cases);
 void add_conv(CaseList& cases);
 void add_image(CaseList& cases);
+void add_activation(CaseList& cases);
+void add_sort(CaseList& cases);
+void add_index(CaseList& cases);
+void add_linear_algebra(CaseList& cases);
+void add_pool(CaseList& cases);
+void add_resample(CaseList& cases);
+void add_norm(CaseList& cases);
+void add_losses(CaseList& cases);
+void add_attention(CaseList& cases);
+void add_layers(CaseList& cases);
 
 /// The inputs of a case as cpu tensors of `dtype` (those of a fixed type keep it); the same numbers in every run.
 TensorList make_inputs(const OpCase& op_case, DType dtype);

@@ -1,5 +1,7 @@
-// Every case against PyTorch (tests/golden/op_cases.safetensors): results, gradients and second gradients, on every
+// Every case against PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second gradients, on every
 // backend, in every element type and layout. Half types are held against the float64 values, with their own tolerance.
+#include <set>
+
 #include <gradus/core/io/safetensors.h>
 #include <gradus/tests/catch.h>
 
@@ -39,7 +41,15 @@ class Golden {
   }
 
  private:
-  std::map<std::string, Array> arrays_ = io::load_safetensors(test::source_path("tests/golden/op_cases.safetensors"));
+  Golden() {
+    std::set<std::string> families;
+    for (const OpCase& op_case : op_cases::all_cases())
+      if (!op_case.torch.empty()) families.insert(op_case.family);
+    for (const std::string& family : families)
+      arrays_.merge(io::load_safetensors(test::source_path("tests/golden/op_cases/" + family + ".safetensors")));
+  }
+
+  std::map<std::string, Array> arrays_;
 };
 
 std::vector<Layout> layouts_of(const OpCase& op_case) {

@@ -54,8 +54,9 @@ std::string json(const OpCase& op_case) {
     return quoted(std::string(name(dtype))) + ":[" +
            joined(make_inputs(op_case, dtype), [](const Tensor& x) { return json(x); }) + "]";
   };
-  return "{\"name\":" + quoted(op_case.name) + ",\"torch\":" + quoted(op_case.torch) +
-         ",\"order\":" + std::to_string(op_case.order) + ",\"inputs\":{" + joined(types, inputs) + "}}\n";
+  return "{\"name\":" + quoted(op_case.name) + ",\"family\":" + quoted(op_case.family) +
+         ",\"torch\":" + quoted(op_case.torch) + ",\"order\":" + std::to_string(op_case.order) + ",\"inputs\":{" +
+         joined(types, inputs) + "}}\n";
 }
 
 }  // namespace

@@ -187,10 +187,20 @@ class Tensor {
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const { return contiguous(format, where); }
+  Tensor to(const Tensor& other, Loc where = Loc::current()) const {
+    return to(other.device(), other.dtype(), false, false, where);
+  }
+  Tensor type_as(const Tensor& other, Loc where = Loc::current()) const { return to(other, where); }
+  Tensor toType(DType type, Loc where = Loc::current()) const { return to(type, false, false, where); }
   Tensor cpu(Loc where = Loc::current()) const { return to(Device(), false, false, where); }
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
   Tensor clone(Loc where = Loc::current()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Loc where = Loc::current()) const;
+  /// New tensors with this one's dtype and device.
+  Tensor new_empty(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor new_zeros(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor new_ones(IntArrayRef size, Loc where = Loc::current()) const;
+  Tensor new_full(IntArrayRef size, const Scalar& value, Loc where = Loc::current()) const;
 
   // ---- Views and shapes (autograd/ops/shape.cpp) ----
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
@@ -209,13 +219,46 @@ class Tensor {
   Tensor unsqueeze(int64_t dim, Loc where = Loc::current()) const;
   Tensor squeeze(Loc where = Loc::current()) const;
   Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
+  Tensor movedim(int64_t source, int64_t destination, Loc where = Loc::current()) const;
+  Tensor unflatten(int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) const;
+  Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
+  Tensor T(Loc where = Loc::current()) const { return t(where); }
+  Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
+  /// Views of consecutive parts along `dim`: of one size (the last may be smaller), of given sizes, a number of them.
+  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) const;
+  std::vector<Tensor> split(IntArrayRef split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
+  std::vector<Tensor> unbind(int64_t dim = 0, Loc where = Loc::current()) const;
+  /// Copies in another arrangement.
+  Tensor repeat(IntArrayRef repeats, Loc where = Loc::current()) const;
+  Tensor tile(IntArrayRef repeats, Loc where = Loc::current()) const;
+  Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
+  Tensor flip(IntArrayRef dims, Loc where = Loc::current()) const;
+  Tensor roll(IntArrayRef shifts, IntArrayRef dims = {}, Loc where = Loc::current()) const;
+  Tensor tril(int64_t diagonal = 0, Loc where = Loc::current()) const;
+  Tensor triu(int64_t diagonal = 0, Loc where = Loc::current()) const;
+  Tensor diag(int64_t diagonal = 0, Loc where = Loc::current()) const;
   Tensor as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset = {},
                     Loc where = Loc::current()) const;
   Tensor operator[](int64_t index) const { return select(0, index, Loc{}); }
-  /// x.index({0, Slice(1, 3), None, Ellipsis}): integers, slices, None, Ellipsis.
+  /// x.index({0, Slice(1, 3), None, Ellipsis, mask, rows}): integers, slices, None and Ellipsis give a view; with masks
+  /// or index tensors the result is a copy, as in NumPy and PyTorch.
   Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
-  /// Writes `value` (broadcast) into what index() would view.
+  Tensor index(const std::vector<TensorIndex>& indices, Loc where = Loc::current()) const;
+  /// Writes `value` (broadcast) into what index() would show.
   const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value) const;
+  const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value) const;
+  Tensor index_select(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;
+  Tensor gather(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;
+  Tensor scatter(int64_t dim, const Tensor& index, const Operand& source) const;
+  Tensor scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current()) const;
+  Tensor index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
+                   Loc where = Loc::current()) const;
+  Tensor index_fill(int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current()) const;
+  Tensor masked_fill(const Tensor& mask, const Operand& value) const;
+  Tensor masked_select(const Tensor& mask, Loc where = Loc::current()) const;
+  /// Indices (count, dim()) of the elements that are not 0, in row-major order.
+  Tensor nonzero(Loc where = Loc::current()) const;
 
   // ---- Element-wise (autograd/ops/elementwise.cpp) ----
   Tensor add(const Operand& other, const Scalar& alpha = 1) const;
@@ -243,6 +286,33 @@ class Tensor {
   Tensor logical_and(const Operand& other) const;
   Tensor logical_or(const Operand& other) const;
   Tensor isfinite(Loc where = Loc::current()) const;
+  Tensor isnan(Loc where = Loc::current()) const;
+  Tensor isinf(Loc where = Loc::current()) const;
+  Tensor rsqrt(Loc where = Loc::current()) const;
+  Tensor square(Loc where = Loc::current()) const;
+  Tensor sign(Loc where = Loc::current()) const;
+  Tensor floor(Loc where = Loc::current()) const;
+  Tensor ceil(Loc where = Loc::current()) const;
+  Tensor round(Loc where = Loc::current()) const;
+  Tensor trunc(Loc where = Loc::current()) const;
+  Tensor sin(Loc where = Loc::current()) const;
+  Tensor cos(Loc where = Loc::current()) const;
+  Tensor erf(Loc where = Loc::current()) const;
+  Tensor log1p(Loc where = Loc::current()) const;
+  Tensor expm1(Loc where = Loc::current()) const;
+  Tensor log2(Loc where = Loc::current()) const;
+  Tensor log10(Loc where = Loc::current()) const;
+  Tensor clamp_min(const Scalar& min, Loc where = Loc::current()) const { return clamp(min, {}, where); }
+  Tensor clamp_max(const Scalar& max, Loc where = Loc::current()) const { return clamp({}, max, where); }
+  Tensor maximum(const Operand& other) const;
+  Tensor minimum(const Operand& other) const;
+  Tensor fmod(const Operand& other) const;
+  Tensor remainder(const Operand& other) const;
+  Tensor atan2(const Operand& other) const;
+  Tensor logical_xor(const Operand& other) const;
+  Tensor lerp(const Tensor& end, const Operand& weight) const;
+  Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
+  Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
   Tensor where(const Tensor& condition, const Operand& other) const;
 
   // ---- In place: versions are bumped, history is rebased, a leaf that requires gradients is an AutogradError ----
@@ -253,6 +323,40 @@ class Tensor {
   const Tensor& zero_(Loc where = Loc::current()) const;
   const Tensor& fill_(const Scalar& value, Loc where = Loc::current()) const;
   const Tensor& copy_(const Tensor& source, bool non_blocking = false, Loc where = Loc::current()) const;
+  const Tensor& pow_(const Operand& exponent) const;
+  const Tensor& fmod_(const Operand& other) const;
+  const Tensor& remainder_(const Operand& other) const;
+  const Tensor& lerp_(const Tensor& end, const Operand& weight) const;
+  const Tensor& addcmul_(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
+  const Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
+  const Tensor& neg_(Loc where = Loc::current()) const;
+  const Tensor& abs_(Loc where = Loc::current()) const;
+  const Tensor& exp_(Loc where = Loc::current()) const;
+  const Tensor& log_(Loc where = Loc::current()) const;
+  const Tensor& sqrt_(Loc where = Loc::current()) const;
+  const Tensor& rsqrt_(Loc where = Loc::current()) const;
+  const Tensor& reciprocal_(Loc where = Loc::current()) const;
+  const Tensor& square_(Loc where = Loc::current()) const;
+  const Tensor& sign_(Loc where = Loc::current()) const;
+  const Tensor& floor_(Loc where = Loc::current()) const;
+  const Tensor& ceil_(Loc where = Loc::current()) const;
+  const Tensor& round_(Loc where = Loc::current()) const;
+  const Tensor& trunc_(Loc where = Loc::current()) const;
+  const Tensor& sin_(Loc where = Loc::current()) const;
+  const Tensor& cos_(Loc where = Loc::current()) const;
+  const Tensor& erf_(Loc where = Loc::current()) const;
+  const Tensor& log1p_(Loc where = Loc::current()) const;
+  const Tensor& expm1_(Loc where = Loc::current()) const;
+  const Tensor& sigmoid_(Loc where = Loc::current()) const;
+  const Tensor& tanh_(Loc where = Loc::current()) const;
+  const Tensor& clamp_min_(const Scalar& min, Loc where = Loc::current()) const { return clamp_(min, {}, where); }
+  const Tensor& clamp_max_(const Scalar& max, Loc where = Loc::current()) const { return clamp_({}, max, where); }
+  const Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
+  const Tensor& index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current()) const;
+  const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
+                           Loc where = Loc::current()) const;
+  const Tensor& scatter_(int64_t dim, const Tensor& index, const Operand& source) const;
+  const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current()) const;
   const Tensor& relu_(Loc where = Loc::current()) const;
   const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current()) const;
   const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
@@ -276,6 +380,38 @@ class Tensor {
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor all(Loc where = Loc::current()) const;
   Tensor any(Loc where = Loc::current()) const;
+  Tensor all(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor any(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor amax(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor var(bool unbiased = true, Loc where = Loc::current()) const;
+  Tensor var(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor std(bool unbiased = true, Loc where = Loc::current()) const;
+  Tensor std(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor norm(const Scalar& p = 2, Loc where = Loc::current()) const;
+  Tensor norm(const Scalar& p, IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor logsumexp(IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor cumsum(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor count_nonzero(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
+  Tensor median(Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
+  Tensor argsort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
+                                  Loc where = Loc::current()) const;
+  Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
+  Tensor bmm(const Tensor& other, Loc where = Loc::current()) const;
+  Tensor mv(const Tensor& vector, Loc where = Loc::current()) const;
+  Tensor dot(const Tensor& other, Loc where = Loc::current()) const;
+  Tensor outer(const Tensor& other, Loc where = Loc::current()) const;
+  /// beta * this + alpha * a b
+  Tensor addmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
+               Loc where = Loc::current()) const;
+  Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
+                 Loc where = Loc::current()) const;
   Tensor matmul(const Tensor& other, Loc where = Loc::current()) const;
   Tensor mm(const Tensor& other, Loc where = Loc::current()) const { return matmul(other, where); }
   Tensor softmax(int64_t dim, Loc where = Loc::current()) const;
@@ -302,6 +438,11 @@ Tensor operator<(const Operand& a, const Operand& b);
 Tensor operator<=(const Operand& a, const Operand& b);
 Tensor operator>(const Operand& a, const Operand& b);
 Tensor operator>=(const Operand& a, const Operand& b);
+/// On booleans: logical and, or, exclusive or, not.
+Tensor operator&(const Operand& a, const Operand& b);
+Tensor operator|(const Operand& a, const Operand& b);
+Tensor operator^(const Operand& a, const Operand& b);
+Tensor operator~(const Tensor& a);
 Tensor operator-(const Tensor& a);
 Tensor operator!(const Tensor& a);
 

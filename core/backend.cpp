@@ -6,6 +6,11 @@
 namespace gradus {
 namespace {
 
+[[noreturn]] void no_kernel(const Backend& backend, const char* kernel) {
+  GRADUS_FAIL(DeviceError, "backend '", backend.name(), "' has no kernel '", kernel,
+              "'; choose another backend, or move the tensors to the cpu");
+}
+
 constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 // The same elements under another shape and strides.
@@ -111,6 +116,26 @@ class Arithmetic {
 using enum BinaryOp;
 
 }  // namespace
+
+// ---- Primitives that not every backend has ----
+
+void Backend::scan(ScanOp, const View&, int, bool, const MutableView&) { no_kernel(*this, "scan"); }
+void Backend::sort(const View&, int, bool, const MutableView&, const MutableView&) { no_kernel(*this, "sort"); }
+void Backend::gather(const View&, int, const View&, const MutableView&) { no_kernel(*this, "gather"); }
+void Backend::scatter(const View&, int, const View&, bool, const MutableView&) { no_kernel(*this, "scatter"); }
+void Backend::resample2d(const View&, const Stencil&, const Stencil&, const MutableView&) {
+  no_kernel(*this, "resample2d");
+}
+void Backend::normalize(const View&, uint32_t, const View*, const View*, double, bool, const MutableView&,
+                        const MutableView&, const MutableView&) {
+  no_kernel(*this, "normalize");
+}
+void Backend::normalize_backward(const View&, const View&, const View&, const View&, uint32_t, const View*, double,
+                                 bool, const MutableView*, const MutableView*, const MutableView*) {
+  no_kernel(*this, "normalize_backward");
+}
+
+// ---- Composites ----
 
 void Backend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
   const View w_transposed = reshaped(w, {w.shape[1], w.shape[0]}, {w.strides[1], w.strides[0]});  // (K, N)

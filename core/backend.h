@@ -85,6 +85,8 @@ constexpr bool is_predicate(UnaryOp op) { return op >= UnaryOp::logical_not; }
 /// Reductions. sum of an empty set is 0, mean NaN; max and min propagate NaN and are never asked for empty sets.
 enum class ReduceOp : uint8_t { sum, mean, max, min, all, any };
 enum class ArgReduceOp : uint8_t { argmax, argmin };
+/// Running totals along an axis.
+enum class ScanOp : uint8_t { sum, prod };
 
 /// Convolution geometry, each pair as (height, width). Output size: (H + 2 padding - dilation (R - 1) - 1) / stride + 1.
 struct Conv2dGeometry {
@@ -94,6 +96,15 @@ struct Conv2dGeometry {
 /// Pooling geometry. Windows outside the image count as -infinity.
 struct Pool2dGeometry {
   int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+};
+
+/// One axis of a resampling: y[p] = sum over k in [begin[p], begin[p + 1]) of weight[k] x[source[k]]. The arrays lie in
+/// host memory and live for the call; begin has size_out + 1 entries. Pooling by averages, nearest and bilinear
+/// interpolation, and the gradient of each (the transposed stencil) are all stencils.
+struct Stencil {
+  int64_t size_in = 0, size_out = 0;
+  std::span<const int64_t> begin, source;
+  std::span<const double> weight;
 };
 
 enum class Reduction : uint8_t { none, mean, sum };
@@ -192,6 +203,20 @@ class Backend {
   /// dx = 0, then dx[i, target[i]] = dy[i]; ignored rows stay 0.
   virtual void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) = 0;
 
+  // ---- Primitives: scans, sorting, indexing. A backend that has no kernel yet says so with a DeviceError. ----
+  /// y[k] = op over x[0 … k] along `axis` (over x[k … n - 1] when `reverse`), accumulated as reduce does; x and y may
+  /// differ in dtype.
+  virtual void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y);
+  /// values = x in order along `axis`, indices (int64) = where each came from. Stable; NaN is larger than all numbers.
+  /// Both have x's shape; values may have null data.
+  virtual void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices);
+  /// y[i] = x[i with index[i] at `axis`], for y of index's shape; x's other sizes are at least y's. index is int64 (stride
+  /// 0 where broadcast); negative or too large: IndexError (cpu), 0 (cuda, where the host does not wait to look).
+  virtual void gather(const View& x, int axis, const View& index, const MutableView& y);
+  /// y[i with index[i] at `axis`] = x[i], or += x[i], for x of index's shape, in the logical order of i, whatever the
+  /// number of threads (of equal places the last wins). Indices as in gather; bad ones write nothing.
+  virtual void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y);
+
   // ---- Primitives: random numbers, bit-identical on all backends (core/random.h) ----
   virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;
   virtual void normal(const MutableView& y, const RandomState& state, double mean, double deviation) = 0;
@@ -231,6 +256,21 @@ class Backend {
                        const MutableView& y);
   /// dx = dy * mask / (1 - p)
   virtual void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx);
+  /// y (N, C, P, Q) = x (N, C, H, W) with `rows` (H to P) and `columns` (W to Q) applied to its last two axes.
+  virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y);
+  /// y = (x - mean) / sqrt(variance + eps) * weight + bias, the one formula of batch, layer, group and instance norm.
+  /// mean and variance (biased, sum of squared deviations over the count) are over `axes` and keep x's rank with size 1
+  /// there; both are outputs, or, with `fixed_statistics`, inputs. weight and bias are broadcast to x's shape by strides,
+  /// or null. Statistics are accumulated in float or wider and stored in their views' dtype.
+  virtual void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                         bool fixed_statistics, const MutableView& y, const MutableView& mean,
+                         const MutableView& variance);
+  /// Gradients of normalize. With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s:
+  /// dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics); dweight and dbias, of weight's
+  /// shape with size 1 where it was broadcast, are the sums of dy h and dy there. Null outputs are not wanted.
+  virtual void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
+                                  const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
+                                  const MutableView* dweight, const MutableView* dbias);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// block.step += 1 unless found_inf (double arithmetic; StepBlock)

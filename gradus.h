@@ -12,3 +12,4 @@
 #include <gradus/data/data.h>
 #include <gradus/layers/layers.h>
 #include <gradus/optim/optim.h>
+#include <gradus/training/training.h>

@@ -1,43 +1,63 @@
 #include <gradus/layers/serialize.h>
 
-#include <gradus/core/io/safetensors.h>
+#include <algorithm>
 
 namespace gradus::nn {
 
 namespace {
-constexpr std::string_view kTied = "tied.";
-}  // namespace
 
-void save(const Module& module, const std::string& path) {
-  const OpContext context("save");
-  std::vector<std::pair<std::string, Array>> stored;
-  io::Metadata metadata{{"format", "gradus"}};
-  for (const auto& item : module.state_dict()) {
-    const Array& array = item->array();
-    const std::string* first = nullptr;
-    for (const auto& [name, other] : stored)
-      if (other.storage() == array.storage() && other.offset() == array.offset() && other.shape() == array.shape() &&
-          other.strides() == array.strides() && array.numel() > 0)
-        first = &name;
-    if (first) metadata[std::string(kTied) + item.key()] = *first;
-    else stored.emplace_back(item.key(), array);
-  }
-  io::save_safetensors(path, stored, metadata);
+/// True if two arrays are the same elements in the same order.
+bool same_elements(const Array& a, const Array& b) {
+  return a.storage() == b.storage() && a.offset() == b.offset() && a.shape() == b.shape() &&
+         a.strides() == b.strides() && a.dtype() == b.dtype();
 }
 
-IncompatibleKeys load(Module& module, const std::string& path, bool strict) {
-  const OpContext context("load");
-  const io::Safetensors file = io::load_safetensors_with_metadata(path);
-  StateDict state("Key");
-  for (const auto& [name, array] : file.tensors) state.append(name, Tensor(array));
-  for (const auto& [key, name] : file.metadata) {
-    if (!key.starts_with(kTied)) continue;
-    const auto stored = file.tensors.find(name);
-    GRADUS_CHECK(stored != file.tensors.end(), IoError, "'", path, "' ties '", key.substr(kTied.size()), "' to '", name,
-                 "', which it does not hold");
-    state.insert(key.substr(kTied.size()), Tensor(stored->second));
+}  // namespace
+
+void detail::store_state(const StateDict& state, const std::string& prefix,
+                         std::vector<std::pair<std::string, Array>>& tensors, io::Metadata& metadata) {
+  std::vector<std::string> names = state.keys();
+  std::sort(names.begin(), names.end());
+  std::map<const void*, std::vector<size_t>> stored;  // places in `tensors` by address of the first element
+  for (const std::string& name : names) {
+    const Array& array = state[name].array();
+    std::vector<size_t>& places = stored[array.data()];
+    const auto same = std::find_if(places.begin(), places.end(),
+                                   [&](size_t place) { return same_elements(tensors[place].second, array); });
+    if (same != places.end() && array.numel() > 0) {
+      metadata[prefix + name] = tensors[*same].first;
+    } else {
+      places.push_back(tensors.size());
+      tensors.emplace_back(prefix + name, array);
+    }
   }
-  return module.load_state_dict(state, strict);
+}
+
+StateDict detail::stored_state(const io::Safetensors& file, const std::string& prefix, const StateDict* own) {
+  StateDict state("Key");
+  for (const auto& [name, array] : file.tensors)
+    if (name.starts_with(prefix)) state.append(name.substr(prefix.size()), Tensor(array));
+  for (const auto& [name, stored_name] : file.metadata) {
+    if (!name.starts_with(prefix) || file.tensors.contains(name)) continue;
+    const auto stored = file.tensors.find(stored_name);
+    const std::string key = name.substr(prefix.size());
+    if (stored != file.tensors.end() && (!own || own->contains(key))) state.append(key, Tensor(stored->second));
+  }
+  return state;
+}
+
+void save_safetensors(const Module& module, const std::string& path) {
+  const OpContext context("save");
+  std::vector<std::pair<std::string, Array>> tensors;
+  io::Metadata metadata{{"format", "pt"}};  // as PyTorch's loaders want it: named and laid out as theirs
+  detail::store_state(module.state_dict(), "", tensors, metadata);
+  io::save_safetensors(path, tensors, metadata);
+}
+
+IncompatibleKeys load_safetensors(Module& module, const std::string& path, bool strict) {
+  const OpContext context("load");
+  const StateDict own = module.state_dict();
+  return module.load_state_dict(detail::stored_state(io::load_safetensors_with_metadata(path), "", &own), strict);
 }
 
 }  // namespace gradus::nn

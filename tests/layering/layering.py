@@ -20,6 +20,7 @@ ALLOWED = {
     "layers": ["core", "autograd", "layers"],
     "optim": ["core", "autograd", "optim"],
     "data": ["core", "autograd", "data"],
+    "training": ["core", "autograd", "layers", "optim", "data", "training"],
     "distributed/comm": ["core", "distributed/comm"],
     "distributed/parallel": ["core", "distributed", "autograd", "layers", "optim"],
 }
@@ -43,7 +44,8 @@ RESTRICTED = [
     ),
 ]
 
-FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "distributed", "examples", "benchmarks", "tests"]
+FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "training", "distributed", "examples", "benchmarks",
+           "tests"]
 SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 INCLUDE = re.compile(r"\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 

@@ -118,3 +118,43 @@ TEST_CASE("tied tensors are stored once and come back tied") {
   CHECK_NOTHROW(other->load_state_dict(once));
   CHECK_THROWS_AS(untied->load_state_dict(once), ValueError);
 }
+
+TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("net.safetensors");
+  SECTION("what is written") {
+    Tied net;
+    save_safetensors(*net, path);
+    const io::Safetensors file = io::load_safetensors_with_metadata(path);
+    CHECK(file.metadata ==
+          io::Metadata{{"format", "pt"}, {"encoder.bias", "decoder.bias"}, {"encoder.weight", "decoder.weight"}});
+    CHECK(file.tensors.contains("decoder.weight"));
+  }
+  SECTION("a tied tensor may stand under either name, or both, with metadata or without") {
+    const Array weight = randn({3, 3}).array(), bias = randn({3}).array();
+    const auto check = [&](const std::vector<std::pair<std::string, Array>>& tensors, const io::Metadata& metadata) {
+      io::save_safetensors(path, tensors, metadata);
+      Tied net;
+      load_safetensors(*net, path);
+      CHECK(net->encoder->weight.equal(Tensor(weight)));
+      CHECK(net->decoder->bias.equal(Tensor(bias)));
+    };
+    check({{"encoder.weight", weight}, {"encoder.bias", bias}}, {{"format", "pt"}});
+    check({{"decoder.weight", weight}, {"encoder.bias", bias}}, {});
+    check({{"encoder.weight", weight}, {"encoder.bias", bias}, {"decoder.weight", weight}, {"decoder.bias", bias}}, {});
+  }
+  SECTION("metadata that happens to name a tensor ties nothing") {
+    nn::Linear net(8, 3);
+    io::save_safetensors(path, {{"weight", net->weight.array()}, {"bias", net->bias.array()}}, {{"best", "weight"}});
+    CHECK_NOTHROW(load_safetensors(*net, path));
+  }
+  SECTION("half precision is converted") {
+    nn::Linear net(2, 1);
+    io::save_safetensors(path, {{"weight", tensor({1.5, -2.0}).to(kHalf).view({1, 2}).array()},
+                                {"bias", tensor({0.25}).to(kBFloat16).array()}});
+    load_safetensors(*net, path);
+    CHECK(net->weight.dtype() == kFloat);
+    CHECK(net->weight.equal(tensor({1.5f, -2.0f}).view({1, 2})));
+    CHECK(net->bias.item<float>() == 0.25f);
+  }
+}

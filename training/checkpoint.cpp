@@ -1,0 +1,240 @@
+#include <gradus/training/checkpoint.h>
+
+#include <cxxabi.h>
+
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/core/version.h>
+#include <gradus/layers/serialize.h>
+
+namespace gradus::training {
+namespace {
+
+constexpr const char* kLayout = "gradus:checkpoint";
+constexpr const char* kLayoutVersion = "1";
+constexpr const char* kLibrary = "gradus:version";
+const std::string kKind = "kind:", kValue = "value:", kSetting = "setting:";
+
+/// "major.minor" of a version.
+std::string series(const std::string& version) { return version.substr(0, version.rfind('.')); }
+
+/// The lines of metadata whose keys begin with `prefix`, without it.
+OrderedDict<std::string, std::string> with_prefix(const io::Metadata& metadata, const std::string& prefix) {
+  OrderedDict<std::string, std::string> found("Value");
+  for (const auto& [key, text] : metadata)
+    if (key.starts_with(prefix)) found.append(key.substr(prefix.size()), text);
+  return found;
+}
+
+void check_layout(const io::Metadata& metadata, const std::string& path, bool any_version) {
+  const auto find = [&](const char* key) {
+    const auto line = metadata.find(key);
+    return line == metadata.end() ? std::string() : line->second;
+  };
+  const std::string layout = find(kLayout), library = find(kLibrary);
+  GRADUS_CHECK(!layout.empty(), IoError, "'", path,
+               "' holds tensors but is no checkpoint; weights alone are loaded by load_safetensors(module, path)");
+  GRADUS_CHECK(layout == kLayoutVersion, IoError, "'", path, "' has layout ", layout,
+               " of checkpoints, written by gradus ", library, "; this is gradus ", version(), ", which knows layout ",
+               kLayoutVersion);
+  GRADUS_CHECK(any_version || series(library) == series(version()), IoError, "'", path, "' was written by gradus ",
+               library, ", this is gradus ", version(),
+               ": a run that goes on may differ from one by a single version; ",
+               "load(path, /*any_version=*/true) accepts that");
+}
+
+/// Compares what a run has with what a file has.
+class Differences {
+ public:
+  /// `file` and `own` hold texts by name; without `texts_too` the names alone must be the same.
+  void compare(const char* what, const OrderedDict<std::string, std::string>& file,
+               const OrderedDict<std::string, std::string>& own, bool texts_too) {
+    for (const auto& item : own) {
+      const std::string* text = file.find(item.key());
+      if (!text) add("the file has no ", what, item.key(), "");
+      else if (texts_too && *text != item.value())
+        add("", what, item.key(), " is " + *text + " in the file, " + item.value() + " in this run");
+    }
+    for (const auto& item : file)
+      if (!own.contains(item.key())) unexpected(what, item.key());
+  }
+  void unexpected(const char* what, const std::string& name) { add("this run has no ", what, name, ""); }
+  void check(const std::string& path) const {
+    GRADUS_CHECK(text_.empty(), ValueError, "'", path, "' comes from another run:", text_);
+  }
+
+ private:
+  void add(const char* before, const char* what, const std::string& name, const std::string& after) {
+    text_ += std::string("\n  ") + before + what + " '" + name + "'" + after;
+  }
+  std::string text_;
+};
+
+State copy_of(const State& state) {
+  const NoGradGuard no_grad;
+  State copy(state.key_description());
+  for (const auto& item : state) copy.append(item.key(), item->detach().clone());
+  return copy;
+}
+
+/// The tensor `key` of `state` with the given sizes, the only one there or one of `count`.
+const Tensor& entry(const State& state, const std::string& key, const Shape& sizes, size_t count) {
+  const Tensor* tensor = state.find(key);
+  GRADUS_CHECK(tensor && state.size() == count, ValueError, "the state must hold '", key, "' and ", count - 1,
+               " other tensors, has ", state.size());
+  GRADUS_CHECK(tensor->sizes() == sizes, ShapeError, "'", key, "' must have shape ", sizes, ", has ", tensor->sizes());
+  return *tensor;
+}
+
+}  // namespace
+
+std::string detail::type_name(const std::type_info& type) {
+  int status = 0;
+  char* const demangled = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? demangled : type.name();
+  std::free(demangled);
+  return name.substr(0, name.find('<'));
+}
+
+// ---- What a run consists of ----
+
+namespace {
+
+template <class Names>
+void check_name(const std::string& name, const char* what, const Names& taken) {
+  GRADUS_CHECK(!name.empty() && name.find_first_of(".:") == std::string::npos, ValueError, "a ", what,
+               " of a checkpoint needs a name without '.' and ':', got '", name, "'");
+  for (const auto& other : taken)
+    GRADUS_CHECK(other.name != name, ValueError, "the checkpoint has a ", what, " '", name, "' already");
+}
+
+}  // namespace
+
+Checkpoint& Checkpoint::add(const std::string& name, std::string kind, std::function<State()> save,
+                            std::function<void(const State&)> load) {
+  check_name(name, "part", parts_);
+  parts_.push_back({name, std::move(kind), std::move(save), std::move(load)});
+  return *this;
+}
+
+Checkpoint& Checkpoint::add(const std::string& name, Generator& generator) {
+  const auto save = [&generator] {
+    State state("Key");
+    state.append("seed", full({}, std::bit_cast<int64_t>(generator.seed()), dtype(kLong)));
+    state.append("offset", full({}, std::bit_cast<int64_t>(generator.offset()), dtype(kLong)));
+    return state;
+  };
+  const auto load = [&generator](const State& state) {
+    const auto number = [&](const char* key) {
+      return std::bit_cast<uint64_t>(entry(state, key, {}, 2).item<int64_t>());
+    };
+    generator.set_state(number("seed"), number("offset"));
+  };
+  return add(name, "generator", save, load);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor) {
+  const auto save = [tensor] {
+    State state("Key");
+    state.append("value", tensor.detach());
+    return state;
+  };
+  const auto load = [tensor](const State& state) {
+    const NoGradGuard no_grad;
+    tensor.copy_(entry(state, "value", tensor.sizes(), 1));
+  };
+  return add(name, "tensor", save, load);
+}
+
+Checkpoint& Checkpoint::add_value(const std::string& name, std::function<std::string()> get,
+                                  std::function<bool(const std::string&)> set) {
+  check_name(name, "value", values_);
+  values_.push_back({name, std::move(get), std::move(set)});
+  return *this;
+}
+
+Checkpoint& Checkpoint::add_setting(const std::string& name, std::string text) {
+  GRADUS_CHECK(!name.empty(), ValueError, "a setting of a checkpoint needs a name");
+  settings_.insert(name, std::move(text));
+  return *this;
+}
+
+// ---- Files ----
+
+void Checkpoint::save(const std::string& path) const {
+  const OpContext context("save checkpoint");
+  std::vector<std::pair<std::string, Array>> tensors;
+  io::Metadata metadata{{"format", "pt"}, {kLayout, kLayoutVersion}, {kLibrary, version()}};
+  for (const Part& part : parts_) {
+    metadata[kKind + part.name] = part.kind;
+    nn::detail::store_state(part.save(), part.name + ".", tensors, metadata);
+  }
+  for (const Value& value : values_) metadata[kValue + value.name] = value.get();
+  for (const auto& setting : settings_) metadata[kSetting + setting.key()] = setting.value();
+  io::save_safetensors(path, tensors, metadata);
+}
+
+void Checkpoint::load(const std::string& path, bool any_version) {
+  const std::string title = "load checkpoint '" + path + "'";
+  io::Safetensors file;
+  {
+    const OpContext context(title.c_str());
+    check_layout(io::load_safetensors_metadata(path), path, any_version);
+    file = io::load_safetensors_with_metadata(path);
+
+    Differences differences;
+    differences.compare("setting", with_prefix(file.metadata, kSetting), settings_, true);
+    OrderedDict<std::string, std::string> kinds, values;
+    for (const Part& part : parts_) kinds.append(part.name, part.kind);
+    for (const Value& value : values_) values.append(value.name, "");
+    differences.compare("part", with_prefix(file.metadata, kKind), kinds, true);
+    differences.compare("value", with_prefix(file.metadata, kValue), values, false);
+    for (const auto& [name, array] : file.tensors)
+      if (!kinds.contains(name.substr(0, name.find('.')))) differences.unexpected("tensor", name);
+    differences.check(path);
+  }
+
+  // From here on things change: keep what they were, to go back when one of them does not fit.
+  std::vector<State> old_states;
+  std::vector<std::string> old_values;
+  for (const Part& part : parts_) old_states.push_back(copy_of(part.save()));
+  for (const Value& value : values_) old_values.push_back(value.get());
+  size_t parts_changed = 0;
+  try {
+    for (const Part& part : parts_) {
+      const std::string part_title = title + ": " + part.name;
+      const OpContext context(part_title.c_str());
+      ++parts_changed;
+      part.load(nn::detail::stored_state(file, part.name + "."));
+    }
+    const OpContext context(title.c_str());
+    for (const Value& value : values_) {
+      const std::string& text = file.metadata.at(kValue + value.name);
+      GRADUS_CHECK(value.set(text), ValueError, "value '", value.name, "' is no number of its type: '", text, "'");
+    }
+  } catch (...) {
+    for (size_t i = 0; i < parts_changed; ++i) parts_[i].load(old_states[i]);
+    for (size_t i = 0; i < values_.size(); ++i) values_[i].set(old_values[i]);
+    throw;
+  }
+}
+
+bool Checkpoint::load_if_there(const std::string& path, bool any_version) {
+  std::error_code error;
+  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found) return false;
+  load(path, any_version);
+  return true;
+}
+
+OrderedDict<std::string, std::string> Checkpoint::values_of(const std::string& path) {
+  const OpContext context("read checkpoint");
+  const io::Metadata metadata = io::load_safetensors_metadata(path);
+  check_layout(metadata, path, true);
+  return with_prefix(metadata, kValue);
+}
+
+}  // namespace gradus::training

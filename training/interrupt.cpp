@@ -1,0 +1,55 @@
+#include <gradus/training/interrupt.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include <gradus/core/error.h>
+
+namespace gradus::training {
+namespace {
+
+constexpr int kSignals[2] = {SIGINT, SIGTERM};
+std::atomic<int> received{0};
+static_assert(std::atomic<int>::is_always_lock_free);  // the handler may touch nothing that waits
+bool alive = false;
+struct sigaction before[2];  // what the handler puts back: written before the handler is installed
+
+// Async-signal-safe: sigaction, write and lock-free atomics alone.
+void on_signal(int number) {
+  const int cause = errno;
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next one is not for us
+  received.store(number);
+  constexpr char kMessage[] = "\nfinishing this step; once more to quit at once\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  errno = cause;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  GRADUS_CHECK(!alive, ValueError, "there is an Interrupt already: one at a time catches the process's signals");
+  alive = true;
+  received.store(0);
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], nullptr, &before[i]);
+  for (int i = 0; i < 2; ++i) {
+    previous_[i] = before[i];
+    if (before[i].sa_handler == SIG_IGN) continue;
+    struct sigaction action = {};
+    action.sa_handler = &on_signal;
+    action.sa_flags = SA_RESTART;  // reads and writes in progress go on
+    sigemptyset(&action.sa_mask);
+    for (int other : kSignals) sigaddset(&action.sa_mask, other);
+    sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+Interrupt::~Interrupt() {
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+  alive = false;
+}
+
+int Interrupt::signal() const { return received.load(); }
+
+}  // namespace gradus::training

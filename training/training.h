@@ -1,0 +1,5 @@
+// What a training run needs around the step: checkpoints, interrupts, early stopping, profiles and curves.
+#pragma once
+
+#include <gradus/training/checkpoint.h>
+#include <gradus/training/interrupt.h>

@@ -42,6 +42,12 @@ class Scalar {
     else if constexpr (std::is_same_v<T, double>) return to_double();
     else return T(static_cast<float>(to_double()));
   }
+  // LibTorch's names: x.item().toFloat().
+  float toFloat() const { return to<float>(); }
+  double toDouble() const { return to_double(); }
+  int toInt() const { return to<int>(); }
+  int64_t toLong() const { return to_int64(); }
+  bool toBool() const { return to_bool(); }
   /// Element type of a tensor made of this number alone: bool, int64 or the default float32.
   DType dtype() const {
     return kind_ == Kind::floating ? DType::f32 : kind_ == Kind::integer ? DType::i64 : DType::boolean;

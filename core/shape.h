@@ -1,6 +1,7 @@
 // Sizes and strides: up to eight int64 values in place, no allocation.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -12,13 +13,16 @@ namespace gradus {
 
 inline constexpr int kMaxDims = 8;
 
-/// A short list of int64 (sizes, strides, axes). Converts from braces and vectors as LibTorch's IntArrayRef does.
+/// A short list of int64 (sizes, strides, axes). Converts from braces, vectors and single numbers as LibTorch's
+/// IntArrayRef does: x.sum(0), x.view(-1), zeros(3).
 class Dims {
  public:
   using value_type = int64_t;
   Dims() = default;
   Dims(std::initializer_list<int64_t> values) : Dims(values.begin(), values.size()) {}  // NOLINT
   Dims(const std::vector<int64_t>& values) : Dims(values.data(), values.size()) {}      // NOLINT
+  template <std::integral T>
+  requires(!std::is_same_v<T, bool>) Dims(T value) : values_{static_cast<int64_t>(value)}, size_(1) {}  // NOLINT
   Dims(const int64_t* values, size_t count) {
     GRADUS_CHECK(count <= kMaxDims, ShapeError, "at most ", kMaxDims, " dimensions are supported, got ", count);
     size_ = static_cast<int>(count);

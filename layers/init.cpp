@@ -1,6 +1,10 @@
 #include <gradus/layers/init.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include <gradus/autograd/accessor.h>
+#include <gradus/autograd/ops/creation.h>
 
 namespace gradus::nn::init {
 
@@ -51,6 +55,114 @@ Tensor uniform_(Tensor tensor, double low, double high) {
 Tensor normal_(Tensor tensor, double mean, double std) {
   NoGradGuard no_grad;
   return tensor.normal_(mean, std);
+}
+
+namespace {
+
+double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+/// The x with normal_cdf(x) = p, 0 < p < 1: Winitzki's closed form ("A handy approximation for the error function and its
+/// inverse", 2008), then two of Halley's steps, which leave rounding errors.
+double normal_quantile(double p) {
+  const double z = 2 * p - 1, a = 0.147, log_term = std::log(4 * p * (1 - p)), pi = std::acos(-1.0);  // ln(1 - z²)
+  const double b = 2 / (pi * a) + log_term / 2;
+  double x = std::copysign(std::sqrt(2 * (std::sqrt(b * b - log_term / a) - b)), z);
+  for (int step = 0; step < 2; ++step) {
+    const double density = std::exp(-x * x / 2) / std::sqrt(2 * pi);
+    const double newton = (normal_cdf(x) - p) / density;
+    x -= newton / (1 + x * newton / 2);
+  }
+  return x;
+}
+
+/// The columns of q (rows, columns), rows >= columns, row-major, made orthonormal one after the other; twice, because once
+/// leaves rounding errors that grow with the condition (Giraud, Langou, Rozloznik 2005).
+void orthonormalize_columns(double* q, int64_t rows, int64_t columns) {
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int pass = 0; pass < 2; ++pass)
+      for (int64_t k = 0; k < j; ++k) {
+        double product = 0;
+        for (int64_t i = 0; i < rows; ++i) product += q[i * columns + j] * q[i * columns + k];
+        for (int64_t i = 0; i < rows; ++i) q[i * columns + j] -= product * q[i * columns + k];
+      }
+    double square = 0;
+    for (int64_t i = 0; i < rows; ++i) square += q[i * columns + j] * q[i * columns + j];
+    for (int64_t i = 0; i < rows; ++i) q[i * columns + j] /= std::sqrt(square);
+  }
+}
+
+}  // namespace
+
+Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double high) {
+  GRADUS_CHECK(low <= high && std > 0, ValueError, "trunc_normal_ needs low <= high and std > 0, got [", low, ", ",
+               high, "] and ", std);
+  NoGradGuard no_grad;
+  // The lower tail keeps its digits, so an interval above the mean is drawn mirrored.
+  const double side = low > mean ? -1 : 1;
+  double from = (low - mean) / std * side, to = (high - mean) / std * side;
+  if (side < 0) std::swap(from, to);
+  const double mass_below = normal_cdf(from), mass = normal_cdf(to) - mass_below;
+  const Tensor numbers = rand(tensor.sizes(), kDouble);
+  double* data = numbers.data_ptr<double>();
+  for (int64_t i = 0; i < numbers.numel(); ++i) {
+    const double p = mass_below + mass * data[i];
+    // Where the interval holds no mass that a double can tell from none, it is at the end nearest the mean.
+    const double x = p > 0 && p < 1 ? std::clamp(normal_quantile(p), from, to) : p > 0 || mass == 0 ? to : from;
+    data[i] = mean + std * side * x;
+  }
+  return tensor.copy_(numbers);
+}
+
+Tensor eye_(Tensor tensor) {
+  GRADUS_CHECK(tensor.dim() == 2, ShapeError, "eye_ needs a matrix, got shape ", tensor.sizes());
+  NoGradGuard no_grad;
+  tensor.zero_();
+  const int64_t ones = std::min(tensor.size(0), tensor.size(1));
+  for (int64_t i = 0; i < ones; ++i) tensor[i][i].fill_(1);
+  return tensor;
+}
+
+Tensor dirac_(Tensor tensor, int64_t groups) {
+  GRADUS_CHECK(tensor.dim() >= 3, ShapeError, "dirac_ needs a convolution weight (out, in, kernel…), got shape ",
+               tensor.sizes());
+  GRADUS_CHECK(groups > 0 && tensor.size(0) % groups == 0, ValueError, tensor.size(0), " output channels do not make ",
+               groups, " groups");
+  NoGradGuard no_grad;
+  tensor.zero_();
+  const int64_t out = tensor.size(0) / groups, shared = std::min(out, tensor.size(1));
+  for (int64_t group = 0; group < groups; ++group)
+    for (int64_t channel = 0; channel < shared; ++channel) {
+      Tensor kernel = tensor[group * out + channel][channel];
+      while (kernel.dim() > 0) kernel = kernel[kernel.size(0) / 2];
+      kernel.fill_(1);
+    }
+  return tensor;
+}
+
+Tensor orthogonal_(Tensor tensor, double gain) {
+  GRADUS_CHECK(tensor.dim() >= 2, ShapeError, "orthogonal_ needs at least two dimensions, got shape ", tensor.sizes());
+  NoGradGuard no_grad;
+  if (tensor.numel() == 0) return tensor;
+  const int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
+  // Normal columns made orthonormal are spread evenly over all such matrices.
+  Tensor numbers = randn({std::max(rows, columns), std::min(rows, columns)}, kDouble);
+  orthonormalize_columns(numbers.data_ptr<double>(), numbers.size(0), numbers.size(1));
+  if (rows < columns) numbers = numbers.t();
+  return tensor.copy_((numbers * gain).reshape(tensor.sizes()));
+}
+
+Tensor sparse_(Tensor tensor, double sparsity, double std) {
+  GRADUS_CHECK(tensor.dim() == 2, ShapeError, "sparse_ needs a matrix, got shape ", tensor.sizes());
+  GRADUS_CHECK(sparsity >= 0 && sparsity <= 1, ValueError, "sparsity must be in [0, 1], got ", sparsity);
+  NoGradGuard no_grad;
+  const Tensor numbers = randn(tensor.sizes(), kDouble) * std;
+  const int64_t rows = tensor.size(0), zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
+  auto data = numbers.accessor<double, 2>();
+  for (int64_t column = 0; column < tensor.size(1); ++column) {
+    const Tensor order = randperm(rows);
+    for (int64_t i = 0; i < zeros; ++i) data[order.data_ptr<int64_t>()[i]][column] = 0;
+  }
+  return tensor.copy_(numbers);
 }
 
 Tensor xavier_uniform_(Tensor tensor, double gain) {

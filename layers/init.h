@@ -17,7 +17,10 @@ enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_r
 /// LibTorch's names.
 inline constexpr nn::init::FanMode kFanIn = nn::init::FanMode::fan_in, kFanOut = nn::init::FanMode::fan_out;
 inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear,
+                                        kConv1D = nn::init::Nonlinearity::conv2d,
                                         kConv2D = nn::init::Nonlinearity::conv2d,
+                                        kConvTranspose1D = nn::init::Nonlinearity::conv2d,
+                                        kConvTranspose2D = nn::init::Nonlinearity::conv2d,
                                         kSigmoid = nn::init::Nonlinearity::sigmoid,
                                         kTanh = nn::init::Nonlinearity::tanh, kReLU = nn::init::Nonlinearity::relu,
                                         kLeakyReLU = nn::init::Nonlinearity::leaky_relu;
@@ -35,6 +38,21 @@ Tensor zeros_(Tensor tensor);
 Tensor ones_(Tensor tensor);
 Tensor uniform_(Tensor tensor, double low = 0, double high = 1);
 Tensor normal_(Tensor tensor, double mean = 0, double std = 1);
+/// N(mean, std²) without what lies outside [low, high]; low above high is a ValueError. As torch.nn.init, low and high are
+/// numbers of the result, not multiples of std.
+Tensor trunc_normal_(Tensor tensor, double mean = 0, double std = 1, double low = -2, double high = 2);
+/// Ones on the diagonal of a matrix; other shapes are a ShapeError.
+Tensor eye_(Tensor tensor);
+/// A convolution weight (out, in, kernel…) that passes its input on: one at the kernel's centre where output and input
+/// channel agree within each of `groups`. Two dimensions or fewer are a ShapeError, out not divisible by groups a
+/// ValueError.
+Tensor dirac_(Tensor tensor, int64_t groups = 1);
+/// Orthonormal rows or columns, whichever are fewer, times gain; dimensions behind the first count as one. Saxe, McClelland
+/// and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks", 2014.
+Tensor orthogonal_(Tensor tensor, double gain = 1);
+/// A matrix of N(0, std²) with ceil(sparsity rows) zeros in each column. Martens, "Deep learning via Hessian-free
+/// optimization", 2010. Sparsity outside [0, 1] is a ValueError.
+Tensor sparse_(Tensor tensor, double sparsity, double std = 0.01);
 /// U(-b, b) with b = gain sqrt(6 / (fan in + fan out)). Glorot and Bengio 2010.
 Tensor xavier_uniform_(Tensor tensor, double gain = 1);
 /// N(0, gain² 2 / (fan in + fan out)).

@@ -111,3 +111,59 @@ TEST_CASE("gains are PyTorch's") {
   CHECK(init::calculate_gain(kReLU) == Approx(std::sqrt(2.0)));
   CHECK(init::calculate_gain(kLeakyReLU, 0.2) == Approx(std::sqrt(2 / 1.04)));
 }
+
+TEST_CASE("orthogonal_ gives orthonormal rows or columns times the gain") {
+  manual_seed(4);
+  for (const Shape& shape : {Shape{5, 5}, Shape{7, 4}, Shape{4, 7}, Shape{6, 2, 3, 3}, Shape{1, 3}, Shape{0, 3}}) {
+    INFO(to_string(shape));
+    const Tensor w = init::orthogonal_(empty(shape, TensorOptions(kDouble).requires_grad()), 2);
+    CHECK(w.is_leaf());
+    if (w.numel() == 0) continue;
+    Tensor flat = w.detach().reshape({shape[0], -1});
+    if (flat.size(0) > flat.size(1)) flat = flat.t();
+    CHECK(flat.matmul(flat.t()).allclose(eye(flat.size(0), kDouble) * 4, 0, 1e-12));
+  }
+  CHECK_THROWS_WITH(init::orthogonal_(empty({3})), test::contains("(3,)"));
+}
+
+TEST_CASE("trunc_normal_ stays between its bounds and has the truncated distribution's moments") {
+  manual_seed(9);
+  const Tensor w = init::trunc_normal_(empty({200, 200}));
+  const Statistics cut = statistics(w);
+  CHECK(cut.low >= -2);
+  CHECK(cut.high <= 2);
+  CHECK(cut.high > 1.98);
+  // Var = 1 - 2 * 2 phi(2) / (2 Phi(2) - 1)
+  CHECK(cut.deviation == Approx(std::sqrt(0.7737413)).epsilon(0.01));
+  CHECK(std::abs(cut.mean) < 0.02);
+  const Statistics tail = statistics(init::trunc_normal_(empty({100, 100}), 0, 1, 2, 3));
+  CHECK(tail.low >= 2);
+  CHECK(tail.high <= 3);
+  CHECK(tail.mean == Approx(2.3158).epsilon(0.005));  // (phi(2) - phi(3)) / (Phi(3) - Phi(2))
+  const Statistics far = statistics(init::trunc_normal_(empty({1000}), 0, 1, 9, 10));
+  CHECK(far.low >= 9);
+  CHECK(far.mean == Approx(9.1084).epsilon(0.002));
+  CHECK(statistics(init::trunc_normal_(empty({10}), 0, 1, 50, 51)).low == 50);
+  CHECK(statistics(init::trunc_normal_(empty({10}), 0, 1, -51, -50)).low == -50);
+  CHECK_THROWS_AS(init::trunc_normal_(empty({3}), 0, 1, 2, -2), ValueError);
+}
+
+TEST_CASE("eye_, dirac_ and sparse_ put ones and zeros where PyTorch does") {
+  CHECK(init::eye_(empty({2, 3})).equal(tensor({{1., 0., 0.}, {0., 1., 0.}})));
+  CHECK_THROWS_AS(init::eye_(empty({2})), ShapeError);
+
+  nn::Conv2d conv(nn::Conv2dOptions(4, 4, 3).padding(1).groups(2).bias(false));
+  init::dirac_(conv->weight, 2);
+  const Tensor x = randn({2, 4, 5, 5});
+  CHECK(conv(x).allclose(x));
+  CHECK(
+      init::dirac_(empty({3, 2, 2})).equal(tensor({{{0., 1.}, {0., 0.}}, {{0., 0.}, {0., 1.}}, {{0., 0.}, {0., 0.}}})));
+  CHECK_THROWS_AS(init::dirac_(empty({3, 2})), ShapeError);
+  CHECK_THROWS_AS(init::dirac_(empty({3, 2, 2}), 2), ValueError);
+
+  const Tensor w = init::sparse_(empty({10, 8}), 0.25, 2);
+  CHECK((w == 0).to(kFloat).sum(0).equal(full({8}, 3.0)));
+  CHECK(statistics(w).deviation > 1);
+  CHECK_THROWS_AS(init::sparse_(empty({3}), 0.5), ShapeError);
+  CHECK_THROWS_AS(init::sparse_(empty({3, 3}), 1.5), ValueError);
+}

@@ -102,7 +102,7 @@ class Result {
     return in_place_ ? y_.as<C>() + offset_ : buffer_;
   }
   void finish() {
-    if (!in_place_) scatter(buffer_, y_.data, y_.dtype, offset_, step_, count_);
+    if (!in_place_) store_block(buffer_, y_.data, y_.dtype, offset_, step_, count_);
   }
 
  private:
@@ -130,7 +130,7 @@ void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const
       C x_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i), y_at = at[0] + i * y_step;
-        const C* from = gather(x.data, x.dtype, at[1] + i * x_step, x_step, count, x_buffer);
+        const C* from = load_block(x.data, x.dtype, at[1] + i * x_step, x_step, count, x_buffer);
         if (loop.predicates) {
           bool results[kBlock];
           loop.predicates(from, results, count, args);
@@ -169,8 +169,8 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
       C dy_buffer[kBlock], saved_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        const C* gradient = gather(dy.data, dy.dtype, at[1] + i * dy_step, dy_step, count, dy_buffer);
-        const C* value = gather(saved.data, saved.dtype, at[2] + i * saved_step, saved_step, count, saved_buffer);
+        const C* gradient = load_block(dy.data, dy.dtype, at[1] + i * dy_step, dy_step, count, dy_buffer);
+        const C* value = load_block(saved.data, saved.dtype, at[2] + i * saved_step, saved_step, count, saved_buffer);
         Result<C> result(dx, at[0] + i * dx_step, dx_step, count);
         if (vectors) kernels.relu_backward(gradient, value, result.get(true), count);
         else loop(gradient, value, result.get(false), count, args);
@@ -193,8 +193,8 @@ void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const Muta
       C a_buffer[kBlock], b_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i), y_at = at[0] + i * y_step;
-        const C* left = gather(a.data, a.dtype, at[1] + i * a_step, a_step, count, a_buffer);
-        const C* right = gather(b.data, b.dtype, at[2] + i * b_step, b_step, count, b_buffer);
+        const C* left = load_block(a.data, a.dtype, at[1] + i * a_step, a_step, count, a_buffer);
+        const C* right = load_block(b.data, b.dtype, at[2] + i * b_step, b_step, count, b_buffer);
         if (loop.predicates) {
           bool results[kBlock];
           loop.predicates(left, right, results, count);
@@ -256,7 +256,7 @@ void OpenmpBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
         const int64_t count = std::min(kBlock, run - i);
         const C* color[3];
         for (int c = 0; c < 3; ++c)
-          color[c] = gather(x.data, x.dtype, at[1] + i * x_step + c * channel, x_step, count, buffer[c]);
+          color[c] = load_block(x.data, x.dtype, at[1] + i * x_step + c * channel, x_step, count, buffer[c]);
         Result<C> result(y, at[0] + i * y_step, y_step, count);
         C* gray = result.get(false);
         for (int64_t j = 0; j < count; ++j)

@@ -42,7 +42,7 @@ void visit_stored(DType dtype, F&& f) {
 
 /// Elements offset, offset + step, … of `data`, as they are where that is possible, else converted into `buffer`.
 template <class C>
-const C* gather(const void* data, DType dtype, int64_t offset, int64_t step, int64_t count, C* buffer) {
+const C* load_block(const void* data, DType dtype, int64_t offset, int64_t step, int64_t count, C* buffer) {
   if (step == 1 && dtype == dtype_of<C>) return static_cast<const C*>(data) + offset;
   visit_stored<C>(dtype, [&]<class T> {
     const T* from = static_cast<const T*>(data) + offset;
@@ -57,7 +57,7 @@ const C* gather(const void* data, DType dtype, int64_t offset, int64_t step, int
 
 /// The other way.
 template <class C>
-void scatter(const C* buffer, void* data, DType dtype, int64_t offset, int64_t step, int64_t count) {
+void store_block(const C* buffer, void* data, DType dtype, int64_t offset, int64_t step, int64_t count) {
   visit_stored<C>(dtype, [&]<class T> {
     T* to = static_cast<T*>(data) + offset;
     if constexpr (std::is_same_v<T, C>)

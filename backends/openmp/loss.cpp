@@ -108,9 +108,9 @@ void OpenmpBackend::softmax(const View& x, int axis, bool log, const MutableView
   visit_wide(y.dtype, [&]<class C> {
     parallel_rows<2>(x.shape, axis, {&y.strides, &x.strides}, [&](int64_t size) {
       return [&, size, buffer = Scratch<C>(size)](const int64_t* at) {
-        const C* row = gather(x.data, x.dtype, at[1], x_step, size, buffer.get());
+        const C* row = load_block(x.data, x.dtype, at[1], x_step, size, buffer.get());
         softmax_row(kernels_of<C>(table), row, buffer.get(), size, log);
-        scatter(buffer.get(), y.data, y.dtype, at[0], y_step, size);
+        store_block(buffer.get(), y.data, y.dtype, at[0], y_step, size);
       };
     });
   });
@@ -126,8 +126,8 @@ void OpenmpBackend::softmax_backward(const View& dy, const View& y, int axis, bo
     parallel_rows<3>(y.shape, axis, {&dx.strides, &dy.strides, &y.strides}, [&](int64_t size) {
       return [&, size, out = Scratch<C>(size), g_buffer = Scratch<C>(size),
               y_buffer = Scratch<C>(size)](const int64_t* at) {
-        const C* gradient = gather(dy.data, dy.dtype, at[1], step(dy.strides), size, g_buffer.get());
-        const C* output = gather(y.data, y.dtype, at[2], step(y.strides), size, y_buffer.get());
+        const C* gradient = load_block(dy.data, dy.dtype, at[1], step(dy.strides), size, g_buffer.get());
+        const C* output = load_block(y.data, y.dtype, at[2], step(y.strides), size, y_buffer.get());
         const Kernels<C>& kernels = kernels_of<C>(table);
         if (log) {
           kernels.exp(output, out.get(), size);
@@ -138,7 +138,7 @@ void OpenmpBackend::softmax_backward(const View& dy, const View& y, int axis, bo
           const C sum = kernels.sum(out.get(), size);
           for (int64_t i = 0; i < size; ++i) out[i] = output[i] * (gradient[i] - sum);
         }
-        scatter(out.get(), dx.data, dx.dtype, at[0], step(dx.strides), size);
+        store_block(out.get(), dx.data, dx.dtype, at[0], step(dx.strides), size);
       };
     });
   });
@@ -156,10 +156,10 @@ void OpenmpBackend::cross_entropy(const View& x, const View& target, int64_t ign
     parallel_for(rows, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
       const Scratch<C> buffer(size);
       for (int64_t i = begin; i < end; ++i) {
-        const C* row = gather(x.data, x.dtype, i * x.strides[0], x.strides[1], size, buffer.get());
+        const C* row = load_block(x.data, x.dtype, i * x.strides[0], x.strides[1], size, buffer.get());
         softmax_row(kernels, row, buffer.get(), size, true);
-        scatter(buffer.get(), log_probabilities.data, log_probabilities.dtype, i * log_probabilities.strides[0],
-                log_probabilities.strides[1], size);
+        store_block(buffer.get(), log_probabilities.data, log_probabilities.dtype, i * log_probabilities.strides[0],
+                    log_probabilities.strides[1], size);
         losses[i] = classes[i] < 0 ? 0 : -static_cast<double>(buffer[classes[i]]);
       }
     });
@@ -190,8 +190,8 @@ void OpenmpBackend::cross_entropy_backward(const View& dloss, const View& log_pr
     const auto scale_of = [&](int64_t row) {
       C scale, weight;
       const int64_t at = reduction == Reduction::none ? row * dloss.strides[0] : 0;
-      scale = *gather(dloss.data, dloss.dtype, at, 1, 1, &scale);
-      if (reduction == Reduction::mean) scale /= *gather(weight_sum.data, weight_sum.dtype, 0, 1, 1, &weight);
+      scale = *load_block(dloss.data, dloss.dtype, at, 1, 1, &scale);
+      if (reduction == Reduction::mean) scale /= *load_block(weight_sum.data, weight_sum.dtype, 0, 1, 1, &weight);
       return scale;
     };
     parallel_for(rows, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
@@ -201,13 +201,13 @@ void OpenmpBackend::cross_entropy_backward(const View& dloss, const View& log_pr
           std::fill_n(buffer.get(), size, C(0));
         } else {
           const C scale = scale_of(i);
-          const C* row = gather(log_probabilities.data, log_probabilities.dtype, i * log_probabilities.strides[0],
-                                log_probabilities.strides[1], size, buffer.get());
+          const C* row = load_block(log_probabilities.data, log_probabilities.dtype, i * log_probabilities.strides[0],
+                                    log_probabilities.strides[1], size, buffer.get());
           kernels.exp(row, buffer.get(), size);
           buffer[classes[i]] -= C(1);
           for (int64_t j = 0; j < size; ++j) buffer[j] *= scale;
         }
-        scatter(buffer.get(), dx.data, dx.dtype, i * dx.strides[0], dx.strides[1], size);
+        store_block(buffer.get(), dx.data, dx.dtype, i * dx.strides[0], dx.strides[1], size);
       }
     });
   });

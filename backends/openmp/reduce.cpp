@@ -75,7 +75,7 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
     C buffer[kBlock];
     for (int64_t i = 0; i < run; i += kBlock) {
       const int64_t count = std::min(kBlock, run - i);
-      const C* from = gather(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
+      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
       if constexpr (op == ReduceOp::sum && std::is_floating_point_v<C>)
         total += static_cast<A>(kernels_of<C>(kernel_table()).sum(from, count));
       else
@@ -95,7 +95,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
   for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
     C buffer[kBlock];
     for (int64_t i = 0; i < run; ++i) {
-      const C* from = gather(x.data, x.dtype, offset + at[0] + i * row_step, step, count, buffer);
+      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * row_step, step, count, buffer);
       for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(from[j]));
     }
   });
@@ -172,7 +172,7 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
       int64_t best_index = -1;
       for (int64_t i = 0; i < size; i += kBlock) {
         const int64_t count = std::min(kBlock, size - i);
-        const C* from = gather(x.data, x.dtype, offset + i * step, step, count, buffer);
+        const C* from = load_block(x.data, x.dtype, offset + i * step, step, count, buffer);
         for (int64_t j = 0; j < count; ++j) {
           if (best_index >= 0 && !beats(from[j], best) && !scalar::is_nan(from[j])) continue;
           best = from[j], best_index = i + j;

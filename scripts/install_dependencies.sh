@@ -11,7 +11,7 @@ packages_of() {
     benchmark) echo libbenchmark-dev ;;
     download) echo curl ca-certificates ;;
     report) echo python3 python3-matplotlib ;;
-    ci) echo libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 libclang-rt-14-dev curl ca-certificates ;;
+    ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 libclang-rt-14-dev curl ca-certificates ;;
     *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report ci" >&2; return 1 ;;
   esac
 }
@@ -19,7 +19,7 @@ packages_of() {
 # A tool on the PATH counts, however it came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
-    g++ | cmake | curl | python3 | clang-14 | clang-format-14) command -v "$1" > /dev/null && return ;;
+    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14) command -v "$1" > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;
   esac
   dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null | grep -qx installed

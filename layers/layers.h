@@ -14,3 +14,4 @@
 #include <gradus/layers/pool.h>
 #include <gradus/layers/sequential.h>
 #include <gradus/layers/serialize.h>
+#include <gradus/layers/summary.h>

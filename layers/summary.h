@@ -1,0 +1,75 @@
+// summary(model, size): a table of a model's layers with output shapes, parameters and multiply-adds.
+//
+//   std::cout << nn::summary(net, {1, 1, 28, 28});
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include <gradus/layers/module.h>
+
+namespace gradus {
+namespace nn {
+
+/// One module of the tree, without those below it.
+struct LayerSummary {
+  std::string name;                  ///< dotted; "" for the model itself
+  std::string type;                  ///< "Conv2d"
+  int depth = 0;                     ///< 0 for the model itself
+  int calls = 0;                     ///< of the module as a function; 0 where its forward was called by its name
+  std::vector<Shape> output_shapes;  ///< of its last call; empty where it was not called
+  int64_t parameters = 0;            ///< elements; a tied parameter counts where it comes first
+  int64_t multiply_adds = 0;         ///< in matrix products and convolutions that ran in it
+};
+
+struct ModelSummary {
+  std::vector<LayerSummary> layers;  ///< depth first, the model itself first
+  int64_t parameters = 0, trainable_parameters = 0, parameter_bytes = 0, buffers = 0;
+  int64_t multiply_adds = 0;
+};
+std::ostream& operator<<(std::ostream& stream, const ModelSummary& summary);
+
+namespace detail {
+/// Zeros of `size` where the module's parameters are, of their type unless `dtype` says otherwise.
+Tensor summary_input(const Module& module, const Shape& size, std::optional<DType> dtype);
+/// Calls `run`, which gives the model's outputs, in evaluation mode and looks on.
+ModelSummary summarize(Module& model, const std::function<TensorList()>& run);
+}  // namespace detail
+
+/// Calls the model on zeros of `size`, the batch included: multiply-adds are those of the whole batch. The model is as
+/// before afterwards. `dtype` is kLong for models of indices.
+template <class M>
+requires std::is_base_of_v<Module, M> ModelSummary summary(M& model, const Shape& size,
+                                                           std::optional<DType> dtype = std::nullopt) {
+  return summary(model, detail::summary_input(model, size, dtype));
+}
+/// The same for inputs of the caller's, any number of them.
+template <class M, class... Inputs>
+requires(std::is_base_of_v<Module, M> && (std::is_same_v<Inputs, Tensor> && ...)) ModelSummary
+    summary(M& model, const Tensor& first, const Inputs&... inputs) {
+  return detail::summarize(model, [&] {
+    auto result = call(model, first, inputs...);
+    TensorList outputs;
+    detail::visit_tensors(result, [&](const Tensor& tensor) { outputs.push_back(tensor); });
+    return outputs;
+  });
+}
+template <class M, class... Rest>
+ModelSummary summary(const ModuleHolder<M>& model, const Rest&... rest) {
+  return summary(*model, rest...);
+}
+template <class M>
+ModelSummary summary(const ModuleHolder<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
+  return summary(*model, size, dtype);
+}
+template <class M>
+ModelSummary summary(const std::shared_ptr<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
+  return summary(*model, size, dtype);
+}
+
+}  // namespace nn
+
+using nn::summary;
+
+}  // namespace gradus

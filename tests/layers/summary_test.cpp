@@ -1,0 +1,107 @@
+// summary(): shapes, parameters and multiply-adds of a model's layers.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/registry.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <sstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+struct NetImpl : nn::Module {
+  nn::Sequential features = register_module(
+      "features", nn::Sequential(nn::Conv2d(1, 2, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Dropout(), nn::Flatten()));
+  nn::Linear fc = register_module("fc", nn::Linear(2 * 3 * 3, 4));
+  Tensor forward(const Tensor& x) { return log_softmax(fc(features(x)), 1); }
+};
+GRADUS_MODULE(Net);
+
+const nn::LayerSummary& layer(const nn::ModelSummary& summary, const std::string& name) {
+  for (const nn::LayerSummary& entry : summary.layers)
+    if (entry.name == name) return entry;
+  FAIL("no layer " << name);
+  return summary.layers.front();
+}
+
+}  // namespace
+
+TEST_CASE("a summary tells shapes, parameters and multiply-adds, the same on every backend") {
+  for (const std::string& backend_name : backend_names()) {
+    if (backend(backend_name).device_type() != DeviceType::cpu) continue;
+    const BackendGuard guard(backend_name);
+    INFO(backend_name);
+    Net net;
+    const nn::ModelSummary summary = gradus::summary(net, {2, 1, 8, 8});
+    REQUIRE(summary.layers.size() == 8);
+    CHECK(summary.layers[0].name.empty());
+    CHECK(summary.layers[0].type == "Net");
+    CHECK(summary.layers[0].output_shapes == std::vector<Shape>{{2, 4}});
+    CHECK(layer(summary, "features").type == "Sequential");
+    CHECK(layer(summary, "features").depth == 1);
+    const nn::LayerSummary& conv = layer(summary, "features.0");
+    CHECK(conv.type == "Conv2d");
+    CHECK(conv.depth == 2);
+    CHECK(conv.calls == 1);
+    CHECK(conv.output_shapes == std::vector<Shape>{{2, 2, 6, 6}});
+    CHECK(conv.parameters == 2 * 9 + 2);
+    CHECK(conv.multiply_adds == 2 * 2 * 36 * 9);
+    CHECK(layer(summary, "features.2").output_shapes == std::vector<Shape>{{2, 2, 3, 3}});
+    CHECK(layer(summary, "features.2").multiply_adds == 0);
+    CHECK(layer(summary, "features.3").output_shapes == std::vector<Shape>{{2, 2, 3, 3}});
+    CHECK(layer(summary, "fc").multiply_adds == 2 * 18 * 4);
+    CHECK(summary.multiply_adds == conv.multiply_adds + 2 * 18 * 4);
+    CHECK(summary.parameters == net->num_parameters());
+    CHECK(summary.trainable_parameters == net->num_parameters());
+    CHECK(summary.parameter_bytes == 4 * net->num_parameters());
+  }
+}
+
+TEST_CASE("a summary leaves the model as it was") {
+  Net net;
+  net->features->ptr(3)->eval();
+  net->fc->weight.set_requires_grad(false);
+  const nn::ModelSummary summary = gradus::summary(net.ptr(), {1, 1, 8, 8});
+  CHECK(summary.trainable_parameters == summary.parameters - 18 * 4);
+  CHECK(net->is_training());
+  CHECK(net->features->is_training());
+  CHECK_FALSE(net->features->ptr(3)->is_training());
+  for (const auto& module : net->modules()) CHECK_FALSE(module->has_hooks());
+  CHECK_THROWS_WITH(gradus::summary(net, {1, 3, 8, 8}), contains("features.0"));
+  for (const auto& module : net->modules()) CHECK_FALSE(module->has_hooks());
+  CHECK(net->is_training());
+}
+
+TEST_CASE("layers that are called by forward have shapes too; operators outside of layers count for the model") {
+  struct PlainImpl : nn::Module {
+    nn::Linear fc = register_module("fc", nn::Linear(6, 4)), unused = register_module("unused", nn::Linear(2, 2));
+    Tensor weight = register_parameter("weight", randn({4, 5}));
+    Tensor forward(const Tensor& x, const Tensor& y) { return matmul(relu(fc->forward(x)), weight) + y; }
+  };
+  nn::ModuleHolder<PlainImpl> net;
+  const nn::ModelSummary summary = gradus::summary(net, randn({3, 6}), randn({5}));
+  CHECK(layer(summary, "fc").output_shapes == std::vector<Shape>{{3, 4}});
+  CHECK(layer(summary, "fc").multiply_adds == 3 * 6 * 4);
+  CHECK(layer(summary, "unused").output_shapes.empty());
+  CHECK(summary.layers[0].multiply_adds == 3 * 4 * 5);
+  CHECK(summary.layers[0].parameters == 20);
+}
+
+TEST_CASE("a tied parameter counts once, and a summary prints as a table") {
+  nn::Linear shared(100, 100);
+  nn::Sequential net(shared, nn::ReLU(), shared);
+  const nn::ModelSummary summary = gradus::summary(net, {1, 100});
+  CHECK(summary.parameters == 10100);
+  CHECK(layer(summary, "0").calls == 2);
+  CHECK(layer(summary, "0").multiply_adds == 20000);
+  std::ostringstream text;
+  text << summary;
+  CHECK(text.str() ==
+        "Layer    Type        Output shape  Parameters  Multiply-adds\n"
+        "(model)  Sequential  (1, 100)               0              0\n"
+        "  0      Linear      (1, 100)          10,100         20,000\n"
+        "  1      ReLU        (1, 100)               0              0\n"
+        "parameters: 10,100 (39.5 KiB), trainable 10,100; buffers: 0; multiply-adds: 20,000\n");
+}

@@ -5,11 +5,14 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/attention.h>
 #include <gradus/autograd/ops/conv.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/image.h>
+#include <gradus/autograd/ops/index.h>
+#include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/loss.h>
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/pool.h>

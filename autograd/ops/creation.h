@@ -12,12 +12,22 @@ Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc
 /// Without a dtype in `options`, the value's: bool, int64 or float32.
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());
+/// x's shape, device and, unless options say otherwise, dtype.
 Tensor empty_like(const Tensor& x, Loc where = Loc::current());
 Tensor zeros_like(const Tensor& x, Loc where = Loc::current());
 Tensor ones_like(const Tensor& x, Loc where = Loc::current());
 Tensor full_like(const Tensor& x, const Scalar& value, Loc where = Loc::current());
 Tensor rand_like(const Tensor& x, Loc where = Loc::current());
 Tensor randn_like(const Tensor& x, Loc where = Loc::current());
+Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor zeros_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor ones_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where = Loc::current());
+Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor randint_like(const Tensor& x, int64_t high, Loc where = Loc::current());
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Loc where = Loc::current());
 
 /// start, start + step, … below end. int64 when all three are integers, else float32.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
@@ -27,6 +37,14 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 /// `steps` values from start to end, both included.
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {},
                 Loc where = Loc::current());
+/// `steps` values from base^start to base^end, both included.
+Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
+                const TensorOptions& options = {}, Loc where = Loc::current());
+/// int64 (2, count): rows and columns of the elements on and below (tril) or above (triu) a diagonal of a matrix.
+Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
+                    Loc where = Loc::current());
+Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
+                    Loc where = Loc::current());
 
 /// Random numbers of the default generator (core/random.h): the same on every backend for the same manual_seed.
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
@@ -37,6 +55,8 @@ Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions&
 Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// A permutation of 0 … n - 1, int64.
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
+/// Normal numbers of that mean and standard deviation.
+Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// 1 with probability x[i], else 0.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 

@@ -1,0 +1,23 @@
+// Embedding and attention.
+#pragma once
+
+#include <gradus/autograd/tensor.h>
+
+namespace gradus {
+
+/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx (-1: none) gets no gradient.
+Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, Loc where = Loc::current());
+/// Scales the rows at `indices` that have a larger norm down to max_norm, in place and outside of autograd
+/// (nn.Embedding's max_norm).
+const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, double max_norm, double norm_type = 2,
+                                Loc where = Loc::current());
+
+/// softmax(scale q kᵀ + mask) v, with dropout of the weights (https://arxiv.org/abs/1706.03762): q (…, L, E), k (…, S, E), v
+/// (…, S, Ev), result (…, L, Ev); leading sizes broadcast. attn_mask, broadcast to (…, L, S): where a boolean one is false
+/// there is no attention, a floating one is added. is_causal: query i sees keys 0 … i (no mask besides). scale is
+/// 1 / sqrt(E) unless given. A row that sees nothing is NaN.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
+                                    std::optional<double> scale = {}, Loc where = Loc::current());
+
+}  // namespace gradus

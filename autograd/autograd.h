@@ -14,9 +14,13 @@
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/losses.h>
 #include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/pool.h>
 #include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/resample.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/autograd/print.h>
 #include <gradus/autograd/tensor.h>

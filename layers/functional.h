@@ -63,7 +63,7 @@ inline Tensor dropout(const Tensor& x, const DropoutFuncOptions& options = {}, L
 }
 inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEntropyFuncOptions& options = {},
                             Loc where = Loc::current()) {
-  return gradus::cross_entropy(x, target, options.weight(), options.reduction(), options.ignore_index(), where);
+  return gradus::cross_entropy(x, target, options.weight(), options.reduction(), options.ignore_index(), 0, where);
 }
 inline Tensor nll_loss(const Tensor& x, const Tensor& target, const NLLLossFuncOptions& options = {},
                        Loc where = Loc::current()) {

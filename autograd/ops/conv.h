@@ -1,4 +1,4 @@
-// Convolution, with and without the fused ReLU.
+// Convolution, with and without the fused ReLU, and its transpose.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -13,11 +13,35 @@ struct Pair {
   int64_t h, w;
 };
 
+/// Padding by name (torch::kValid, torch::kSame): none, or as much as gives the result the size of x. Where that is an odd
+/// number, the end gets one more than the start. `same` needs stride 1.
+enum class AutoPadding : uint8_t { valid, same };
+inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
+
 /// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) where defined; result (N, K, P, Q).
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
               Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
 /// relu(conv2d(…)) in one kernel, and one for its backward, where the backend has them.
 Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
                    Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
+/// conv2d with padding by name.
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, AutoPadding padding, Pair dilation = 1,
+              int64_t groups = 1, Loc where = Loc::current());
+
+/// Cross-correlation of x (N, C, L) with w (K, C / groups, R), plus bias (K) where defined; result (N, K, P).
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1, int64_t padding = 0,
+              int64_t dilation = 1, int64_t groups = 1, Loc where = Loc::current());
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, AutoPadding padding,
+              int64_t dilation = 1, int64_t groups = 1, Loc where = Loc::current());
+
+/// The transpose of conv2d (its gradient with respect to x), plus bias (K) where defined: x (N, C, H, W) and w
+/// (C, K / groups, R, S) give (N, K, P, Q) with P = (H - 1) stride - 2 padding + dilation (R - 1) + output_padding + 1.
+/// output_padding, less than stride or dilation, picks one of the sizes that conv2d maps to H.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
+                        Pair output_padding = 0, int64_t groups = 1, Pair dilation = 1, Loc where = Loc::current());
+/// The same for x (N, C, L) and w (C, K / groups, R).
+Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1,
+                        int64_t padding = 0, int64_t output_padding = 0, int64_t groups = 1, int64_t dilation = 1,
+                        Loc where = Loc::current());
 
 }  // namespace gradus

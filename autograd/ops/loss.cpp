@@ -96,14 +96,70 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   }
 };
 
-// (C) with a scalar target counts as a batch of one.
-template <class Batch>
-Tensor over_batch(const Tensor& x, const Tensor& target, Reduction reduction, Batch&& batch) {
-  if (x.dim() != 1) return batch(x, target);
-  GRADUS_CHECK(target.dim() == 0, ShapeError, "input of shape ", x.sizes(), " needs a scalar target, got shape ",
-               target.sizes());
-  const Tensor loss = batch(x.unsqueeze(0), target.unsqueeze(0));
-  return reduction == Reduction::none ? loss.squeeze(0) : loss;
+// Calls rows(x (N, C), classes (N)). (C) with a scalar target counts as a batch of one, each place of (N, C, d1, …) as a
+// row.
+template <class Rows>
+Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
+  if (x.dim() == 1) {
+    GRADUS_CHECK(target.dim() == 0, ShapeError, "input of shape ", x.sizes(), " needs a scalar target, got shape ",
+                 target.sizes());
+  } else if (x.dim() > 2) {
+    Shape places = x.sizes();
+    places.erase(1);
+    GRADUS_CHECK(target.sizes() == places, ShapeError, "input of shape ", x.sizes(), " needs a target of shape ",
+                 places, ", got ", target.sizes());
+  } else {
+    return rows(x, target);
+  }
+  const Tensor last = x.dim() == 1 ? x : x.movedim(1, -1);
+  const Tensor loss = rows(last.reshape({target.numel(), last.size(-1)}), target.reshape({target.numel()}));
+  return reduction == Reduction::none ? loss.reshape(target.sizes()) : loss;
+}
+
+void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
+  GRADUS_CHECK(!weight.defined() || weight.sizes() == Shape({classes}), ShapeError, "input of shape ", x.sizes(),
+               " needs a weight of shape (", classes, ",), got ", weight.sizes());
+}
+
+// -log_probabilities[i, target[i]] in every row, 0 in ignored ones, as smoothed and weighed as asked.
+Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
+                  Reduction reduction, int64_t ignore_index, double smoothing) {
+  const int64_t count = log_probabilities.size(1);
+  check_weight(weight, log_probabilities, count);
+  const DType dtype = log_probabilities.dtype();
+  Tensor losses = -apply<Pick>(op, log_probabilities, classes.array(), ignore_index);  // (N)
+  Tensor weights, each;                                                                // (N): of the rows;  (C)
+  if (weight.defined()) {
+    each = weight.to(dtype);
+    weights = apply<Pick>(op, each.expand(log_probabilities.sizes()), classes.array(), ignore_index);
+    losses = losses * weights;
+  }
+  if (smoothing > 0) {
+    const Tensor weighed = weight.defined() ? log_probabilities * each : log_probabilities;
+    const Tensor spread = where(classes == ignore_index, 0.0, weighed.sum({1}));
+    losses = losses * (1 - smoothing) - spread * (smoothing / static_cast<double>(count));
+  }
+  if (reduction == Reduction::none) return losses;
+  if (reduction == Reduction::sum) return losses.sum();
+  if (weight.defined()) return losses.sum() / weights.sum();
+  return losses.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, dtype));
+}
+
+// Cross-entropy of logits x with the probabilities `target` of x's shape.
+Tensor cross_entropy_of_probabilities(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
+                                      double smoothing, Loc where) {
+  const int64_t axis = x.dim() == 1 ? 0 : 1, classes = x.size(axis);
+  check_weight(weight, x, classes);
+  Tensor wanted = target.to(x.dtype());
+  if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / static_cast<double>(classes);
+  if (weight.defined()) {
+    Shape column = Dims::filled(static_cast<int>(x.dim()), 1);
+    column[static_cast<int>(axis)] = classes;
+    wanted = wanted * weight.to(x.dtype()).view(column);
+  }
+  const Tensor losses = -(log_softmax(x, axis, where) * wanted).sum({axis});
+  if (reduction == Reduction::none) return losses;
+  return reduction == Reduction::sum ? losses.sum() : losses.mean();
 }
 
 }  // namespace
@@ -121,29 +177,24 @@ Tensor log_softmax(const Tensor& x, int64_t dim, Loc where) {
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
                 Loc where) {
   OpScope op("nll_loss", where);
-  return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
-    const Tensor picked = apply<Pick>(op, rows, classes.array(), ignore_index);
-    if (!weight.defined()) {
-      if (reduction == Reduction::none) return -picked;
-      if (reduction == Reduction::sum) return -picked.sum();
-      return -picked.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, x.dtype()));
-    }
-    GRADUS_CHECK(weight.sizes() == Shape({rows.size(1)}), ShapeError, "input of shape ", rows.sizes(),
-                 " needs a weight of shape (", rows.size(1), ",), got ", weight.sizes());
-    const Tensor weights = apply<Pick>(op, weight.to(x.dtype()).expand(rows.sizes()), classes.array(), ignore_index);
-    const Tensor losses = -picked * weights;
-    if (reduction == Reduction::none) return losses;
-    return reduction == Reduction::sum ? losses.sum() : losses.sum() / weights.sum();
+  return over_rows(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+    ops::check_classes(rows.array(), classes.array());
+    return likelihood(op, rows, classes, weight, reduction, ignore_index, 0);
   });
 }
 
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
-                     int64_t ignore_index, Loc where) {
+                     int64_t ignore_index, double label_smoothing, Loc where) {
   OpScope op("cross_entropy", where);
-  return over_batch(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
-    if (!weight.defined()) return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
+  GRADUS_CHECK(label_smoothing >= 0 && label_smoothing <= 1, ValueError, "label_smoothing must be in [0, 1], got ",
+               label_smoothing);
+  if (is_floating(target.dtype()) && x.dim() > 0 && target.sizes() == x.sizes())
+    return cross_entropy_of_probabilities(x, target, weight, reduction, label_smoothing, where);
+  return over_rows(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+    if (!weight.defined() && label_smoothing == 0)
+      return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
     ops::check_classes(rows.array(), classes.array());
-    return nll_loss(log_softmax(rows, 1, where), classes, weight, reduction, ignore_index, where);
+    return likelihood(op, log_softmax(rows, 1, where), classes, weight, reduction, ignore_index, label_smoothing);
   });
 }
 

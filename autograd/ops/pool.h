@@ -1,4 +1,4 @@
-// Pooling.
+// Pooling: maxima and averages over windows. Images are (N, C, H, W) or (C, H, W), sequences (N, C, L) or (C, L).
 #pragma once
 
 #include <tuple>
@@ -14,5 +14,32 @@ Tensor max_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride 
 std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, std::optional<Pair> stride = {},
                                                    Pair padding = 0, Pair dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
+Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
+                  int64_t dilation = 1, bool ceil_mode = false, Loc where = Loc::current());
+std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size,
+                                                   std::optional<int64_t> stride = {}, int64_t padding = 0,
+                                                   int64_t dilation = 1, bool ceil_mode = false,
+                                                   Loc where = Loc::current());
+
+/// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` where given, else by
+/// the number of elements of the window: those in the image and, with `count_include_pad`, those in the padding.
+Tensor avg_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride = {}, Pair padding = 0,
+                  bool ceil_mode = false, bool count_include_pad = true, std::optional<int64_t> divisor_override = {},
+                  Loc where = Loc::current());
+Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
+                  bool ceil_mode = false, bool count_include_pad = true, Loc where = Loc::current());
+
+/// Size of the result of an adaptive pooling: one number for both directions or a pair; an absent one keeps x's size.
+struct OutputSize {
+  OutputSize(int64_t both) : h(both), w(both) {}  // NOLINT
+  OutputSize(std::optional<int64_t> h, std::optional<int64_t> w) : h(h), w(w) {}
+  std::optional<int64_t> h, w;
+};
+/// Mean over windows that cut H into output_size.h parts, and W alike: part p is [floor(p H / P), ceil((p + 1) H / P)).
+Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
+Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
+/// Maximum over the same windows.
+Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
+Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
 
 }  // namespace gradus

@@ -13,8 +13,8 @@ using cuda_detail::Launch;
 using cuda_detail::Strides4;
 
 // `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy).
-void gather(bool backward, const View& in, const View& w, const void* bias, bool relu, const MutableView& out,
-            const Conv2dGeometry& geometry) {
+void by_gathering(bool backward, const View& in, const View& w, const void* bias, bool relu, const MutableView& out,
+                  const Conv2dGeometry& geometry) {
   if (out.numel() == 0) return;
   cuda_detail::check_countable(in.numel(), backward ? "dy" : "x");
   cuda_detail::check_countable(out.numel(), backward ? "dx" : "y");
@@ -80,13 +80,17 @@ void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bia
     packed_bias = Array::empty(bias->shape, bias->dtype, bias->device);
     copy(*bias, packed_bias);
   }
-  gather(false, x, w, packed_bias.defined() ? packed_bias.data() : bias ? bias->data : nullptr, relu, y, geometry);
+  by_gathering(false, x, w,
+               packed_bias.defined() ? packed_bias.data()
+               : bias                ? bias->data
+                                     : nullptr,
+               relu, y, geometry);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                        const Conv2dGeometry& geometry) {
   EventScope event("conv2d_backward_data", "cuda", "gather", {&dy, &w}, flops(w, dy));
-  gather(true, dy, w, nullptr, false, dx, geometry);
+  by_gathering(true, dy, w, nullptr, false, dx, geometry);
 }
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,

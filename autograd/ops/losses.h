@@ -1,0 +1,78 @@
+// Losses beyond cross-entropy. x and target have one shape, or broadcast; `reduction` takes the mean or the sum over all
+// elements (or rows) of the loss, or leaves them. Formulas, names and defaults are those of torch.nn.functional.
+#pragma once
+
+#include <gradus/autograd/tensor.h>
+#include <gradus/core/backend.h>
+
+namespace gradus {
+
+/// torch::kBatchMean: kl_div's sum divided by the number of rows, its mathematical definition.
+struct BatchMean {};
+inline constexpr BatchMean kBatchMean{};
+struct KLDivReduction {
+  KLDivReduction(Reduction reduction) : reduction(reduction) {}            // NOLINT(google-explicit-constructor)
+  KLDivReduction(BatchMean) : reduction(Reduction::sum), by_rows(true) {}  // NOLINT(google-explicit-constructor)
+  Reduction reduction;
+  bool by_rows = false;
+};
+
+// ---- Regression ----
+/// (x - target)²
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                Loc where = Loc::current());
+/// |x - target|
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+               Loc where = Loc::current());
+/// With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2.
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double beta = 1,
+                      Loc where = Loc::current());
+/// d² / 2 where d <= delta, else delta (d - delta / 2).
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double delta = 1,
+                  Loc where = Loc::current());
+/// exp(x) - target x, or with log_input false x - target log(x + eps); `full` adds Stirling's approximation of log(target!)
+/// where target > 1.
+Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input = true, bool full = false,
+                        double eps = 1e-8, Reduction reduction = Reduction::mean, Loc where = Loc::current());
+/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), which has no gradient of its own; `full` adds log(2 pi) / 2.
+Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full = false,
+                         double eps = 1e-6, Reduction reduction = Reduction::mean, Loc where = Loc::current());
+
+// ---- Probabilities ----
+/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x; the logarithms are not less than -100.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                            Reduction reduction = Reduction::mean, Loc where = Loc::current());
+/// The same of sigmoid(x), safe for large x; pos_weight multiplies the term of target.
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                        const Tensor& pos_weight = {}, Reduction reduction = Reduction::mean,
+                                        Loc where = Loc::current());
+/// target (log target - x) for log-probabilities x; target is a probability, or with log_target its logarithm.
+Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction = Reduction::mean,
+              bool log_target = false, Loc where = Loc::current());
+/// log(1 + exp(-target x)), target 1 or -1.
+Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                        Loc where = Loc::current());
+/// Mean over the C classes of weight * binary_cross_entropy_with_logits for x (…, C) and target of 0 and 1.
+Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                   Reduction reduction = Reduction::mean, Loc where = Loc::current());
+
+// ---- Margins ----
+/// x where target is 1, max(0, margin - x) where it is -1.
+Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, double margin = 1,
+                            Reduction reduction = Reduction::mean, Loc where = Loc::current());
+/// max(0, -target (x1 - x2) + margin)
+Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin = 0,
+                           Reduction reduction = Reduction::mean, Loc where = Loc::current());
+/// max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin), with the p-norm of (difference + eps) over the last dimension;
+/// `swap` takes the smaller of the negative's distances from anchor and positive.
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin = 1,
+                           double p = 2, double eps = 1e-6, bool swap = false, Reduction reduction = Reduction::mean,
+                           Loc where = Loc::current());
+/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1; x1 and x2 (N, D) or (D).
+Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin = 0,
+                             Reduction reduction = Reduction::mean, Loc where = Loc::current());
+/// Mean over the classes i that are not target of weight[target] max(0, margin - x[target] + x[i])^p; x (N, C) or (C).
+Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p = 1, double margin = 1,
+                         const Tensor& weight = {}, Reduction reduction = Reduction::mean, Loc where = Loc::current());
+
+}  // namespace gradus

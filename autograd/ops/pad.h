@@ -1,0 +1,30 @@
+// Padding, and the rearrangements of pixels that go with it.
+#pragma once
+
+#include <gradus/autograd/ops/conv.h>
+
+namespace gradus {
+
+/// What stands outside: a constant, the image mirrored at its edge pixel, the edge pixel, the other end of the image.
+enum class PadMode : uint8_t { constant, reflect, replicate, circular };
+inline constexpr PadMode kConstant = PadMode::constant, kReflect = PadMode::reflect, kReplicate = PadMode::replicate,
+                         kCircular = PadMode::circular;
+
+/// x with `pad` elements more at the start and end of its last dimensions, listed from the last one:
+/// {left, right, top, bottom, …}. Negative numbers crop. (torch.nn.functional.pad)
+Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode = kConstant, double value = 0, Loc where = Loc::current());
+
+/// The windows of x (N, C, H, W) or (C, H, W) as columns: (N, C R S, windows), im2col.
+Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation = 1, Pair padding = 0, Pair stride = 1,
+              Loc where = Loc::current());
+/// The transpose of unfold: columns (N, C R S, windows) added up where windows overlap, to (N, C, H, W).
+Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dilation = 1, Pair padding = 0,
+            Pair stride = 1, Loc where = Loc::current());
+
+/// (…, C r r, H, W) to (…, C, H r, W r): r x r channels become a block of pixels (Shi et al. 2016); and back.
+Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor, Loc where = Loc::current());
+Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor, Loc where = Loc::current());
+/// Channel g (C / groups) + i goes to i groups + g (ShuffleNet, Zhang et al. 2017).
+Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where = Loc::current());
+
+}  // namespace gradus

@@ -13,12 +13,12 @@ std::shared_mutex observers_mutex;
 std::vector<Observer*> observers;
 thread_local ObservedEvent* innermost = nullptr;
 
-double now() {
+}  // namespace
+
+double observer_time() {
   static const auto start = std::chrono::steady_clock::now();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-}  // namespace
 
 void add_observer(Observer* observer) {
   std::unique_lock lock(observers_mutex);
@@ -50,13 +50,13 @@ void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* b
     event_->depth = parent_->depth + 1;
   }
   innermost = event_;
-  event_->start = now();
+  event_->start = observer_time();
   std::shared_lock lock(observers_mutex);
   for (Observer* observer : observers) observer->on_begin(*event_);
 }
 
 void EventScope::end() noexcept {
-  event_->seconds = now() - event_->start;
+  event_->seconds = observer_time() - event_->start;
   innermost = parent_;
   try {
     std::shared_lock lock(observers_mutex);

@@ -20,7 +20,7 @@ struct ObservedEvent {
   Shape shapes[4];                ///< the first operands
   int64_t bytes = 0;              ///< kernels: read and written at least
   int64_t flops = 0;              ///< kernels: floating-point operations
-  double start = 0, seconds = 0;  ///< host time since the process's first event; cuda work is asynchronous
+  double start = 0, seconds = 0;  ///< host time since the first look at this clock; cuda work is asynchronous
   int depth = 0;
   bool leaf = true;
 };
@@ -35,6 +35,9 @@ class Observer {
 /// Attaches an observer to the whole process; the caller keeps it alive until it is removed. Calls come from any thread.
 void add_observer(Observer* observer);
 void remove_observer(Observer* observer);
+
+/// Now, on the clock of ObservedEvent::start.
+double observer_time();
 
 namespace detail {
 inline std::atomic<int> observer_count{0};

@@ -3,3 +3,4 @@
 
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/interrupt.h>
+#include <gradus/training/profiler.h>

@@ -1,0 +1,117 @@
+#include <gradus/training/profiler.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <gradus/core/error.h>
+#include <gradus/core/runtime.h>
+
+namespace gradus::training {
+namespace {
+
+using Kind = ObservedEvent::Kind;
+
+bool begins_backward(const ObservedEvent& event) {
+  return event.kind == Kind::op && (!std::strcmp(event.name, "backward") || !std::strcmp(event.name, "grad"));
+}
+
+}  // namespace
+
+Profiler::Profiler(const ProfilerOptions& options) : options_(options), start_(observer_time()) { add_observer(this); }
+
+Profiler::~Profiler() { stop(); }
+
+void Profiler::stop() {
+  if (!running_) return;
+  remove_observer(this);  // waits for calls of other threads
+  running_ = false;
+  end_ = observer_time();
+}
+
+double Profiler::seconds() const { return (running_ ? observer_time() : end_) - start_; }
+
+Profiler::Thread& Profiler::this_thread() {
+  const auto [thread, is_new] = threads_.try_emplace(std::this_thread::get_id());
+  if (is_new) thread->second.number = static_cast<int>(threads_.size());
+  return thread->second;
+}
+
+size_t Profiler::module_number(const std::string& path) {
+  const auto [entry, is_new] = module_numbers_.try_emplace(path, modules_.size());
+  if (is_new) modules_.push_back({path});
+  return entry->second;
+}
+
+Profiler::Row& Profiler::row(Rows& rows, const ObservedEvent& event) {
+  using View = std::string_view;
+  const std::tuple<View, View, View> key(event.name, event.backend, event.implementation);
+  const auto found = rows.find(key);
+  if (found != rows.end()) return found->second;
+  return rows.emplace(Key(key), Row{event.name, event.backend, event.implementation}).first->second;
+}
+
+void Profiler::look_at_memory(const ObservedEvent& event, double at, size_t module) {
+  const int64_t bytes = runtime(options_.device.type).memory_stats(options_.device.index).allocated;
+  if (bytes > peak_.bytes) peak_ = {bytes, at, event.name, modules_[module].path};
+  if (!memory_.empty() && memory_.back().bytes == bytes) return;
+  if (memory_.size() < options_.max_trace_events) memory_.push_back({at, bytes});
+}
+
+void Profiler::on_begin(const ObservedEvent& event) {
+  const std::string path = event.kind == Kind::op ? ModuleFrame::current_path() : std::string();
+  std::lock_guard lock(mutex_);
+  std::vector<Frame>& frames = this_thread().frames;
+  const Frame* const outer = frames.empty() ? nullptr : &frames.back();
+  const size_t module = event.kind == Kind::kernel && outer ? outer->module : module_number(path);
+  frames.push_back({&event, module, begins_backward(event) || (outer && outer->backward)});
+  look_at_memory(event, event.start - start_, module);
+}
+
+void Profiler::on_end(const ObservedEvent& event) {
+  std::lock_guard lock(mutex_);
+  Thread& thread = this_thread();
+  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // it began before this profile
+  const Frame frame = thread.frames.back();
+  thread.frames.pop_back();
+
+  const bool is_kernel = event.kind == Kind::kernel;
+  // Totals count leaves: what a composite says of itself, its parts say too.
+  const int64_t bytes = event.leaf ? event.bytes : 0, flops = event.leaf ? event.flops : 0;
+  Row& own = row(is_kernel ? kernels_ : operators_, event);
+  ++own.calls;
+  const bool recursive = std::any_of(thread.frames.begin(), thread.frames.end(), [&](const Frame& open) {
+    return open.event->kind == event.kind && !std::strcmp(open.event->name, event.name);
+  });
+  if (!recursive) own.total_seconds += event.seconds;
+  own.self_seconds += event.seconds - frame.inner;
+  own.bytes += bytes + frame.bytes;
+  own.flops += flops + frame.flops;
+
+  // The nearest open event of the same kind has this one inside; the nearest operator gets a kernel's bytes.
+  const auto nearest = [&](Kind kind) -> Frame* {
+    for (auto open = thread.frames.rbegin(); open != thread.frames.rend(); ++open)
+      if (open->event->kind == kind) return &*open;
+    return nullptr;
+  };
+  if (Frame* outer = nearest(event.kind)) outer->inner += event.seconds;
+  if (Frame* op = nearest(Kind::op); is_kernel && op) {
+    op->bytes += bytes;
+    op->flops += flops;
+  }
+
+  ModuleRow& module = modules_[frame.module];
+  module.bytes += bytes;
+  module.flops += flops;
+  const bool outermost_kernel = is_kernel && !nearest(Kind::op) && !nearest(Kind::kernel);
+  if (!is_kernel || outermost_kernel)
+    (frame.backward ? module.backward_seconds : module.forward_seconds) +=
+        event.seconds - (is_kernel ? 0 : frame.inner);
+
+  look_at_memory(event, event.start + event.seconds - start_, frame.module);
+  if (trace_.size() < options_.max_trace_events)
+    trace_.push_back(
+        {&own, frame.module, thread.number, event.start - start_, event.seconds, bytes, flops, frame.backward});
+  else ++left_out_;
+}
+
+}  // namespace gradus::training

@@ -124,15 +124,18 @@ class BackwardPass {
     }
   }
 
+  // Runs a node, inside the layer that made it.
   void execute(Node* node) {
+    if (node->module_path().empty()) return run(node);
+    const ModuleFrame frame(node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
+    run(node);
+  }
+
+  void run(Node* node) {
     State state = std::move(states_.at(node));
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
-    const auto path = [](const void* of) { return static_cast<const Node*>(of)->module_path(); };
-    std::optional<ModuleFrame> frame;
-    if (!node->module_path().empty()) frame.emplace(node, path);
-
     for (size_t i = 0; i < node->output_hooks().size(); ++i) {
       const Node::OutputHook hook = node->output_hooks()[i];  // a copy: a hook may remove itself
       if (!dys[hook.output_nr].defined()) continue;

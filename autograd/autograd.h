@@ -5,6 +5,7 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/attention.h>
 #include <gradus/autograd/ops/conv.h>
 #include <gradus/autograd/ops/creation.h>
@@ -22,5 +23,6 @@
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/resample.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/autograd/ops/sort.h>
 #include <gradus/autograd/print.h>
 #include <gradus/autograd/tensor.h>

@@ -310,6 +310,10 @@ class Tensor {
   Tensor remainder(const Operand& other) const;
   Tensor atan2(const Operand& other) const;
   Tensor logical_xor(const Operand& other) const;
+  Tensor bitwise_and(const Operand& other) const;
+  Tensor bitwise_or(const Operand& other) const;
+  Tensor bitwise_xor(const Operand& other) const;
+  Tensor bitwise_not(Loc where = Loc::current()) const;
   Tensor lerp(const Tensor& end, const Operand& weight) const;
   Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
   Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
@@ -390,8 +394,21 @@ class Tensor {
   Tensor var(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor std(bool unbiased = true, Loc where = Loc::current()) const;
   Tensor std(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
+  // Braces fit several parameters: without these overloads {0} would be the boolean `unbiased`.
+  Tensor var(std::initializer_list<int64_t> dim, bool unbiased = true, bool keepdim = false,
+             Loc where = Loc::current()) const {
+    return var(IntArrayRef(dim), unbiased, keepdim, where);
+  }
+  Tensor std(std::initializer_list<int64_t> dim, bool unbiased = true, bool keepdim = false,
+             Loc where = Loc::current()) const {
+    return std(IntArrayRef(dim), unbiased, keepdim, where);
+  }
   Tensor norm(const Scalar& p = 2, Loc where = Loc::current()) const;
   Tensor norm(const Scalar& p, IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor norm(const Scalar& p, std::initializer_list<int64_t> dim, bool keepdim = false,
+              Loc where = Loc::current()) const {
+    return norm(p, IntArrayRef(dim), keepdim, where);
+  }
   Tensor logsumexp(IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor cumsum(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
@@ -400,6 +417,8 @@ class Tensor {
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
   Tensor argsort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false,
+                                      Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
                                   Loc where = Loc::current()) const;
   Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
@@ -438,7 +457,7 @@ Tensor operator<(const Operand& a, const Operand& b);
 Tensor operator<=(const Operand& a, const Operand& b);
 Tensor operator>(const Operand& a, const Operand& b);
 Tensor operator>=(const Operand& a, const Operand& b);
-/// On booleans: logical and, or, exclusive or, not.
+/// Logical on booleans, bit by bit on integers.
 Tensor operator&(const Operand& a, const Operand& b);
 Tensor operator|(const Operand& a, const Operand& b);
 Tensor operator^(const Operand& a, const Operand& b);

@@ -11,8 +11,20 @@ Tensor mul(const Operand& a, const Operand& b);
 /// True division: integers become float32.
 Tensor div(const Operand& a, const Operand& b);
 Tensor pow(const Operand& base, const Operand& exponent);
+/// NaN wins; at a tie each side gets half of the gradient.
 Tensor maximum(const Operand& a, const Operand& b);
 Tensor minimum(const Operand& a, const Operand& b);
+/// The remainder of a / b truncated towards zero (sign of a, as C's fmod), or rounded down (sign of b, as Python's %).
+/// Of integers by 0: 0.
+Tensor fmod(const Operand& a, const Operand& b);
+Tensor remainder(const Operand& a, const Operand& b);
+/// The angle of the point (b, a) in [-pi, pi]; integers become float32.
+Tensor atan2(const Operand& a, const Operand& b);
+/// start + weight (end - start)
+Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
+/// x + value a b, and x + value a / b
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current());
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current());
 
 Tensor neg(const Tensor& x, Loc where = Loc::current());
 Tensor abs(const Tensor& x, Loc where = Loc::current());
@@ -20,10 +32,34 @@ Tensor exp(const Tensor& x, Loc where = Loc::current());
 Tensor log(const Tensor& x, Loc where = Loc::current());
 Tensor sqrt(const Tensor& x, Loc where = Loc::current());
 Tensor reciprocal(const Tensor& x, Loc where = Loc::current());
+Tensor rsqrt(const Tensor& x, Loc where = Loc::current());
+Tensor square(const Tensor& x, Loc where = Loc::current());
+/// -1, 0 or 1. sign and the roundings have the gradient 0.
+Tensor sign(const Tensor& x, Loc where = Loc::current());
+Tensor floor(const Tensor& x, Loc where = Loc::current());
+Tensor ceil(const Tensor& x, Loc where = Loc::current());
+/// To the nearest integer, halves to the even one.
+Tensor round(const Tensor& x, Loc where = Loc::current());
+/// Towards zero.
+Tensor trunc(const Tensor& x, Loc where = Loc::current());
+Tensor sin(const Tensor& x, Loc where = Loc::current());
+Tensor cos(const Tensor& x, Loc where = Loc::current());
+Tensor tan(const Tensor& x, Loc where = Loc::current());
+Tensor erf(const Tensor& x, Loc where = Loc::current());
+Tensor log1p(const Tensor& x, Loc where = Loc::current());
+Tensor expm1(const Tensor& x, Loc where = Loc::current());
+Tensor log2(const Tensor& x, Loc where = Loc::current());
+Tensor log10(const Tensor& x, Loc where = Loc::current());
 Tensor relu(const Tensor& x, Loc where = Loc::current());
 Tensor sigmoid(const Tensor& x, Loc where = Loc::current());
 Tensor tanh(const Tensor& x, Loc where = Loc::current());
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current());
+inline Tensor clamp_min(const Tensor& x, const Scalar& min, Loc where = Loc::current()) {
+  return clamp(x, min, {}, where);
+}
+inline Tensor clamp_max(const Tensor& x, const Scalar& max, Loc where = Loc::current()) {
+  return clamp(x, {}, max, where);
+}
 
 /// Comparisons give booleans and have no gradient.
 Tensor eq(const Operand& a, const Operand& b);
@@ -34,8 +70,16 @@ Tensor gt(const Operand& a, const Operand& b);
 Tensor ge(const Operand& a, const Operand& b);
 Tensor logical_and(const Operand& a, const Operand& b);
 Tensor logical_or(const Operand& a, const Operand& b);
+Tensor logical_xor(const Operand& a, const Operand& b);
 Tensor logical_not(const Tensor& x, Loc where = Loc::current());
 Tensor isfinite(const Tensor& x, Loc where = Loc::current());
+Tensor isnan(const Tensor& x, Loc where = Loc::current());
+Tensor isinf(const Tensor& x, Loc where = Loc::current());
+/// Bit by bit on integers, logical on booleans; floating types are a DTypeError. The operators & | ^ ~.
+Tensor bitwise_and(const Operand& a, const Operand& b);
+Tensor bitwise_or(const Operand& a, const Operand& b);
+Tensor bitwise_xor(const Operand& a, const Operand& b);
+Tensor bitwise_not(const Tensor& x, Loc where = Loc::current());
 /// condition ? a : b, element by element; condition is boolean.
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
 

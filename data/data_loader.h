@@ -5,17 +5,22 @@
 //   for (auto& batch : *loader) train(batch.data, batch.target);
 //
 // The batches of an epoch depend on the seed and the number of the epoch, not on the number of workers: they come in
-// the sampler's order, and random transforms draw from (seed, epoch, index of the sample).
+// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). So an epoch can also be taken
+// up in the middle: save loader->state() with the model, and load_state() it into a loader made as the first one was.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <gradus/autograd/tensor.h>
+#include <gradus/core/ordered_dict.h>
 #include <gradus/data/prefetcher.h>
 #include <gradus/data/sample.h>
 #include <gradus/data/samplers.h>
@@ -36,6 +41,10 @@ class DataLoaderOptions {
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
   /// Leaves out a last batch that is smaller than the others.
   DataLoaderOptions& drop_last(bool drop) { return drop_last_ = drop, *this; }
+  /// How long the consumer waits for a batch of the workers before it gets an Error; forever unless set.
+  DataLoaderOptions& timeout(std::chrono::milliseconds time) { return timeout_ = time, *this; }
+  /// As LibTorch has it. Batches come in the sampler's order whatever this says: what is reproducible costs nothing here.
+  DataLoaderOptions& enforce_ordering(bool enforce) { return enforce_ordering_ = enforce, *this; }
   /// Seed of the order and of random transforms; the default generator's (manual_seed) unless set.
   DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }
 
@@ -43,18 +52,42 @@ class DataLoaderOptions {
   size_t workers() const { return workers_; }
   size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
   bool drop_last() const { return drop_last_; }
+  std::optional<std::chrono::milliseconds> timeout() const { return timeout_; }
+  bool enforce_ordering() const { return enforce_ordering_; }
   uint64_t seed() const { return seed_ ? *seed_ : default_generator().seed(); }
 
  private:
   size_t batch_size_ = 1, workers_ = 0;
   std::optional<size_t> max_jobs_;
-  bool drop_last_ = false;
+  bool drop_last_ = false, enforce_ordering_ = true;
+  std::optional<std::chrono::milliseconds> timeout_;
   std::optional<uint64_t> seed_;
+};
+
+/// Where a loader stands: all that decides the batches that are still to come.
+struct LoaderState {
+  uint64_t seed = 0, epoch = 0;
+  uint64_t batches = 0;     ///< that the epoch has given already
+  uint64_t batch_size = 0;  ///< what `batches` counts in
+  friend bool operator==(const LoaderState&, const LoaderState&) = default;
+};
+
+/// Where the time of an epoch has gone, as far as it concerns data.
+struct LoaderTimings {
+  size_t batches = 0;             ///< that the consumer got
+  double wait_seconds = 0;        ///< that the consumer waited for batches, all together
+  double first_wait_seconds = 0;  ///< for the first batch, before anything was prepared
+  double worst_wait_seconds = 0;  ///< for one of the others
+  double load_seconds = 0;        ///< that all workers together spent making batches
 };
 
 namespace detail {
 void check_options(const DataLoaderOptions& options);
-}
+void check_state(const LoaderState& state, const DataLoaderOptions& options);
+/// The fields as int64 scalars by their names, and back; missing, unknown or negative ones are a ValueError.
+OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
+LoaderState state_of(const OrderedDict<std::string, Tensor>& dict);
+}  // namespace detail
 
 template <class Dataset, class Sampler>
 class DataLoader {
@@ -87,7 +120,7 @@ class DataLoader {
   };
 
   DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
-      : options_(options), seed_(options.seed()), sampler_(std::move(sampler)) {
+      : options_(options), sampler_(std::move(sampler)), position_{options.seed(), 0, 0, options.batch_size()} {
     detail::check_options(options_);
     for (size_t i = 1; i < options_.workers(); ++i) datasets_.push_back(dataset);
     datasets_.push_back(std::move(dataset));
@@ -95,49 +128,100 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  /// Starts the next epoch. One that was left in the middle is given up.
+  /// Starts the next epoch, or takes up the one that load_state() named. One that was left in the middle is given up.
   Iterator begin() {
     join();
-    sampler_.reset(seed_, next_epoch_);
-    wait_seconds_ = 0;
+    if (open_) to_next_epoch();
+    open_ = true;
+    timings_ = {};
+    sampler_.reset(position_.seed, position_.epoch);
+    for (uint64_t i = 0; i < position_.batches && sampler_.next(options_.batch_size()); ++i) {}
     prefetcher_ = std::make_unique<Prefetcher>(
         options_.workers(), options_.max_jobs(), [this] { return next_request(); },
-        [this, epoch = next_epoch_](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
-          const detail::EpochScope scope(seed_, epoch);
+        [this, seed = position_.seed, epoch = position_.epoch](
+            size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+          const detail::EpochScope scope(seed, epoch);
           return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
-        });
-    ++next_epoch_;
+        },
+        options_.timeout());
     return Iterator(this);
   }
   Iterator end() { return {}; }
 
-  /// Ends the workers of an epoch that was left in the middle. begin() and the destructor do so too.
-  void join() { prefetcher_.reset(); }
-  /// The epoch that begin() starts next, counted from 0: to go on with an interrupted training.
-  void set_epoch(uint64_t epoch) { next_epoch_ = epoch; }
+  /// Ends the workers, and the walk over the epoch if there is one. begin() and the destructor do so too.
+  void join() {
+    if (prefetcher_) timings_.load_seconds = prefetcher_->work_seconds();
+    prefetcher_.reset();
+  }
+
+  /// The position behind the last batch that the consumer got; after a whole epoch, the beginning of the next.
+  LoaderState state() const { return position_; }
+  /// Goes to a position that state() has told: the next begin() gives exactly the rest of that epoch, and so on from
+  /// there. A state of another batch size is a ValueError. The dataset and the sampler must be those of the saved run.
+  void load_state(const LoaderState& state) {
+    detail::check_state(state, options_);
+    join();
+    open_ = false;
+    position_ = state;
+  }
+  /// The same for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
+  OrderedDict<std::string, Tensor> state_dict() const { return detail::dict_of(position_); }
+  void load_state_dict(const OrderedDict<std::string, Tensor>& state) { load_state(detail::state_of(state)); }
+  /// The epoch that the last batch belongs to, or that begin() starts next, counted from 0.
+  uint64_t epoch() const { return position_.epoch; }
+  /// The epoch that begin() starts next, from its beginning: to go on with an interrupted training.
+  void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
+
+  /// Number of batches in an epoch, where sampler and options tell it.
+  std::optional<size_t> size() const {
+    const std::optional<size_t> batches = sampler_.batches(options_.batch_size());
+    if (!batches || !options_.drop_last() || options_.batch_size() == 1) return batches;
+    const std::optional<size_t> samples = sampler_.batches(1);
+    return samples ? *samples / options_.batch_size() : samples;
+  }
+  /// Of the epoch that began last, up to now.
+  LoaderTimings timings() const {
+    LoaderTimings timings = timings_;
+    if (prefetcher_) timings.load_seconds = prefetcher_->work_seconds();
+    return timings;
+  }
   /// How long the consumer has waited for batches in the epoch that began last.
-  double wait_seconds() const { return wait_seconds_; }
+  double wait_seconds() const { return timings_.wait_seconds; }
   const DataLoaderOptions& options() const { return options_; }
 
  private:
   std::vector<size_t> next_request() {
     auto indices = sampler_.next(options_.batch_size());
-    const bool whole = indices && (indices->size() == options_.batch_size() || !options_.drop_last());
-    return whole ? std::move(*indices) : std::vector<size_t>();
+    const bool wanted = indices && (indices->size() >= options_.batch_size() || !options_.drop_last());
+    return wanted ? std::move(*indices) : std::vector<size_t>();
   }
   std::shared_ptr<Batch> next() {
+    if (!prefetcher_ || !open_) return nullptr;
     const auto start = std::chrono::steady_clock::now();
     Prefetcher::Result batch = prefetcher_->next();
-    wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::chrono::duration<double> wait = std::chrono::steady_clock::now() - start;
+    count(wait.count(), batch != nullptr);
     return std::static_pointer_cast<Batch>(std::move(batch));
   }
+  void count(double wait, bool got_batch) {
+    timings_.wait_seconds += wait;
+    if (got_batch) {
+      if (timings_.batches++ == 0) timings_.first_wait_seconds = wait;
+      else timings_.worst_wait_seconds = std::max(timings_.worst_wait_seconds, wait);
+      ++position_.batches;
+    } else {
+      open_ = false;
+      to_next_epoch();
+    }
+  }
+  void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
 
   const DataLoaderOptions options_;
-  const uint64_t seed_;
   Sampler sampler_;
   std::vector<Dataset> datasets_;  // one for each worker
-  uint64_t next_epoch_ = 0;
-  double wait_seconds_ = 0;
+  LoaderState position_;
+  bool open_ = false;  // an epoch has begun and has not come to its end
+  LoaderTimings timings_;
   std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use what stands above
 };
 

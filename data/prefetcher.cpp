@@ -1,14 +1,17 @@
 #include <gradus/data/prefetcher.h>
 
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
 
 #include <algorithm>
 
 namespace gradus::data {
 
-Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work)
-    : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)) {
+Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
+                       std::optional<std::chrono::milliseconds> timeout)
+    : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)),
+      timeout_(timeout) {
   try {
     for (size_t worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { run(worker); });
   } catch (...) {
@@ -34,19 +37,38 @@ Prefetcher::Result Prefetcher::next() {
     exhausted_ = request.empty();
     if (exhausted_) return nullptr;
     const NoGradGuard no_grad;
-    return work_(0, request);
+    return answer(0, request);
   }
   refill();
   if (open_.empty()) return nullptr;
   const std::shared_ptr<Job> job = std::move(open_.front());
   open_.pop_front();
-  {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return job->done; });
-  }
+  wait_for(*job);
   refill();  // the place of the one just taken, before the consumer goes to work
   if (job->error) std::rethrow_exception(job->error);
   return std::move(job->result);
+}
+
+void Prefetcher::wait_for(const Job& job) {
+  std::unique_lock lock(mutex_);
+  const auto done = [&] { return job.done; };
+  if (!timeout_) return done_.wait(lock, done);
+  GRADUS_CHECK(done_.wait_for(lock, *timeout_, done), Error, "the data loader has waited ", timeout_->count(),
+               " ms for a batch (DataLoaderOptions::timeout)");
+}
+
+Prefetcher::Result Prefetcher::answer(size_t worker, const Request& request) {
+  const auto start = std::chrono::steady_clock::now();
+  Result result = work_(worker, request);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  std::lock_guard lock(mutex_);
+  work_seconds_ += time.count();
+  return result;
+}
+
+double Prefetcher::work_seconds() {
+  std::lock_guard lock(mutex_);
+  return work_seconds_;
 }
 
 void Prefetcher::refill() {
@@ -77,7 +99,7 @@ void Prefetcher::run(size_t worker) {
       queued_.pop_front();
     }
     try {
-      job->result = work_(worker, job->request);
+      job->result = answer(worker, job->request);
     } catch (...) { job->error = std::current_exception(); }
     {
       std::lock_guard lock(mutex_);

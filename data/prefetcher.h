@@ -2,6 +2,7 @@
 // it is compiled once.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -23,8 +25,10 @@ class Prefetcher {
   /// Answers a request as worker 0, 1, …: one request at a time for each of them.
   using Work = std::function<Result(size_t worker, const Request& request)>;
 
-  /// At most `ahead` requests are open at a time. Without workers, requests are answered by next() itself.
-  Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work);
+  /// At most `ahead` requests are open at a time. Without workers, requests are answered by next() itself. With a
+  /// timeout, next() throws an Error when it has waited that long.
+  Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
+             std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Waits for the requests at work, not for those still queued.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
@@ -32,6 +36,8 @@ class Prefetcher {
 
   /// The answer to the next request, null after the last. Rethrows what the work for it has thrown.
   Result next();
+  /// Seconds that all workers together have spent on requests.
+  double work_seconds();
 
  private:
   struct Job {
@@ -41,13 +47,17 @@ class Prefetcher {
     std::exception_ptr error;
   };
   void run(size_t worker);
+  Result answer(size_t worker, const Request& request);
+  void wait_for(const Job& job);
   void refill();
   void stop();
 
   const size_t ahead_;
   NextRequest next_request_;
   Work work_;
+  const std::optional<std::chrono::milliseconds> timeout_;
   bool exhausted_ = false, stop_ = false;
+  double work_seconds_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::deque<std::shared_ptr<Job>> open_;    // in order, the consumer's next one first

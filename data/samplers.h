@@ -1,13 +1,19 @@
-// In which order an epoch visits the samples.
+// In which order an epoch visits the samples. Names follow torch::data::samplers and torch.utils.data.
+//
+// An order is a function of (seed, epoch) and nothing else, so a loader can take up an epoch in the middle.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include <gradus/core/error.h>
 
 namespace gradus::data::samplers {
 
+/// Base of all samplers. A sampler of your own writes reset and next.
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -15,6 +21,11 @@ class Sampler {
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
   /// Up to `batch_size` indices; nothing when the epoch is over.
   virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
+  /// Number of batches that next(batch_size) gives in an epoch, where it is known beforehand.
+  virtual std::optional<size_t> batches(size_t batch_size) const {
+    (void)batch_size;
+    return std::nullopt;
+  }
 };
 
 /// 0, 1, 2, …
@@ -23,21 +34,146 @@ class SequentialSampler : public Sampler {
   explicit SequentialSampler(size_t size) : size_(size) {}
   void reset(uint64_t, uint64_t) override { position_ = 0; }
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
+  std::optional<size_t> batches(size_t batch_size) const override;
 
  private:
   size_t size_, position_ = 0;
 };
 
-/// Every sample once, in random order: the exchanges of Fisher and Yates, drawn from (seed, epoch).
-class RandomSampler : public Sampler {
+/// A sampler that settles the whole order of an epoch when it begins. Derived classes write order and size.
+class OrderSampler : public Sampler {
  public:
-  explicit RandomSampler(size_t size) : size_(size) {}
-  void reset(uint64_t seed, uint64_t epoch) override;
-  std::optional<std::vector<size_t>> next(size_t batch_size) override;
+  void reset(uint64_t seed, uint64_t epoch) final;
+  std::optional<std::vector<size_t>> next(size_t batch_size) final;
+  std::optional<size_t> batches(size_t batch_size) const final;
+  /// Number of indices in an epoch.
+  virtual size_t size() const = 0;
+
+ protected:
+  /// The indices of an epoch, size() of them.
+  virtual std::vector<size_t> order(uint64_t seed, uint64_t epoch) const = 0;
 
  private:
-  size_t size_, position_ = 0;
   std::vector<size_t> order_;
+  size_t position_ = 0;
+};
+
+/// Every sample once, in random order: the exchanges of Fisher and Yates, drawn from (seed, epoch).
+class RandomSampler : public OrderSampler {
+ public:
+  explicit RandomSampler(size_t size) : size_(size) {}
+  size_t size() const override { return size_; }
+
+ private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+
+  size_t size_;
+};
+
+/// Each of the given indices once, in random order (torch.utils.data.SubsetRandomSampler).
+class SubsetRandomSampler : public OrderSampler {
+ public:
+  explicit SubsetRandomSampler(std::vector<size_t> indices) : indices_(std::move(indices)) {}
+  size_t size() const override { return indices_.size(); }
+
+ private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+
+  std::vector<size_t> indices_;
+};
+
+/// Draws `num_samples` indices, index i with a probability proportional to weights[i]
+/// (torch.utils.data.WeightedRandomSampler). Without replacement each draw is among those not drawn yet: the smallest of
+/// -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006).
+/// Weights that are negative or not finite, or that allow fewer draws than asked for, are a ValueError.
+class WeightedRandomSampler : public OrderSampler {
+ public:
+  WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement = true);
+  size_t size() const override { return num_samples_; }
+
+ private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+
+  std::vector<double> weights_;
+  size_t num_samples_;
+  bool replacement_;
+};
+
+/// One rank's part of an order that all ranks agree on: elements rank, rank + num_replicas, rank + 2 num_replicas, …
+/// Together the ranks visit every sample once: nothing overlaps, nothing is left out, and ranks differ by at most one in
+/// their number of samples. The k-th batches of all ranks are together the k-th batch of one process with a batch
+/// num_replicas times as large.
+///
+/// With allow_duplicates, as LibTorch has it, the order is repeated from its beginning until all ranks have the same
+/// number of samples: for collectives that every rank must join equally often.
+class DistributedSampler : public OrderSampler {
+ public:
+  size_t size() const override;
+  /// Fixes the epoch that decides the order, in place of the one that reset is given. A loader passes its own.
+  void set_epoch(size_t epoch) { epoch_ = epoch; }
+  size_t epoch() const { return epoch_.value_or(0); }
+
+ protected:
+  /// A rank that is not below num_replicas is a ValueError.
+  DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates);
+  std::vector<size_t> part(const std::vector<size_t>& all) const;
+  uint64_t epoch_or(uint64_t epoch) const { return epoch_.value_or(epoch); }
+  size_t total() const { return total_; }
+
+ private:
+  size_t total_, num_replicas_, rank_;
+  bool allow_duplicates_;
+  std::optional<size_t> epoch_;
+};
+
+/// A rank's part of RandomSampler's order. All ranks need the same seed.
+class DistributedRandomSampler : public DistributedSampler {
+ public:
+  explicit DistributedRandomSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
+                                    bool allow_duplicates = false)
+      : DistributedSampler(size, num_replicas, rank, allow_duplicates) {}
+
+ private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+};
+
+/// A rank's part of 0, 1, 2, …
+class DistributedSequentialSampler : public DistributedSampler {
+ public:
+  explicit DistributedSequentialSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
+                                        bool allow_duplicates = false)
+      : DistributedSampler(size, num_replicas, rank, allow_duplicates) {}
+
+ private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+};
+
+/// Batches of a size of its own, whatever the loader's batch_size is (torch.utils.data.BatchSampler):
+///   make_data_loader(dataset, BatchSampler(WeightedRandomSampler(weights, 1000), 32, /*drop_last=*/true), {});
+template <class Inner>
+class BatchSampler : public Sampler {
+ public:
+  BatchSampler(Inner sampler, size_t batch_size, bool drop_last)
+      : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {
+    GRADUS_CHECK(batch_size > 0, ValueError, "BatchSampler needs a batch_size of at least 1");
+  }
+
+  void reset(uint64_t seed, uint64_t epoch) override { sampler_.reset(seed, epoch); }
+  std::optional<std::vector<size_t>> next(size_t) override {
+    auto indices = sampler_.next(batch_size_);
+    if (indices && drop_last_ && indices->size() < batch_size_) return std::nullopt;
+    return indices;
+  }
+  std::optional<size_t> batches(size_t) const override {
+    const std::optional<size_t> samples = sampler_.batches(1);
+    if (!samples) return std::nullopt;
+    return drop_last_ ? *samples / batch_size_ : (*samples + batch_size_ - 1) / batch_size_;
+  }
+
+ private:
+  Inner sampler_;
+  size_t batch_size_;
+  bool drop_last_;
 };
 
 }  // namespace gradus::data::samplers

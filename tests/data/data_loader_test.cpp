@@ -225,3 +225,106 @@ TEST_CASE("workers leave parallel_for serial", "[data][loader]") {
   for (const auto& batch : epoch_of(*make_data_loader(Probe().map(Stack<>()), DataLoaderOptions(1).workers(2))))
     CHECK(batch[0] == 0);
 }
+
+TEST_CASE("a position saved in mid-epoch gives exactly the rest", "[data][loader][resume]") {
+  auto noise = data::transforms::Lambda<Example<>>([](Example<> sample) {
+    const RandomState draw = data::sample_generator().next();
+    sample.data = sample.data + random_unit_float(draw.seed, draw.offset, 0);
+    return sample;
+  });
+  auto numbers = Numbers(53).map(noise).map(Stack<>());
+  auto make = [&](size_t workers, uint64_t seed, bool drop_last = false) {
+    return make_data_loader(numbers, DataLoaderOptions(8).workers(workers).seed(seed).drop_last(drop_last));
+  };
+  for (bool drop_last : {false, true}) {
+    const size_t batches = drop_last ? 6 : 7;
+    auto whole = make(0, 3, drop_last);
+    CHECK(whole->size() == batches);
+    std::vector<std::vector<std::vector<float>>> expected;
+    for (int epoch = 0; epoch < 3; ++epoch) expected.push_back(epoch_of(*whole));
+    CHECK(whole->state() == data::LoaderState{3, 3, 0, 8});
+    for (size_t stop = 0; stop <= batches; ++stop) {
+      auto first = make(stop % 3, 3, drop_last);
+      epoch_of(*first);  // epoch 0
+      size_t seen = 0;
+      data::LoaderState state = first->state();
+      if (stop > 0)
+        for (auto& batch : *first) {
+          CHECK(batch.data.size(0) > 0);
+          state = first->state();
+          if (++seen == stop) break;
+        }
+      CHECK(state == data::LoaderState{3, 1, stop, 8});
+      auto second = make((stop + 1) % 3, 99, drop_last);  // the state brings the seed
+      second->load_state(state);
+      const auto rest = epoch_of(*second);
+      CHECK(rest == std::vector<std::vector<float>>(expected[1].begin() + static_cast<std::ptrdiff_t>(stop),
+                                                    expected[1].end()));
+      CHECK(epoch_of(*second) == expected[2]);
+    }
+  }
+  CHECK_THROWS_WITH(make(0, 0)->load_state({0, 0, 3, 16}), contains("batches of 16") && contains("batch_size of 8"));
+  auto saved = make(0, 0), loaded = make(0, 3);
+  saved->load_state({UINT64_MAX, 7, 2, 8});
+  loaded->load_state_dict(saved->state_dict());
+  CHECK(loaded->state() == data::LoaderState{UINT64_MAX, 7, 2, 8});
+  auto dict = saved->state_dict();
+  dict["batches"] = tensor(int64_t{-2});
+  CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("'batches' of -2"));
+  dict.erase("batches");
+  CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("int64 'batches'"));
+  CHECK(loaded->state() == data::LoaderState{UINT64_MAX, 7, 2, 8});
+  auto beyond = make(0, 3);
+  beyond->load_state({3, 0, UINT64_MAX, 8});
+  CHECK(epoch_of(*beyond).empty());
+  CHECK(beyond->epoch() == 1);
+}
+
+TEST_CASE("an epoch that is left counts as done", "[data][loader][resume]") {
+  auto loader = make_data_loader(Numbers(20).map(Stack<>()), DataLoaderOptions(5).seed(1).workers(1));
+  auto reference = make_data_loader(Numbers(20).map(Stack<>()), DataLoaderOptions(5).seed(1));
+  epoch_of(*reference);
+  const auto second = epoch_of(*reference);
+  for (auto& batch : *loader) {
+    CHECK(batch.data.size(0) == 5);
+    break;
+  }
+  CHECK(loader->epoch() == 0);
+  CHECK(epoch_of(*loader) == second);
+  // join() ends a walk; so does the end, however often it is asked.
+  auto walk = loader->begin();
+  loader->join();
+  CHECK(++walk == loader->end());
+  CHECK(++walk == loader->end());
+  CHECK(loader->epoch() == 2);
+}
+
+TEST_CASE("timings say who waited for whom", "[data][loader]") {
+  auto slow = make_data_loader<SequentialSampler>(Numbers(12, SIZE_MAX, 2).map(Stack<>()),
+                                                  DataLoaderOptions(4).workers(2).max_jobs(2));
+  epoch_of(*slow);
+  const data::LoaderTimings timings = slow->timings();
+  CHECK(timings.batches == 3);
+  CHECK(timings.load_seconds >= 0.024);
+  CHECK(timings.first_wait_seconds >= 0.007);
+  CHECK(timings.wait_seconds >= timings.first_wait_seconds + timings.worst_wait_seconds);
+  slow->join();
+  CHECK(slow->timings().load_seconds >= timings.load_seconds);
+}
+
+TEST_CASE("a batch that is too late is an error", "[data][loader]") {
+  auto loader = make_data_loader<SequentialSampler>(
+      Numbers(1, SIZE_MAX, 300).map(Stack<>()), DataLoaderOptions(1).workers(1).timeout(std::chrono::milliseconds(20)));
+  CHECK_THROWS_WITH(loader->begin(), contains("waited 20 ms"));
+}
+
+TEST_CASE("loaders end at any moment", "[data][loader]") {
+  for (size_t workers : {1, 2, 3}) {
+    for (int batches = 0; batches < 6; ++batches) {
+      auto loader = make_data_loader(Numbers(40).map(Stack<>()), DataLoaderOptions(4).workers(workers));
+      auto walk = loader->begin();
+      for (int i = 0; i < batches; ++i) ++walk;
+      if (batches % 2) loader.reset();  // with batches ready, queued and at work
+    }
+  }
+}

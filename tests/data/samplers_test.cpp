@@ -1,0 +1,129 @@
+#include <gradus/data/samplers.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <gradus/core/error.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::test;
+using namespace gradus::data::samplers;
+
+namespace {
+
+// All indices of an epoch, asked for in batches.
+template <class S>
+std::vector<size_t> epoch_of(S& sampler, uint64_t seed, uint64_t epoch, size_t batch_size = 7) {
+  sampler.reset(seed, epoch);
+  std::vector<size_t> all;
+  size_t batches = 0;
+  while (auto indices = sampler.next(batch_size)) {
+    all.insert(all.end(), indices->begin(), indices->end());
+    CHECK(!indices->empty());
+    ++batches;
+  }
+  CHECK(sampler.batches(batch_size) == batches);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("SubsetRandomSampler visits its indices once", "[data][sampler]") {
+  const std::vector<size_t> indices = {4, 8, 15, 16, 23, 42, 99, 3};
+  SubsetRandomSampler sampler(indices);
+  const std::vector<size_t> first = epoch_of(sampler, 1, 0), second = epoch_of(sampler, 1, 1);
+  CHECK(std::is_permutation(first.begin(), first.end(), indices.begin(), indices.end()));
+  CHECK(first != second);
+  CHECK(epoch_of(sampler, 1, 0, 3) == first);
+}
+
+TEST_CASE("WeightedRandomSampler draws by weight", "[data][sampler]") {
+  const std::vector<double> weights = {1, 0, 3, 6, 0};
+  WeightedRandomSampler with(weights, 10000);
+  std::map<size_t, double> counts;
+  for (size_t index : epoch_of(with, 2, 0, 64)) counts[index] += 1;
+  CHECK(counts.size() == 3);
+  // Chi-squared with 2 degrees of freedom, 99.9 % below 13.8.
+  double chi_squared = 0;
+  for (const auto& [index, count] : counts) {
+    const double expected = weights[index] * 1000;
+    chi_squared += (count - expected) * (count - expected) / expected;
+  }
+  CHECK(chi_squared < 13.8);
+
+  // Without replacement: no index twice, and the first draw has the probabilities of the weights.
+  WeightedRandomSampler without(weights, 3, false);
+  std::map<size_t, double> first;
+  for (uint64_t epoch = 0; epoch < 2000; ++epoch) {
+    without.reset(4, epoch);
+    const std::vector<size_t> drawn = *without.next(3);
+    CHECK(std::set<size_t>(drawn.begin(), drawn.end()) == std::set<size_t>{0, 2, 3});
+    first[drawn[0]] += 1;
+  }
+  chi_squared = 0;
+  for (const auto& [index, count] : first)
+    chi_squared += (count - weights[index] * 200) * (count - weights[index] * 200) / (weights[index] * 200);
+  CHECK(chi_squared < 13.8);
+
+  CHECK_THROWS_WITH(WeightedRandomSampler({1, -1}, 1), contains("weight 1 is -1"));
+  CHECK_THROWS_AS(WeightedRandomSampler({0, 0}, 1), ValueError);
+  CHECK_THROWS_WITH(WeightedRandomSampler({1, 0, 1}, 3, false), contains("2 of 3 weights"));
+  CHECK_THROWS_AS(WeightedRandomSampler({INFINITY}, 1), ValueError);
+  CHECK_THROWS_AS(WeightedRandomSampler({1e308, 1e308}, 1), ValueError);
+}
+
+TEST_CASE("distributed samplers split without overlap or padding", "[data][sampler]") {
+  for (size_t size : {0u, 1u, 2u, 7u, 16u, 97u, 1000u}) {
+    RandomSampler whole(size);
+    const std::vector<size_t> order = epoch_of(whole, 5, 3);
+    for (size_t world : {1u, 2u, 3u, 5u, 8u, 13u}) {
+      std::vector<size_t> together(size, SIZE_MAX), in_order;
+      size_t smallest = SIZE_MAX, largest = 0;
+      for (size_t rank = 0; rank < world; ++rank) {
+        DistributedRandomSampler random(size, world, rank);
+        const std::vector<size_t> mine = epoch_of(random, 5, 3);
+        CHECK(mine.size() == random.size());
+        smallest = std::min(smallest, mine.size()), largest = std::max(largest, mine.size());
+        for (size_t i = 0; i < mine.size(); ++i) together[i * world + rank] = mine[i];
+        DistributedSequentialSampler sequential(size, world, rank);
+        const std::vector<size_t> part = epoch_of(sequential, 0, 0);
+        in_order.insert(in_order.end(), part.begin(), part.end());
+      }
+      CHECK(together == order);  // interleaved, the parts are the order of one process
+      CHECK(largest - smallest <= 1);
+      std::sort(in_order.begin(), in_order.end());
+      CHECK(in_order.size() == size);
+      for (size_t i = 0; i < in_order.size(); ++i) CHECK(in_order[i] == i);
+    }
+  }
+}
+
+TEST_CASE("distributed samplers pad where they are asked to, and take an epoch", "[data][sampler]") {
+  for (size_t rank = 0; rank < 4; ++rank) {
+    DistributedSequentialSampler sampler(6, 4, rank, true);
+    CHECK(epoch_of(sampler, 0, 0) == std::vector<size_t>{rank, (rank + 4) % 6});
+    DistributedSequentialSampler few(1, 4, rank, true);
+    CHECK(epoch_of(few, 0, 0) == std::vector<size_t>{0});
+  }
+  DistributedRandomSampler sampler(50, 2, 1);
+  const std::vector<size_t> fifth = epoch_of(sampler, 1, 5);
+  sampler.set_epoch(5);
+  CHECK(sampler.epoch() == 5);
+  CHECK(epoch_of(sampler, 1, 0) == fifth);
+  CHECK_THROWS_WITH(DistributedRandomSampler(10, 2, 2), contains("2 replicas") && contains("rank 2"));
+  CHECK_THROWS_AS(DistributedRandomSampler(10, 0, 0), ValueError);
+}
+
+TEST_CASE("BatchSampler makes batches of its own size", "[data][sampler]") {
+  BatchSampler keep(SequentialSampler(7), 3, false), drop(SequentialSampler(7), 3, true);
+  keep.reset(0, 0);
+  CHECK(keep.next(1) == std::vector<size_t>{0, 1, 2});
+  CHECK(keep.next(100) == std::vector<size_t>{3, 4, 5});
+  CHECK(keep.next(1) == std::vector<size_t>{6});
+  CHECK_FALSE(keep.next(1).has_value());
+  CHECK(keep.batches(1) == 3u);
+  CHECK(epoch_of(drop, 0, 0) == std::vector<size_t>{0, 1, 2, 3, 4, 5});
+  CHECK_THROWS_AS(BatchSampler(SequentialSampler(7), 0, true), ValueError);
+}

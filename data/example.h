@@ -7,6 +7,11 @@
 
 namespace gradus::data {
 
+/// What stands in the place of a target where there is none.
+namespace example {
+using NoTarget = void;
+}
+
 /// An input and what a model should make of it (torch::data::Example).
 template <class Data = Tensor, class Target = Tensor>
 struct Example {
@@ -16,5 +21,18 @@ struct Example {
   Data data;
   Target target;
 };
+
+/// An input alone.
+template <class Data>
+struct Example<Data, example::NoTarget> {
+  Example() = default;
+  Example(Data data) : data(std::move(data)) {}  // NOLINT(google-explicit-constructor)
+  operator Data&() { return data; }              // NOLINT(google-explicit-constructor)
+  operator const Data&() const { return data; }  // NOLINT(google-explicit-constructor)
+
+  Data data;
+};
+
+using TensorExample = Example<Tensor, example::NoTarget>;
 
 }  // namespace gradus::data

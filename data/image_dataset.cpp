@@ -5,7 +5,7 @@
 namespace gradus::data::datasets {
 
 ImageDataset::ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name)
-    : bytes_(std::move(images)), mode_(mode) {
+    : bytes_(std::move(images)), mode_(mode), name_(name) {
   GRADUS_CHECK(bytes_.dtype() == DType::u8 && bytes_.ndim() == 4 && bytes_.is_contiguous(), IoError, "'", name,
                "': images must be bytes of shape (N, C, H, W), got ", bytes_.dtype(), " of shape ", bytes_.shape());
   GRADUS_CHECK(labels.dtype() == DType::u8 && labels.ndim() == 1 && labels.is_contiguous(), IoError, "'", name,
@@ -47,6 +47,11 @@ Example<> ImageDataset::get_stacked(const std::vector<size_t>& indices) const {
     labels.data<int64_t>()[i] = labels_.data<int64_t>()[index];
   }
   return {Tensor(images), Tensor(labels)};
+}
+
+std::vector<std::string> ImageDataset::plan() const {
+  return {name_ + ", " + std::to_string(*size()) + " images of " + std::to_string(bytes_.size(1)) + "x" +
+          std::to_string(bytes_.size(2)) + "x" + std::to_string(bytes_.size(3))};
 }
 
 Tensor ImageDataset::images() const {

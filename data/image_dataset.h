@@ -16,13 +16,16 @@ class ImageDataset : public Dataset<ImageDataset> {
   enum class Mode { kTrain, kTest };
   static constexpr Mode kTrain = Mode::kTrain, kTest = Mode::kTest;
 
-  /// images (N, C, H, W) u8, labels (N) u8, each below `classes`; `name` stands for them in messages (IoError).
+  /// images (N, C, H, W) u8, labels (N) u8, each below `classes`; `name` stands for them in messages (IoError)
+  /// and in explain().
   ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name);
 
   std::optional<size_t> size() const override { return static_cast<size_t>(bytes_.size(0)); }
   Example<> get(size_t index) override;
   /// Images (N, C, H, W) and classes (N) of these samples, gathered at once.
   Example<> get_stacked(const std::vector<size_t>& indices) const;
+
+  std::vector<std::string> plan() const override;
 
   bool is_train() const { return mode_ == Mode::kTrain; }
   /// All images (N, C, H, W) float32 in [0, 1], converted anew at each call.
@@ -37,6 +40,7 @@ class ImageDataset : public Dataset<ImageDataset> {
 
   Array bytes_, labels_;
   Mode mode_;
+  std::string name_;
 };
 
 }  // namespace gradus::data::datasets

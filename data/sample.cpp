@@ -35,20 +35,29 @@ namespace detail {
 
 EpochScope::EpochScope(uint64_t seed, uint64_t epoch) {
   ThreadState& thread = state();
-  thread.in_epoch = true;
-  thread.seed = seed, thread.epoch = epoch;
+  outer_in_epoch_ = thread.in_epoch, outer_seed_ = thread.seed, outer_epoch_ = thread.epoch;
+  thread.in_epoch = true, thread.seed = seed, thread.epoch = epoch;
 }
 
-EpochScope::~EpochScope() { state().in_epoch = false; }
+EpochScope::~EpochScope() {
+  ThreadState& thread = state();
+  thread.in_epoch = outer_in_epoch_, thread.seed = outer_seed_, thread.epoch = outer_epoch_;
+}
 
 SampleScope::SampleScope(size_t index, uint64_t stage) {
   ThreadState& thread = state();
+  outer_in_sample_ = thread.in_sample;
+  outer_seed_ = thread.generator.seed(), outer_offset_ = thread.generator.offset();
   thread.in_sample = thread.in_epoch;
   if (!thread.in_sample) return;
   thread.generator.set_state(random_bits64(thread.seed, sample_stream(thread.epoch), index), stage << 32);
 }
 
-SampleScope::~SampleScope() { state().in_sample = false; }
+SampleScope::~SampleScope() {
+  ThreadState& thread = state();
+  thread.in_sample = outer_in_sample_;
+  thread.generator.set_state(outer_seed_, outer_offset_);
+}
 
 void rethrow_for_sample(size_t index) {
   const std::string prefix = "sample " + std::to_string(index) + ": ";

@@ -16,23 +16,32 @@ Generator& sample_generator();
 
 namespace detail {
 
-/// The pass over a dataset that this thread works for; the loader opens it.
+/// The pass over a dataset that this thread works for; the loader opens it. Scopes nest: a cache reads its source as if
+/// in the first epoch.
 class EpochScope {
  public:
   EpochScope(uint64_t seed, uint64_t epoch);
   ~EpochScope();
   EpochScope(const EpochScope&) = delete;
   EpochScope& operator=(const EpochScope&) = delete;
+
+ private:
+  bool outer_in_epoch_;
+  uint64_t outer_seed_, outer_epoch_;
 };
 
 /// The sample that this thread works on; datasets open it around each. Draws of a sample start anew in every scope of
-/// another `stage`, so that two random transforms of a pipeline draw different numbers.
+/// another `stage`, so that two random transforms of a pipeline draw different numbers. Scopes nest.
 class SampleScope {
  public:
   SampleScope(size_t index, uint64_t stage);
   ~SampleScope();
   SampleScope(const SampleScope&) = delete;
   SampleScope& operator=(const SampleScope&) = delete;
+
+ private:
+  bool outer_in_sample_;
+  uint64_t outer_seed_, outer_offset_;  // of the sample's generator
 };
 
 /// Throws the exception that is being handled again, of the same kind, with "sample 17: " before its message.

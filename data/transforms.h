@@ -1,10 +1,14 @@
-// What map() puts behind a dataset, with the names of torch::data::transforms.
+// What map() puts behind a dataset, with the names of torch::data::transforms. Transforms of images (affine, crop, flip,
+// colour, …) are in data/image_transforms.h. explain() shows what describe() says, where a transform has that.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gradus/data/example.h>
+#include <gradus/data/plan.h>
 
 namespace gradus::data::transforms {
 
@@ -77,6 +81,10 @@ class Normalize : public TensorTransform<Target> {
     batch.data = detail::normalize(batch.data, mean_, deviation_);
     return batch;
   }
+  std::string describe() const {
+    return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
+           data::detail::join_numbers(deviation_) + ")";
+  }
 
  private:
   std::vector<double> mean_, deviation_;
@@ -95,7 +103,22 @@ class BatchTransform {
   virtual OutputBatch apply_batch(InputBatch batch) = 0;
 };
 
-/// Makes one example of a vector of them: data (N, …) and target (N, …).
+/// Any function of a whole batch.
+template <class InputBatch, class OutputBatch = InputBatch>
+class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
+ public:
+  explicit BatchLambda(std::function<OutputBatch(InputBatch)> function) : function_(std::move(function)) {}
+  OutputBatch apply_batch(InputBatch batch) override { return function_(std::move(batch)); }
+
+ private:
+  std::function<OutputBatch(InputBatch)> function_;
+};
+
+/// Makes one thing of a vector of examples, by a function: BatchLambda under another name.
+template <class T, class BatchType = std::vector<Example<>>>
+using Collate = BatchLambda<BatchType, T>;
+
+/// Makes one example of a vector of them: data (N, …) and, where there are targets, target (N, …).
 template <class SingleExample = Example<>>
 class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
  public:
@@ -105,10 +128,58 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
     std::vector<const Tensor*> data, target;
     for (const SingleExample& example : examples) {
       data.push_back(&example.data);
-      target.push_back(&example.target);
+      if constexpr (kHasTarget) target.push_back(&example.target);
     }
-    return {detail::stack(data), detail::stack(target)};
+    if constexpr (kHasTarget) return {detail::stack(data), detail::stack(target)};
+    else return {detail::stack(data)};
   }
+
+ private:
+  static constexpr bool kHasTarget = !std::is_same_v<SingleExample, TensorExample>;
 };
+
+namespace detail {
+
+/// What map() makes of a function: one of the sample, or of its data alone.
+template <class Function, class Sample>
+auto call_on(Function& function, Sample sample) {
+  if constexpr (std::is_invocable_v<Function&, Sample>) {
+    return function(std::move(sample));
+  } else {
+    static_assert(
+        requires { function(std::move(sample.data)); }, "map() takes a function of the sample or of its data");
+    sample.data = function(std::move(sample.data));
+    return sample;
+  }
+}
+
+template <class Function, class Sample>
+class SampleFunction : public Transform<Sample, decltype(call_on(std::declval<Function&>(), std::declval<Sample>()))> {
+ public:
+  explicit SampleFunction(Function function) : function_(std::move(function)) {}
+  auto apply(Sample sample) -> typename SampleFunction::OutputType override {
+    return call_on(function_, std::move(sample));
+  }
+  std::string describe() const { return data::detail::describe(function_); }
+
+ private:
+  Function function_;
+};
+
+template <class Function, class Batch>
+class BatchFunction
+    : public BatchTransform<Batch, decltype(call_on(std::declval<Function&>(), std::declval<Batch>()))> {
+ public:
+  explicit BatchFunction(Function function) : function_(std::move(function)) {}
+  auto apply_batch(Batch batch) -> typename BatchFunction::OutputBatchType override {
+    return call_on(function_, std::move(batch));
+  }
+  std::string describe() const { return data::detail::describe(function_); }
+
+ private:
+  Function function_;
+};
+
+}  // namespace detail
 
 }  // namespace gradus::data::transforms

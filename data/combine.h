@@ -1,0 +1,114 @@
+// Datasets made of datasets, as torch.utils.data has them.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+
+#include <gradus/data/any_dataset.h>
+
+namespace gradus::data::datasets {
+
+/// One dataset behind the other: ConcatDataset(a, b, c), of any types whose batches are vectors of the same examples, or
+/// ConcatDataset(std::vector<D>{…}). The size of each part must be known (ValueError).
+template <class Batch = std::vector<Example<>>>
+class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
+ public:
+  template <class First, class... Rest>
+  requires(std::is_same_v<typename First::BatchType, Batch> &&
+           (std::is_same_v<typename Rest::BatchType, Batch> && ...) &&
+           !(sizeof...(Rest) == 0 && std::is_same_v<First, ConcatDataset>)) explicit ConcatDataset(First first,
+                                                                                                   Rest... rest) {
+    parts_.reserve(1 + sizeof...(rest));
+    parts_.emplace_back(std::move(first));
+    (parts_.emplace_back(std::move(rest)), ...);
+    measure();
+  }
+  template <class Part>
+  explicit ConcatDataset(std::vector<Part> parts) {
+    parts_.reserve(parts.size());
+    for (Part& part : parts) parts_.emplace_back(std::move(part));
+    measure();
+  }
+
+  Batch get_batch(const std::vector<size_t>& indices) override {
+    // Each part is asked once, for all of its samples.
+    std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
+      const auto end = std::upper_bound(ends_.begin(), ends_.end(), indices[i]);
+      const size_t part = static_cast<size_t>(end - ends_.begin());
+      wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
+      places[part].push_back(i);
+    }
+    Batch batch(indices.size());
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      if (wanted[part].empty()) continue;
+      Batch samples = parts_[part].get_batch(wanted[part]);
+      for (size_t i = 0; i < samples.size(); ++i) batch[places[part][i]] = std::move(samples[i]);
+    }
+    return batch;
+  }
+
+  std::optional<size_t> size() const override { return ends_.back(); }
+  uint64_t stage() const override {
+    uint64_t stage = 0;
+    for (const auto& part : parts_) stage = std::max(stage, part.stage());
+    return stage;
+  }
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = {"concatenation of " + std::to_string(parts_.size())};
+    for (const auto& part : parts_) {
+      bool first = true;
+      for (const std::string& line : part.plan()) lines.push_back((std::exchange(first, false) ? "- " : "  ") + line);
+    }
+    return lines;
+  }
+
+ private:
+  void measure() {
+    GRADUS_CHECK(!parts_.empty(), ValueError, "ConcatDataset needs at least one dataset");
+    size_t end = 0;
+    for (const auto& part : parts_) {
+      const std::optional<size_t> size = part.size();
+      GRADUS_CHECK(size.has_value(), ValueError, "ConcatDataset needs datasets whose size is known");
+      ends_.push_back(end += *size);
+    }
+  }
+
+  std::vector<AnyDataset<Batch>> parts_;
+  std::vector<size_t> ends_;  // of each part, in samples of the whole
+};
+
+template <class First, class... Rest>
+ConcatDataset(First, Rest...) -> ConcatDataset<typename First::BatchType>;
+template <class Part>
+ConcatDataset(std::vector<Part>) -> ConcatDataset<typename Part::BatchType>;
+
+namespace detail {
+/// Sizes of the parts of `total` samples: as given if they sum up to it, or as fractions of it that sum up to 1; what
+/// rounding leaves goes to the first parts, one each (torch.utils.data.random_split). Anything else is a ValueError.
+std::vector<size_t> split_sizes(size_t total, const std::vector<double>& lengths);
+/// 0 … total - 1 in an order drawn from `seed`, cut into parts.
+std::vector<std::vector<size_t>> split_indices(const std::vector<size_t>& sizes, uint64_t seed);
+}  // namespace detail
+
+/// Parts of a dataset that do not overlap, drawn at random: random_split(dataset, {50000, 10000}) or, as fractions,
+/// random_split(dataset, {0.8, 0.2}). The split is a function of `seed`; the default generator's seed unless given.
+template <class Source, class Number>
+std::vector<Subset<Source>> random_split(const Source& dataset, const std::vector<Number>& lengths,
+                                         std::optional<uint64_t> seed = std::nullopt) {
+  const std::optional<size_t> total = dataset.size();
+  GRADUS_CHECK(total.has_value(), ValueError, "random_split needs a dataset whose size is known");
+  const std::vector<size_t> sizes = detail::split_sizes(*total, std::vector<double>(lengths.begin(), lengths.end()));
+  std::vector<Subset<Source>> parts;
+  for (std::vector<size_t>& indices : detail::split_indices(sizes, seed.value_or(default_generator().seed())))
+    parts.emplace_back(dataset, std::move(indices));
+  return parts;
+}
+template <class Source, class Number>
+std::vector<Subset<Source>> random_split(const Source& dataset, std::initializer_list<Number> lengths,
+                                         std::optional<uint64_t> seed = std::nullopt) {
+  return random_split(dataset, std::vector<Number>(lengths), seed);
+}
+
+}  // namespace gradus::data::datasets

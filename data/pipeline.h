@@ -1,0 +1,239 @@
+// The steps of pipelines. Made by the methods of BatchDataset (data/dataset.h, which includes this file).
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <unordered_map>
+
+#include <gradus/data/dataset.h>
+#include <gradus/data/selection.h>
+#include <gradus/data/transforms.h>
+
+namespace gradus::data::datasets {
+
+/// A dataset that can make a stacked batch at once, faster than by stacking samples, with the same bits.
+template <class Source>
+concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
+  { source.get_stacked(indices) } -> std::same_as<Example<>>;
+};
+/// A transform that may as well be applied to a stacked batch.
+template <class Transform>
+concept StackedTransform = requires(const Transform& transform, Example<> batch) {
+  { transform.apply_stacked(std::move(batch)) } -> std::same_as<Example<>>;
+};
+/// A transform of one sample; others (Stack) take the whole batch.
+template <class Transform, class Sample>
+concept SampleTransform = requires(Transform& transform, Sample sample) {
+  transform.apply(std::move(sample));
+};
+
+/// What map() returns: `Source` with a transform of its samples or of its batches behind it.
+template <class Source, class Transform>
+class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename Transform::OutputBatchType> {
+ public:
+  using OutputBatchType = typename Transform::OutputBatchType;
+
+  MapDataset(Source source, Transform transform) : source_(std::move(source)), transform_(std::move(transform)) {}
+
+  OutputBatchType get_batch(const std::vector<size_t>& indices) override {
+    if constexpr (Transform::kStacks && StackedDataset<Source>) {
+      return source_.get_stacked(indices);
+    } else if constexpr (SampleTransform<Transform, typename Transform::InputType>) {
+      auto input = source_.get_batch(indices);
+      OutputBatchType output;
+      output.reserve(input.size());
+      for (size_t i = 0; i < input.size(); ++i)
+        output.push_back(gradus::data::detail::with_sample(indices[i], stage(),
+                                                           [&] { return transform_.apply(std::move(input[i])); }));
+      return output;
+    } else {
+      auto input = source_.get_batch(indices);
+      // A batch draws its random numbers (Mixup) from its first sample's stream.
+      const gradus::data::detail::SampleScope scope(indices.empty() ? 0 : indices[0], stage());
+      return transform_.apply_batch(std::move(input));
+    }
+  }
+
+  Example<> get_stacked(const std::vector<size_t>& indices) requires(
+      StackedDataset<Source>&& StackedTransform<Transform>) {
+    return transform_.apply_stacked(source_.get_stacked(indices));
+  }
+
+  std::optional<size_t> size() const override { return source_.size(); }
+  uint64_t stage() const override { return source_.stage() + 1; }
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = source_.plan();
+    lines.push_back("map " + gradus::data::detail::describe(transform_));
+    return lines;
+  }
+  const Source& dataset() const { return source_; }
+  const Transform& transform() const { return transform_; }
+
+ private:
+  Source source_;
+  Transform transform_;
+};
+
+/// Some samples of a source, in an order of its own (torch.utils.data.Subset); filter, shuffle, take and skip make these
+/// too. Copies share the selection. A sample keeps the random numbers of its index in the source.
+template <class Source>
+class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
+ public:
+  Subset(Source source, std::vector<size_t> indices)
+      : Subset(std::move(source), std::make_shared<gradus::data::detail::ListSelection>(std::move(indices))) {}
+  Subset(Source source, std::shared_ptr<gradus::data::detail::Selection> selection)
+      : source_(std::move(source)), selection_(std::move(selection)) {}
+
+  typename Source::BatchType get_batch(const std::vector<size_t>& places) override {
+    return source_.get_batch(selected(places));
+  }
+  Example<> get_stacked(const std::vector<size_t>& places) requires(StackedDataset<Source>) {
+    return source_.get_stacked(selected(places));
+  }
+
+  std::optional<size_t> size() const override { return selection_->size(); }
+  uint64_t stage() const override { return source_.stage(); }
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = source_.plan();
+    lines.push_back(selection_->describe());
+    return lines;
+  }
+  const Source& dataset() const { return source_; }
+
+ private:
+  std::vector<size_t> selected(const std::vector<size_t>& places) const {
+    std::vector<size_t> indices;
+    indices.reserve(places.size());
+    for (size_t place : places) indices.push_back(selection_->at(place));
+    return indices;
+  }
+
+  Source source_;
+  std::shared_ptr<gradus::data::detail::Selection> selection_;
+};
+
+namespace detail {
+/// The same numbers in memory of their own.
+inline Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
+template <class T>
+T copy_of(const T& value) {
+  return value;
+}
+template <class Data, class Target>
+Example<Data, Target> copy_of(const Example<Data, Target>& example) {
+  if constexpr (std::is_void_v<Target>) return {copy_of(example.data)};
+  else return {copy_of(example.data), copy_of(example.target)};
+}
+}  // namespace detail
+
+/// What cache() returns.
+template <class Source>
+class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::BatchType> {
+ public:
+  using BatchType = typename Source::BatchType;
+  using ExampleType = typename BatchType::value_type;  // batches must be vectors: cache before Stack
+
+  CacheDataset(Source source, uint64_t seed)
+      : source_(std::move(source)), seed_(seed), kept_(std::make_shared<Kept>()) {}
+
+  BatchType get_batch(const std::vector<size_t>& indices) override {
+    read_missing(indices);
+    BatchType batch;
+    batch.reserve(indices.size());
+    std::lock_guard lock(kept_->mutex);
+    for (size_t index : indices) batch.push_back(detail::copy_of(kept_->samples.at(index)));
+    return batch;
+  }
+
+  std::optional<size_t> size() const override { return source_.size(); }
+  uint64_t stage() const override { return source_.stage(); }
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = source_.plan();
+    std::lock_guard lock(kept_->mutex);
+    lines.push_back("cache in memory, " + std::to_string(kept_->samples.size()) + " kept so far");
+    return lines;
+  }
+
+ private:
+  struct Kept {
+    std::mutex mutex;
+    std::unordered_map<size_t, ExampleType> samples;
+  };
+
+  // Reads without the lock: two threads may read one sample, and come to the same numbers.
+  void read_missing(const std::vector<size_t>& indices) {
+    std::vector<size_t> missing;
+    {
+      std::lock_guard lock(kept_->mutex);
+      for (size_t index : indices)
+        if (!kept_->samples.count(index)) missing.push_back(index);
+    }
+    if (missing.empty()) return;
+    const gradus::data::detail::EpochScope scope(seed_, 0);
+    BatchType samples = source_.get_batch(missing);
+    std::lock_guard lock(kept_->mutex);
+    for (size_t i = 0; i < missing.size(); ++i) kept_->samples.try_emplace(missing[i], std::move(samples[i]));
+  }
+
+  Source source_;
+  uint64_t seed_;
+  std::shared_ptr<Kept> kept_;
+};
+
+namespace detail {
+
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+template <class Source, class Transform>
+auto mapped(Source source, Transform transform) {
+  using Batch = typename Source::BatchType;
+  if constexpr (requires { typename Transform::OutputBatchType; }) {
+    return MapDataset<Source, Transform>(std::move(source), std::move(transform));
+  } else if constexpr (IsVector<Batch>::value) {
+    using Adapted = transforms::detail::SampleFunction<Transform, typename Batch::value_type>;
+    return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
+  } else {
+    using Adapted = transforms::detail::BatchFunction<Transform, Batch>;
+    return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
+  }
+}
+
+template <class Source, class Predicate>
+auto filtered(Source source, Predicate predicate) {
+  static_assert(IsVector<typename Source::BatchType>::value, "filter samples before they are stacked");
+  auto accepts = [source, predicate = std::move(predicate)](size_t index) mutable {
+    const gradus::data::detail::EpochScope scope(0, 0);
+    auto sample = source.get_batch({index});
+    return static_cast<bool>(predicate(std::as_const(sample[0])));
+  };
+  auto size = [source] { return source.size(); };
+  auto selection = std::make_shared<gradus::data::detail::FilterSelection>(std::move(accepts), std::move(size));
+  return Subset<Source>(std::move(source), std::move(selection));
+}
+
+template <class Source>
+auto cached(Source source, uint64_t seed) {
+  return CacheDataset<Source>(std::move(source), seed);
+}
+
+template <class Source>
+auto shuffled(Source source, uint64_t seed) {
+  auto size = [source] { return source.size(); };
+  auto selection = std::make_shared<gradus::data::detail::ShuffleSelection>(seed, std::move(size));
+  return Subset<Source>(std::move(source), std::move(selection));
+}
+
+template <class Source>
+auto range_of(Source source, size_t first, size_t count) {
+  auto size = [source] { return source.size(); };
+  auto selection = std::make_shared<gradus::data::detail::RangeSelection>(first, count, std::move(size));
+  return Subset<Source>(std::move(source), std::move(selection));
+}
+
+}  // namespace detail
+}  // namespace gradus::data::datasets

@@ -116,27 +116,22 @@ struct RandomState {
   const uint64_t* device_offset = nullptr;
 };
 
-/// Scalars that optimizer kernels read from device memory (four doubles), so that a captured step replays with new
-/// values: number of steps done, learning rate, what gradients are multiplied with, and whether an inf or NaN was found
-/// in them (not 0: the step changes nothing).
+/// Scalars that optimizer kernels read from device memory (doubles), so that a captured step replays with new values:
+/// number of steps done, learning rate, what gradients are multiplied with, whether an inf or NaN was found in them (not
+/// 0: the step changes nothing), and the product of NAdam's momenta so far.
 struct StepBlock {
-  static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, size = 4;
+  static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, momentum_product = 4, size = 5;
 };
 
-struct SgdOptions {
-  double momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false, maximize = false;
-};
-/// decoupled: weight decay multiplies the parameter by 1 - lr * weight_decay (AdamW) instead of joining the gradient.
-struct AdamOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = false, maximize = false;
-};
-/// One parameter of an optimizer step; all four share a shape and strides. Unused state has null data.
+/// What happens to each element in an optimizer step: core/optimizer_rules.h.
+struct OptimizerRule;
+inline constexpr int kMaxOptimizerStates = 3;
+/// One parameter of an optimizer step; all share a shape, and those that are not null a dtype. States that the rule does
+/// not use have null data.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
-  MutableView state1, state2;
+  MutableView states[kMaxOptimizerStates];
 };
 
 class Backend {
@@ -275,10 +270,8 @@ class Backend {
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// block.step += 1 unless found_inf (double arithmetic; StepBlock)
   virtual void advance_step(const MutableView& block);
-  /// torch.optim.SGD's step over all parameters; state1 is the momentum buffer.
-  virtual void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options);
-  /// torch.optim.Adam's step over all parameters; state1, state2 are the first and second moment.
-  virtual void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options);
+  /// One step of the rule over all parameters. The block counts it already.
+  virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
 };
 
 }  // namespace gradus

@@ -31,17 +31,18 @@ void Adam::check_options(const OptimizerOptions& options) const {
   GRADUS_CHECK(!adam.amsgrad(), ValueError, "amsgrad is not supported; use Adam without it");
 }
 
-std::vector<std::string> Adam::state_names(const OptimizerOptions&) const { return {"exp_avg", "exp_avg_sq"}; }
+std::vector<Adam::StateArray> Adam::state_arrays(const OptimizerOptions&) const {
+  return {{0, "exp_avg"}, {1, "exp_avg_sq"}};
+}
 
-void Adam::run_kernel(std::span<const ops::OptimizerEntry> entries, const Array& block,
-                      const OptimizerOptions& options) const {
+OptimizerRule Adam::rule(const OptimizerOptions& options) const {
   const AdamOptions& adam = own(options);
-  gradus::AdamOptions kernel;
-  kernel.beta1 = std::get<0>(adam.betas());
-  kernel.beta2 = std::get<1>(adam.betas());
-  kernel.eps = adam.eps();
-  kernel.weight_decay = adam.weight_decay();
-  ops::adam_step(entries, block, kernel);
+  rules::Adam rule;
+  rule.beta1 = std::get<0>(adam.betas());
+  rule.beta2 = std::get<1>(adam.betas());
+  rule.eps = adam.eps();
+  rule.weight_decay = adam.weight_decay();
+  return {rule};
 }
 
 }  // namespace gradus::optim

@@ -33,9 +33,8 @@ class Adam final : public KernelOptimizer {
 
  protected:
   void check_options(const OptimizerOptions& options) const override;
-  std::vector<std::string> state_names(const OptimizerOptions& options) const override;
-  void run_kernel(std::span<const ops::OptimizerEntry> entries, const Array& block,
-                  const OptimizerOptions& options) const override;
+  std::vector<StateArray> state_arrays(const OptimizerOptions& options) const override;
+  OptimizerRule rule(const OptimizerOptions& options) const override;
 };
 
 }  // namespace gradus::optim

@@ -73,7 +73,7 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
   const Array block = cohorts_[cohort].block;
   const size_t group = cohorts_[cohort].group;
   const OptimizerOptions& options = param_groups()[group].options();
-  const size_t state_count = state_names(options).size();
+  const std::vector<StateArray> state_arrays = this->state_arrays(options);
   upload_learning_rate(cohorts_[cohort]);
 
   std::vector<ops::OptimizerEntry> entries;
@@ -81,18 +81,22 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
   for (size_t i : members) {
     const Tensor& parameter = param_groups()[group].params()[i];
     Array* state = states_[group][i].arrays;
-    for (size_t k = 0; k < state_count; ++k) {
-      if (state[k].defined()) continue;
-      check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
-      state[k] = Array::empty_like(parameter.array());
-      ops::fill(state[k], 0);
+    ops::OptimizerEntry entry{parameter.array(), parameter.grad().array(), {}};
+    for (const auto& [place, name, initial] : state_arrays) {
+      if (!state[place].defined()) {
+        check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
+        state[place] = Array::empty_like(parameter.array());
+        ops::fill(state[place], initial);
+      }
+      entry.states[place] = state[place];
     }
-    entries.push_back({parameter.array(), parameter.grad().array(), state_count > 0 ? state[0] : Array(),
-                       state_count > 1 ? state[1] : Array()});
+    entries.push_back(std::move(entry));
   }
-  ops::advance_step(block);
-  run_kernel(entries, block, options);
+  advance(block, options);
+  ops::optimizer_step(entries, block, rule(options));
 }
+
+void KernelOptimizer::advance(const Array& block, const OptimizerOptions&) const { ops::advance_step(block); }
 
 void KernelOptimizer::upload_learning_rate(Cohort& cohort) {
   const double lr = param_groups()[cohort.group].options().get_lr();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gradus/core/ops/optimizer.h>
+#include <gradus/core/optimizer_rules.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::optim {
@@ -23,11 +24,17 @@ class KernelOptimizer : public Optimizer {
 
  protected:
   using Optimizer::Optimizer;
-  /// Names of the state arrays that steps under these options need; at most two.
-  virtual std::vector<std::string> state_names(const OptimizerOptions& options) const = 0;
-  /// Runs the kernel; the block counts the step already.
-  virtual void run_kernel(std::span<const ops::OptimizerEntry> entries, const Array& block,
-                          const OptimizerOptions& options) const = 0;
+  /// A state array: its place among those that the rule reads (core/optimizer_rules.h), and what it holds at first.
+  struct StateArray {
+    int place;
+    const char* name;
+    double initial = 0;
+  };
+  /// The state arrays that steps under these options need.
+  virtual std::vector<StateArray> state_arrays(const OptimizerOptions& options) const = 0;
+  virtual OptimizerRule rule(const OptimizerOptions& options) const = 0;
+  /// Counts a step in the block, before the kernel runs.
+  virtual void advance(const Array& block, const OptimizerOptions& options) const;
 
  private:
   /// Parameters of one group on one device that made the same steps, and so share a block. Those that sit out a step
@@ -39,7 +46,7 @@ class KernelOptimizer : public Optimizer {
   };
   struct ParameterState {
     int cohort = -1;  // -1: made no step yet
-    Array arrays[2];
+    Array arrays[kMaxOptimizerStates];
   };
 
   void step_group(size_t group);

@@ -47,14 +47,14 @@ Optimizer::StateDict KernelOptimizer::state_dict() const {
   StateDict state("Optimizer state");
   size_t number = 0;
   for (size_t group = 0; group < param_groups().size(); ++group) {
-    const std::vector<std::string> names = state_names(param_groups()[group].options());
+    const std::vector<StateArray> arrays = state_arrays(param_groups()[group].options());
     for (size_t i = 0; i < param_groups()[group].params().size(); ++i) {
       const std::string prefix = state_prefix(number++);
       if (group >= states_.size() || i >= states_[group].size() || states_[group][i].cohort < 0) continue;
       const ParameterState& parameter = states_[group][i];
       // Copies: companions share a block, and later steps go on counting in it.
       state.append(prefix + "step", Tensor(ops::clone(cohorts_[parameter.cohort].block.select(0, StepBlock::step))));
-      for (size_t k = 0; k < names.size(); ++k) state.append(prefix + names[k], Tensor(parameter.arrays[k]));
+      for (const StateArray& array : arrays) state.append(prefix + array.name, Tensor(parameter.arrays[array.place]));
     }
   }
   for (size_t group = 0; group < param_groups().size(); ++group)
@@ -72,7 +72,7 @@ void KernelOptimizer::load_state_dict(const StateDict& state) {
   for (size_t group = 0; group < states.size(); ++group) {
     const double lr = reader.number(lr_key(group), reader.get(lr_key(group)));
     learning_rates.push_back(lr);
-    const std::vector<std::string> names = state_names(param_groups()[group].options());
+    const std::vector<StateArray> arrays = state_arrays(param_groups()[group].options());
     std::map<std::pair<std::string, double>, int> cohort_of;  // by device and count of steps
     for (const Tensor& parameter : param_groups()[group].params()) {
       ParameterState& loaded = states[group].emplace_back();
@@ -86,12 +86,12 @@ void KernelOptimizer::load_state_dict(const StateDict& state) {
         ops::set_step_block(cohorts.back().block, StepBlock::step, steps);
       }
       loaded.cohort = entry->second;
-      for (size_t k = 0; k < names.size(); ++k) {
-        const Tensor& source = reader.get(prefix + names[k]);
-        GRADUS_CHECK(source.sizes() == parameter.sizes(), ShapeError, "'", prefix, names[k], "' has shape ",
-                     source.sizes(), ", its parameter ", parameter.sizes());
-        loaded.arrays[k] = Array::empty_like(parameter.array());
-        ops::copy_into(loaded.arrays[k], source.array());
+      for (const auto& [place, name, initial] : arrays) {
+        const Tensor& source = reader.get(prefix + name);
+        GRADUS_CHECK(source.sizes() == parameter.sizes(), ShapeError, "'", prefix, name, "' has shape ", source.sizes(),
+                     ", its parameter ", parameter.sizes());
+        loaded.arrays[place] = Array::empty_like(parameter.array());
+        ops::copy_into(loaded.arrays[place], source.array());
       }
     }
   }

@@ -30,20 +30,19 @@ void SGD::check_options(const OptimizerOptions& options) const {
                sgd.dampening());
 }
 
-std::vector<std::string> SGD::state_names(const OptimizerOptions& options) const {
+std::vector<SGD::StateArray> SGD::state_arrays(const OptimizerOptions& options) const {
   if (own(options).momentum() == 0) return {};
-  return {"momentum_buffer"};
+  return {{0, "momentum_buffer"}};
 }
 
-void SGD::run_kernel(std::span<const ops::OptimizerEntry> entries, const Array& block,
-                     const OptimizerOptions& options) const {
+OptimizerRule SGD::rule(const OptimizerOptions& options) const {
   const SGDOptions& sgd = own(options);
-  SgdOptions kernel;
-  kernel.momentum = sgd.momentum();
-  kernel.dampening = sgd.dampening();
-  kernel.weight_decay = sgd.weight_decay();
-  kernel.nesterov = sgd.nesterov();
-  ops::sgd_step(entries, block, kernel);
+  rules::Sgd rule;
+  rule.momentum = sgd.momentum();
+  rule.dampening = sgd.dampening();
+  rule.weight_decay = sgd.weight_decay();
+  rule.nesterov = sgd.nesterov();
+  return {rule};
 }
 
 }  // namespace gradus::optim

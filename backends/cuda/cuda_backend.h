@@ -84,8 +84,8 @@ class CudaBackend : public Backend {
 
   // optimizer.cu
   void advance_step(const MutableView& block) override;
-  void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) override;
-  void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) override;
+  void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
+                      const OptimizerRule& rule) override;
 };
 
 }  // namespace gradus

@@ -68,8 +68,8 @@ class NaiveBackend : public Backend {
   void randperm(const MutableView& y, const RandomState& state) override;
 
   // optimizer.cpp
-  void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) override;
-  void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) override;
+  void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
+                      const OptimizerRule& rule) override;
 };
 
 std::unique_ptr<Backend> make_naive_backend();

@@ -3,10 +3,17 @@
 
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
+#include <gradus/backends/openmp/optimizer_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
 #include <gradus/backends/openmp/vector_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
+
+template <class T, class... Rule>
+constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
+    typename StepKernels<T>::template List<Rule...>*) {
+  return {{optimizer_step<T, Rule>}...};
+}
 
 template <class T>
 constexpr Kernels<T> kernels() {
@@ -19,7 +26,7 @@ constexpr Kernels<T> kernels() {
           .dot = dot<T>,
           .transpose = transpose<T>,
           .copy_rows = copy_rows<T>,
-          .adam = adam<T>,
+          .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
           .exp_sum = exp_sum<T>,
           .neg = neg<T>,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include <gradus/core/optimizer_rules.h>
+
 namespace gradus::openmp {
 
 /// Elements [begin, end) of the depth.
@@ -62,13 +64,23 @@ struct RowsArgs {
   const T* mask = nullptr;
 };
 
-/// One step of Adam over `count` elements; the names are those of the formula in optimizer.cpp.
+/// `count` elements of a parameter in an optimizer step, with the three states of a rule; unused ones are null.
 template <class T>
-struct AdamArgs {
+struct StepArgs {
   int64_t count;
-  T *parameter, *moment1, *moment2;
+  T* parameter;
   const T* gradient;
-  T gradient_scale, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root_bias2, eps;
+  T* states[3];
+};
+template <class T, class Rule>
+struct StepKernel {
+  void (*step)(const StepArgs<T>&, const rules::FullStep<Rule, T>&);
+};
+/// A kernel for each rule, found by its base class.
+template <class T>
+struct StepKernels {
+  template <class... Rule>
+  struct List : StepKernel<T, Rule>... {};
 };
 
 /// One plane of max pooling without padding: y and indices (rows, columns) of x with rows of `width`.
@@ -112,7 +124,7 @@ struct Kernels {
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
-  void (*adam)(const AdamArgs<T>&);
+  rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);

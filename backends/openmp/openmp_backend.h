@@ -72,8 +72,8 @@ class OpenmpBackend final : public NaiveBackend {
   void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) override;
 
   // optimizer.cpp
-  void sgd_step(std::span<const ParameterViews> parameters, const View& block, const SgdOptions& options) override;
-  void adam_step(std::span<const ParameterViews> parameters, const View& block, const AdamOptions& options) override;
+  void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
+                      const OptimizerRule& rule) override;
 };
 
 }  // namespace gradus

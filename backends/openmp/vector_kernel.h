@@ -118,29 +118,4 @@ void relu_backward(const T* a, const T* b, T* y, int64_t n) {
   map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return v > Vector<T>{} ? u : Vector<T>{}; });
 }
 
-template <class T>
-void adam(const AdamArgs<T>& args) {
-  const auto step = [&](Vector<T>& p, Vector<T>& m, Vector<T>& v, Vector<T> g) {
-    g = multiply_add(p, broadcast(args.weight_decay), g * broadcast(args.gradient_scale));
-    p *= broadcast(args.shrink);
-    m = multiply_add(broadcast(args.one_minus_beta1), g - m, m);
-    v = multiply_add(broadcast(args.beta2), v, broadcast(args.one_minus_beta2) * g * g);
-    const Vector<T> denominator = multiply_add(square_root(v), broadcast(args.inverse_root_bias2), broadcast(args.eps));
-    p -= broadcast(args.step_size) * m / denominator;
-  };
-  int64_t i = 0;
-  for (; i + kLanes<T> <= args.count; i += kLanes<T>) {
-    Vector<T> p = load(args.parameter + i), m = load(args.moment1 + i), v = load(args.moment2 + i);
-    step(p, m, v, load(args.gradient + i));
-    store(args.parameter + i, p), store(args.moment1 + i, m), store(args.moment2 + i, v);
-  }
-  if (const int64_t left = args.count - i) {
-    Vector<T> p = load_first(args.parameter + i, left), m = load_first(args.moment1 + i, left);
-    Vector<T> v = load_first(args.moment2 + i, left);
-    step(p, m, v, load_first(args.gradient + i, left));
-    store_first(args.parameter + i, p, left), store_first(args.moment1 + i, m, left);
-    store_first(args.moment2 + i, v, left);
-  }
-}
-
 }  // namespace gradus::openmp::GRADUS_ISA

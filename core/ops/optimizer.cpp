@@ -11,7 +11,7 @@ namespace {
 
 void check_block(const Array& block) {
   GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({StepBlock::size}), ShapeError,
-               "a step block is float64 of shape (4,), got ", block.dtype(), " of shape ", block.shape());
+               "a step block is float64 of shape (5,), got ", block.dtype(), " of shape ", block.shape());
 }
 
 void check_partner(const Array& parameter, const Array& other, const char* what) {
@@ -44,23 +44,21 @@ class AlignedEntry {
     check_partner(parameter, entry.gradient, "the gradient");
     aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
     aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
-    aligned_.state1 = align_state(entry.state1);
-    aligned_.state2 = align_state(entry.state2);
+    for (int k = 0; k < kMaxOptimizerStates; ++k) aligned_.states[k] = align_state(entry.states[k]);
   }
 
   ParameterViews views() const {
     ParameterViews views;
     views.parameter = aligned_.parameter;
     views.gradient = aligned_.gradient;
-    if (aligned_.state1.defined()) views.state1 = aligned_.state1;
-    if (aligned_.state2.defined()) views.state2 = aligned_.state2;
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (aligned_.states[k].defined()) views.states[k] = aligned_.states[k];
     return views;
   }
 
   void finish() const {
     write_back(original_.parameter, aligned_.parameter);
-    write_back(original_.state1, aligned_.state1);
-    write_back(original_.state2, aligned_.state2);
+    for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(original_.states[k], aligned_.states[k]);
   }
 
  private:
@@ -79,33 +77,13 @@ class AlignedEntry {
   OptimizerEntry aligned_;
 };
 
-/// Calls run(views) once for each dtype among the entries.
-template <class Run>
-void run_by_dtype(std::span<const OptimizerEntry> entries, const Array& block, Run&& run) {
-  check_block(block);
-  std::vector<AlignedEntry> aligned;
-  aligned.reserve(entries.size());
-  for (const OptimizerEntry& entry : entries) {
-    check_same_device({&block, &entry.parameter});
-    aligned.emplace_back(entry);
-  }
-  std::vector<ParameterViews> views;
-  views.reserve(entries.size());
-  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
-    views.clear();
-    for (size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].parameter.dtype() == dtype) views.push_back(aligned[i].views());
-    if (!views.empty()) run(std::span<const ParameterViews>(views));
-  }
-  for (const AlignedEntry& entry : aligned) entry.finish();
-}
-
 }  // namespace
 
 Array step_block(double learning_rate, Device device) {
   Array block = full({StepBlock::size}, 0, DType::f64, device);
   set_step_block(block, StepBlock::learning_rate, learning_rate);
   set_step_block(block, StepBlock::gradient_scale, 1);
+  set_step_block(block, StepBlock::momentum_product, 1);
   return block;
 }
 
@@ -120,14 +98,19 @@ void advance_step(const Array& block) {
   block.bump_version();
 }
 
-void sgd_step(std::span<const OptimizerEntry> entries, const Array& block, const SgdOptions& options) {
-  run_by_dtype(entries, block,
-               [&](std::span<const ParameterViews> views) { backend_of(block).sgd_step(views, block, options); });
-}
-
-void adam_step(std::span<const OptimizerEntry> entries, const Array& block, const AdamOptions& options) {
-  run_by_dtype(entries, block,
-               [&](std::span<const ParameterViews> views) { backend_of(block).adam_step(views, block, options); });
+void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
+  check_block(block);
+  std::vector<AlignedEntry> aligned;
+  aligned.reserve(entries.size());
+  for (const OptimizerEntry& entry : entries) {
+    check_same_device({&block, &entry.parameter});
+    aligned.emplace_back(entry);
+  }
+  std::vector<ParameterViews> views;
+  views.reserve(entries.size());
+  for (const AlignedEntry& entry : aligned) views.push_back(entry.views());
+  if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
+  for (const AlignedEntry& entry : aligned) entry.finish();
 }
 
 }  // namespace gradus::ops

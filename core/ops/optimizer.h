@@ -10,19 +10,18 @@ namespace gradus::ops {
 /// One parameter of a step. The state arrays, where the step needs them, have the parameter's shape, dtype, device and
 /// are dense (zeros_like); the gradient may have other strides.
 struct OptimizerEntry {
-  Array parameter, gradient, state1, state2;
+  Array parameter, gradient, states[kMaxOptimizerStates];
 };
 
-/// The block of scalars that optimizer kernels read (StepBlock): step 0, this learning rate, scale 1, nothing found.
+/// The block of scalars that optimizer kernels read (StepBlock): step 0, this learning rate, scale 1, nothing
+/// found, momentum product 1.
 Array step_block(double learning_rate, Device device);
 /// Writes one scalar of a block, by a kernel: the host does not wait.
 void set_step_block(const Array& block, int entry, double value);
 /// Counts one more step, unless an inf or NaN was found.
 void advance_step(const Array& block);
 
-/// Backend::sgd_step and adam_step on entries of any mix of dtypes, on the block's device. Bumps the versions of what
-/// they write.
-void sgd_step(std::span<const OptimizerEntry> entries, const Array& block, const SgdOptions& options);
-void adam_step(std::span<const OptimizerEntry> entries, const Array& block, const AdamOptions& options);
+/// Backend::optimizer_step on entries of any mix of dtypes, on the block's device. Bumps the versions of what it writes.
+void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule);
 
 }  // namespace gradus::ops

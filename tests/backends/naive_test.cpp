@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include <gradus/core/observer.h>
+#include <gradus/core/optimizer_rules.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -229,16 +230,16 @@ TEST_CASE("cross-entropy: mean over counted rows, NaN when none counts, a bad ta
 
 TEST_CASE("SGD follows torch.optim.SGD over three steps") {
   // torch.optim.SGD([p], lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.01), p = 1, gradients 1, 2, 3.
-  const Array block = array_of({4}, {0, 0.1, 1, 0}), p = scalar_of(1), buffer = scalar_of(kNaN);
-  SgdOptions options;
-  options.momentum = 0.9, options.dampening = 0.5, options.weight_decay = 0.01;
+  const Array block = array_of({5}, {0, 0.1, 1, 0, 1}), p = scalar_of(1), buffer = scalar_of(kNaN);
+  rules::Sgd rule;
+  rule.momentum = 0.9, rule.dampening = 0.5, rule.weight_decay = 0.01;
   double parameter = 1, momentum_buffer = 0;
   for (int step = 1; step <= 3; ++step) {
     const Array gradient = scalar_of(step);
     ParameterViews views;
-    views.parameter = p, views.gradient = gradient, views.state1 = buffer;
+    views.parameter = p, views.gradient = gradient, views.states[0] = buffer;
     naive().advance_step(block);
-    naive().sgd_step({&views, 1}, block, options);
+    naive().optimizer_step({&views, 1}, block, {rule});
     const double g = step + 0.01 * parameter;
     momentum_buffer = step == 1 ? g : 0.9 * momentum_buffer + 0.5 * g;
     parameter -= 0.1 * momentum_buffer;
@@ -248,11 +249,11 @@ TEST_CASE("SGD follows torch.optim.SGD over three steps") {
   block.data<double>()[StepBlock::found_inf] = 1;
   const Array gradient = scalar_of(kInf);
   ParameterViews views;
-  views.parameter = p, views.gradient = gradient, views.state1 = buffer;
+  views.parameter = p, views.gradient = gradient, views.states[0] = buffer;
   naive().advance_step(block);
   for (bool defaults : {false, true}) {
-    if (defaults) naive().Backend::sgd_step({&views, 1}, block, options);
-    else naive().sgd_step({&views, 1}, block, options);
+    if (defaults) naive().Backend::optimizer_step({&views, 1}, block, {rule});
+    else naive().optimizer_step({&views, 1}, block, {rule});
     CHECK(same(p, {parameter}));
     CHECK(same(buffer, {momentum_buffer}));
   }
@@ -261,12 +262,12 @@ TEST_CASE("SGD follows torch.optim.SGD over three steps") {
 
 TEST_CASE("Adam's first step is the learning rate in the gradient's direction") {
   for (bool defaults : {false, true}) {
-    const Array block = array_of({4}, {1, 0.25, 2, 0}), gradient = array_of({2}, {3, -0.5});
+    const Array block = array_of({5}, {1, 0.25, 2, 0, 1}), gradient = array_of({2}, {3, -0.5});
     const Array p = array_of({2}, {1, 1}), m = array_of({2}, {0, 0}), v = array_of({2}, {0, 0});
     ParameterViews views;
-    views.parameter = p, views.gradient = gradient, views.state1 = m, views.state2 = v;
-    if (defaults) naive().Backend::adam_step({&views, 1}, block, {});
-    else naive().adam_step({&views, 1}, block, {});
+    views.parameter = p, views.gradient = gradient, views.states[0] = m, views.states[1] = v;
+    if (defaults) naive().Backend::optimizer_step({&views, 1}, block, {rules::Adam()});
+    else naive().optimizer_step({&views, 1}, block, {rules::Adam()});
     CHECK(close(values(p), {0.75, 1.25}, 1e-7));
     CHECK(same(m, {0.6, -0.1}));  // the gradient counts gradient_scale = 2 times
     CHECK(same(v, {0.036, 0.001}));

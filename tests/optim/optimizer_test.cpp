@@ -1,6 +1,7 @@
 // Parameter groups, learning rates, versions, errors and the state of optimizers.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/optimizer.h>
+#include <gradus/core/optimizer_rules.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
 
@@ -183,8 +184,8 @@ TEST_CASE("options and parameters that make no sense are refused") {
 TEST_CASE("array-level steps name what does not fit") {
   const Array p = Array::empty({2}, DType::f32), block = ops::step_block(0.1, {});
   auto step = [&](const Array& gradient, const Array& state) {
-    const ops::OptimizerEntry entry{p, gradient, state, {}};
-    ops::sgd_step({&entry, 1}, block, {});
+    const ops::OptimizerEntry entry{p, gradient, {state}};
+    ops::optimizer_step({&entry, 1}, block, {rules::Sgd()});
   };
   CHECK_THROWS_AS(step(Array::empty({3}), {}), ShapeError);
   CHECK_THROWS_AS(step(Array::empty({2}, DType::f64), {}), DTypeError);

@@ -1,0 +1,51 @@
+// The optimizers' formulas (core/optimizer_rules.h) a vector at a time. `Lanes` is what the formulas take for a number.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+template <class T>
+struct Lanes {
+  Vector<T> v;
+  Lanes() = default;
+  Lanes(Vector<T> v) : v(v) {}     // NOLINT(google-explicit-constructor)
+  Lanes(T x) : v(broadcast(x)) {}  // NOLINT(google-explicit-constructor)
+  friend Lanes operator+(Lanes a, Lanes b) { return a.v + b.v; }
+  friend Lanes operator-(Lanes a, Lanes b) { return a.v - b.v; }
+  friend Lanes operator*(Lanes a, Lanes b) { return a.v * b.v; }
+  friend Lanes operator/(Lanes a, Lanes b) { return a.v / b.v; }
+  friend Lanes sqrt(Lanes x) { return square_root(x.v); }
+  struct Where {
+    Mask<T> lanes;
+  };
+  friend Where operator<(Lanes a, Lanes b) { return {a.v < b.v}; }
+  friend Where operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
+  friend Where operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
+  friend Lanes select(Where where, Lanes a, Lanes b) { return where.lanes ? a.v : b.v; }
+};
+
+template <class T, class Rule>
+void optimizer_step(const StepArgs<T>& args, const rules::FullStep<Rule, T>& step) {
+  // `get` and `put` move all lanes, or the first ones behind the last whole vector.
+  const auto run = [&](int64_t i, auto get, auto put) {
+    Lanes<T> p = get(args.parameter + i), state[3] = {};
+    for (int k = 0; k < 3; ++k)
+      if (args.states[k]) state[k] = get(args.states[k] + i);
+    step(p, Lanes<T>(get(args.gradient + i)), state[0], state[1], state[2]);
+    put(args.parameter + i, p.v);
+    for (int k = 0; k < 3; ++k)
+      if (args.states[k]) put(args.states[k] + i, state[k].v);
+  };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= args.count; i += kLanes<T>)
+    run(
+        i, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
+  if (const int64_t left = args.count - i)
+    run(
+        i, [=](const T* from) { return load_first(from, left); },
+        [=](T* to, Vector<T> v) { store_first(to, v, left); });
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

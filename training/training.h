@@ -2,5 +2,7 @@
 #pragma once
 
 #include <gradus/training/checkpoint.h>
+#include <gradus/training/early_stopping.h>
 #include <gradus/training/interrupt.h>
 #include <gradus/training/profiler.h>
+#include <gradus/training/tensorboard.h>

@@ -1,0 +1,68 @@
+#include <gradus/core/io/png.h>
+
+#include <zlib.h>
+
+#include <string_view>
+
+namespace gradus::io {
+namespace {
+
+void append(Bytes& out, std::string_view text) {
+  for (char c : text) out.push_back(static_cast<std::byte>(c));
+}
+
+/// PNG counts in big-endian.
+void append(Bytes& out, uint32_t number) {
+  for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(number >> shift));
+}
+
+/// A chunk: length, type, data, checksum of type and data.
+void append_chunk(Bytes& out, std::string_view type, ByteSpan data) {
+  append(out, static_cast<uint32_t>(data.size()));
+  const size_t begin = out.size();
+  append(out, type);
+  out.insert(out.end(), data.begin(), data.end());
+  append(out, static_cast<uint32_t>(
+                  crc32(0, reinterpret_cast<const Bytef*>(out.data() + begin), static_cast<uInt>(out.size() - begin))));
+}
+
+}  // namespace
+
+Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channels) {
+  constexpr int64_t kMost = 1 << 16;  // of either side: all sizes fit into 32 bits
+  GRADUS_CHECK(channels >= 1 && channels <= 4, ValueError, "a PNG has 1 to 4 channels, not ", channels);
+  GRADUS_CHECK(height > 0 && width > 0 && height <= kMost && width <= kMost && height * width * channels < 1 << 30,
+               ValueError, "a PNG of ", height, " rows of ", width, " pixels cannot be written");
+  const size_t row = static_cast<size_t>(width * channels), rows = static_cast<size_t>(height);
+  GRADUS_CHECK(pixels.size() == row * rows, ValueError, height, " rows of ", width, " pixels with ", channels,
+               " channels have ", row * rows, " bytes, got ", pixels.size());
+
+  Bytes lines;  // each row after a byte that says how it is filtered: not at all
+  lines.reserve((row + 1) * rows);
+  for (size_t i = 0; i < rows; ++i) {
+    lines.push_back(std::byte{0});
+    lines.insert(lines.end(), pixels.begin() + static_cast<std::ptrdiff_t>(i * row),
+                 pixels.begin() + static_cast<std::ptrdiff_t>((i + 1) * row));
+  }
+  uLongf packed_size = compressBound(static_cast<uLong>(lines.size()));
+  Bytes packed(packed_size);
+  GRADUS_CHECK(compress(reinterpret_cast<Bytef*>(packed.data()), &packed_size,
+                        reinterpret_cast<const Bytef*>(lines.data()), static_cast<uLong>(lines.size())) == Z_OK,
+               IoError, "zlib cannot compress the picture");
+
+  Bytes header;
+  append(header, static_cast<uint32_t>(width));
+  append(header, static_cast<uint32_t>(height));
+  constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // by number of channels
+  for (uint8_t byte : {uint8_t{8}, kColorTypes[channels - 1], uint8_t{0}, uint8_t{0}, uint8_t{0}})
+    header.push_back(static_cast<std::byte>(byte));
+
+  Bytes file;
+  append(file, "\x89PNG\r\n\x1a\n");
+  append_chunk(file, "IHDR", header);
+  append_chunk(file, "IDAT", ByteSpan(packed).first(packed_size));
+  append_chunk(file, "IEND", {});
+  return file;
+}
+
+}  // namespace gradus::io

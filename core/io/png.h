@@ -1,0 +1,14 @@
+// PNG, written: pictures of numbers for pages and logs. Format: W3C, "Portable Network Graphics", 2003.
+#pragma once
+
+#include <cstdint>
+
+#include <gradus/core/io/file.h>
+
+namespace gradus::io {
+
+/// A PNG file of `height` rows of `width` pixels with `channels` bytes each, row by row: 1 grey, 2 grey and alpha, 3 RGB,
+/// 4 RGB and alpha. Other numbers of channels, no pixels, or too few bytes are a ValueError.
+Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channels);
+
+}  // namespace gradus::io

@@ -1,0 +1,216 @@
+#include <gradus/training/tensorboard.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/crc32c.h>
+#include <gradus/core/io/png.h>
+
+namespace gradus::training {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 16;
+
+// Numbers of fields, from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto, tensor.proto.
+namespace event_field {
+constexpr int wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;
+}
+namespace value_field {
+constexpr int tag = 1, simple_value = 2, image = 4, histogram = 5, tensor = 8, metadata = 9;
+}
+constexpr int kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1;
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
+}
+
+/// TFRecord's masked checksum: data that hold checksums of their own do not meet them again.
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = io::crc32c(std::as_bytes(std::span(bytes)));
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+template <class T>
+void append_little_endian(std::string& out, T number) {
+  std::byte bytes[sizeof(T)];
+  io::write_little_endian(number, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), sizeof(T));
+}
+
+/// The edges of TensorFlow's default buckets: 0, and 1e-12, 1.1e-12, … below 1e20, on both sides.
+const std::vector<double>& bucket_edges() {
+  static const std::vector<double> edges = [] {
+    std::vector<double> positive;
+    for (double edge = 1e-12; edge < 1e20; edge *= 1.1) positive.push_back(edge);
+    std::vector<double> all(positive.rbegin(), positive.rend());
+    for (double& edge : all) edge = -edge;
+    all.push_back(0);
+    all.insert(all.end(), positive.begin(), positive.end());
+    return all;
+  }();
+  return edges;
+}
+
+ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
+  const NoGradGuard no_grad;
+  const Tensor numbers = values.detach().to(Device(), DType::f64).contiguous();
+  const double* const data = numbers.data_ptr<double>();
+  const int64_t count = numbers.numel();
+  GRADUS_CHECK(count > 0, ValueError, "histogram '", tag, "': there are no values");
+  GRADUS_CHECK(std::all_of(data, data + count, [](double x) { return std::isfinite(x); }), ValueError, "histogram '",
+               tag, "': values must be finite, and there is a NaN or inf");
+
+  const std::vector<double>& edges = bucket_edges();
+  std::vector<double> counts(edges.size() - 1);
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    sum += data[i];
+    squares += data[i] * data[i];
+    // A bucket holds its lower edge and not its upper one; the last one holds both, and what lies beyond.
+    const auto above = std::upper_bound(edges.begin(), edges.end(), data[i]) - edges.begin();
+    ++counts[static_cast<size_t>(std::clamp<std::ptrdiff_t>(above - 1, 0, std::ssize(counts) - 1))];
+  }
+  // Only what lies between the first and the last bucket in use, after an empty one as a left end.
+  const auto used = [](double number) { return number > 0; };
+  const auto first = std::find_if(counts.begin(), counts.end(), used) - counts.begin();
+  const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past it
+  std::vector<double> limits(edges.begin() + first, edges.begin() + last + 1);
+  std::vector<double> inside{0};
+  inside.insert(inside.end(), counts.begin() + first, counts.begin() + last);
+  const auto [least, greatest] = std::minmax_element(data, data + count);
+  ProtobufMessage message;
+  message.number(1, *least)
+      .number(2, *greatest)
+      .number(3, static_cast<double>(count))
+      .number(4, sum)
+      .number(5, squares);
+  message.numbers(6, limits).numbers(7, inside);
+  return message;
+}
+
+/// (C, H, W) as rows of pixels.
+io::Bytes pixels_of(const Tensor& image) {
+  const NoGradGuard no_grad;
+  Tensor pixels = image.detach().cpu();
+  if (pixels.is_floating_point()) pixels = (pixels.to(kFloat).clamp(0, 1) * 255 + 0.5).to(kByte);
+  pixels = pixels.permute({1, 2, 0}).contiguous();  // (H, W, C)
+  const std::byte* const bytes = static_cast<const std::byte*>(pixels.data_ptr());
+  return {bytes, bytes + pixels.numel()};
+}
+
+}  // namespace
+
+SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(log_dir, error);
+  GRADUS_CHECK(!error, IoError, "cannot make the folder '", log_dir, "': ", error.message());
+  const std::string prefix = log_dir + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(wall_time())) +
+                             "." + host_name() + "." + std::to_string(getpid()) + ".";
+  for (int number = 0; descriptor_ < 0; ++number) {
+    path_ = prefix + std::to_string(number) + options.filename_suffix;
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    GRADUS_CHECK(descriptor_ >= 0 || errno == EEXIST, IoError, "cannot write '", path_, "': ", std::strerror(errno));
+  }
+  write_event(
+      ProtobufMessage().number(event_field::wall_time, wall_time()).text(event_field::file_version, "brain.Event:2"));
+  if (options.purge_step) {
+    ProtobufMessage event;
+    event.number(event_field::wall_time, wall_time()).integer(event_field::step, *options.purge_step);
+    event.message(event_field::session_log, ProtobufMessage().integer(kSessionStatus, kSessionStart));
+    write_event(event);
+  }
+  flush();
+}
+
+SummaryWriter::~SummaryWriter() {
+  try {
+    flush();
+  } catch (const std::exception&) {  // destructors never throw; flush() says what went wrong
+  }
+  close(descriptor_);
+}
+
+void SummaryWriter::add_scalar(const std::string& tag, double value, int64_t step) {
+  add_value(ProtobufMessage().text(value_field::tag, tag).number(value_field::simple_value, static_cast<float>(value)),
+            step);
+}
+
+void SummaryWriter::add_histogram(const std::string& tag, const Tensor& values, int64_t step) {
+  add_value(ProtobufMessage().text(value_field::tag, tag).message(value_field::histogram, histogram(values, tag)),
+            step);
+}
+
+void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64_t step) {
+  const Tensor planes = image.dim() == 2 ? image.unsqueeze(0) : image;
+  GRADUS_CHECK(planes.dim() == 3 && (planes.size(0) == 1 || planes.size(0) == 3 || planes.size(0) == 4), ShapeError,
+               "image '", tag, "' must have shape (C, H, W) with 1, 3 or 4 channels, or (H, W), has ", image.sizes());
+  GRADUS_CHECK(planes.is_floating_point() || planes.dtype() == kByte, DTypeError, "image '", tag,
+               "' must be floating or of bytes, is ", image.dtype());
+  const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
+  const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
+  ProtobufMessage picture;
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // its colour space is the number of channels
+  picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
+  add_value(ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
+}
+
+void SummaryWriter::add_text(const std::string& tag, const std::string& text, int64_t step) {
+  constexpr int kString = 7;  // DT_STRING
+  ProtobufMessage shape;      // one element
+  shape.message(2, ProtobufMessage().integer(1, 1));
+  ProtobufMessage strings;
+  strings.integer(1, kString).message(2, shape).text(8, text);
+  const ProtobufMessage metadata = ProtobufMessage().message(1, ProtobufMessage().text(1, "text"));  // the plugin
+  ProtobufMessage value;
+  value.text(value_field::tag, tag + "/text_summary").message(value_field::tensor, strings);
+  add_value(value.message(value_field::metadata, metadata), step);
+}
+
+void SummaryWriter::add_value(const ProtobufMessage& value, int64_t step) {
+  ProtobufMessage event;
+  event.number(event_field::wall_time, wall_time()).integer(event_field::step, step);
+  event.message(event_field::summary, ProtobufMessage().message(kSummaryValue, value));
+  write_event(event);
+}
+
+void SummaryWriter::write_event(const ProtobufMessage& event) {
+  std::string length;
+  append_little_endian(length, static_cast<uint64_t>(event.bytes().size()));
+  buffer_ += length;
+  append_little_endian(buffer_, masked_crc(length));
+  buffer_ += event.bytes();
+  append_little_endian(buffer_, masked_crc(event.bytes()));
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void SummaryWriter::flush() {
+  size_t written = 0;
+  while (written < buffer_.size()) {
+    const ssize_t put = write(descriptor_, buffer_.data() + written, buffer_.size() - written);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      const std::string cause = std::strerror(errno);
+      buffer_.erase(0, written);  // the rest is tried again by the next flush
+      GRADUS_FAIL(IoError, "cannot write '", path_, "': ", cause);
+    }
+    written += static_cast<size_t>(put);
+  }
+  buffer_.clear();
+}
+
+}  // namespace gradus::training

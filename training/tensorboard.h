@@ -1,0 +1,60 @@
+// SummaryWriter: curves, histograms, pictures and text for TensorBoard (torch.utils.tensorboard.SummaryWriter).
+//
+//   training::SummaryWriter writer("runs/mnist");
+//   writer.add_scalar("loss/train", loss, step);
+//   writer.add_histogram("weights/fc1", net->fc1->weight, step);
+//
+// Then: tensorboard --logdir runs
+//
+// An event file is a sequence of TFRecords, each an Event message (tensorflow/core/util/event.proto):
+//   8 bytes length, 4 bytes masked CRC-32C of it, the message, 4 bytes masked CRC-32C of the message; little-endian
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <gradus/autograd/tensor.h>
+#include <gradus/training/protobuf.h>
+
+namespace gradus::training {
+
+struct SummaryWriterOptions {
+  /// Hides what earlier files of the folder hold from this step on: for a run that is resumed from there.
+  std::optional<int64_t> purge_step;
+  std::string filename_suffix;
+};
+
+/// Writes one new file, <log_dir>/events.out.tfevents.<seconds>.<host>.<process>.<number>. What cannot be written is an
+/// IoError. Calls come from one thread.
+class SummaryWriter {
+ public:
+  explicit SummaryWriter(const std::string& log_dir, const SummaryWriterOptions& options = {});
+  ~SummaryWriter();
+  SummaryWriter(const SummaryWriter&) = delete;
+  SummaryWriter& operator=(const SummaryWriter&) = delete;
+
+  void add_scalar(const std::string& tag, double value, int64_t step);
+  /// The distribution of all elements, over exponential buckets, as torch's bins = 'tensorflow'. A tensor that is empty or
+  /// holds NaN or inf is a ValueError.
+  void add_histogram(const std::string& tag, const Tensor& values, int64_t step);
+  /// (C, H, W) or (H, W) with 1, 3 or 4 channels: floating with 0 black and 1 white (clamped), or bytes. Other shapes are
+  /// a ShapeError.
+  void add_image(const std::string& tag, const Tensor& image, int64_t step);
+  /// Markdown.
+  void add_text(const std::string& tag, const std::string& text, int64_t step);
+
+  /// Hands what was added to the system; TensorBoard sees it. The destructor does so too.
+  void flush();
+  const std::string& path() const { return path_; }
+
+ private:
+  void add_value(const ProtobufMessage& value, int64_t step);
+  void write_event(const ProtobufMessage& event);
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::string buffer_;
+};
+
+}  // namespace gradus::training

@@ -202,11 +202,45 @@ class Mnist(unittest.TestCase):
         self.assertNotIn("http", page)
 
 
-class FirstModel(unittest.TestCase):
-    def test_it_learns_the_exclusive_or(self):
-        done = subprocess.run([PROGRAMS / "first_model"], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([word for word in done.stdout.split() if word in "01"], ["0", "1", "1", "0"])
+class Lessons(unittest.TestCase):
+    """The numbered programs, which say what they found."""
+
+    def says(self, program):
+        done = subprocess.run([PROGRAMS / program], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_every_lesson_is_tested(self):
+        lessons = {path.stem for path in (ROOT / "examples").glob("[0-9]*.cpp")}
+        tests = " ".join(name for name in dir(self) if name.startswith("test_0"))
+        self.assertEqual(lessons, {f"0{name.removeprefix('test_0')}" for name in tests.split()})
+
+    def test_01_tensors(self):
+        said = self.says("01_tensors")
+        self.assertIn(" 11  22  33\n 14  25  36\n", said)
+        self.assertIn("[add] shapes (2, 3) and (4,) do not broadcast", said)
+        self.assertRegex(said, r"\(at 01_tensors.cpp:\d+\)")
+
+    def test_02_autograd_by_hand(self):
+        said = self.says("02_autograd_by_hand")
+        gradient = "-0.5767\n 1.1534\n-0.2883\n"
+        self.assertIn(f"by hand:\n{gradient}", said)
+        self.assertIn(f"by the engine:\n{gradient}", said)
+        self.assertIn("gradcheck: they agree", said)
+
+    def test_03_first_net(self):
+        words = self.says("03_first_net").partition("larger logit")[2].split()
+        self.assertEqual([word for word in words if word in "01"], ["0", "1", "1", "0"])
+
+    def test_04_your_own_data_set(self):
+        last = self.says("04_your_own_data_set").splitlines()[-1]
+        self.assertGreater(float(last.split()[-2]), 90, last)
+
+    def test_05_your_own_operator(self):
+        said = self.says("05_your_own_operator")
+        self.assertIn("first and second derivatives agree", said)
+        self.assertIn("a wrong one: gradcheck: input 0", said)
+        self.assertLess(float(said.split()[-1]), 0.01)
 
 
 if __name__ == "__main__":

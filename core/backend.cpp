@@ -123,6 +123,7 @@ void Backend::scan(ScanOp, const View&, int, bool, const MutableView&) { no_kern
 void Backend::sort(const View&, int, bool, const MutableView&, const MutableView&) { no_kernel(*this, "sort"); }
 void Backend::gather(const View&, int, const View&, const MutableView&) { no_kernel(*this, "gather"); }
 void Backend::scatter(const View&, int, const View&, bool, const MutableView&) { no_kernel(*this, "scatter"); }
+void Backend::nonzero(const View&, const MutableView&) { no_kernel(*this, "nonzero"); }
 void Backend::resample2d(const View&, const Stencil&, const Stencil&, const MutableView&) {
   no_kernel(*this, "resample2d");
 }

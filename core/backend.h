@@ -211,6 +211,9 @@ class Backend {
   /// y[i with index[i] at `axis`] = x[i], or += x[i], for x of index's shape, in the logical order of i, whatever the
   /// number of threads (of equal places the last wins). Indices as in gather; bad ones write nothing.
   virtual void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y);
+  /// positions (int64, (count, x.ndim())) = indices of the true elements of a boolean x in row-major order; count is their
+  /// number.
+  virtual void nonzero(const View& x, const MutableView& positions);
 
   // ---- Primitives: random numbers, bit-identical on all backends (core/random.h) ----
   virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;

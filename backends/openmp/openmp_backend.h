@@ -62,6 +62,11 @@ class OpenmpBackend final : public NaiveBackend {
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
 
+  // index.cpp
+  void gather(const View& x, int axis, const View& index, const MutableView& y) override;
+  void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
+  void nonzero(const View& x, const MutableView& positions) override;
+
   // random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;

@@ -1,0 +1,124 @@
+#include <gradus/core/ops/index.h>
+
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/shape.h>
+
+namespace gradus::ops {
+namespace {
+
+Array as_int64(const Array& index) {
+  GRADUS_CHECK(index.dtype() == DType::i64 || index.dtype() == DType::i32, DTypeError,
+               "indices must be int64 or int32, got ", index.dtype(), "; convert with .to(kLong)");
+  return cast(index, DType::i64);
+}
+
+// A scalar as a vector of one element.
+Array with_axis(const Array& x) { return x.ndim() == 0 ? x.unsqueeze(0) : x; }
+
+// A vector of indices along `axis` of a result of this shape: it does not vary along the other axes.
+Array along(const Array& index, int axis, const Shape& shape) {
+  Strides strides = Dims::filled(shape.size(), 0);
+  strides[axis] = index.strides()[0];
+  return Array(index.storage(), index.offset(), shape, strides, index.dtype());
+}
+
+Array index_vector(const Array& index) {
+  GRADUS_CHECK(index.ndim() <= 1, ShapeError, "the index must be a vector, got shape ", index.shape());
+  return with_axis(as_int64(index));
+}
+
+// What the kernel reads must not be what it writes.
+Array apart_from(const Array& x, const Array& into) { return x.storage() == into.storage() ? clone(x) : x; }
+
+void check_index_shape(const Array& index, const Array& x, int axis, const char* what) {
+  GRADUS_CHECK(index.ndim() == x.ndim(), ShapeError, "index and ", what,
+               " must have the same number of dimensions, got shapes ", index.shape(), " and ", x.shape());
+  for (int i = 0; i < x.ndim(); ++i)
+    GRADUS_CHECK(i == axis || index.shape()[i] <= x.shape()[i], ShapeError, "index of shape ", index.shape(),
+                 " is larger than ", what, " of shape ", x.shape(), " in dimension ", i);
+}
+
+// Row-major position in `shape` of element number `count`.
+Dims position_of(int64_t count, const Shape& shape) {
+  Dims position = shape;
+  for (int i = shape.size() - 1; i >= 0; count /= shape[i--]) position[i] = count % shape[i];
+  return position;
+}
+
+}  // namespace
+
+Array index_select(const Array& x, int axis, const Array& index) {
+  check_same_device({&x, &index});
+  const Array places = index_vector(index), from = with_axis(x);
+  GRADUS_CHECK(x.ndim() > 0 || places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of ",
+               "shape ", index.shape());
+  Shape shape = from.shape();
+  shape[axis] = places.numel();
+  const bool image = shape.size() == 4;
+  Array y = Array::empty(shape, x.dtype(), x.device(), image ? output_format(x) : MemoryFormat::contiguous);
+  if (y.numel() > 0) backend_of(x).gather(from, axis, along(places, axis, shape), y);
+  return x.ndim() == 0 ? y.squeeze(0) : y;
+}
+
+void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate) {
+  check_same_device({&into, &index, &source});
+  check_same_dtype(into, "the tensor", source, "the source");
+  const Array places = index_vector(index), to = with_axis(into), from = with_axis(source);
+  Shape shape = to.shape();
+  shape[axis] = places.numel();
+  GRADUS_CHECK(from.shape() == shape, ShapeError, "a source of shape ", source.shape(), " does not go with ",
+               places.numel(), " indices of dimension ", axis, " of shape ", into.shape(), ", which need ", shape);
+  into.bump_version();
+  if (from.numel() > 0)
+    backend_of(into).scatter(apart_from(from, into), axis, apart_from(along(places, axis, shape), into), accumulate,
+                             to);
+}
+
+Array gather(const Array& x, int axis, const Array& index) {
+  check_same_device({&x, &index});
+  const Array places = with_axis(as_int64(index)), from = with_axis(x);
+  check_index_shape(places, from, axis, "the tensor");
+  Array y = Array::empty(places.shape(), x.dtype(), x.device());
+  if (y.numel() > 0) backend_of(x).gather(from, axis, places, y);
+  return index.ndim() == 0 ? y.squeeze(0) : y;
+}
+
+void scatter_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate) {
+  check_same_device({&into, &index, &source});
+  check_same_dtype(into, "the tensor", source, "the source");
+  const Array places = with_axis(as_int64(index)), to = with_axis(into), from = with_axis(source);
+  check_index_shape(places, to, axis, "the tensor");
+  GRADUS_CHECK(from.shape() == places.shape(), ShapeError, "source of shape ", source.shape(),
+               " does not go with an index of shape ", index.shape());
+  into.bump_version();
+  if (from.numel() > 0)
+    backend_of(into).scatter(apart_from(from, into), axis, apart_from(places, into), accumulate, to);
+}
+
+Array checked_index(const Array& index, int64_t size, int64_t axis) {
+  const Array places = as_int64(index);
+  if (places.numel() == 0) return places;
+  const Array flat = reshape(places, {-1});
+  const auto extreme = [&](ArgReduceOp op) {
+    const auto [value, at] = arg_reduce(op, flat, 0, false);
+    const int64_t found = item(value).to_int64();
+    GRADUS_CHECK(found >= -size && found < size, IndexError, "index ", found, " at position ",
+                 position_of(item(at).to_int64(), places.shape()), " is outside dimension ", axis, " of size ", size);
+    return found;
+  };
+  extreme(ArgReduceOp::argmax);
+  if (extreme(ArgReduceOp::argmin) >= 0) return places;
+  return where(binary_scalar(BinaryOp::lt, places, 0), binary_scalar(BinaryOp::add, places, size), places);
+}
+
+Array nonzero(const Array& x) {
+  const Array hit = contiguous(x.dtype() == DType::boolean ? x : binary_scalar(BinaryOp::ne, x, 0));
+  const int64_t count = item(sum(hit, axis_mask({}, x.ndim()))).to_int64();
+  Array positions = Array::empty({count, x.ndim()}, DType::i64, x.device());
+  if (positions.numel() > 0) backend_of(x).nonzero(hit, positions);
+  return positions;
+}
+
+}  // namespace gradus::ops

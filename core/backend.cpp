@@ -233,6 +233,19 @@ void Backend::dropout_backward(const View& dy, const View& mask, double p, const
   math.where(mask, scaled, math.scalar(0, dy.dtype, dy.device), dx);  // not a product: p = 1 gives 0, not NaN
 }
 
+void Backend::linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) {
+  if (y.numel() == 0) return;
+  const Arithmetic math(*this);
+  const Array weights = math.widen(a), sums = math.widen(b);
+  const int64_t size = y.ndim() ? y.shape[axis] : 1, step = reverse ? -1 : 1;
+  for (int64_t k = reverse ? size - 2 : 1; k >= 0 && k < size; k += step) {
+    const MutableView sum = row_of(MutableView(sums), axis, k);
+    const Array product = math(mul, row_of(View(weights), axis, k), row_of(View(sums), axis, k - step));
+    binary(add, sum, product, sum);
+  }
+  copy(sums, y);
+}
+
 void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
   const Arithmetic math(*this);
   const int axis = x.ndim() - 3;

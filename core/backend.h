@@ -64,26 +64,28 @@ struct MutableView : StridedLayout {
 /// Element-wise functions of one argument; formulas and derivatives are in core/scalar_ops.h.
 enum class UnaryOp : uint8_t {
   // clang-format off
-  neg, abs, exp, log, sqrt, reciprocal, relu, sigmoid, tanh, clamp,
-  logical_not, isfinite
+  neg, abs, sign, floor, ceil, round, trunc, square, exp, expm1, log, log1p, log2, log10, sqrt, rsqrt,
+  reciprocal, sin, cos, erf, relu, sigmoid, tanh, clamp, hardtanh, leaky_relu, elu, gelu, gelu_tanh, silu,
+  softplus, mish, log_sigmoid, hardswish, logical_not, isfinite, isnan, isinf
   // clang-format on
 };
-/// Parameters of a unary op: clamp uses [a, b].
+/// Parameters of a unary op. clamp and hardtanh: [a, b]; leaky_relu: slope a; elu: x for x > 0, else a (exp(b x) - 1);
+/// softplus: beta a, threshold b.
 struct UnaryArgs {
   double a = 0, b = 0;
 };
 /// Element-wise functions of two arguments. From `eq` on the result is boolean.
 enum class BinaryOp : uint8_t {
   // clang-format off
-  add, sub, mul, div, pow, maximum, minimum, eq, ne, lt,
-  le, gt, ge, logical_and, logical_or
+  add, sub, mul, div, pow, maximum, minimum, fmod, remainder, atan2, bitwise_and, bitwise_or, bitwise_xor, eq,
+  ne, lt, le, gt, ge, logical_and, logical_or, logical_xor
   // clang-format on
 };
 constexpr bool is_predicate(BinaryOp op) { return op >= BinaryOp::eq; }
 constexpr bool is_predicate(UnaryOp op) { return op >= UnaryOp::logical_not; }
 
-/// Reductions. sum of an empty set is 0, mean NaN; max and min propagate NaN and are never asked for empty sets.
-enum class ReduceOp : uint8_t { sum, mean, max, min, all, any };
+/// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty sets.
+enum class ReduceOp : uint8_t { sum, mean, max, min, all, any, prod };
 enum class ArgReduceOp : uint8_t { argmax, argmin };
 /// Running totals along an axis.
 enum class ScanOp : uint8_t { sum, prod };
@@ -163,8 +165,8 @@ class Backend {
   virtual void where(const View& condition, const View& a, const View& b, const MutableView& y) = 0;
 
   // ---- Primitives: reductions ----
-  /// y = reduction of x over the axes in `axes` (bit i is axis i); y keeps x's rank with size 1 at those axes. sum and
-  /// mean accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of booleans
+  /// y = reduction of x over the axes in `axes` (bit i is axis i); y keeps x's rank with size 1 at those axes. sum,
+  /// mean and prod accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of booleans
   /// into int64). all and any write booleans.
   virtual void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) = 0;
   /// Value and index (int64) of the extreme element along `axis`; of equals the first, NaN counts as extreme.
@@ -254,6 +256,9 @@ class Backend {
                        const MutableView& y);
   /// dx = dy * mask / (1 - p)
   virtual void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx);
+  /// y[k] = b[k] + a[k] y[k - 1] along `axis` (b[k] + a[k] y[k + 1] when `reverse`), nothing being added at the start;
+  /// accumulated as reduce does. With it the gradient of a running product needs no division.
+  virtual void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y);
   /// y (N, C, P, Q) = x (N, C, H, W) with `rows` (H to P) and `columns` (W to Q) applied to its last two axes.
   virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y);
   /// y = (x - mean) / sqrt(variance + eps) * weight + bias, the one formula of batch, layer, group and instance norm.

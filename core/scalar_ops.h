@@ -1,19 +1,15 @@
-// Scalar formulas and derivatives, written once for host and device. Half types compute in float (compute_t).
+// What the element-wise operators are: conversion between types, traits, and the one switch over each enum. The formulas,
+// written once for host and device, are in scalar_unary.h and scalar_binary.h. Half types compute in float (compute_t).
 #pragma once
 
-#include <cmath>
+#include <iterator>
 
-#include <gradus/core/backend.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_unary.h>
 
 namespace gradus {
 
-/// Functions that a kernel calls per element: `Apply<op>` gets the compute type.
 namespace scalar {
-
-template <class T>
-GRADUS_HOST_DEVICE inline bool is_nan(T x) {
-  return x != x;
-}
 
 /// x as a To. Floating to integer truncates, through int64: beyond its range saturates, NaN is 0, narrower types wrap.
 /// To boolean tests != 0. To and from half types goes through float.
@@ -32,141 +28,18 @@ GRADUS_HOST_DEVICE inline To convert(From from) {
   }
 }
 
-// clang-format off
-/// Square root of 2 pi and the like stay out of here: only what the enums name.
-template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
-
-template <> struct Unary<UnaryOp::neg> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(-1); }
-};
-template <> struct Unary<UnaryOp::abs> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    return x < T(0) ? T(-x) : x == T(0) ? T(0) : x;
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
-  }
-};
-template <> struct Unary<UnaryOp::exp> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::exp; return exp(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y; }
-};
-template <> struct Unary<UnaryOp::log> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log; return log(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / x; }
-};
-template <> struct Unary<UnaryOp::sqrt> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sqrt; return sqrt(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(1) / (T(2) * y); }
-};
-template <> struct Unary<UnaryOp::reciprocal> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(1) / x; }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return -y * y; }
-};
-template <> struct Unary<UnaryOp::relu> {  // NaN passes through
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x < T(0) ? T(0) : x; }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y > T(0) ? T(1) : T(0); }
-};
-template <> struct Unary<UnaryOp::sigmoid> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    using std::exp;
-    return T(1) / (T(1) + exp(-x));
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y * (T(1) - y); }
-};
-template <> struct Unary<UnaryOp::tanh> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::tanh; return tanh(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(1) - y * y; }
-};
-template <> struct Unary<UnaryOp::clamp> {  // NaN passes through; the derivative is 1 on the closed interval
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    return double(x) < args.a ? T(args.a) : double(x) > args.b ? T(args.b) : x;
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
-    return double(x) >= args.a && double(x) <= args.b ? T(1) : T(0);
-  }
-};
-template <> struct Unary<UnaryOp::logical_not> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x == T(0); }
-};
-template <> struct Unary<UnaryOp::isfinite> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x - x == T(0); }
-};
-
-template <BinaryOp op> struct Binary;  // apply(a, b)
-
-template <> struct Binary<BinaryOp::add> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a + b); }
-};
-template <> struct Binary<BinaryOp::sub> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a - b); }
-};
-template <> struct Binary<BinaryOp::mul> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a * b); }
-};
-/// Array ops divide only floating types (integers are promoted first), as torch.div does.
-template <> struct Binary<BinaryOp::div> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) return b == T(0) ? T(0) : T(a / b);
-    else return a / b;
-  }
-};
-template <> struct Binary<BinaryOp::pow> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {  // square and multiply; negative exponents follow integer division
-      if constexpr (std::is_signed_v<T>)
-        if (b < T(0)) return a == T(1) ? T(1) : a == T(-1) ? (b % 2 ? T(-1) : T(1)) : T(0);
-      uint64_t result = 1, base = static_cast<uint64_t>(a);
-      for (uint64_t e = static_cast<uint64_t>(b); e; e >>= 1, base *= base)
-        if (e & 1) result *= base;
-      return static_cast<T>(result);
-    } else {
-      using std::pow;
-      return b == T(2) ? a * a : pow(a, b);
-    }
-  }
-};
-template <> struct Binary<BinaryOp::maximum> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : a < b ? b : a; }
-};
-template <> struct Binary<BinaryOp::minimum> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : b < a ? b : a; }
-};
-template <> struct Binary<BinaryOp::eq> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a == b; }
-};
-template <> struct Binary<BinaryOp::ne> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != b; }
-};
-template <> struct Binary<BinaryOp::lt> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a < b; }
-};
-template <> struct Binary<BinaryOp::le> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a <= b; }
-};
-template <> struct Binary<BinaryOp::gt> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a > b; }
-};
-template <> struct Binary<BinaryOp::ge> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a >= b; }
-};
-template <> struct Binary<BinaryOp::logical_and> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) && b != T(0); }
-};
-template <> struct Binary<BinaryOp::logical_or> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) || b != T(0); }
-};
-
-// clang-format on
-
 }  // namespace scalar
+
+inline constexpr int kUnaryOps = static_cast<int>(UnaryOp::isinf) + 1;
+inline constexpr int kBinaryOps = static_cast<int>(BinaryOp::logical_xor) + 1;
 
 /// True where unary_backward takes the output y; else it takes the input x.
 constexpr bool saves_output(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
+    case UnaryOp::expm1:
     case UnaryOp::sqrt:
+    case UnaryOp::rsqrt:
     case UnaryOp::reciprocal:
     case UnaryOp::relu:
     case UnaryOp::sigmoid:
@@ -179,11 +52,46 @@ constexpr bool saves_output(UnaryOp op) {
 constexpr bool needs_floating(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
+    case UnaryOp::expm1:
     case UnaryOp::log:
+    case UnaryOp::log1p:
+    case UnaryOp::log2:
+    case UnaryOp::log10:
     case UnaryOp::sqrt:
+    case UnaryOp::rsqrt:
     case UnaryOp::reciprocal:
+    case UnaryOp::sin:
+    case UnaryOp::cos:
+    case UnaryOp::erf:
     case UnaryOp::sigmoid:
-    case UnaryOp::tanh: return true;
+    case UnaryOp::tanh:
+    case UnaryOp::leaky_relu:
+    case UnaryOp::elu:
+    case UnaryOp::gelu:
+    case UnaryOp::gelu_tanh:
+    case UnaryOp::silu:
+    case UnaryOp::softplus:
+    case UnaryOp::mish:
+    case UnaryOp::log_sigmoid:
+    case UnaryOp::hardswish: return true;
+    default: return false;
+  }
+}
+constexpr bool needs_floating(BinaryOp op) { return op == BinaryOp::atan2; }
+/// True for the ops that floating types do not have.
+constexpr bool needs_integral(BinaryOp op) { return op >= BinaryOp::bitwise_and && op <= BinaryOp::bitwise_xor; }
+/// True where kernels have `op` for elements of type T.
+template <BinaryOp op, class T>
+constexpr bool is_defined = is_floating(dtype_of<T>) ? !needs_integral(op) : !needs_floating(op);
+
+/// True where the derivative is 0 wherever there is one.
+constexpr bool is_step_function(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::sign:
+    case UnaryOp::floor:
+    case UnaryOp::ceil:
+    case UnaryOp::round:
+    case UnaryOp::trunc: return true;
     default: return false;
   }
 }
@@ -194,16 +102,42 @@ decltype(auto) visit(UnaryOp op, F&& f) {
   switch (op) {
     case UnaryOp::neg: return f.template operator()<UnaryOp::neg>();
     case UnaryOp::abs: return f.template operator()<UnaryOp::abs>();
+    case UnaryOp::sign: return f.template operator()<UnaryOp::sign>();
+    case UnaryOp::floor: return f.template operator()<UnaryOp::floor>();
+    case UnaryOp::ceil: return f.template operator()<UnaryOp::ceil>();
+    case UnaryOp::round: return f.template operator()<UnaryOp::round>();
+    case UnaryOp::trunc: return f.template operator()<UnaryOp::trunc>();
+    case UnaryOp::square: return f.template operator()<UnaryOp::square>();
     case UnaryOp::exp: return f.template operator()<UnaryOp::exp>();
+    case UnaryOp::expm1: return f.template operator()<UnaryOp::expm1>();
     case UnaryOp::log: return f.template operator()<UnaryOp::log>();
+    case UnaryOp::log1p: return f.template operator()<UnaryOp::log1p>();
+    case UnaryOp::log2: return f.template operator()<UnaryOp::log2>();
+    case UnaryOp::log10: return f.template operator()<UnaryOp::log10>();
     case UnaryOp::sqrt: return f.template operator()<UnaryOp::sqrt>();
+    case UnaryOp::rsqrt: return f.template operator()<UnaryOp::rsqrt>();
     case UnaryOp::reciprocal: return f.template operator()<UnaryOp::reciprocal>();
+    case UnaryOp::sin: return f.template operator()<UnaryOp::sin>();
+    case UnaryOp::cos: return f.template operator()<UnaryOp::cos>();
+    case UnaryOp::erf: return f.template operator()<UnaryOp::erf>();
     case UnaryOp::relu: return f.template operator()<UnaryOp::relu>();
     case UnaryOp::sigmoid: return f.template operator()<UnaryOp::sigmoid>();
     case UnaryOp::tanh: return f.template operator()<UnaryOp::tanh>();
     case UnaryOp::clamp: return f.template operator()<UnaryOp::clamp>();
+    case UnaryOp::hardtanh: return f.template operator()<UnaryOp::hardtanh>();
+    case UnaryOp::leaky_relu: return f.template operator()<UnaryOp::leaky_relu>();
+    case UnaryOp::elu: return f.template operator()<UnaryOp::elu>();
+    case UnaryOp::gelu: return f.template operator()<UnaryOp::gelu>();
+    case UnaryOp::gelu_tanh: return f.template operator()<UnaryOp::gelu_tanh>();
+    case UnaryOp::silu: return f.template operator()<UnaryOp::silu>();
+    case UnaryOp::softplus: return f.template operator()<UnaryOp::softplus>();
+    case UnaryOp::mish: return f.template operator()<UnaryOp::mish>();
+    case UnaryOp::log_sigmoid: return f.template operator()<UnaryOp::log_sigmoid>();
+    case UnaryOp::hardswish: return f.template operator()<UnaryOp::hardswish>();
     case UnaryOp::logical_not: return f.template operator()<UnaryOp::logical_not>();
     case UnaryOp::isfinite: return f.template operator()<UnaryOp::isfinite>();
+    case UnaryOp::isnan: return f.template operator()<UnaryOp::isnan>();
+    case UnaryOp::isinf: return f.template operator()<UnaryOp::isinf>();
   }
   __builtin_unreachable();
 }
@@ -219,6 +153,12 @@ decltype(auto) visit(BinaryOp op, F&& f) {
     case BinaryOp::pow: return f.template operator()<BinaryOp::pow>();
     case BinaryOp::maximum: return f.template operator()<BinaryOp::maximum>();
     case BinaryOp::minimum: return f.template operator()<BinaryOp::minimum>();
+    case BinaryOp::fmod: return f.template operator()<BinaryOp::fmod>();
+    case BinaryOp::remainder: return f.template operator()<BinaryOp::remainder>();
+    case BinaryOp::atan2: return f.template operator()<BinaryOp::atan2>();
+    case BinaryOp::bitwise_and: return f.template operator()<BinaryOp::bitwise_and>();
+    case BinaryOp::bitwise_or: return f.template operator()<BinaryOp::bitwise_or>();
+    case BinaryOp::bitwise_xor: return f.template operator()<BinaryOp::bitwise_xor>();
     case BinaryOp::eq: return f.template operator()<BinaryOp::eq>();
     case BinaryOp::ne: return f.template operator()<BinaryOp::ne>();
     case BinaryOp::lt: return f.template operator()<BinaryOp::lt>();
@@ -227,6 +167,7 @@ decltype(auto) visit(BinaryOp op, F&& f) {
     case BinaryOp::ge: return f.template operator()<BinaryOp::ge>();
     case BinaryOp::logical_and: return f.template operator()<BinaryOp::logical_and>();
     case BinaryOp::logical_or: return f.template operator()<BinaryOp::logical_or>();
+    case BinaryOp::logical_xor: return f.template operator()<BinaryOp::logical_xor>();
   }
   __builtin_unreachable();
 }
@@ -235,5 +176,6 @@ decltype(auto) visit(BinaryOp op, F&& f) {
 constexpr bool has_derivative(UnaryOp op) { return !is_predicate(op); }
 const char* name(UnaryOp op);
 const char* name(BinaryOp op);
+const char* name(ReduceOp op);
 
 }  // namespace gradus

@@ -33,10 +33,14 @@ struct Choose {
 void run(BinaryOp op, const View& a, const View& b, ScalarSide side, const Scalar& number, const MutableView& y) {
   visit(op, [&]<BinaryOp kOp>() {
     visit(a.dtype, [&]<class T>() {
-      using F = Binary<kOp, T>;
-      // The number is converted to the array's type, then to the type that it computes in.
-      const F f{side, static_cast<typename F::C>(number.to<T>())};
-      cuda_detail::map<typename F::Result, T, T>(f, y, a, b);
+      if constexpr (!is_defined<kOp, T>) {
+        detail::bad_dtype(a.dtype, needs_integral(kOp) ? "an integer type" : "a floating-point type");
+      } else {
+        using F = Binary<kOp, T>;
+        // The number is converted to the array's type, then to the type that it computes in.
+        const F f{side, static_cast<typename F::C>(number.to<T>())};
+        cuda_detail::map<typename F::Result, T, T>(f, y, a, b);
+      }
     });
   });
 }

@@ -28,6 +28,13 @@ struct Sum {
   static __device__ A load(T x) { return static_cast<A>(x); }
   static __device__ A fold(A a, A b) { return a + b; }
 };
+template <class T>
+struct Product {
+  using A = accumulate_t<T>;
+  static __device__ A neutral() { return A(1); }
+  static __device__ A load(T x) { return static_cast<A>(x); }
+  static __device__ A fold(A a, A b) { return a * b; }
+};
 template <BinaryOp op, class T>
 struct Extreme {
   using A = accumulate_t<T>;
@@ -165,15 +172,10 @@ void run(const View& x, uint32_t axes, double divisor, const MutableView& y) {
          static_cast<A*>(nullptr), y.data, y.dtype, divisor);
 }
 
-const char* name_of(ReduceOp op) {
-  static constexpr const char* names[] = {"sum", "mean", "max", "min", "all", "any"};
-  return names[static_cast<int>(op)];
-}
-
 }  // namespace
 
 void CudaBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
-  EventScope event(name_of(op), "cuda", "tree", {&x}, x.numel());
+  EventScope event(gradus::name(op), "cuda", "tree", {&x}, x.numel());
   using enum BinaryOp;
   const int64_t outputs = y.numel();
   const double count = outputs ? static_cast<double>(x.numel() / outputs) : 0;
@@ -186,6 +188,7 @@ void CudaBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Mutabl
       case ReduceOp::min: return run<Extreme<minimum, T>, T, Extreme<minimum, A>>(x, axes, 0, y);
       case ReduceOp::all: return run<Logical<minimum, T>, T, Logical<minimum, int64_t>>(x, axes, 0, y);
       case ReduceOp::any: return run<Logical<maximum, T>, T, Logical<maximum, int64_t>>(x, axes, 0, y);
+      case ReduceOp::prod: return run<Product<T>, T, Product<A>>(x, axes, 0, y);
     }
   });
 }

@@ -50,14 +50,18 @@ void NaiveBackend::binary(BinaryOp op, const View& a, const View& b, const Mutab
   EventScope event(gradus::name(op), "naive", "loops", {&a, &b, &y}, y.numel());
   visit(op, [&]<BinaryOp kOp> {
     visit(a.dtype, [&]<class T> {
-      using C = compute_t<T>;
-      using Result = std::conditional_t<is_predicate(kOp), bool, T>;
-      const T *left = a.as<T>(), *right = b.as<T>();
-      Result* out = y.as<Result>();
-      for_each(y.shape, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
-        const C l = static_cast<C>(left[at[0]]), r = static_cast<C>(right[at[1]]);
-        out[at[2]] = static_cast<Result>(scalar::Binary<kOp>::apply(l, r));
-      });
+      if constexpr (!is_defined<kOp, T>) {
+        detail::bad_dtype(a.dtype, needs_integral(kOp) ? "an integer type" : "a floating-point type");
+      } else {
+        using C = compute_t<T>;
+        using Result = std::conditional_t<is_predicate(kOp), bool, T>;
+        const T *left = a.as<T>(), *right = b.as<T>();
+        Result* out = y.as<Result>();
+        for_each(y.shape, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+          const C l = static_cast<C>(left[at[0]]), r = static_cast<C>(right[at[1]]);
+          out[at[2]] = static_cast<Result>(scalar::Binary<kOp>::apply(l, r));
+        });
+      }
     });
   });
 }

@@ -60,15 +60,22 @@ void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
   });
 }
 
-const char* name_of(ReduceOp op) {
-  static constexpr const char* names[] = {"sum", "mean", "max", "min", "all", "any"};
-  return names[static_cast<int>(op)];
+template <class T, class U>
+void product(const View& x, uint32_t axes, const MutableView& y) {
+  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
+  const Shape inner = reduced_sizes(x.shape, axes);
+  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
+    const T* in = x.as<T>() + outer[0];
+    A total = 1;
+    for_each(inner, {&x.strides}, [&](const int64_t* at) { total *= static_cast<A>(in[at[0]]); });
+    y.as<U>()[outer[1]] = scalar::convert<U>(total);
+  });
 }
 
 }  // namespace
 
 void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
-  EventScope event(name_of(op), "naive", "loops", {&x, &y}, x.numel());
+  EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
   visit(x.dtype, [&]<class T> {
     switch (op) {
       case ReduceOp::sum:
@@ -77,6 +84,7 @@ void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Mutab
       case ReduceOp::min: return extreme<BinaryOp::minimum, T>(x, axes, y);
       case ReduceOp::all: return logical<T>(x, axes, true, y);
       case ReduceOp::any: return logical<T>(x, axes, false, y);
+      case ReduceOp::prod: return visit(y.dtype, [&]<class U> { product<T, U>(x, axes, y); });
     }
   });
 }

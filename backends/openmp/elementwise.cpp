@@ -48,12 +48,16 @@ template <class C>
 BinaryLoop<C> binary_loop(BinaryOp op) {
   BinaryLoop<C> loop;
   visit(op, [&]<BinaryOp kOp> {
-    using Result = std::conditional_t<is_predicate(kOp), bool, C>;
-    const auto apply = [](const C* __restrict a, const C* __restrict b, Result* __restrict y, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
-    };
-    if constexpr (is_predicate(kOp)) loop.predicates = apply;
-    else loop.values = apply;
+    if constexpr (!is_defined<kOp, C>) {
+      detail::bad_dtype(dtype_of<C>, needs_integral(kOp) ? "an integer type" : "a floating-point type");
+    } else {
+      using Result = std::conditional_t<is_predicate(kOp), bool, C>;
+      const auto apply = [](const C* __restrict a, const C* __restrict b, Result* __restrict y, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
+      };
+      if constexpr (is_predicate(kOp)) loop.predicates = apply;
+      else loop.values = apply;
+    }
   });
   return loop;
 }
@@ -64,10 +68,16 @@ UnaryKernel<C> unary_vectors(UnaryOp op) {
     const Kernels<C>& kernels = kernels_of<C>(kernel_table());
     switch (op) {
       case UnaryOp::neg: return kernels.neg;
+      case UnaryOp::abs: return kernels.abs;
+      case UnaryOp::square: return kernels.square;
       case UnaryOp::exp: return kernels.exp;
       case UnaryOp::sqrt: return kernels.sqrt;
+      case UnaryOp::rsqrt: return kernels.rsqrt;
+      case UnaryOp::reciprocal: return kernels.reciprocal;
       case UnaryOp::relu: return kernels.relu;
       case UnaryOp::sigmoid: return kernels.sigmoid;
+      case UnaryOp::gelu_tanh: return kernels.gelu_tanh;
+      case UnaryOp::silu: return kernels.silu;
       default: break;
     }
   }
@@ -82,6 +92,8 @@ BinaryKernel<C> binary_vectors(BinaryOp op) {
       case BinaryOp::sub: return kernels.sub;
       case BinaryOp::mul: return kernels.mul;
       case BinaryOp::div: return kernels.div;
+      case BinaryOp::maximum: return kernels.maximum;
+      case BinaryOp::minimum: return kernels.minimum;
       default: break;
     }
   }

@@ -128,8 +128,8 @@ struct Kernels {
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
-  UnaryKernel<T> neg, exp, sqrt, relu, sigmoid;
-  BinaryKernel<T> add, sub, mul, div;
+  UnaryKernel<T> neg, abs, square, exp, sqrt, rsqrt, reciprocal, relu, sigmoid, gelu_tanh, silu;
+  BinaryKernel<T> add, sub, mul, div, maximum, minimum;
   BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);

@@ -28,6 +28,13 @@ class OpenmpBackend final : public NaiveBackend {
   void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                   const MutableView& indices) override;
 
+  // scan.cpp
+  void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
+  void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
+
+  // sort.cpp
+  void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
+
   // matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
   void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;

@@ -26,7 +26,8 @@ A start_of(ReduceOp op) {
       return std::is_integral_v<A> ? std::numeric_limits<A>::min() : -std::numeric_limits<A>::infinity();
     case ReduceOp::min:
       return std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
-    case ReduceOp::all: return A(1);
+    case ReduceOp::all:
+    case ReduceOp::prod: return A(1);
     default: return A(0);
   }
 }
@@ -37,10 +38,11 @@ A combine(A total, A x) {
   else if constexpr (op == ReduceOp::min) return scalar::Binary<BinaryOp::minimum>::apply(total, x);
   else if constexpr (op == ReduceOp::all) return A(total != A(0) && x != A(0));
   else if constexpr (op == ReduceOp::any) return A(total != A(0) || x != A(0));
+  else if constexpr (op == ReduceOp::prod) return total * x;
   else return total + x;
 }
 
-// Calls f.template operator()<op>() for the four ways to combine; a mean is a sum here.
+// Calls f.template operator()<op>() for the ways to combine; a mean is a sum here.
 template <class F>
 void visit_combine(ReduceOp op, F&& f) {
   switch (op) {
@@ -48,6 +50,7 @@ void visit_combine(ReduceOp op, F&& f) {
     case ReduceOp::min: return f.template operator()<ReduceOp::min>();
     case ReduceOp::all: return f.template operator()<ReduceOp::all>();
     case ReduceOp::any: return f.template operator()<ReduceOp::any>();
+    case ReduceOp::prod: return f.template operator()<ReduceOp::prod>();
     default: return f.template operator()<ReduceOp::sum>();
   }
 }
@@ -152,10 +155,8 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
 }  // namespace
 
 void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
-  static constexpr const char* names[] = {"sum", "mean", "max", "min", "all", "any"};
   const bool vectors = (op == ReduceOp::sum || op == ReduceOp::mean) && is_floating(x.dtype);
-  EventScope event(names[static_cast<int>(op)], "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y},
-                   x.numel());
+  EventScope event(gradus::name(op), "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y}, x.numel());
   visit_compute(x.dtype, [&]<class C> { visit_combine(op, [&]<ReduceOp kOp> { reduce_as<kOp, C>(op, x, axes, y); }); });
 }
 

@@ -82,6 +82,14 @@ void neg(const T* x, T* y, int64_t n) {
   map(x, y, n, [](Vector<T> v) { return -v; });
 }
 template <class T>
+void abs(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return v > Vector<T>{} ? v : Vector<T>{} - v; });  // 0 - v: no negative zero
+}
+template <class T>
+void square(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return v * v; });
+}
+template <class T>
 void exp(const T* x, T* y, int64_t n) {
   map(x, y, n, [](Vector<T> v) { return exponential<T>(v); });
 }
@@ -90,12 +98,34 @@ void sqrt(const T* x, T* y, int64_t n) {
   map(x, y, n, [](Vector<T> v) { return square_root(v); });
 }
 template <class T>
+void rsqrt(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return broadcast(T(1)) / square_root(v); });
+}
+template <class T>
+void reciprocal(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return broadcast(T(1)) / v; });
+}
+template <class T>
 void relu(const T* x, T* y, int64_t n) {
   map(x, y, n, [](Vector<T> v) { return v < Vector<T>{} ? Vector<T>{} : v; });
 }
 template <class T>
+inline Vector<T> logistic(Vector<T> v) {
+  return broadcast(T(1)) / (broadcast(T(1)) + exponential<T>(-v));
+}
+template <class T>
 void sigmoid(const T* x, T* y, int64_t n) {
-  map(x, y, n, [](Vector<T> v) { return broadcast(T(1)) / (broadcast(T(1)) + exponential<T>(-v)); });
+  map(x, y, n, [](Vector<T> v) { return logistic<T>(v); });
+}
+template <class T>
+void gelu_tanh(const T* x, T* y, int64_t n) {  // as in core/scalar_unary.h
+  map(x, y, n, [](Vector<T> v) {
+    return v * logistic<T>(broadcast(T(1.59576912160573071176)) * (v + broadcast(T(0.044715)) * v * v * v));
+  });
+}
+template <class T>
+void silu(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) { return v * logistic<T>(v); });
 }
 template <class T>
 void add(const T* a, const T* b, T* y, int64_t n) {
@@ -112,6 +142,14 @@ void mul(const T* a, const T* b, T* y, int64_t n) {
 template <class T>
 void div(const T* a, const T* b, T* y, int64_t n) {
   map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u / v; });
+}
+template <class T>
+void maximum(const T* a, const T* b, T* y, int64_t n) {  // NaN wins
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u != u ? u : v != v ? v : u < v ? v : u; });
+}
+template <class T>
+void minimum(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](Vector<T> u, Vector<T> v) { return u != u ? u : v != v ? v : v < u ? v : u; });
 }
 template <class T>
 void relu_backward(const T* a, const T* b, T* y, int64_t n) {

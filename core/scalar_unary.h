@@ -1,0 +1,257 @@
+// Element-wise functions of one argument with their derivatives; core/scalar_ops.h has the switch over them. Where T is an
+// integer only the functions that integers have are instantiated (needs_floating).
+#pragma once
+
+#include <cmath>
+
+#include <gradus/core/backend.h>
+
+namespace gradus::scalar {
+
+template <class T>
+GRADUS_HOST_DEVICE inline bool is_nan(T x) {
+  return x != x;
+}
+
+/// 1 / (1 + exp(-x)), and log(1 + exp(x)) without overflow.
+template <class T>
+GRADUS_HOST_DEVICE inline T logistic(T x) {
+  using std::exp;
+  return T(1) / (T(1) + exp(-x));
+}
+template <class T>
+GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
+  using std::exp;
+  using std::log1p;
+  return x > T(0) ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+/// Distribution and density of the normal distribution.
+template <class T>
+GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
+  using std::erf;
+  return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
+}
+template <class T>
+GRADUS_HOST_DEVICE inline T normal_density(T x) {
+  using std::exp;
+  return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
+}
+
+// clang-format off
+template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
+
+template <> struct Unary<UnaryOp::neg> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(-1); }
+};
+template <> struct Unary<UnaryOp::abs> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    return x < T(0) ? T(-x) : x == T(0) ? T(0) : x;
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+  }
+};
+template <> struct Unary<UnaryOp::sign> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
+};
+template <> struct Unary<UnaryOp::floor> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    if constexpr (std::is_integral_v<T>) return x;
+    else { using std::floor; return floor(x); }
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
+};
+template <> struct Unary<UnaryOp::ceil> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    if constexpr (std::is_integral_v<T>) return x;
+    else { using std::ceil; return ceil(x); }
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
+};
+template <> struct Unary<UnaryOp::round> {  // halves to even
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    if constexpr (std::is_integral_v<T>) return x;
+    else { using std::rint; return rint(x); }
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
+};
+template <> struct Unary<UnaryOp::trunc> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    if constexpr (std::is_integral_v<T>) return x;
+    else { using std::trunc; return trunc(x); }
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
+};
+template <> struct Unary<UnaryOp::square> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(x * x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(2) * x; }
+};
+template <> struct Unary<UnaryOp::exp> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::exp; return exp(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y; }
+};
+template <> struct Unary<UnaryOp::expm1> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::expm1; return expm1(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y + T(1); }
+};
+template <> struct Unary<UnaryOp::log> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log; return log(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / x; }
+};
+template <> struct Unary<UnaryOp::log1p> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log1p; return log1p(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / (T(1) + x); }
+};
+template <> struct Unary<UnaryOp::log2> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log2; return log2(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / (x * T(0.69314718055994530942)); }
+};
+template <> struct Unary<UnaryOp::log10> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log10; return log10(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / (x * T(2.30258509299404568402)); }
+};
+template <> struct Unary<UnaryOp::sqrt> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sqrt; return sqrt(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(1) / (T(2) * y); }
+};
+template <> struct Unary<UnaryOp::rsqrt> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sqrt; return T(1) / sqrt(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(-0.5) * y * y * y; }
+};
+template <> struct Unary<UnaryOp::reciprocal> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(1) / x; }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return -y * y; }
+};
+template <> struct Unary<UnaryOp::sin> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sin; return sin(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { using std::cos; return cos(x); }
+};
+template <> struct Unary<UnaryOp::cos> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::cos; return cos(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { using std::sin; return -sin(x); }
+};
+template <> struct Unary<UnaryOp::erf> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::erf; return erf(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { using std::exp; return T(1.12837916709551257390) * exp(-x * x); }
+};
+template <> struct Unary<UnaryOp::tanh> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::tanh; return tanh(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(1) - y * y; }
+};
+template <> struct Unary<UnaryOp::sigmoid> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return logistic(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y * (T(1) - y); }
+};
+template <> struct Unary<UnaryOp::relu> {  // NaN passes through
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x < T(0) ? T(0) : x; }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y > T(0) ? T(1) : T(0); }
+};
+template <> struct Unary<UnaryOp::clamp> {  // NaN passes through; the derivative is 1 on the closed interval
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
+    return double(x) < args.a ? T(args.a) : double(x) > args.b ? T(args.b) : x;
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
+    return double(x) >= args.a && double(x) <= args.b ? T(1) : T(0);
+  }
+};
+template <> struct Unary<UnaryOp::hardtanh> {  // clamp with the derivative 0 at the bounds
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
+    return Unary<UnaryOp::clamp>::apply(x, args);
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
+    return double(x) > args.a && double(x) < args.b ? T(1) : T(0);
+  }
+};
+template <> struct Unary<UnaryOp::leaky_relu> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
+    return x > T(0) ? x : x * T(args.a);
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
+    return x > T(0) ? T(1) : T(args.a);
+  }
+};
+template <> struct Unary<UnaryOp::elu> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
+    using std::expm1;
+    return x > T(0) ? x : T(args.a) * expm1(x * T(args.b));
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
+    using std::exp;
+    return x > T(0) ? T(1) : T(args.a * args.b) * exp(x * T(args.b));
+  }
+};
+template <> struct Unary<UnaryOp::gelu> {  // x Phi(x)
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x * normal_distribution(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return normal_distribution(x) + x * normal_density(x);
+  }
+};
+template <> struct Unary<UnaryOp::gelu_tanh> {  // x (1 + tanh(u / 2)) / 2 = x sigmoid(u), u = sqrt(8 / pi) (x + 0.044715 x^3)
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    const T s = logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
+    return s + x * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * x * x);
+  }
+};
+template <> struct Unary<UnaryOp::silu> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x * logistic(x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    const T s = logistic(x);
+    return s * (T(1) + x * (T(1) - s));
+  }
+};
+template <> struct Unary<UnaryOp::softplus> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
+    const T z = x * T(args.a);
+    return z > T(args.b) ? x : log1p_exp(z) / T(args.a);
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
+    const T z = x * T(args.a);
+    return z > T(args.b) ? T(1) : logistic(z);
+  }
+};
+template <> struct Unary<UnaryOp::mish> {  // x tanh(softplus(x))
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    using std::tanh;
+    return x * tanh(log1p_exp(x));
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    using std::tanh;
+    const T t = tanh(log1p_exp(x));
+    return t + x * (T(1) - t * t) * logistic(x);
+  }
+};
+template <> struct Unary<UnaryOp::log_sigmoid> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return -log1p_exp(-x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return logistic(-x); }
+};
+template <> struct Unary<UnaryOp::hardswish> {  // x min(max(x + 3, 0), 6) / 6
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    const T h = x + T(3);
+    return x * (h < T(0) ? T(0) : h > T(6) ? T(6) : h) / T(6);
+  }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return x < T(-3) ? T(0) : x <= T(3) ? x / T(3) + T(0.5) : T(1);
+  }
+};
+template <> struct Unary<UnaryOp::logical_not> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x == T(0); }
+};
+template <> struct Unary<UnaryOp::isfinite> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x - x == T(0); }
+};
+template <> struct Unary<UnaryOp::isnan> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return is_nan(x); }
+};
+template <> struct Unary<UnaryOp::isinf> {
+  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return !is_nan(x) && is_nan(T(x - x)); }
+};
+// clang-format on
+
+}  // namespace gradus::scalar

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <gradus/data/any_dataset.h>
+#include <gradus/data/cifar10.h>
 #include <gradus/data/combine.h>
 #include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
 #include <gradus/data/image_dataset.h>
 #include <gradus/data/mnist.h>
 #include <gradus/data/samplers.h>
+#include <gradus/data/stl10.h>
 #include <gradus/data/synthetic_digits.h>
 #include <gradus/data/tensor_dataset.h>
 #include <gradus/data/transforms.h>

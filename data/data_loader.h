@@ -225,6 +225,10 @@ class DataLoader {
   std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use what stands above
 };
 
+/// LibTorch's name.
+template <class Dataset, class Sampler>
+using StatelessDataLoader = DataLoader<Dataset, Sampler>;
+
 /// A loader with a sampler of your own.
 template <class Dataset, class Sampler>
 std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, Sampler sampler,

@@ -129,4 +129,9 @@ class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
 
 }  // namespace gradus::data::datasets
 
+namespace gradus::data {
+using datasets::BatchDataset;
+using datasets::Dataset;
+}  // namespace gradus::data
+
 #include <gradus/data/pipeline.h>

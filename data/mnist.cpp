@@ -1,9 +1,7 @@
 #include <gradus/data/mnist.h>
 
+#include <gradus/data/find_data.h>
 #include <gradus/data/idx.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 namespace gradus::data::datasets {
 namespace {
@@ -18,8 +16,7 @@ constexpr Files kTestFiles = {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 std::string find_file(const std::string& root, const std::string& name) {
   for (const char* ending : {"", ".gz"}) {
     const std::string path = root + "/" + name + ending;
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) return path;
+    if (data::detail::is_file(path)) return path;
   }
   return "";
 }
@@ -45,21 +42,11 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
 MNIST::MNIST(const std::string& root, Mode mode) : ImageDataset(load(root, mode)) {}
 
 std::string find_mnist(const std::string& directory) {
-  std::vector<std::string> places = {directory};
-  if (directory.empty()) {
-    const char* variable = std::getenv("GRADUS_DATA");
-    places = {variable ? variable : "", "data", "../shared/data"};
-  }
-  for (const std::string& place : places) {
-    if (place.empty()) continue;
-    for (const std::string& root : {place, place + "/mnist"}) {
-      bool complete = true;
-      for (const char* name : {kTrainFiles.images, kTrainFiles.labels, kTestFiles.images, kTestFiles.labels})
-        complete = complete && !find_file(root, name).empty();
-      if (complete) return root;
-    }
-  }
-  return "";
+  return data::detail::find_folder(directory, "mnist", [](const std::string& folder) {
+    for (const char* name : {kTrainFiles.images, kTrainFiles.labels, kTestFiles.images, kTestFiles.labels})
+      if (find_file(folder, name).empty()) return false;
+    return true;
+  });
 }
 
 }  // namespace gradus::data::datasets

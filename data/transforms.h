@@ -114,8 +114,10 @@ class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
   std::function<OutputBatch(InputBatch)> function_;
 };
 
-/// Makes one thing of a vector of examples, by a function: BatchLambda under another name.
-template <class T, class BatchType = std::vector<Example<>>>
+/// What makes one thing of a batch: a class of your own, or a function.
+template <class T, class BatchType = std::vector<T>>
+using Collation = BatchTransform<BatchType, T>;
+template <class T, class BatchType = std::vector<T>>
 using Collate = BatchLambda<BatchType, T>;
 
 /// Makes one example of a vector of them: data (N, …) and, where there are targets, target (N, …).

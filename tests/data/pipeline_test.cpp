@@ -91,11 +91,12 @@ TEST_CASE("map takes functions of the sample, its data, or the stacked batch", "
   CHECK(batch.target.equal(tensor({2, 5})));
   auto flags = Counted(5).map([](const Example<>& sample) { return sample.target.item<int64_t>() > 2; });
   CHECK(flags.get_batch({2, 3}) == std::vector<bool>{false, true});
-  auto total = Counted(5).map(data::transforms::Collate<float>([](const std::vector<Example<>>& samples) {
-    float sum = 0;
-    for (const Example<>& sample : samples) sum += sample.data.item<float>();
-    return sum;
-  }));
+  auto total = Counted(5).map(
+      data::transforms::Collate<float, std::vector<Example<>>>([](const std::vector<Example<>>& samples) {
+        float sum = 0;
+        for (const Example<>& sample : samples) sum += sample.data.item<float>();
+        return sum;
+      }));
   CHECK(total.get_batch({1, 2, 4}) == 7);
   auto lambda = Counted(3).map(data::transforms::BatchLambda<std::vector<Example<>>, size_t>(
       [](const std::vector<Example<>>& samples) { return samples.size(); }));

@@ -5,6 +5,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import io
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import tarfile
 import tempfile
 import threading
 import unittest
@@ -133,6 +135,77 @@ class MnistData(ScriptTest):
 
     def test_no_server(self):
         self.check_refused(self.nobody_listens(), FILES[0])
+
+
+class ArchiveData(ScriptTest):
+    """The scripts whose data set is one archive."""
+
+    SETS = {
+        "cifar10_data.sh": ("cifar-10-batches-bin", "cifar-10-binary.tar.gz",
+                            [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]),
+        "stl10_data.sh": ("stl10_binary", "stl10_binary.tar.gz",
+                          ["train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin"]),
+    }
+
+    def setUp(self):
+        super().setUp()
+        for script, (folder, archive, files) in self.SETS.items():
+            with tarfile.open(self.mirror / archive, "w:gz") as tar:
+                for name in files + ["unlabeled_X.bin"]:
+                    entry = tarfile.TarInfo(f"{folder}/{name}")
+                    entry.size = len(name)
+                    tar.addfile(entry, io.BytesIO(name.encode()))
+            path = self.root / "scripts" / script
+            digest = hashlib.md5((self.mirror / archive).read_bytes()).hexdigest()
+            text, count = re.subn(r"(?m)^md5=[0-9a-f]{32}", f"md5={digest}", path.read_text())
+            self.assertEqual(count, 1)
+            path.write_text(text)
+
+    def each(self):
+        for script, (folder, archive, files) in self.SETS.items():
+            with self.subTest(script):
+                yield script, folder, archive, files
+
+    def check_found(self, script, folder, *arguments, **environment):
+        result = self.run_script(script, *arguments, **environment)
+        self.assertEqual((result.returncode, result.stdout.strip()), (0, str(folder)), result.stderr)
+
+    def test_downloads_what_is_needed_and_finds_it_again(self):
+        mirror = self.serve()
+        for script, folder, _, files in self.each():
+            self.check_found(script, self.root / "data" / folder, "--mirror", mirror)
+            self.assertEqual(sorted(os.listdir(self.root / "data" / folder)), sorted(files))
+            self.check_found(script, self.root / "data" / folder, "--mirror", self.nobody_listens())
+        self.assertEqual(sorted(os.listdir(self.root / "data")), ["cifar-10-batches-bin", "stl10_binary"])
+
+    def test_finds_files_where_it_says_it_looks(self):
+        for script, folder, _, files in self.each():
+            below = self.root.parent / "elsewhere" / folder
+            below.mkdir(parents=True)
+            for name in files:
+                (below / name).write_bytes(b"")
+            self.check_found(script, below, "--data", str(below))
+            self.check_found(script, below, "--data", str(below.parent))
+            self.check_found(script, below, GRADUS_DATA=str(below.parent))
+
+    def test_a_damaged_archive_is_refused_and_a_missing_one_explained(self):
+        for script, _, archive, _ in self.each():
+            (self.mirror / archive).write_bytes(b"not an archive")
+            result = self.run_script(script, "--mirror", self.serve())
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertIn("is damaged or not", result.stderr)
+            self.assertIn(f"tar -xzf {archive} -C data", result.stderr)
+            result = self.run_script(script, "--mirror", self.nobody_listens())
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("could not be downloaded", result.stderr)
+            self.assertEqual(os.listdir(self.root / "data"), [])
+
+    def test_packed_data_is_pointed_at(self):
+        self.tool("unpack.sh", "exit 1", self.root.parent / "shared/data")
+        for script, _, _, _ in self.each():
+            result = self.run_script(script, "--mirror", self.nobody_listens())
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("../shared/data/unpack.sh data", result.stderr)
 
 
 class Mnist(ScriptTest):

@@ -1,0 +1,29 @@
+// Real data sets for tests: as they lie, or unpacked from the .xz files of $GRADUS_DATA or ../shared/data.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gradus/tests/temporary_directory.h>
+
+namespace gradus::test {
+
+/// Unpacks `packed` (.xz files one behind the other) to `to`; false where one is missing or there is no xz.
+inline bool unpack_xz(const std::string& folder, const std::vector<std::string>& packed, const std::string& to) {
+  const char* variable = std::getenv("GRADUS_DATA");
+  for (const std::string& root : {std::string(variable ? variable : ""), std::string("../shared/data")}) {
+    if (root.empty()) continue;
+    std::string command = "xz -dc";
+    bool there = true;
+    for (const std::string& name : packed) {
+      const std::string path = root + "/" + folder + "/" + name;
+      there = there && std::filesystem::is_regular_file(path);
+      command += " '" + path + "'";
+    }
+    if (there && std::system((command + " > '" + to + "' 2> /dev/null").c_str()) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace gradus::test

@@ -27,7 +27,10 @@ struct Lanes {
 };
 
 template <class T, class Rule>
-void optimizer_step(const StepArgs<T>& args, const rules::FullStep<Rule, T>& step) {
+void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>& full_step) {
+  // Copies, which the stores below cannot change: they stay in registers.
+  const StepArgs<T> args = arguments;
+  const rules::FullStep<Rule, T> step = full_step;
   // `get` and `put` move all lanes, or the first ones behind the last whole vector.
   const auto run = [&](int64_t i, auto get, auto put) {
     Lanes<T> p = get(args.parameter + i), state[3] = {};

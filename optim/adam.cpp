@@ -1,48 +1,70 @@
 #include <gradus/optim/adam.h>
 
+#include <gradus/optim/check_options.h>
+
 namespace gradus::optim {
+
+using detail::check_not_negative;
 
 namespace {
 
-const AdamOptions& own(const OptimizerOptions& options) {
-  const auto* adam = dynamic_cast<const AdamOptions*>(&options);
-  GRADUS_CHECK(adam, ValueError, "a parameter group of Adam needs AdamOptions");
-  return *adam;
+// AdamOptions or AdamWOptions.
+template <class Options>
+void check_adam(const Options& options) {
+  check_not_negative("lr", options.lr());
+  detail::check_betas(options.betas());
+  check_not_negative("eps", options.eps());
+  check_not_negative("weight_decay", options.weight_decay());
+}
+
+template <class Options>
+OptimizerRule adam_rule(const Options& options, bool decoupled) {
+  rules::Adam rule;
+  rule.beta1 = std::get<0>(options.betas());
+  rule.beta2 = std::get<1>(options.betas());
+  rule.eps = options.eps();
+  rule.amsgrad = options.amsgrad();
+  rule.weight_decay = options.weight_decay();
+  rule.decoupled = decoupled;
+  rule.maximize = options.maximize();
+  return {rule};
+}
+
+std::vector<KernelOptimizerOptions::StateArray> adam_state(bool amsgrad) {
+  if (amsgrad) return {{0, "exp_avg"}, {1, "exp_avg_sq"}, {2, "max_exp_avg_sq"}};
+  return {{0, "exp_avg"}, {1, "exp_avg_sq"}};
 }
 
 }  // namespace
 
-Adam::Adam(std::vector<OptimizerParamGroup> groups, AdamOptions defaults)
-    : KernelOptimizer(std::make_unique<AdamOptions>(defaults)) {
-  add_groups(std::move(groups));
+void AdamOptions::visit(OptionVisitor& visitor) {
+  visitor("lr", lr_);
+  visitor("betas", betas_);
+  visitor("eps", eps_);
+  visitor("weight_decay", weight_decay_);
+  visitor("amsgrad", amsgrad_);
+  visitor("maximize", maximize_);
 }
 
-Adam::Adam(std::vector<Tensor> params, AdamOptions defaults)
-    : Adam(std::vector<OptimizerParamGroup>{OptimizerParamGroup(std::move(params))}, defaults) {}
+void AdamOptions::check() const { check_adam(*this); }
 
-void Adam::check_options(const OptimizerOptions& options) const {
-  const AdamOptions& adam = own(options);
-  const double beta1 = std::get<0>(adam.betas()), beta2 = std::get<1>(adam.betas());
-  GRADUS_CHECK(adam.lr() >= 0, ValueError, "learning rate must not be negative, got ", adam.lr());
-  GRADUS_CHECK(adam.eps() >= 0, ValueError, "eps must not be negative, got ", adam.eps());
-  GRADUS_CHECK(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, ValueError, "betas must be in [0, 1), got ", beta1,
-               " and ", beta2);
-  GRADUS_CHECK(adam.weight_decay() >= 0, ValueError, "weight decay must not be negative, got ", adam.weight_decay());
-  GRADUS_CHECK(!adam.amsgrad(), ValueError, "amsgrad is not supported; use Adam without it");
+OptimizerRule AdamOptions::rule() const { return adam_rule(*this, /*decoupled=*/false); }
+
+std::vector<KernelOptimizerOptions::StateArray> AdamOptions::state_arrays() const { return adam_state(amsgrad_); }
+
+void AdamWOptions::visit(OptionVisitor& visitor) {
+  visitor("lr", lr_);
+  visitor("betas", betas_);
+  visitor("eps", eps_);
+  visitor("weight_decay", weight_decay_);
+  visitor("amsgrad", amsgrad_);
+  visitor("maximize", maximize_);
 }
 
-std::vector<Adam::StateArray> Adam::state_arrays(const OptimizerOptions&) const {
-  return {{0, "exp_avg"}, {1, "exp_avg_sq"}};
-}
+void AdamWOptions::check() const { check_adam(*this); }
 
-OptimizerRule Adam::rule(const OptimizerOptions& options) const {
-  const AdamOptions& adam = own(options);
-  rules::Adam rule;
-  rule.beta1 = std::get<0>(adam.betas());
-  rule.beta2 = std::get<1>(adam.betas());
-  rule.eps = adam.eps();
-  rule.weight_decay = adam.weight_decay();
-  return {rule};
-}
+OptimizerRule AdamWOptions::rule() const { return adam_rule(*this, /*decoupled=*/true); }
+
+std::vector<KernelOptimizerOptions::StateArray> AdamWOptions::state_arrays() const { return adam_state(amsgrad_); }
 
 }  // namespace gradus::optim

@@ -1,40 +1,68 @@
-// Adam.
+// Adam and AdamW.
 #pragma once
-
-#include <tuple>
 
 #include <gradus/optim/kernel_optimizer.h>
 
 namespace gradus::optim {
 
-class AdamOptions final : public OptimizerOptions {
+class AdamOptions final : public OptimizerCloneableOptions<AdamOptions, KernelOptimizerOptions> {
  public:
-  using Betas = std::tuple<double, double>;
+  using Betas = OptionVisitor::Betas;
   AdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  std::unique_ptr<OptimizerOptions> clone() const override { return std::make_unique<AdamOptions>(*this); }
-  double get_lr() const override { return lr_; }
-  void set_lr(double lr) override { lr_ = lr; }
+  const char* name() const override { return "AdamOptions"; }
+  void visit(OptionVisitor& visitor) override;
+  void check() const override;
+  OptimizerRule rule() const override;
+  std::vector<StateArray> state_arrays() const override;
   GRADUS_ARG(double, lr);
   GRADUS_ARG(Betas, betas) = {0.9, 0.999};
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(double, weight_decay) = 0;
-  /// Not supported yet: true is a ValueError.
+  /// Divides by the largest second moment so far.
   GRADUS_ARG(bool, amsgrad) = false;
+  /// Goes up the gradient, not down.
+  GRADUS_ARG(bool, maximize) = false;
 };
 
 /// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam. In step t with gradient g:
 ///   g = g + weight_decay p;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g²
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
+/// amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018): the largest v so far in place of v.
+/// Negative options or betas outside [0, 1) are a ValueError.
 class Adam final : public KernelOptimizer {
  public:
-  /// Negative options or betas outside [0, 1) are a ValueError.
-  explicit Adam(std::vector<OptimizerParamGroup> groups, AdamOptions defaults = {});
-  explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {});
+  explicit Adam(std::vector<OptimizerParamGroup> groups, AdamOptions defaults = {})
+      : KernelOptimizer(std::move(groups), defaults) {}
+  explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {}) : KernelOptimizer(std::move(params), defaults) {}
+};
 
- protected:
-  void check_options(const OptimizerOptions& options) const override;
-  std::vector<StateArray> state_arrays(const OptimizerOptions& options) const override;
-  OptimizerRule rule(const OptimizerOptions& options) const override;
+class AdamWOptions final : public OptimizerCloneableOptions<AdamWOptions, KernelOptimizerOptions> {
+ public:
+  using Betas = OptionVisitor::Betas;
+  AdamWOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
+  const char* name() const override { return "AdamWOptions"; }
+  void visit(OptionVisitor& visitor) override;
+  void check() const override;
+  OptimizerRule rule() const override;
+  std::vector<StateArray> state_arrays() const override;
+  GRADUS_ARG(double, lr);
+  GRADUS_ARG(Betas, betas) = {0.9, 0.999};
+  GRADUS_ARG(double, eps) = 1e-8;
+  GRADUS_ARG(double, weight_decay) = 1e-2;
+  /// Divides by the largest second moment so far.
+  GRADUS_ARG(bool, amsgrad) = false;
+  /// Goes up the gradient, not down.
+  GRADUS_ARG(bool, maximize) = false;
+};
+
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight decay,
+/// which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
+class AdamW final : public KernelOptimizer {
+ public:
+  explicit AdamW(std::vector<OptimizerParamGroup> groups, AdamWOptions defaults = {})
+      : KernelOptimizer(std::move(groups), defaults) {}
+  explicit AdamW(std::vector<Tensor> params, AdamWOptions defaults = {})
+      : KernelOptimizer(std::move(params), defaults) {}
 };
 
 }  // namespace gradus::optim

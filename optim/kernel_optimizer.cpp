@@ -53,6 +53,12 @@ void KernelOptimizer::step_group(size_t group) {
     step_cohort(members.size() == cohort_sizes[cohort] ? cohort : split_cohort(cohort, members), members);
 }
 
+Array KernelOptimizer::initial_state(const Array& parameter, double value) {
+  Array state = Array::empty_like(parameter);
+  ops::fill(state, value);
+  return state;
+}
+
 int KernelOptimizer::new_cohort(size_t group, Device device) {
   check_not_capturing(device, "the optimizer's state cannot be allocated");
   const double lr = param_groups()[group].options().get_lr();
@@ -72,8 +78,8 @@ int KernelOptimizer::split_cohort(int cohort, const std::vector<size_t>& members
 void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members) {
   const Array block = cohorts_[cohort].block;
   const size_t group = cohorts_[cohort].group;
-  const OptimizerOptions& options = param_groups()[group].options();
-  const std::vector<StateArray> state_arrays = this->state_arrays(options);
+  const KernelOptimizerOptions& options = options_of(group);
+  const auto state_arrays = options.state_arrays();
   upload_learning_rate(cohorts_[cohort]);
 
   std::vector<ops::OptimizerEntry> entries;
@@ -85,18 +91,15 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
     for (const auto& [place, name, initial] : state_arrays) {
       if (!state[place].defined()) {
         check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
-        state[place] = Array::empty_like(parameter.array());
-        ops::fill(state[place], initial);
+        state[place] = initial_state(parameter.array(), initial);
       }
       entry.states[place] = state[place];
     }
     entries.push_back(std::move(entry));
   }
-  advance(block, options);
-  ops::optimizer_step(entries, block, rule(options));
+  options.advance(block);
+  ops::optimizer_step(entries, block, options.rule());
 }
-
-void KernelOptimizer::advance(const Array& block, const OptimizerOptions&) const { ops::advance_step(block); }
 
 void KernelOptimizer::upload_learning_rate(Cohort& cohort) {
   const double lr = param_groups()[cohort.group].options().get_lr();

@@ -10,6 +10,29 @@
 
 namespace gradus::optim {
 
+/// Options that say what kernel runs.
+class KernelOptimizerOptions : public OptimizerOptions {
+ public:
+  /// An array of a parameter's shape: its place among those that the rule reads (core/optimizer_rules.h), its name in
+  /// state dicts, and what it holds at first.
+  struct StateArray {
+    int place;
+    const char* name;
+    double initial = 0;
+  };
+  /// A number that the step block keeps: its index there, and its name in state dicts.
+  struct StateNumber {
+    int index;
+    const char* name;
+  };
+  virtual OptimizerRule rule() const = 0;
+  /// The state that steps under these options need.
+  virtual std::vector<StateArray> state_arrays() const = 0;
+  virtual std::vector<StateNumber> state_numbers() const { return {{StepBlock::step, "step"}}; }
+  /// Counts a step in the block, before the kernel runs.
+  virtual void advance(const Array& block) const { ops::advance_step(block); }
+};
+
 class KernelOptimizer : public Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
@@ -23,18 +46,15 @@ class KernelOptimizer : public Optimizer {
   std::vector<Array> step_blocks() const;
 
  protected:
-  using Optimizer::Optimizer;
-  /// A state array: its place among those that the rule reads (core/optimizer_rules.h), and what it holds at first.
-  struct StateArray {
-    int place;
-    const char* name;
-    double initial = 0;
-  };
-  /// The state arrays that steps under these options need.
-  virtual std::vector<StateArray> state_arrays(const OptimizerOptions& options) const = 0;
-  virtual OptimizerRule rule(const OptimizerOptions& options) const = 0;
-  /// Counts a step in the block, before the kernel runs.
-  virtual void advance(const Array& block, const OptimizerOptions& options) const;
+  template <class Options>
+  KernelOptimizer(std::vector<OptimizerParamGroup> groups, Options defaults)
+      : Optimizer(std::move(groups), std::make_unique<Options>(std::move(defaults))) {
+    static_assert(std::is_base_of_v<KernelOptimizerOptions, Options>);
+  }
+  template <class Options>
+  KernelOptimizer(std::vector<Tensor> params, Options defaults)
+      : KernelOptimizer(std::vector<OptimizerParamGroup>{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {
+  }
 
  private:
   /// Parameters of one group on one device that made the same steps, and so share a block. Those that sit out a step
@@ -49,6 +69,10 @@ class KernelOptimizer : public Optimizer {
     Array arrays[kMaxOptimizerStates];
   };
 
+  const KernelOptimizerOptions& options_of(size_t group) const {
+    return static_cast<const KernelOptimizerOptions&>(param_groups()[group].options());
+  }
+  static Array initial_state(const Array& parameter, double value);
   void step_group(size_t group);
   void step_cohort(int cohort, const std::vector<size_t>& members);
   /// The cohort of a group's parameters on `device` whose first step this is.

@@ -1,7 +1,8 @@
 // State dicts of kernel optimizers. Keys, with parameters numbered through all groups:
-//   state.<parameter>.step            how many steps it made, float64
+//   state.<parameter>.step            how many steps it made, float64; NAdam: mu_product too
 //   state.<parameter>.<state name>    shape and dtype of the parameter
-//   param_groups.<group>.lr           float64
+//   param_groups.<group>.<option>     float64, booleans as 0 or 1
+#include <cmath>
 #include <map>
 
 #include <gradus/core/ops/creation.h>
@@ -13,7 +14,7 @@ namespace gradus::optim {
 namespace {
 
 std::string state_prefix(size_t parameter) { return "state." + std::to_string(parameter) + "."; }
-std::string lr_key(size_t group) { return "param_groups." + std::to_string(group) + ".lr"; }
+std::string group_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
 
 /// Finds entries of a state dict and counts them.
 class Reader {
@@ -41,52 +42,96 @@ class Reader {
   size_t used_ = 0;
 };
 
+/// Appends a group's options to a state dict.
+class OptionWriter final : public OptionVisitor {
+ public:
+  OptionWriter(Optimizer::StateDict& state, std::string prefix) : state_(state), prefix_(std::move(prefix)) {}
+  using OptionVisitor::operator();
+  void operator()(const std::string& name, double& value) override {
+    state_.append(prefix_ + name, Tensor(ops::full({}, value, DType::f64)));
+  }
+
+ private:
+  Optimizer::StateDict& state_;
+  std::string prefix_;
+};
+
+/// Takes a group's options from a state dict. Those that it lacks, but for the learning rate, stay.
+class OptionReader final : public OptionVisitor {
+ public:
+  OptionReader(Reader& reader, std::string prefix) : reader_(reader), prefix_(std::move(prefix)) {}
+  using OptionVisitor::operator();
+  void operator()(const std::string& name, double& value) override {
+    const std::string key = prefix_ + name;
+    const Tensor* found = name == "lr" ? &reader_.get(key) : reader_.find(key);
+    if (found) value = reader_.number(key, *found);
+  }
+
+ private:
+  Reader& reader_;
+  std::string prefix_;
+};
+
 }  // namespace
 
 Optimizer::StateDict KernelOptimizer::state_dict() const {
   StateDict state("Optimizer state");
   size_t number = 0;
   for (size_t group = 0; group < param_groups().size(); ++group) {
-    const std::vector<StateArray> arrays = state_arrays(param_groups()[group].options());
+    const KernelOptimizerOptions& options = options_of(group);
     for (size_t i = 0; i < param_groups()[group].params().size(); ++i) {
       const std::string prefix = state_prefix(number++);
       if (group >= states_.size() || i >= states_[group].size() || states_[group][i].cohort < 0) continue;
       const ParameterState& parameter = states_[group][i];
       // Copies: companions share a block, and later steps go on counting in it.
-      state.append(prefix + "step", Tensor(ops::clone(cohorts_[parameter.cohort].block.select(0, StepBlock::step))));
-      for (const StateArray& array : arrays) state.append(prefix + array.name, Tensor(parameter.arrays[array.place]));
+      for (const auto& [index, name] : options.state_numbers())
+        state.append(prefix + name, Tensor(ops::clone(cohorts_[parameter.cohort].block.select(0, index))));
+      for (const auto& [place, name, initial] : options.state_arrays())
+        state.append(prefix + name, Tensor(parameter.arrays[place].defined()
+                                               ? parameter.arrays[place]
+                                               : initial_state(param_groups()[group].params()[i].array(), initial)));
     }
   }
-  for (size_t group = 0; group < param_groups().size(); ++group)
-    state.append(lr_key(group), Tensor(ops::full({}, param_groups()[group].options().get_lr(), DType::f64)));
+  for (size_t group = 0; group < param_groups().size(); ++group) {
+    OptionWriter writer(state, group_prefix(group));
+    param_groups()[group].options().clone()->visit(writer);
+  }
   return state;
 }
 
 void KernelOptimizer::load_state_dict(const StateDict& state) {
   const OpContext context("optimizer load_state_dict");
   Reader reader(state);
+  std::vector<std::unique_ptr<OptimizerOptions>> all_options;
   std::vector<Cohort> cohorts;
   std::vector<std::vector<ParameterState>> states(param_groups().size());
-  std::vector<double> learning_rates;
   size_t number = 0;
   for (size_t group = 0; group < states.size(); ++group) {
-    const double lr = reader.number(lr_key(group), reader.get(lr_key(group)));
-    learning_rates.push_back(lr);
-    const std::vector<StateArray> arrays = state_arrays(param_groups()[group].options());
-    std::map<std::pair<std::string, double>, int> cohort_of;  // by device and count of steps
+    all_options.push_back(param_groups()[group].options().clone());
+    OptionReader option_reader(reader, group_prefix(group));
+    all_options.back()->visit(option_reader);
+    all_options.back()->check();
+    const auto& options = static_cast<const KernelOptimizerOptions&>(*all_options.back());
+    std::map<std::pair<std::string, std::vector<double>>, int> cohort_of;  // by device and numbers
     for (const Tensor& parameter : param_groups()[group].params()) {
       ParameterState& loaded = states[group].emplace_back();
       const std::string prefix = state_prefix(number++);
-      const Tensor* step = reader.find(prefix + "step");
-      if (!step) continue;
-      const double steps = reader.number(prefix + "step", *step);
-      auto [entry, is_new] = cohort_of.try_emplace({parameter.device().str(), steps}, static_cast<int>(cohorts.size()));
+      if (!state.contains(prefix + "step")) continue;  // it made none
+      std::vector<double> numbers;
+      for (const auto& [index, name] : options.state_numbers()) {
+        numbers.push_back(reader.number(prefix + name, reader.get(prefix + name)));
+        GRADUS_CHECK(numbers.back() >= 0 && std::isfinite(numbers.back()), ValueError, "'", prefix, name,
+                     "' must be finite and not negative, is ", numbers.back());
+      }
+      auto [entry, is_new] =
+          cohort_of.try_emplace({parameter.device().str(), numbers}, static_cast<int>(cohorts.size()));
       if (is_new) {
-        cohorts.push_back({group, ops::step_block(lr, parameter.device()), lr});
-        ops::set_step_block(cohorts.back().block, StepBlock::step, steps);
+        cohorts.push_back({group, ops::step_block(options.get_lr(), parameter.device()), options.get_lr()});
+        for (size_t k = 0; k < numbers.size(); ++k)
+          ops::set_step_block(cohorts.back().block, options.state_numbers()[k].index, numbers[k]);
       }
       loaded.cohort = entry->second;
-      for (const auto& [place, name, initial] : arrays) {
+      for (const auto& [place, name, initial] : options.state_arrays()) {
         const Tensor& source = reader.get(prefix + name);
         GRADUS_CHECK(source.sizes() == parameter.sizes(), ShapeError, "'", prefix, name, "' has shape ", source.sizes(),
                      ", its parameter ", parameter.sizes());
@@ -97,7 +142,10 @@ void KernelOptimizer::load_state_dict(const StateDict& state) {
   }
   GRADUS_CHECK(reader.unused() == 0, ValueError, "the state has ", reader.unused(),
                " entries that this optimizer does not know: it comes from another optimizer or other parameters");
-  for (size_t group = 0; group < states.size(); ++group) param_groups()[group].options().set_lr(learning_rates[group]);
+  for (size_t group = 0; group < states.size(); ++group) {  // in place: users hold references to options
+    OptionReader option_reader(reader, group_prefix(group));
+    param_groups()[group].options().visit(option_reader);
+  }
   cohorts_ = std::move(cohorts);
   states_ = std::move(states);
 }

@@ -1,6 +1,11 @@
 // Optimizers and learning-rate schedules.
 #pragma once
 
+#include <gradus/optim/adagrad.h>
 #include <gradus/optim/adam.h>
+#include <gradus/optim/lion.h>
 #include <gradus/optim/lr_scheduler.h>
+#include <gradus/optim/nadam.h>
+#include <gradus/optim/radam.h>
+#include <gradus/optim/rmsprop.h>
 #include <gradus/optim/sgd.h>

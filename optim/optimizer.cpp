@@ -1,8 +1,20 @@
 #include <gradus/optim/optimizer.h>
 
 #include <cmath>
+#include <typeinfo>
 
 namespace gradus::optim {
+
+void OptionVisitor::operator()(const std::string& name, bool& value) {
+  double number = value;
+  (*this)(name, number);
+  value = number != 0;
+}
+
+void OptionVisitor::operator()(const std::string& name, Betas& value) {
+  (*this)(name + ".0", std::get<0>(value));
+  (*this)(name + ".1", std::get<1>(value));
+}
 
 void Optimizer::zero_grad(bool set_to_none) {
   for (const OptimizerParamGroup& group : groups_)
@@ -24,12 +36,15 @@ void Optimizer::add_param_group(OptimizerParamGroup group) {
       for (const Tensor& held : other.params()) refuse_repeat(held);
   }
   if (!group.has_options()) group.set_options(defaults_->clone());
-  check_options(group.options());
+  GRADUS_CHECK(typeid(group.options()) == typeid(*defaults_), ValueError, "a parameter group has ",
+               group.options().name(), ", this optimizer takes ", defaults_->name());
+  group.options().check();
   groups_.push_back(std::move(group));
 }
 
-void Optimizer::add_groups(std::vector<OptimizerParamGroup> groups) {
-  check_options(*defaults_);
+Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults)
+    : defaults_(std::move(defaults)) {
+  defaults_->check();
   bool empty = true;
   for (OptimizerParamGroup& group : groups) {
     empty = empty && group.params().empty();

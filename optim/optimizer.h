@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
@@ -12,13 +13,39 @@
 
 namespace gradus::optim {
 
-/// Options of a parameter group; each optimizer derives its own.
+/// Is shown every option of a group by its name, as numbers that it may change (checkpoints do).
+class OptionVisitor {
+ public:
+  using Betas = std::tuple<double, double>;
+  virtual ~OptionVisitor() = default;
+  virtual void operator()(const std::string& name, double& value) = 0;
+  void operator()(const std::string& name, bool& value);   ///< as 0 or 1
+  void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
+};
+
+/// Options of a parameter group; each optimizer derives its own, from OptimizerCloneableOptions as a rule.
 class OptimizerOptions {
  public:
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
+  /// Of the class: "AdamOptions".
+  virtual const char* name() const = 0;
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
+  virtual void visit(OptionVisitor& visitor) = 0;
+  /// Throws a ValueError that names the option and its value where options make no sense.
+  virtual void check() const = 0;
+};
+
+/// The part of its options that every optimizer writes alike; Derived has an option `lr`.
+template <class Derived, class Base = OptimizerOptions>
+class OptimizerCloneableOptions : public Base {
+ public:
+  std::unique_ptr<OptimizerOptions> clone() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+  double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
+  void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
 };
 
 /// Parameters that share options. Without options of its own a group has the optimizer's defaults.
@@ -64,7 +91,7 @@ class Optimizer {
   /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
   void zero_grad(bool set_to_none = true);
 
-  /// A parameter that is undefined, no leaf, or in a group already is a ValueError.
+  /// A parameter that is undefined, no leaf, or in a group already is a ValueError, as are options of another optimizer.
   void add_param_group(OptimizerParamGroup group);
   std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
   const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
@@ -85,11 +112,7 @@ class Optimizer {
   virtual void load_state_dict(const StateDict& state) = 0;
 
  protected:
-  /// Derived constructors call add_groups, which checks options by a method of theirs.
-  explicit Optimizer(std::unique_ptr<OptimizerOptions> defaults) : defaults_(std::move(defaults)) {}
-  void add_groups(std::vector<OptimizerParamGroup> groups);
-  /// Throws a ValueError for options that make no sense.
-  virtual void check_options(const OptimizerOptions& options) const = 0;
+  Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
 
  private:
   std::unique_ptr<OptimizerOptions> defaults_;

@@ -1,48 +1,42 @@
 #include <gradus/optim/sgd.h>
 
+#include <gradus/optim/check_options.h>
+
 namespace gradus::optim {
 
-namespace {
+using detail::check_not_negative;
 
-const SGDOptions& own(const OptimizerOptions& options) {
-  const auto* sgd = dynamic_cast<const SGDOptions*>(&options);
-  GRADUS_CHECK(sgd, ValueError, "a parameter group of SGD needs SGDOptions");
-  return *sgd;
+void SGDOptions::visit(OptionVisitor& visitor) {
+  visitor("lr", lr_);
+  visitor("momentum", momentum_);
+  visitor("dampening", dampening_);
+  visitor("weight_decay", weight_decay_);
+  visitor("nesterov", nesterov_);
+  visitor("maximize", maximize_);
 }
 
-}  // namespace
-
-SGD::SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults)
-    : KernelOptimizer(std::make_unique<SGDOptions>(defaults)) {
-  add_groups(std::move(groups));
+void SGDOptions::check() const {
+  check_not_negative("lr", lr_);
+  check_not_negative("momentum", momentum_);
+  check_not_negative("weight_decay", weight_decay_);
+  GRADUS_CHECK(std::isfinite(dampening_), ValueError, "dampening must be finite, got ", dampening_);
+  GRADUS_CHECK(!nesterov_ || (momentum_ > 0 && dampening_ == 0), ValueError,
+               "nesterov needs a momentum and no dampening, got momentum ", momentum_, " and dampening ", dampening_);
 }
 
-SGD::SGD(std::vector<Tensor> params, SGDOptions defaults)
-    : SGD(std::vector<OptimizerParamGroup>{OptimizerParamGroup(std::move(params))}, defaults) {}
-
-void SGD::check_options(const OptimizerOptions& options) const {
-  const SGDOptions& sgd = own(options);
-  GRADUS_CHECK(sgd.lr() >= 0, ValueError, "learning rate must not be negative, got ", sgd.lr());
-  GRADUS_CHECK(sgd.momentum() >= 0, ValueError, "momentum must not be negative, got ", sgd.momentum());
-  GRADUS_CHECK(sgd.weight_decay() >= 0, ValueError, "weight decay must not be negative, got ", sgd.weight_decay());
-  GRADUS_CHECK(!sgd.nesterov() || (sgd.momentum() > 0 && sgd.dampening() == 0), ValueError,
-               "Nesterov momentum needs a momentum and no dampening, got momentum ", sgd.momentum(), " and dampening ",
-               sgd.dampening());
-}
-
-std::vector<SGD::StateArray> SGD::state_arrays(const OptimizerOptions& options) const {
-  if (own(options).momentum() == 0) return {};
-  return {{0, "momentum_buffer"}};
-}
-
-OptimizerRule SGD::rule(const OptimizerOptions& options) const {
-  const SGDOptions& sgd = own(options);
+OptimizerRule SGDOptions::rule() const {
   rules::Sgd rule;
-  rule.momentum = sgd.momentum();
-  rule.dampening = sgd.dampening();
-  rule.weight_decay = sgd.weight_decay();
-  rule.nesterov = sgd.nesterov();
+  rule.momentum = momentum_;
+  rule.dampening = dampening_;
+  rule.nesterov = nesterov_;
+  rule.weight_decay = weight_decay_;
+  rule.maximize = maximize_;
   return {rule};
+}
+
+std::vector<KernelOptimizerOptions::StateArray> SGDOptions::state_arrays() const {
+  if (momentum_ == 0) return {};
+  return {{0, "momentum_buffer"}};
 }
 
 }  // namespace gradus::optim

@@ -5,32 +5,31 @@
 
 namespace gradus::optim {
 
-class SGDOptions final : public OptimizerOptions {
+class SGDOptions final : public OptimizerCloneableOptions<SGDOptions, KernelOptimizerOptions> {
  public:
   SGDOptions(double lr) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  std::unique_ptr<OptimizerOptions> clone() const override { return std::make_unique<SGDOptions>(*this); }
-  double get_lr() const override { return lr_; }
-  void set_lr(double lr) override { lr_ = lr; }
+  const char* name() const override { return "SGDOptions"; }
+  void visit(OptionVisitor& visitor) override;
+  void check() const override;
+  OptimizerRule rule() const override;
+  std::vector<StateArray> state_arrays() const override;
   GRADUS_ARG(double, lr);
   GRADUS_ARG(double, momentum) = 0;
   GRADUS_ARG(double, dampening) = 0;
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(bool, nesterov) = false;
+  /// Goes up the gradient, not down.
+  GRADUS_ARG(bool, maximize) = false;
 };
 
-/// With gradient g, parameter p and momentum buffer b (torch.optim.SGD):
+/// torch.optim.SGD. With gradient g, parameter p and momentum buffer b:
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g, b = g in the first step;
 ///   p = p - lr (nesterov ? g + momentum b : b)
+/// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
 class SGD final : public KernelOptimizer {
  public:
-  /// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
-  SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults);
-  SGD(std::vector<Tensor> params, SGDOptions defaults);
-
- protected:
-  void check_options(const OptimizerOptions& options) const override;
-  std::vector<StateArray> state_arrays(const OptimizerOptions& options) const override;
-  OptimizerRule rule(const OptimizerOptions& options) const override;
+  SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults) : KernelOptimizer(std::move(groups), defaults) {}
+  SGD(std::vector<Tensor> params, SGDOptions defaults) : KernelOptimizer(std::move(params), defaults) {}
 };
 
 }  // namespace gradus::optim

@@ -1,4 +1,6 @@
 // Parameter groups, learning rates, versions, errors and the state of optimizers.
+#include <cmath>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/optimizer.h>
 #include <gradus/core/optimizer_rules.h>
@@ -6,10 +8,7 @@
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
-using optim::Adam;
-using optim::OptimizerParamGroup;
-using optim::SGD;
-using optim::SGDOptions;
+using namespace gradus::optim;
 using test::contains;
 
 namespace {
@@ -139,18 +138,24 @@ TEST_CASE("parameters of several dtypes train side by side") {
 
 TEST_CASE("state dicts name what they hold") {
   const Tensor a = parameter(1), b = parameter(1);
-  Adam optimizer({a, b}, 0.1);
-  CHECK(optimizer.state_dict().keys() == std::vector<std::string>{"param_groups.0.lr"});
+  Adam optimizer({a, b}, AdamOptions(0.1).amsgrad(true));
+  const std::vector<std::string> options = {
+      "param_groups.0.lr",           "param_groups.0.betas.0", "param_groups.0.betas.1", "param_groups.0.eps",
+      "param_groups.0.weight_decay", "param_groups.0.amsgrad", "param_groups.0.maximize"};
+  CHECK(optimizer.state_dict().keys() == options);
   set_gradient(b, 1);
   optimizer.step();
   const auto state = optimizer.state_dict();
-  CHECK(state.keys() ==
-        std::vector<std::string>{"state.1.step", "state.1.exp_avg", "state.1.exp_avg_sq", "param_groups.0.lr"});
+  std::vector<std::string> keys = {"state.1.step", "state.1.exp_avg", "state.1.exp_avg_sq", "state.1.max_exp_avg_sq"};
+  keys.insert(keys.end(), options.begin(), options.end());
+  CHECK(state.keys() == keys);
   CHECK(state["state.1.step"].item<double>() == 1);
   CHECK(first(state["state.1.exp_avg"]) == Approx(0.1));
+  CHECK(state["param_groups.0.betas.1"].item<double>() == 0.999);
 
   SGD other({a, b}, SGDOptions(0.1).momentum(0.9));
   CHECK_THROWS_WITH(other.load_state_dict(state), contains("momentum_buffer"));
+  CHECK(other.param_groups()[0].options().get_lr() == 0.1);
   Adam fewer({a}, 0.1);
   CHECK_THROWS_WITH(fewer.load_state_dict(state), contains("does not know"));
   Adam wrong({a, full({3}, 1.0, TensorOptions(kDouble).requires_grad())}, 0.1);
@@ -158,15 +163,91 @@ TEST_CASE("state dicts name what they hold") {
   CHECK_THROWS_WITH(wrong.load_state_dict(optim::Optimizer::StateDict()), contains("param_groups.0.lr"));
 }
 
+TEST_CASE("a state dict brings its options, and hostile ones are refused") {
+  const Tensor a = parameter(1), b = parameter(1);
+  NAdam optimizer({a}, NAdamOptions(0.1).betas({0.5, 0.75}).decoupled_weight_decay(true).momentum_decay(0.5));
+  set_gradient(a, 1);
+  optimizer.step();
+  const auto state = optimizer.state_dict();
+  CHECK(state["state.0.mu_product"].item<double>() == Approx(0.5 * (1 - 0.5 * std::pow(0.96, 0.5))));
+  NAdam other({b});
+  auto& options = static_cast<NAdamOptions&>(other.param_groups()[0].options());
+  other.load_state_dict(state);
+  CHECK(options.lr() == 0.1);
+  CHECK(options.betas() == std::tuple(0.5, 0.75));
+  CHECK(options.decoupled_weight_decay());
+  CHECK(options.momentum_decay() == 0.5);
+
+  for (const auto& [key, value] : std::vector<std::pair<std::string, double>>{{"param_groups.0.lr", -1},
+                                                                              {"param_groups.0.betas.0", 1},
+                                                                              {"state.0.step", std::nan("")},
+                                                                              {"state.0.mu_product", -1}}) {
+    INFO(key);
+    optim::Optimizer::StateDict broken("broken");
+    for (const auto& item : state)
+      broken.append(item.key(), item.key() == key ? full({}, value, kDouble) : item.value());
+    CHECK_THROWS_AS(other.load_state_dict(broken), ValueError);
+    CHECK(options.lr() == 0.1);
+  }
+}
+
+TEST_CASE("state that an option asks for later starts then, and is saved before") {
+  const Tensor a = parameter(1);
+  RMSprop optimizer({a}, RMSpropOptions(0.1).alpha(0));
+  set_gradient(a, 1);
+  optimizer.step();
+  CHECK(first(a) == Approx(0.9));
+  static_cast<RMSpropOptions&>(optimizer.param_groups()[0].options()).momentum(0.5);
+  const auto state = optimizer.state_dict();
+  CHECK(first(state["state.0.momentum_buffer"]) == 0);
+  RMSprop other({a}, 0.1);
+  other.load_state_dict(state);
+  for (RMSprop* each : {&optimizer, &other}) each->step();
+  CHECK(first(a) == Approx(0.9 - 0.2));
+}
+
+TEST_CASE("gradients accumulate over backward passes, in bound slots too") {
+  const Tensor a = parameter(2), b = parameter(2), slot = zeros({2}, kDouble);
+  b.bind_grad(slot.array());
+  Adam together({a, b}, 0.1);
+  for (int step = 0; step < 3; ++step) {
+    together.zero_grad();
+    for (int pass = 0; pass < 2; ++pass) (a * a + b * b).sum().backward();
+    CHECK(first(a.grad()) == Approx(4 * first(a)));
+    CHECK(first(slot) == first(a.grad()));
+    together.step();
+    CHECK(a.equal(b));
+  }
+  CHECK(first(a) == Approx(1.7).margin(0.01));
+}
+
 TEST_CASE("options and parameters that make no sense are refused") {
   const Tensor a = parameter(1);
-  CHECK_THROWS_AS(SGD({a}, -0.1), ValueError);
-  CHECK_THROWS_AS(SGD({a}, SGDOptions(0.1).nesterov(true)), ValueError);
-  CHECK_THROWS_AS(SGD({a}, SGDOptions(0.1).nesterov(true).momentum(0.9).dampening(0.1)), ValueError);
-  CHECK_THROWS_AS(SGD({a}, SGDOptions(0.1).momentum(-1)), ValueError);
-  CHECK_THROWS_AS(SGD({a}, SGDOptions(0.1).weight_decay(-1)), ValueError);
-  CHECK_THROWS_AS(Adam({a}, optim::AdamOptions().betas({1.0, 0.9})), ValueError);
-  CHECK_THROWS_WITH(Adam({a}, optim::AdamOptions().amsgrad(true)), contains("amsgrad"));
+  auto refused = [&](auto make, const char* option, const char* value) {
+    CHECK_THROWS_AS(make(), ValueError);
+    CHECK_THROWS_WITH(make(), contains(option) && contains(value));
+  };
+  refused([&] { SGD({a}, -0.1); }, "lr", "-0.1");
+  refused([&] { SGD({a}, std::nan("")); }, "lr", "nan");
+  refused([&] { SGD({a}, SGDOptions(0.1).nesterov(true)); }, "nesterov", "momentum 0");
+  refused([&] { SGD({a}, SGDOptions(0.1).nesterov(true).momentum(0.9).dampening(0.5)); }, "nesterov", "0.5");
+  refused([&] { SGD({a}, SGDOptions(0.1).momentum(-1)); }, "momentum", "-1");
+  refused([&] { SGD({a}, SGDOptions(0.1).dampening(INFINITY)); }, "dampening", "inf");
+  refused([&] { SGD({a}, SGDOptions(0.1).weight_decay(-2)); }, "weight_decay", "-2");
+  refused([&] { Adam({a}, AdamOptions().betas({1.0, 0.9})); }, "betas[0]", "1");
+  refused([&] { Adam({a}, AdamOptions().betas({0.5, -0.25})); }, "betas[1]", "-0.25");
+  refused([&] { Adam({a}, AdamOptions().eps(-1)); }, "eps", "-1");
+  refused([&] { AdamW({a}, AdamWOptions(-3)); }, "lr", "-3");
+  refused([&] { AdamW({a}, AdamWOptions().weight_decay(-3)); }, "weight_decay", "-3");
+  refused([&] { RMSprop({a}, RMSpropOptions().alpha(1.5)); }, "alpha", "1.5");
+  refused([&] { RMSprop({a}, RMSpropOptions().alpha(-1)); }, "alpha", "-1");
+  refused([&] { RMSprop({a}, RMSpropOptions().momentum(-1)); }, "momentum", "-1");
+  refused([&] { Adagrad({a}, AdagradOptions().lr_decay(-1)); }, "lr_decay", "-1");
+  refused([&] { Adagrad({a}, AdagradOptions().initial_accumulator_value(-1)); }, "initial_accumulator_value", "-1");
+  refused([&] { NAdam({a}, NAdamOptions().momentum_decay(-1)); }, "momentum_decay", "-1");
+  refused([&] { RAdam({a}, RAdamOptions().betas({0.9, 2.0})); }, "betas[1]", "2");
+  refused([&] { Lion({a}, LionOptions().betas({0.9, 1.0})); }, "betas[1]", "1");
+  refused([&] { Lion({a}, LionOptions().weight_decay(-1)); }, "weight_decay", "-1");
   CHECK_THROWS_AS(SGD(std::vector<Tensor>{}, 0.1), ValueError);
   CHECK_THROWS_WITH(SGD({a, a}, 0.1), contains("already"));
   CHECK_THROWS_WITH(SGD({a * 2}, 0.1), contains("leaves"));
@@ -174,9 +255,10 @@ TEST_CASE("options and parameters that make no sense are refused") {
   SGD optimizer({a}, 0.1);
   CHECK_THROWS_AS(optimizer.set_lr(-1), ValueError);
   CHECK_THROWS_AS(optimizer.set_lr(1, 0.1), IndexError);
-  CHECK_THROWS_AS(
-      optimizer.add_param_group(OptimizerParamGroup({parameter(1)}, std::make_unique<optim::AdamOptions>())),
-      ValueError);
+  refused([&] { optimizer.add_param_group(OptimizerParamGroup({parameter(1)}, std::make_unique<AdamOptions>())); },
+          "AdamOptions", "SGDOptions");
+  refused([&] { optimizer.add_param_group(OptimizerParamGroup({parameter(1)}, std::make_unique<SGDOptions>(-1))); },
+          "lr", "-1");
   CHECK_THROWS_AS(optim::StepLR(optimizer, 0), ValueError);
   CHECK_THROWS_AS(optim::CosineAnnealingLR(optimizer, 0), ValueError);
 }

@@ -10,6 +10,7 @@ usage: make_golden.py   (PyTorch 1.13 made the committed file)
 """
 
 import json
+import math
 import pathlib
 import struct
 
@@ -19,19 +20,120 @@ STEPS = 20
 # In "late" cases the bias has no gradient in these steps.
 MISSING = {0, 1, 7}
 
-SGD, ADAM = torch.optim.SGD, torch.optim.Adam
+OPTIM = torch.optim
+
+
+class FormulaOptimizer(OPTIM.Optimizer):
+    """What PyTorch 1.13 lacks, by the formula in double: `update` changes p by its gradient g in step t."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state.update(t=0, product=1.0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                state["t"] += 1
+                g = -p.grad if group.get("maximize") else p.grad
+                if group.get("decoupled_weight_decay"):
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                else:
+                    g = g + group.get("weight_decay", 0) * p
+                self.update(p, g, state, **group)
+
+
+class Lion(FormulaOptimizer):
+    """Chen et al. 2023, algorithm 2."""
+
+    def update(self, p, g, state, lr, betas=(0.9, 0.99), **_):
+        beta1, beta2 = betas
+        p.sub_(lr * torch.sign(beta1 * state["m"] + (1 - beta1) * g))
+        state["m"] = beta2 * state["m"] + (1 - beta2) * g
+
+
+class NAdam(FormulaOptimizer):
+    """torch.optim.NAdam as documented and as in PyTorch 2; 1.13 has mu_t twice in the last product."""
+
+    def update(self, p, g, state, lr, betas=(0.9, 0.999), eps=1e-8, momentum_decay=4e-3, **_):
+        beta1, beta2 = betas
+        t = state["t"]
+        mu = beta1 * (1 - 0.5 * 0.96 ** (t * momentum_decay))
+        mu_next = beta1 * (1 - 0.5 * 0.96 ** ((t + 1) * momentum_decay))
+        state["product"] *= mu
+        state["m"] = beta1 * state["m"] + (1 - beta1) * g
+        state["v"] = beta2 * state["v"] + (1 - beta2) * g * g
+        denominator = (state["v"] / (1 - beta2**t)).sqrt() + eps
+        p.sub_(lr * (1 - mu) / (1 - state["product"]) * g / denominator)
+        p.sub_(lr * mu_next / (1 - state["product"] * mu_next) * state["m"] / denominator)
+
+
+class RAdamOfPyTorch2(FormulaOptimizer):
+    """torch.optim.RAdam with the options that 1.13 lacks."""
+
+    def update(self, p, g, state, lr, betas=(0.9, 0.999), eps=1e-8, **_):
+        beta1, beta2 = betas
+        t = state["t"]
+        state["m"] = beta1 * state["m"] + (1 - beta1) * g
+        state["v"] = beta2 * state["v"] + (1 - beta2) * g * g
+        rho_inf = 2 / (1 - beta2) - 1
+        rho = rho_inf - 2 * t * beta2**t / (1 - beta2**t)
+        update = state["m"] / (1 - beta1**t)
+        if rho > 5:
+            r = math.sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho))
+            update = update * r * math.sqrt(1 - beta2**t) / (state["v"].sqrt() + eps)
+        p.sub_(lr * update)
+
+
+# Options of all parameters; a third entry has those of the bias, which then is a group of its own.
 CASES = {
-    "sgd": (SGD, dict(lr=0.1)),
-    "sgd_weight_decay": (SGD, dict(lr=0.1, weight_decay=0.05)),
-    "sgd_momentum": (SGD, dict(lr=0.05, momentum=0.9)),
-    "sgd_dampening": (SGD, dict(lr=0.05, momentum=0.9, dampening=0.3)),
-    "sgd_nesterov": (SGD, dict(lr=0.05, momentum=0.9, nesterov=True)),
-    "sgd_everything": (SGD, dict(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.02)),
-    "sgd_late": (SGD, dict(lr=0.05, momentum=0.9)),
-    "adam": (ADAM, dict(lr=0.01)),
-    "adam_weight_decay": (ADAM, dict(lr=0.01, weight_decay=0.1)),
-    "adam_betas": (ADAM, dict(lr=0.02, betas=(0.8, 0.99), eps=1e-6)),
-    "adam_late": (ADAM, dict(lr=0.01)),
+    "sgd": (OPTIM.SGD, dict(lr=0.1)),
+    "sgd_weight_decay": (OPTIM.SGD, dict(lr=0.1, weight_decay=0.05)),
+    "sgd_momentum": (OPTIM.SGD, dict(lr=0.05, momentum=0.9)),
+    "sgd_dampening": (OPTIM.SGD, dict(lr=0.05, momentum=0.9, dampening=0.3)),
+    "sgd_nesterov": (OPTIM.SGD, dict(lr=0.05, momentum=0.9, nesterov=True)),
+    "sgd_everything": (OPTIM.SGD, dict(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.02, maximize=True)),
+    "sgd_late": (OPTIM.SGD, dict(lr=0.05, momentum=0.9)),
+    "sgd_groups": (OPTIM.SGD, dict(lr=0.1), dict(lr=0.05, momentum=0.5, weight_decay=0.1)),
+    "adam": (OPTIM.Adam, dict()),
+    "adam_weight_decay": (OPTIM.Adam, dict(lr=0.01, weight_decay=0.1)),
+    "adam_betas": (OPTIM.Adam, dict(lr=0.02, betas=(0.8, 0.99), eps=1e-6)),
+    "adam_amsgrad": (OPTIM.Adam, dict(lr=0.01, betas=(0.9, 0.7), amsgrad=True, weight_decay=0.1)),
+    "adam_maximize": (OPTIM.Adam, dict(lr=0.01, weight_decay=0.1, maximize=True)),
+    "adam_late": (OPTIM.Adam, dict(lr=0.01)),
+    "adam_groups": (OPTIM.Adam, dict(lr=0.01), dict(lr=0.1, betas=(0.5, 0.9), amsgrad=True)),
+    "adamw": (OPTIM.AdamW, dict()),
+    "adamw_everything": (OPTIM.AdamW, dict(lr=0.02, betas=(0.8, 0.7), eps=1e-6, weight_decay=0.2, amsgrad=True, maximize=True)),
+    "adamw_late": (OPTIM.AdamW, dict(lr=0.01, weight_decay=0.1)),
+    "adamw_groups": (OPTIM.AdamW, dict(lr=0.01), dict(lr=0.1, weight_decay=0.0)),
+    "rmsprop": (OPTIM.RMSprop, dict()),
+    "rmsprop_momentum": (OPTIM.RMSprop, dict(lr=0.005, alpha=0.9, momentum=0.9, weight_decay=0.1)),
+    "rmsprop_centered": (OPTIM.RMSprop, dict(lr=0.01, alpha=0.8, eps=1e-4, centered=True)),
+    "rmsprop_everything": (OPTIM.RMSprop, dict(lr=0.01, alpha=0.8, eps=1e-4, centered=True, momentum=0.7, weight_decay=0.1, maximize=True)),
+    "rmsprop_late": (OPTIM.RMSprop, dict(lr=0.01, momentum=0.5)),
+    "rmsprop_groups": (OPTIM.RMSprop, dict(lr=0.01), dict(lr=0.02, eps=1e-4, centered=True)),
+    "adagrad": (OPTIM.Adagrad, dict()),
+    "adagrad_everything": (OPTIM.Adagrad, dict(lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, eps=1e-6, maximize=True)),
+    "adagrad_late": (OPTIM.Adagrad, dict(lr=0.1, lr_decay=0.1)),
+    "adagrad_groups": (OPTIM.Adagrad, dict(lr=0.1), dict(lr=0.01, lr_decay=0.5)),
+    "nadam": (NAdam, dict(lr=2e-3)),
+    "nadam_everything": (NAdam, dict(lr=0.02, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1, momentum_decay=0.1)),
+    "nadam_decoupled": (NAdam, dict(lr=0.02, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+    "nadam_late": (NAdam, dict(lr=0.01)),
+    "nadam_groups": (NAdam, dict(lr=0.01), dict(lr=0.02, momentum_decay=0.2)),
+    "radam": (OPTIM.RAdam, dict()),
+    "radam_everything": (OPTIM.RAdam, dict(lr=0.02, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1)),
+    "radam_decoupled": (RAdamOfPyTorch2, dict(lr=0.02, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+    "radam_late": (OPTIM.RAdam, dict(lr=0.01)),
+    "radam_groups": (OPTIM.RAdam, dict(lr=0.01), dict(lr=0.02, betas=(0.5, 0.7))),
+    "lion": (Lion, dict(lr=1e-4)),
+    "lion_everything": (Lion, dict(lr=0.01, betas=(0.7, 0.8), weight_decay=0.3, decoupled_weight_decay=True, maximize=True)),
+    "lion_late": (Lion, dict(lr=0.01)),
+    "lion_groups": (Lion, dict(lr=0.01), dict(lr=0.02, betas=(0.5, 0.7))),
 }
 
 
@@ -51,9 +153,13 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + blob)
 
 
-def trajectory(kind, options, start, gradients, dtype, late):
+def trajectory(kind, options, bias_options, start, gradients, dtype, late):
     parameters = {name: torch.nn.Parameter(value.to(dtype, copy=True)) for name, value in start.items()}
-    optimizer = kind(parameters.values(), **options)
+    if bias_options is None:
+        optimizer = kind(parameters.values(), **options)
+    else:
+        groups = [dict(params=[parameters["weight"]]), dict(params=[parameters["bias"]], **bias_options)]
+        optimizer = kind(groups, **options)
     after = {name: [] for name in parameters}
     for step in range(STEPS):
         for name, parameter in parameters.items():
@@ -66,7 +172,7 @@ def trajectory(kind, options, start, gradients, dtype, late):
 
 
 def schedule(make):
-    optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    optimizer = OPTIM.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
     scheduler = make(optimizer)
     rates = [optimizer.param_groups[0]["lr"]]
     for _ in range(25):
@@ -82,9 +188,10 @@ def main():
     start = {"weight": torch.randn(3, 4), "bias": torch.randn(5)}
     gradients = {name: torch.randn(STEPS, *value.shape) for name, value in start.items()}
     tensors = {**start, **{name + "_grad": value for name, value in gradients.items()}}
-    for case, (kind, options) in CASES.items():
+    for case, (kind, options, *rest) in CASES.items():
+        bias_options = rest[0] if rest else None
         for dtype, suffix in ((torch.float32, "f32"), (torch.float64, "f64")):
-            result = trajectory(kind, options, start, gradients, dtype, case.endswith("late"))
+            result = trajectory(kind, options, bias_options, start, gradients, dtype, case.endswith("late"))
             for name, value in result.items():
                 tensors[f"{case}.{suffix}.{name}"] = value
     schedulers = torch.optim.lr_scheduler

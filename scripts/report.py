@@ -65,6 +65,8 @@ def describe(runs, picture):
     """A page that needs no other file."""
 
     def cell(value):
+        if isinstance(value, list):
+            return "<td>" + " ".join(f"{number:.4g}" for number in value) + "</td>"
         return f"<td>{html.escape(value if isinstance(value, str) else f'{value:.4g}')}</td>"
 
     keys = [key for key in runs[0][1][-1] if all(key in epochs[-1] for _, epochs in runs)]

@@ -3,8 +3,23 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/error.h>
+#include <gradus/core/io/file.h>
 
-Log::Log(const std::string& path, const Options& options) : path_(path), options_(options), file_(path) {
+namespace {
+
+/// The first lines of a log. Those of an epoch that a killed run had begun again are not among them.
+std::string first_lines(const std::string& path, int count) {
+  std::ifstream file(path);
+  std::string lines, line;
+  for (int i = 0; i < count && std::getline(file, line); ++i) lines += line + "\n";
+  return lines;
+}
+
+}  // namespace
+
+Log::Log(const std::string& path, const Options& options, int epochs_done) : path_(path), options_(options) {
+  if (epochs_done > 0) gradus::io::write_file(path, first_lines(path, epochs_done));
+  file_.open(path, epochs_done > 0 ? std::ios::app : std::ios::trunc);
   GRADUS_CHECK(file_.is_open(), IoError, "cannot write '", path, "'");
 }
 
@@ -12,8 +27,11 @@ void Log::write(const EpochResult& result) {
   const nlohmann::ordered_json line = {{"epoch", result.epoch},
                                        {"train_loss", result.train_loss},
                                        {"train_accuracy", result.train_accuracy},
-                                       {"test_loss", result.test_loss},
-                                       {"test_accuracy", result.test_accuracy},
+                                       {"train_error", 1 - result.train_accuracy},
+                                       {"test_loss", result.test.loss},
+                                       {"test_accuracy", result.test.accuracy},
+                                       {"test_error", 1 - result.test.accuracy},
+                                       {"class_accuracy", result.test.class_accuracy()},
                                        {"lr", result.lr},
                                        {"seconds", result.seconds},
                                        {"images_per_second", result.images_per_second},

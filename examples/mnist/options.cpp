@@ -24,6 +24,10 @@ void complete(Options& options) {
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
   GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,
                "--synthetic draws its own digits: leave out --data");
+  GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
+               options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
+  GRADUS_CHECK(options.synthetic || options.images == 0, ValueError,
+               "--images counts synthetic digits: add --synthetic");
   if (options.lr == 0) options.lr = options.optimizer == "adam" ? 2e-3 : 5e-2;
 }
 
@@ -49,7 +53,14 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--data", options.data,
                  "folder of the MNIST files (default: the first of $GRADUS_DATA, data, ../shared/data that has them)");
   app.add_flag("--synthetic", options.synthetic, "train on digits that the library draws itself");
+  app.add_option("--images", options.images, "how many of them; 0 means 30000")->check(CLI::Range(0, 1000000));
   app.add_option("--out", options.out, "folder for model.safetensors and log.jsonl");
+  app.add_option("--checkpoint", options.checkpoint, "file to go on from: written after each epoch and on Ctrl-C");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "write it after so many steps too")
+      ->check(CLI::Range(0, 1000000000));
+  app.add_flag("--resume", options.resume, "go on from --checkpoint, if that file is there");
+  app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
+  app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
   try {
@@ -59,5 +70,6 @@ std::optional<Options> parse_options(int argc, char** argv) {
     return std::nullopt;
   } catch (const CLI::ParseError& error) { GRADUS_FAIL(ValueError, error.what(), " (see --help)"); }
   complete(options);
+  for (int i = 0; i < argc; ++i) options.command += std::string(i ? " " : "") + argv[i];
   return options;
 }

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <string>
 
-Progress::Progress(int epoch, int epochs, int64_t images, bool quiet)
-    : epoch_(epoch), epochs_(epochs), images_(images), quiet_(quiet), terminal_(isatty(STDOUT_FILENO)) {}
+Progress::Progress(int epoch, int epochs, int64_t images, double seconds, bool quiet)
+    : epoch_(epoch), epochs_(epochs), images_(images), quiet_(quiet), terminal_(isatty(STDOUT_FILENO)),
+      start_(Clock::now() - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
 
 bool Progress::due() const {
   return !quiet_ && Clock::now() - last_ > (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5));

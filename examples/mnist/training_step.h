@@ -16,6 +16,9 @@ class Totals {
   void add(const gradus::Tensor& loss, const gradus::Tensor& logits, const gradus::Tensor& labels);
   double loss_sum() const { return loss_sum_.item<double>(); }
   int64_t correct() const { return correct_.item<int64_t>(); }
+  /// The sums themselves, for checkpoints.
+  const gradus::Tensor& loss_tensor() const { return loss_sum_; }
+  const gradus::Tensor& correct_tensor() const { return correct_; }
 
  private:
   gradus::Tensor loss_sum_, correct_;

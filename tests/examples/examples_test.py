@@ -8,18 +8,22 @@ import json
 import os
 import pathlib
 import random
+import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path()
 KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "optimizer", "schedule", "batch_size",
-    "seed", "data",
+    "seed", "data", "train_error", "test_error", "class_accuracy",
 }  # fmt: skip
 
 
@@ -34,6 +38,56 @@ def write_images(folder, name, count, seed):
             images += bytes(bright + numbers.randrange(50) for _ in range(28))
     (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
     (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def read_message(data):
+    """The fields of a protocol buffer message: {number: [value, …]}; integers as such, all else as bytes."""
+    fields, at = {}, 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(key & 7) or varint()
+            value = data[at : at + size]
+            assert len(value) == size
+            at += size
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
+
+
+def read_events(data):
+    """The messages of a TFRecord file, checksums verified."""
+    at = 0
+    while at < len(data):
+        (length,) = struct.unpack("<Q", data[at : at + 8])
+        for begin, size in ((at, 8), (at + 12, length)):
+            crc = crc32c(data[begin : begin + size])
+            masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+            assert struct.unpack("<I", data[begin + size : begin + size + 4]) == (masked,)
+        yield read_message(data[at + 12 : at + 12 + length])
+        at += 16 + length
 
 
 class Mnist(unittest.TestCase):
@@ -135,6 +189,9 @@ class Mnist(unittest.TestCase):
             (["--device", "cpu", "--backend", "cuda"], "cuda"),
             (["--graph"], "--graph captures CUDA work"),
             (["--synthetic"], "leave out --data"),
+            (["--images", "5"], "add --synthetic"),
+            (["--resume"], "add --checkpoint FILE"),
+            (["--checkpoint-every", "5"], "add --checkpoint FILE"),
         ):
             with self.subTest(options=options):
                 done = self.run_mnist(*options)
@@ -152,7 +209,8 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--help")
         self.assertEqual(done.returncode, 0)
         for option in (
-            "model device backend epochs batch-size lr optimizer schedule workers threads seed data synthetic out graph quiet"
+            "model device backend epochs batch-size lr optimizer schedule workers threads seed data synthetic images out "
+            "checkpoint checkpoint-every resume tensorboard profile graph quiet"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 
@@ -164,6 +222,136 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--data", broken, data=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("train-images-idx3-ubyte", done.stderr)
+
+    # ---- Interrupted runs ----
+
+    LONG = ("--synthetic", "--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "8", "--seed", "4")
+
+    def start_long(self, out, *options):
+        command = [PROGRAMS / "mnist", *self.LONG, "--out", self.folder / out, *options]
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def results(self, out):
+        """Weights and log of a run, without the times."""
+        lines = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
+        times = [key for key in KEYS if "second" in key]
+        return self.weights(out), [{key: line[key] for key in line if key not in times} for line in lines]
+
+    def test_a_run_killed_again_and_again_ends_with_the_same_bits(self):
+        whole = self.start_long("whole")
+        start = time.monotonic()
+        self.assertEqual(whole.wait(timeout=120), 0)
+        whole.communicate()
+        options = ["--checkpoint", self.folder / "killed.safetensors", "--checkpoint-every", "40", "--resume"]
+        longest = max(0.4, 0.7 * (time.monotonic() - start))
+        numbers = random.Random(8)
+        kills = 0
+        for attempt in range(12):
+            process = self.start_long("killed", *options)
+            try:
+                process.wait(timeout=numbers.uniform(0, longest) if attempt < 8 else 120)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+            process.communicate()
+            if process.returncode == 0:
+                break
+            self.assertEqual(process.returncode, -signal.SIGKILL)
+        self.assertEqual(process.returncode, 0)
+        self.assertGreaterEqual(kills, 2)
+        self.assertEqual(self.results("killed"), self.results("whole"))
+        self.assertEqual([file.name for file in self.folder.glob("killed.safetensors*")], ["killed.safetensors"])
+
+    def test_ctrl_c_saves_and_says_how_to_go_on(self):
+        whole = self.start_long("whole2")
+        self.assertEqual(whole.wait(timeout=120), 0)
+        whole.communicate()
+        checkpoint = self.folder / "stopped.safetensors"
+        process = self.start_long("stopped", "--checkpoint", checkpoint, "--checkpoint-every", "60")
+        while not checkpoint.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("finishing this step", errors)
+        step = int(re.search(r"stopped after step (\d+) and saved; to go on:", output).group(1))
+        self.assertGreaterEqual(step, 60)
+        self.assertFalse((self.folder / "stopped" / "model.safetensors").exists())
+        command = output.splitlines()[-1].split()
+        self.assertEqual(command[-1], "--resume")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"after step {step}", done.stdout)
+        self.assertEqual(self.results("stopped"), self.results("whole2"))
+
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)  # there is nothing left to do
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("accuracy by class", done.stdout)
+        self.assertEqual(self.results("stopped"), self.results("whole2"))
+        for option, value in (("--batch-size", "16"), ("--epochs", "4"), ("--model", "lenet"), ("--optimizer", "sgd")):
+            other = command[:]
+            if option in other:
+                other[other.index(option) + 1] = value
+            else:
+                other += [option, value]
+            done = subprocess.run(other, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("comes from another run", done.stderr)
+
+    # ---- What a run shows of itself ----
+
+    def test_profile(self):
+        done = self.run_mnist("--model", "simple_conv", "--epochs", "1", "--profile", out="profile")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("conv2d_bias_relu", "optimizer_step", "GFLOP/s", "\nc1 ", "most memory"):
+            self.assertIn(words, done.stdout)
+        trace = json.loads((self.folder / "profile" / "trace.json").read_text())["traceEvents"]
+        self.assertTrue(any(event["ph"] == "C" for event in trace))
+        layers = {event["args"]["module"] for event in trace if event["ph"] == "X"}
+        self.assertLessEqual({"c1", "f1", "f2"}, layers)
+
+    def test_tensorboard(self):
+        folder = self.folder / "curves"
+        done = self.run_mnist("--model", "pure_linear", "--epochs", "2", "--tensorboard", folder, out="curves_run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (file,) = folder.iterdir()
+        self.assertRegex(file.name, r"^events\.out\.tfevents\.\d{10}\..+")
+        scalars, histograms, pictures, texts = {}, {}, [], []
+        for event in read_events(file.read_bytes()):
+            step = event.get(2, [0])[0]
+            for summary in event.get(5, []):
+                value = read_message(read_message(summary)[1][0])
+                tag = value[1][0].decode()
+                if 2 in value:
+                    scalars.setdefault(tag, []).append((step, struct.unpack("<f", value[2][0])[0]))
+                if 4 in value:
+                    pictures.append(read_message(value[4][0]))
+                if 5 in value:
+                    histograms.setdefault(tag, []).append(read_message(value[5][0]))
+                if 8 in value:
+                    texts.append(read_message(value[8][0])[8][0].decode())
+        log = [json.loads(line) for line in (self.folder / "curves_run" / "log.jsonl").read_text().splitlines()]
+        for tag, key in (("loss/train", "train_loss"), ("error/test", "test_error")):
+            self.assertEqual([step for step, _ in scalars[tag]], [6, 12])
+            for (_, value), line in zip(scalars[tag], log):
+                self.assertAlmostEqual(value, line[key], places=5)
+        self.assertEqual(set(histograms), {"f1.weight", "f1.bias", "f2.weight", "f2.bias"})
+        for histogram in histograms["f1.weight"]:
+            counts = struct.unpack(f"<{len(histogram[7][0]) // 8}d", histogram[7][0])
+            self.assertEqual(sum(counts), 78400)
+            self.assertEqual(len(histogram[6][0]), len(histogram[7][0]))
+            least, greatest = (struct.unpack("<d", histogram[field][0])[0] for field in (1, 2))
+            self.assertLess(least, 0)
+            self.assertGreater(greatest, 0)
+        self.assertIn("--tensorboard", texts[0])
+        for picture in pictures:
+            height, width, channels, data = (picture[field][0] for field in (1, 2, 3, 4))
+            self.assertEqual((height, width % 28, channels), (28, 0, 1))
+            self.assertEqual(struct.unpack(">4s2I", data[12:24]), (b"IHDR", width, height))
+            length = struct.unpack(">I", data[33:37])[0]
+            self.assertEqual(len(zlib.decompress(data[41 : 41 + length])), height * (width + 1))
 
     def report(self, *arguments, **environment):
         command = [sys.executable, ROOT / "scripts" / "report.py", *arguments]

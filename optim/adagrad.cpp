@@ -6,7 +6,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void AdagradOptions::visit(OptionVisitor& visitor) {
+void AdagradOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("lr_decay", lr_decay_);
   visitor("weight_decay", weight_decay_);

@@ -9,7 +9,7 @@ class AdagradOptions final : public OptimizerCloneableOptions<AdagradOptions, Ke
  public:
   AdagradOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "AdagradOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

@@ -37,7 +37,7 @@ std::vector<KernelOptimizerOptions::StateArray> adam_state(bool amsgrad) {
 
 }  // namespace
 
-void AdamOptions::visit(OptionVisitor& visitor) {
+void AdamOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("betas", betas_);
   visitor("eps", eps_);
@@ -52,7 +52,7 @@ OptimizerRule AdamOptions::rule() const { return adam_rule(*this, /*decoupled=*/
 
 std::vector<KernelOptimizerOptions::StateArray> AdamOptions::state_arrays() const { return adam_state(amsgrad_); }
 
-void AdamWOptions::visit(OptionVisitor& visitor) {
+void AdamWOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("betas", betas_);
   visitor("eps", eps_);

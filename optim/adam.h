@@ -7,10 +7,10 @@ namespace gradus::optim {
 
 class AdamOptions final : public OptimizerCloneableOptions<AdamOptions, KernelOptimizerOptions> {
  public:
-  using Betas = OptionVisitor::Betas;
+  using Betas = NumberVisitor::Betas;
   AdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "AdamOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;
@@ -38,10 +38,10 @@ class Adam final : public KernelOptimizer {
 
 class AdamWOptions final : public OptimizerCloneableOptions<AdamWOptions, KernelOptimizerOptions> {
  public:
-  using Betas = OptionVisitor::Betas;
+  using Betas = NumberVisitor::Betas;
   AdamWOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "AdamWOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

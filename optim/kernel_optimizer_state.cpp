@@ -16,62 +16,6 @@ namespace {
 std::string state_prefix(size_t parameter) { return "state." + std::to_string(parameter) + "."; }
 std::string group_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
 
-/// Finds entries of a state dict and counts them.
-class Reader {
- public:
-  explicit Reader(const Optimizer::StateDict& state) : state_(state) {}
-  const Tensor* find(const std::string& key) {
-    const Tensor* tensor = state_.find(key);
-    if (tensor) ++used_;
-    GRADUS_CHECK(!tensor || tensor->defined(), ValueError, "'", key, "' is undefined");
-    return tensor;
-  }
-  const Tensor& get(const std::string& key) {
-    const Tensor* tensor = find(key);
-    GRADUS_CHECK(tensor, ValueError, "the state has no '", key, "'");
-    return *tensor;
-  }
-  double number(const std::string& key, const Tensor& tensor) const {
-    GRADUS_CHECK(tensor.numel() == 1, ValueError, "'", key, "' must be one number, has shape ", tensor.sizes());
-    return ops::item(tensor.array()).to_double();
-  }
-  size_t unused() const { return state_.size() - used_; }
-
- private:
-  const Optimizer::StateDict& state_;
-  size_t used_ = 0;
-};
-
-/// Appends a group's options to a state dict.
-class OptionWriter final : public OptionVisitor {
- public:
-  OptionWriter(Optimizer::StateDict& state, std::string prefix) : state_(state), prefix_(std::move(prefix)) {}
-  using OptionVisitor::operator();
-  void operator()(const std::string& name, double& value) override {
-    state_.append(prefix_ + name, Tensor(ops::full({}, value, DType::f64)));
-  }
-
- private:
-  Optimizer::StateDict& state_;
-  std::string prefix_;
-};
-
-/// Takes a group's options from a state dict. Those that it lacks, but for the learning rate, stay.
-class OptionReader final : public OptionVisitor {
- public:
-  OptionReader(Reader& reader, std::string prefix) : reader_(reader), prefix_(std::move(prefix)) {}
-  using OptionVisitor::operator();
-  void operator()(const std::string& name, double& value) override {
-    const std::string key = prefix_ + name;
-    const Tensor* found = name == "lr" ? &reader_.get(key) : reader_.find(key);
-    if (found) value = reader_.number(key, *found);
-  }
-
- private:
-  Reader& reader_;
-  std::string prefix_;
-};
-
 }  // namespace
 
 Optimizer::StateDict KernelOptimizer::state_dict() const {
@@ -93,7 +37,7 @@ Optimizer::StateDict KernelOptimizer::state_dict() const {
     }
   }
   for (size_t group = 0; group < param_groups().size(); ++group) {
-    OptionWriter writer(state, group_prefix(group));
+    NumberWriter writer(state, group_prefix(group));
     param_groups()[group].options().clone()->visit(writer);
   }
   return state;
@@ -101,14 +45,16 @@ Optimizer::StateDict KernelOptimizer::state_dict() const {
 
 void KernelOptimizer::load_state_dict(const StateDict& state) {
   const OpContext context("optimizer load_state_dict");
-  Reader reader(state);
+  StateReader reader(state);
   std::vector<std::unique_ptr<OptimizerOptions>> all_options;
   std::vector<Cohort> cohorts;
   std::vector<std::vector<ParameterState>> states(param_groups().size());
   size_t number = 0;
   for (size_t group = 0; group < states.size(); ++group) {
     all_options.push_back(param_groups()[group].options().clone());
-    OptionReader option_reader(reader, group_prefix(group));
+    NumberReader option_reader(reader, group_prefix(group), /*may_lack=*/true);
+    GRADUS_CHECK(reader.contains(group_prefix(group) + "lr"), ValueError, "the state has no '", group_prefix(group),
+                 "lr'");
     all_options.back()->visit(option_reader);
     all_options.back()->check();
     const auto& options = static_cast<const KernelOptimizerOptions&>(*all_options.back());
@@ -119,7 +65,7 @@ void KernelOptimizer::load_state_dict(const StateDict& state) {
       if (!state.contains(prefix + "step")) continue;  // it made none
       std::vector<double> numbers;
       for (const auto& [index, name] : options.state_numbers()) {
-        numbers.push_back(reader.number(prefix + name, reader.get(prefix + name)));
+        numbers.push_back(reader.number(prefix + name));
         GRADUS_CHECK(numbers.back() >= 0 && std::isfinite(numbers.back()), ValueError, "'", prefix, name,
                      "' must be finite and not negative, is ", numbers.back());
       }
@@ -140,10 +86,9 @@ void KernelOptimizer::load_state_dict(const StateDict& state) {
       }
     }
   }
-  GRADUS_CHECK(reader.unused() == 0, ValueError, "the state has ", reader.unused(),
-               " entries that this optimizer does not know: it comes from another optimizer or other parameters");
+  reader.check_all_used("optimizer");
   for (size_t group = 0; group < states.size(); ++group) {  // in place: users hold references to options
-    OptionReader option_reader(reader, group_prefix(group));
+    NumberReader option_reader(reader, group_prefix(group), /*may_lack=*/true);
     param_groups()[group].options().visit(option_reader);
   }
   cohorts_ = std::move(cohorts);

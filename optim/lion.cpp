@@ -6,7 +6,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void LionOptions::visit(OptionVisitor& visitor) {
+void LionOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("betas", betas_);
   visitor("weight_decay", weight_decay_);

@@ -7,10 +7,10 @@ namespace gradus::optim {
 
 class LionOptions final : public OptimizerCloneableOptions<LionOptions, KernelOptimizerOptions> {
  public:
-  using Betas = OptionVisitor::Betas;
+  using Betas = NumberVisitor::Betas;
   LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "LionOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

@@ -1,11 +1,17 @@
 #include <gradus/optim/lr_scheduler.h>
 
+#include <algorithm>
 #include <cmath>
-#include <numbers>
 
 namespace gradus::optim {
 
-LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer), bases_(get_last_lr()) {}
+LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) { groups(); }
+
+size_t LRScheduler::groups() {
+  std::vector<OptimizerParamGroup>& all = optimizer_.param_groups();
+  for (size_t group = bases_.size(); group < all.size(); ++group) bases_.push_back(all[group].initial_lr());
+  return bases_.size();
+}
 
 std::vector<double> LRScheduler::get_last_lr() const {
   std::vector<double> rates;
@@ -13,30 +19,115 @@ std::vector<double> LRScheduler::get_last_lr() const {
   return rates;
 }
 
-void LRScheduler::step() { set_step_count(step_count_ + 1); }
+void LRScheduler::step() {
+  ++step_count_;
+  const std::vector<double> current = get_last_lr();
+  for (size_t group = 0; group < groups(); ++group)
+    optimizer_.set_lr(group, next_rate(step_count_, group, current[group]));
+}
 
 void LRScheduler::set_step_count(int64_t step_count) {
+  GRADUS_CHECK(step_count >= 0, ValueError, "step_count must not be negative, got ", step_count);
   step_count_ = step_count;
-  for (size_t group = 0; group < bases_.size(); ++group) optimizer_.set_lr(group, rate(step_count, bases_[group]));
+  for (size_t group = 0; group < groups(); ++group) optimizer_.set_lr(group, rate(step_count, group));
 }
 
-StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma)
-    : LRScheduler(optimizer), step_size_(step_size), gamma_(gamma) {
-  GRADUS_CHECK(step_size > 0, ValueError, "step_size must be positive, got ", step_size);
+void LRScheduler::visit_state(NumberVisitor& visitor) {
+  visitor("step_count", step_count_);
+  for (size_t group = 0; group < bases_.size(); ++group) visitor("base_lr." + std::to_string(group), bases_[group]);
 }
 
-double StepLR::rate(int64_t step_count, double base) const {
-  return base * std::pow(gamma_, static_cast<double>(step_count / step_size_));
+StateDict LRScheduler::state_dict() const {
+  StateDict state("Schedule state");
+  NumberWriter writer(state);
+  const_cast<LRScheduler*>(this)->visit_state(writer);  // changes nothing
+  std::vector<double> rates = get_last_lr();
+  for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
+  return state;
 }
 
-CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min)
-    : LRScheduler(optimizer), T_max_(T_max), eta_min_(eta_min) {
-  GRADUS_CHECK(T_max > 0, ValueError, "T_max must be positive, got ", T_max);
+void LRScheduler::load_state_dict(const StateDict& state) {
+  const OpContext context("scheduler load_state_dict");
+  groups();
+  const StateDict before = state_dict();
+  const auto read = [this](const StateDict& from) {
+    StateReader reader(from);
+    NumberReader numbers(reader);
+    visit_state(numbers);
+    std::vector<double> rates = get_last_lr();
+    for (size_t group = 0; group < rates.size(); ++group) numbers("lr." + std::to_string(group), rates[group]);
+    reader.check_all_used("schedule");
+    for (size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(group, rates[group]);
+  };
+  try {
+    read(state);
+  } catch (...) {
+    read(before);
+    throw;
+  }
 }
 
-double CosineAnnealingLR::rate(int64_t step_count, double base) const {
-  const double angle = std::numbers::pi * static_cast<double>(step_count) / static_cast<double>(T_max_);
-  return eta_min_ + (base - eta_min_) * (1 + std::cos(angle)) / 2;
+SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
+                           std::vector<int64_t> milestones)
+    : LRScheduler(optimizer), schedulers_(std::move(schedulers)), milestones_(std::move(milestones)) {
+  GRADUS_CHECK(!schedulers_.empty() && milestones_.size() + 1 == schedulers_.size(), ValueError,
+               "SequentialLR needs one milestone fewer than schedules, got ", milestones_.size(), " milestones and ",
+               schedulers_.size(), " schedules");
+  for (size_t i = 0; i < schedulers_.size(); ++i) {
+    GRADUS_CHECK(schedulers_[i], ValueError, "schedule ", i, " of SequentialLR is null");
+    GRADUS_CHECK(&schedulers_[i]->optimizer() == &optimizer, ValueError, "schedule ", i,
+                 " of SequentialLR belongs to another optimizer");
+  }
+  for (size_t i = 0; i < milestones_.size(); ++i) {
+    const int64_t least = i == 0 ? 1 : milestones_[i - 1] + 1;
+    GRADUS_CHECK(milestones_[i] >= least, ValueError, "milestone ", i, " of SequentialLR must be at least ", least,
+                 ", got ", milestones_[i]);
+  }
+  begin();
+}
+
+size_t SequentialLR::active(int64_t step_count) const {
+  return static_cast<size_t>(std::upper_bound(milestones_.begin(), milestones_.end(), step_count) -
+                             milestones_.begin());
+}
+
+void SequentialLR::step() {
+  const int64_t count = step_count_ + 1;
+  const size_t index = active(count);
+  if (index > 0 && milestones_[index - 1] == count) schedulers_[index]->begin();
+  else schedulers_[index]->step();
+  step_count_ = count;
+}
+
+void SequentialLR::set_step_count(int64_t step_count) {
+  const size_t index = active(step_count);
+  schedulers_[index]->set_step_count(index == 0 ? step_count : step_count - milestones_[index - 1]);
+  step_count_ = step_count;
+}
+
+double SequentialLR::rate(int64_t step_count, size_t group) const {
+  const size_t index = active(step_count);
+  return schedulers_[index]->rate(index == 0 ? step_count : step_count - milestones_[index - 1], group);
+}
+
+void SequentialLR::visit_state(NumberVisitor& visitor) {
+  // Shows the parts' numbers under names of their own.
+  class Prefixed final : public NumberVisitor {
+   public:
+    Prefixed(NumberVisitor& visitor, std::string prefix) : visitor_(visitor), prefix_(std::move(prefix)) {}
+    using NumberVisitor::operator();
+    void operator()(const std::string& name, double& value) override { visitor_(prefix_ + name, value); }
+
+   private:
+    NumberVisitor& visitor_;
+    std::string prefix_;
+  };
+  LRScheduler::visit_state(visitor);
+  for (size_t i = 0; i < schedulers_.size(); ++i) {
+    Prefixed prefixed(visitor, "schedulers." + std::to_string(i) + ".");
+    schedulers_[i]->groups();
+    schedulers_[i]->visit_state(prefixed);
+  }
 }
 
 }  // namespace gradus::optim

@@ -7,7 +7,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void NAdamOptions::visit(OptionVisitor& visitor) {
+void NAdamOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("betas", betas_);
   visitor("eps", eps_);

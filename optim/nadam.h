@@ -7,10 +7,10 @@ namespace gradus::optim {
 
 class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions, KernelOptimizerOptions> {
  public:
-  using Betas = OptionVisitor::Betas;
+  using Betas = NumberVisitor::Betas;
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "NAdamOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

@@ -5,17 +5,6 @@
 
 namespace gradus::optim {
 
-void OptionVisitor::operator()(const std::string& name, bool& value) {
-  double number = value;
-  (*this)(name, number);
-  value = number != 0;
-}
-
-void OptionVisitor::operator()(const std::string& name, Betas& value) {
-  (*this)(name + ".0", std::get<0>(value));
-  (*this)(name + ".1", std::get<1>(value));
-}
-
 void Optimizer::zero_grad(bool set_to_none) {
   for (const OptimizerParamGroup& group : groups_)
     for (const Tensor& parameter : group.params()) parameter.zero_grad(set_to_none);
@@ -36,9 +25,10 @@ void Optimizer::add_param_group(OptimizerParamGroup group) {
       for (const Tensor& held : other.params()) refuse_repeat(held);
   }
   if (!group.has_options()) group.set_options(defaults_->clone());
-  GRADUS_CHECK(typeid(group.options()) == typeid(*defaults_), ValueError, "a parameter group has ",
-               group.options().name(), ", this optimizer takes ", defaults_->name());
-  group.options().check();
+  const OptimizerOptions &options = group.options(), &defaults = *defaults_;
+  GRADUS_CHECK(typeid(options) == typeid(defaults), ValueError, "a parameter group has ", options.name(),
+               ", this optimizer takes ", defaults.name());
+  options.check();
   groups_.push_back(std::move(group));
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,18 +11,9 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
 #include <gradus/core/ordered_dict.h>
+#include <gradus/optim/number_visitor.h>
 
 namespace gradus::optim {
-
-/// Is shown every option of a group by its name, as numbers that it may change (checkpoints do).
-class OptionVisitor {
- public:
-  using Betas = std::tuple<double, double>;
-  virtual ~OptionVisitor() = default;
-  virtual void operator()(const std::string& name, double& value) = 0;
-  void operator()(const std::string& name, bool& value);   ///< as 0 or 1
-  void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
-};
 
 /// Options of a parameter group; each optimizer derives its own, from OptimizerCloneableOptions as a rule.
 class OptimizerOptions {
@@ -32,7 +24,7 @@ class OptimizerOptions {
   virtual const char* name() const = 0;
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
-  virtual void visit(OptionVisitor& visitor) = 0;
+  virtual void visit(NumberVisitor& visitor) = 0;
   /// Throws a ValueError that names the option and its value where options make no sense.
   virtual void check() const = 0;
 };
@@ -56,7 +48,8 @@ class OptimizerParamGroup {
   OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
       : params_(std::move(params)), options_(std::move(options)) {}
   OptimizerParamGroup(const OptimizerParamGroup& other)
-      : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr) {}
+      : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr),
+        initial_lr_(other.initial_lr_) {}
   OptimizerParamGroup(OptimizerParamGroup&&) = default;
   OptimizerParamGroup& operator=(OptimizerParamGroup&&) = default;
 
@@ -67,18 +60,25 @@ class OptimizerParamGroup {
   }
   const OptimizerOptions& options() const { return const_cast<OptimizerParamGroup*>(this)->options(); }
   void set_options(std::unique_ptr<OptimizerOptions> options) { options_ = std::move(options); }
+  /// What learning-rate schedules start from: the rate that the group had when the first one was made.
+  double initial_lr() {
+    if (!initial_lr_) initial_lr_ = options().get_lr();
+    return *initial_lr_;
+  }
+  void set_initial_lr(double lr) { initial_lr_ = lr; }
   const std::vector<Tensor>& params() const { return params_; }
 
  private:
   std::vector<Tensor> params_;
   std::unique_ptr<OptimizerOptions> options_;
+  std::optional<double> initial_lr_;
 };
 
 class Optimizer {
  public:
   using LossClosure = std::function<Tensor()>;
   /// Numbers by name: "state.0.momentum_buffer", "param_groups.0.lr".
-  using StateDict = OrderedDict<std::string, Tensor>;
+  using StateDict = optim::StateDict;
 
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;

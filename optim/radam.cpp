@@ -6,7 +6,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void RAdamOptions::visit(OptionVisitor& visitor) {
+void RAdamOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("betas", betas_);
   visitor("eps", eps_);

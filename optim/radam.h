@@ -7,10 +7,10 @@ namespace gradus::optim {
 
 class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions, KernelOptimizerOptions> {
  public:
-  using Betas = OptionVisitor::Betas;
+  using Betas = NumberVisitor::Betas;
   RAdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "RAdamOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

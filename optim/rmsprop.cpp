@@ -6,7 +6,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void RMSpropOptions::visit(OptionVisitor& visitor) {
+void RMSpropOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("alpha", alpha_);
   visitor("eps", eps_);

@@ -6,7 +6,7 @@ namespace gradus::optim {
 
 using detail::check_not_negative;
 
-void SGDOptions::visit(OptionVisitor& visitor) {
+void SGDOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
   visitor("momentum", momentum_);
   visitor("dampening", dampening_);

@@ -9,7 +9,7 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions, KernelOpti
  public:
   SGDOptions(double lr) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "SGDOptions"; }
-  void visit(OptionVisitor& visitor) override;
+  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
   std::vector<StateArray> state_arrays() const override;

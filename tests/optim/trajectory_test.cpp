@@ -256,33 +256,3 @@ TEST_CASE("the layout of parameters and gradients does not change a trajectory")
     }
   }
 }
-
-TEST_CASE("schedules follow PyTorch's") {
-  Tensor parameter = zeros({1}, requires_grad());
-  auto check = [&](optim::Optimizer& optimizer, optim::LRScheduler& scheduler, const char* key) {
-    const Array expected = golden().at(key);
-    for (int n = 0; n <= 25; ++n) {
-      INFO(key << " after " << n);
-      CHECK(optimizer.param_groups()[0].options().get_lr() == Approx(expected.data<double>()[n]).epsilon(1e-12));
-      CHECK(scheduler.get_last_lr()[0] == optimizer.param_groups()[0].options().get_lr());
-      scheduler.step();
-    }
-  };
-  SECTION("cosine") {
-    SGD optimizer({parameter}, 0.5);
-    optim::CosineAnnealingLR scheduler(optimizer, 10, 0.01);
-    check(optimizer, scheduler, "schedule.cosine");
-  }
-  SECTION("step") {
-    SGD optimizer({parameter}, 0.5);
-    optim::StepLR scheduler(optimizer, 3, 0.5);
-    check(optimizer, scheduler, "schedule.step");
-  }
-  SECTION("resumed") {
-    SGD optimizer({parameter}, 0.5);
-    optim::CosineAnnealingLR scheduler(optimizer, 10, 0.01);
-    scheduler.set_step_count(7);
-    CHECK(scheduler.get_last_lr()[0] == Approx(golden().at("schedule.cosine").data<double>()[7]).epsilon(1e-12));
-    CHECK(scheduler.step_count() == 7);
-  }
-}

@@ -6,7 +6,9 @@ usage: make_golden.py   (PyTorch 1.13 made the committed file)
   weight (3, 4), bias (5)             where the parameters start
   weight_grad (20, 3, 4), bias_grad   the gradient of each step
   <case>.<dtype>.weight (20, 3, 4)    the parameter after each step, likewise bias
-  schedule.<name> (26)                the learning rate before each call of step() and after the last
+  schedule.<name> (26, 4)             the learning rates, then the momenta, of two groups before each call of step()
+                                      and after the last
+  metrics (25)                        what ReduceLROnPlateau is shown
 """
 
 import json
@@ -171,15 +173,57 @@ def trajectory(kind, options, bias_options, start, gradients, dtype, late):
     return {name: torch.stack(values) for name, values in after.items()}
 
 
-def schedule(make):
-    optimizer = OPTIM.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+SCHEDULERS = torch.optim.lr_scheduler
+STEPLR, MULTISTEP, EXPONENTIAL = SCHEDULERS.StepLR, SCHEDULERS.MultiStepLR, SCHEDULERS.ExponentialLR
+CONSTANT, LINEAR, COSINE = SCHEDULERS.ConstantLR, SCHEDULERS.LinearLR, SCHEDULERS.CosineAnnealingLR
+LAMBDA, SEQUENTIAL, ONE_CYCLE = SCHEDULERS.LambdaLR, SCHEDULERS.SequentialLR, SCHEDULERS.OneCycleLR
+SCHEDULES = {
+    "step": lambda o: STEPLR(o, step_size=3, gamma=0.5),
+    "multi_step": lambda o: MULTISTEP(o, milestones=[2, 7, 7, 11], gamma=0.3),
+    "exponential": lambda o: EXPONENTIAL(o, gamma=0.8),
+    "constant": lambda o: CONSTANT(o),
+    "constant_long": lambda o: CONSTANT(o, factor=0.1, total_iters=9),
+    "linear": lambda o: LINEAR(o),
+    "linear_down": lambda o: LINEAR(o, start_factor=1.0, end_factor=0.0, total_iters=12),
+    "cosine": lambda o: COSINE(o, T_max=10, eta_min=0.01),
+    "lambda": lambda o: LAMBDA(o, lambda n: 1 / (1 + n)),
+    "lambdas": lambda o: LAMBDA(o, [lambda n: 0.9**n, lambda n: 1.0 if n < 4 else 0.1]),
+    "warm_up_cosine": lambda o: SEQUENTIAL(o, [LINEAR(o, 0.1, total_iters=5), COSINE(o, T_max=20)], milestones=[5]),
+    "sequence": lambda o: SEQUENTIAL(
+        o, [CONSTANT(o, 0.1, total_iters=2), EXPONENTIAL(o, 0.9), STEPLR(o, 2, 0.5)], milestones=[4, 11]),
+    "one_cycle": lambda o: ONE_CYCLE(o, max_lr=1.0, total_steps=25),
+    "one_cycle_linear": lambda o: ONE_CYCLE(
+        o, max_lr=[0.5, 0.25], total_steps=30, anneal_strategy="linear", pct_start=0.45, div_factor=10.0,
+        final_div_factor=100.0, base_momentum=0.7, max_momentum=[0.9, 0.8]),
+    "one_cycle_three": lambda o: ONE_CYCLE(o, max_lr=1.0, total_steps=26, three_phase=True),
+    "one_cycle_three_linear": lambda o: ONE_CYCLE(
+        o, max_lr=1.0, total_steps=40, three_phase=True, anneal_strategy="linear", cycle_momentum=False),
+}
+METRICS = [5.0, 4.0, 4.0, 3.9999, 4.5, 4.2, 4.2, 4.1, 3.0, 3.1, float("nan"), 3.2, 3.3, 2.9, 3.0, 3.0, 3.0, 3.0, 3.0,
+           3.0, 3.0, 3.0, 3.0, 3.0, 3.0]  # fmt: skip
+PLATEAUS = {
+    "plateau": dict(patience=2, factor=0.5),
+    "plateau_max": dict(mode="max", patience=1, factor=0.3, threshold=0.05, cooldown=3),
+    "plateau_abs": dict(patience=0, factor=0.5, threshold=0.15, threshold_mode="abs", min_lr=[0.1, 0.01]),
+    "plateau_max_abs": dict(mode="max", threshold_mode="abs", patience=3, cooldown=1, eps=0.01),
+}
+
+
+def schedule(make, metrics=False):
+    """Rates, then momenta, of two groups: before each of 25 calls of step() and after the last."""
+    groups = [dict(params=[torch.nn.Parameter(torch.zeros(1))], lr=lr) for lr in (0.5, 0.2)]
+    optimizer = OPTIM.SGD(groups, lr=1.0, momentum=0.6)
     scheduler = make(optimizer)
-    rates = [optimizer.param_groups[0]["lr"]]
-    for _ in range(25):
+
+    def now():
+        return [group[name] for name in ("lr", "momentum") for group in optimizer.param_groups]
+
+    rows = [now()]
+    for n in range(25):
         optimizer.step()
-        scheduler.step()
-        rates.append(optimizer.param_groups[0]["lr"])
-    return torch.tensor(rates, dtype=torch.float64)
+        scheduler.step(*([METRICS[n]] if metrics else []))
+        rows.append(now())
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def main():
@@ -194,9 +238,11 @@ def main():
             result = trajectory(kind, options, bias_options, start, gradients, dtype, case.endswith("late"))
             for name, value in result.items():
                 tensors[f"{case}.{suffix}.{name}"] = value
-    schedulers = torch.optim.lr_scheduler
-    tensors["schedule.cosine"] = schedule(lambda o: schedulers.CosineAnnealingLR(o, T_max=10, eta_min=0.01))
-    tensors["schedule.step"] = schedule(lambda o: schedulers.StepLR(o, step_size=3, gamma=0.5))
+    for name, make in SCHEDULES.items():
+        tensors["schedule." + name] = schedule(make)
+    for name, options in PLATEAUS.items():
+        tensors["schedule." + name] = schedule(lambda o: SCHEDULERS.ReduceLROnPlateau(o, **options), True)
+    tensors["metrics"] = torch.tensor(METRICS, dtype=torch.float64)
     write_safetensors(pathlib.Path(__file__).parent / "trajectories.safetensors", tensors)
 
 

@@ -1,0 +1,57 @@
+#include <gradus/optim/number_visitor.h>
+
+#include <cmath>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::optim {
+
+void NumberVisitor::operator()(const std::string& name, bool& value) {
+  double number = value;
+  (*this)(name, number);
+  value = number != 0;
+}
+
+void NumberVisitor::operator()(const std::string& name, int64_t& value) {
+  double number = static_cast<double>(value);
+  (*this)(name, number);
+  GRADUS_CHECK(number >= 0 && number <= 0x1p53 && number == std::floor(number), ValueError, "'", name,
+               "' must be a count, is ", number);
+  value = static_cast<int64_t>(number);
+}
+
+void NumberVisitor::operator()(const std::string& name, Betas& value) {
+  (*this)(name + ".0", std::get<0>(value));
+  (*this)(name + ".1", std::get<1>(value));
+}
+
+void NumberWriter::operator()(const std::string& name, double& value) {
+  state_.append(prefix_ + name, Tensor(ops::full({}, value, DType::f64)));
+}
+
+const Tensor& StateReader::get(const std::string& key) {
+  const Tensor* tensor = state_.find(key);
+  GRADUS_CHECK(tensor, ValueError, "the state has no '", key, "'");
+  GRADUS_CHECK(tensor->defined(), ValueError, "'", key, "' is undefined");
+  ++used_;
+  return *tensor;
+}
+
+double StateReader::number(const std::string& key) {
+  const Tensor& tensor = get(key);
+  GRADUS_CHECK(tensor.numel() == 1, ValueError, "'", key, "' must be one number, has shape ", tensor.sizes());
+  return ops::item(tensor.array()).to_double();
+}
+
+void StateReader::check_all_used(const char* owner) const {
+  GRADUS_CHECK(used_ == state_.size(), ValueError, "the state has ", state_.size() - used_, " entries that this ",
+               owner, " does not know: it comes from another one");
+}
+
+void NumberReader::operator()(const std::string& name, double& value) {
+  const std::string key = prefix_ + name;
+  if (!may_lack_ || reader_.contains(key)) value = reader_.number(key);
+}
+
+}  // namespace gradus::optim

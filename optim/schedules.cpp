@@ -1,0 +1,128 @@
+// The formulas of the schedules in lr_scheduler.h. rate() is the closed form, next_rate() the step from the rate that is
+// there, as in PyTorch.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <gradus/optim/lr_scheduler.h>
+
+namespace gradus::optim {
+
+namespace {
+
+void check_gamma(const char* schedule, double gamma) {
+  GRADUS_CHECK(gamma >= 0 && std::isfinite(gamma), ValueError, schedule,
+               ": gamma must be finite and not negative, got ", gamma);
+}
+void check_factor(const char* schedule, const char* name, double factor) {
+  GRADUS_CHECK(factor >= 0 && factor <= 1, ValueError, schedule, ": ", name, " must be in [0, 1], got ", factor);
+}
+void check_positive(const char* schedule, const char* name, int64_t value) {
+  GRADUS_CHECK(value > 0, ValueError, schedule, ": ", name, " must be positive, got ", value);
+}
+
+}  // namespace
+
+StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma)
+    : LRScheduler(optimizer), step_size_(step_size), gamma_(gamma) {
+  check_positive("StepLR", "step_size", step_size);
+  check_gamma("StepLR", gamma);
+  begin();
+}
+double StepLR::rate(int64_t step_count, size_t group) const {
+  return base(group) * std::pow(gamma_, static_cast<double>(step_count / step_size_));
+}
+double StepLR::next_rate(int64_t step_count, size_t, double current) const {
+  return step_count % step_size_ == 0 ? current * gamma_ : current;
+}
+
+MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma)
+    : LRScheduler(optimizer), milestones_(std::move(milestones)), gamma_(gamma) {
+  check_gamma("MultiStepLR", gamma);
+  std::sort(milestones_.begin(), milestones_.end());
+  begin();
+}
+double MultiStepLR::rate(int64_t step_count, size_t group) const {
+  const auto passed = std::upper_bound(milestones_.begin(), milestones_.end(), step_count) - milestones_.begin();
+  return base(group) * std::pow(gamma_, static_cast<double>(passed));
+}
+double MultiStepLR::next_rate(int64_t step_count, size_t, double current) const {
+  const auto now = std::count(milestones_.begin(), milestones_.end(), step_count);
+  return current * std::pow(gamma_, static_cast<double>(now));
+}
+
+ExponentialLR::ExponentialLR(Optimizer& optimizer, double gamma) : LRScheduler(optimizer), gamma_(gamma) {
+  check_gamma("ExponentialLR", gamma);
+  begin();
+}
+double ExponentialLR::rate(int64_t step_count, size_t group) const {
+  return base(group) * std::pow(gamma_, static_cast<double>(step_count));
+}
+double ExponentialLR::next_rate(int64_t, size_t, double current) const { return current * gamma_; }
+
+ConstantLR::ConstantLR(Optimizer& optimizer, double factor, int64_t total_iters)
+    : LRScheduler(optimizer), factor_(factor), total_iters_(total_iters) {
+  check_factor("ConstantLR", "factor", factor);
+  check_positive("ConstantLR", "total_iters", total_iters);
+  begin();
+}
+double ConstantLR::rate(int64_t step_count, size_t group) const {
+  return step_count < total_iters_ ? base(group) * factor_ : base(group);
+}
+double ConstantLR::next_rate(int64_t step_count, size_t group, double current) const {
+  if (step_count != total_iters_) return current;
+  return factor_ == 0 ? base(group) : current * (1 / factor_);
+}
+
+LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor, int64_t total_iters)
+    : LRScheduler(optimizer), start_factor_(start_factor), end_factor_(end_factor), total_iters_(total_iters) {
+  check_factor("LinearLR", "start_factor", start_factor);
+  GRADUS_CHECK(start_factor > 0, ValueError, "LinearLR: start_factor must be above 0, got ", start_factor);
+  check_factor("LinearLR", "end_factor", end_factor);
+  check_positive("LinearLR", "total_iters", total_iters);
+  begin();
+}
+double LinearLR::rate(int64_t step_count, size_t group) const {
+  const double done = static_cast<double>(std::min(step_count, total_iters_)) / static_cast<double>(total_iters_);
+  return base(group) * (start_factor_ + (end_factor_ - start_factor_) * done);
+}
+double LinearLR::next_rate(int64_t step_count, size_t, double current) const {
+  if (step_count > total_iters_) return current;
+  const double slope = end_factor_ - start_factor_;
+  const double before = static_cast<double>(total_iters_) * start_factor_ + static_cast<double>(step_count - 1) * slope;
+  return std::max(0.0, current * (1 + slope / before));  // rounding may pass below 0 in the last step to end_factor 0
+}
+
+CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min)
+    : LRScheduler(optimizer), T_max_(T_max), eta_min_(eta_min) {
+  check_positive("CosineAnnealingLR", "T_max", T_max);
+  GRADUS_CHECK(eta_min >= 0 && std::isfinite(eta_min), ValueError,
+               "CosineAnnealingLR: eta_min must be finite and not negative, got ", eta_min);
+  begin();
+}
+double CosineAnnealingLR::rate(int64_t step_count, size_t group) const {
+  const double angle = std::numbers::pi * static_cast<double>(step_count) / static_cast<double>(T_max_);
+  return eta_min_ + (base(group) - eta_min_) * (1 + std::cos(angle)) / 2;
+}
+double CosineAnnealingLR::next_rate(int64_t step_count, size_t group, double current) const {
+  const double period = static_cast<double>(T_max_);
+  const auto height = [&](int64_t n) { return 1 + std::cos(std::numbers::pi * static_cast<double>(n) / period); };
+  // From the bottom, where the ratio of heights is not defined.
+  if ((step_count - 1 - T_max_) % (2 * T_max_) == 0)
+    return current + (base(group) - eta_min_) * (1 - std::cos(std::numbers::pi / period)) / 2;
+  return std::max(0.0, height(step_count) / height(step_count - 1) * (current - eta_min_) + eta_min_);
+}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Function> functions)
+    : LRScheduler(optimizer), functions_(std::move(functions)) {
+  GRADUS_CHECK(functions_.size() == 1 || functions_.size() == optimizer.param_groups().size(), ValueError,
+               "LambdaLR: ", functions_.size(), " functions for ", optimizer.param_groups().size(),
+               " parameter groups");
+  for (const Function& function : functions_) GRADUS_CHECK(function, ValueError, "LambdaLR: a function is empty");
+  begin();
+}
+double LambdaLR::rate(int64_t step_count, size_t group) const {
+  return base(group) * functions_[std::min(group, functions_.size() - 1)](step_count);
+}
+
+}  // namespace gradus::optim

@@ -1,0 +1,289 @@
+// Schedules follow PyTorch's (golden/make_golden.py), go on from their state dicts, and refuse what makes no sense.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/optim/optim.h>
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+#include <functional>
+
+using namespace gradus;
+using namespace gradus::optim;
+using test::contains;
+
+namespace {
+
+constexpr int kCalls = 25;
+
+const std::map<std::string, Array>& golden() {
+  static const auto tensors = io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
+  return tensors;
+}
+
+/// SGD with two groups, as in the script.
+struct TwoGroups {
+  TwoGroups() : optimizer(groups(), SGDOptions(1)) {}
+  static std::vector<OptimizerParamGroup> groups() {
+    std::vector<OptimizerParamGroup> groups;
+    for (double lr : {0.5, 0.2})
+      groups.emplace_back(std::vector<Tensor>{zeros({1}, requires_grad())},
+                          std::make_unique<SGDOptions>(SGDOptions(lr).momentum(0.6)));
+    return groups;
+  }
+  /// Row n of a schedule: two rates, two momenta.
+  void compare(const std::string& name, int n) {
+    INFO(name << " after " << n << " calls");
+    const double* row = golden().at("schedule." + name).data<double>() + 4 * n;
+    for (int group = 0; group < 2; ++group) {
+      const auto& options = static_cast<const SGDOptions&>(optimizer.param_groups()[group].options());
+      CHECK(options.lr() == Approx(row[group]).epsilon(1e-12).margin(1e-15));
+      CHECK(options.momentum() == Approx(row[2 + group]).epsilon(1e-12));
+    }
+  }
+  SGD optimizer;
+};
+
+struct Case {
+  const char* name;
+  std::function<std::unique_ptr<LRScheduler>(Optimizer&)> make;
+};
+
+template <class Schedule, class... Arguments>
+Case simple(const char* name, Arguments... arguments) {
+  return {name, [=](Optimizer& o) { return std::make_unique<Schedule>(o, arguments...); }};
+}
+
+const std::vector<Case>& cases() {
+  using Functions = std::vector<LambdaLR::Function>;
+  using Parts = std::vector<std::shared_ptr<LRScheduler>>;
+  static const std::vector<Case> list = {
+      simple<StepLR>("step", 3, 0.5),
+      simple<MultiStepLR>("multi_step", std::vector<int64_t>{7, 2, 11, 7}, 0.3),
+      simple<ExponentialLR>("exponential", 0.8),
+      simple<ConstantLR>("constant"),
+      simple<ConstantLR>("constant_long", 0.1, 9),
+      simple<LinearLR>("linear"),
+      simple<LinearLR>("linear_down", 1.0, 0.0, 12),
+      simple<CosineAnnealingLR>("cosine", 10, 0.01),
+      simple<LambdaLR>("lambda", [](int64_t n) { return 1.0 / static_cast<double>(1 + n); }),
+      simple<LambdaLR>("lambdas", Functions{[](int64_t n) { return std::pow(0.9, n); },
+                                            [](int64_t n) { return n < 4 ? 1.0 : 0.1; }}),
+      {"warm_up_cosine",
+       [](Optimizer& o) {
+         return std::make_unique<SequentialLR>(
+             o, Parts{std::make_shared<LinearLR>(o, 0.1, 1.0, 5), std::make_shared<CosineAnnealingLR>(o, 20)},
+             std::vector<int64_t>{5});
+       }},
+      {"sequence",
+       [](Optimizer& o) {
+         return std::make_unique<SequentialLR>(
+             o,
+             Parts{std::make_shared<ConstantLR>(o, 0.1, 2), std::make_shared<ExponentialLR>(o, 0.9),
+                   std::make_shared<StepLR>(o, 2, 0.5)},
+             std::vector<int64_t>{4, 11});
+       }},
+      simple<OneCycleLR>("one_cycle", OneCycleLROptions(1, 25)),
+      simple<OneCycleLR>("one_cycle_linear", OneCycleLROptions({0.5, 0.25}, 30)
+                                                 .anneal_strategy(AnnealStrategy::linear)
+                                                 .pct_start(0.45)
+                                                 .div_factor(10)
+                                                 .final_div_factor(100)
+                                                 .base_momentum({0.7})
+                                                 .max_momentum({0.9, 0.8})),
+      simple<OneCycleLR>("one_cycle_three", OneCycleLROptions(1, 26).three_phase(true)),
+      simple<OneCycleLR>(
+          "one_cycle_three_linear",
+          OneCycleLROptions(1, 40).three_phase(true).anneal_strategy(AnnealStrategy::linear).cycle_momentum(false)),
+  };
+  return list;
+}
+
+using Plateau = ReduceLROnPlateauScheduler;
+struct PlateauCase {
+  const char* name;
+  std::function<std::unique_ptr<Plateau>(Optimizer&)> make;
+};
+
+template <class... Arguments>
+PlateauCase plateau(const char* name, Arguments... arguments) {
+  return {name, [=](Optimizer& o) { return std::make_unique<Plateau>(o, arguments...); }};
+}
+
+const std::vector<PlateauCase>& plateaus() {
+  using Rates = std::vector<double>;
+  static const std::vector<PlateauCase> list = {
+      plateau("plateau", Plateau::min, 0.5, 2),
+      plateau("plateau_max", Plateau::max, 0.3, 1, 0.05, Plateau::rel, 3),
+      plateau("plateau_abs", Plateau::min, 0.5, 0, 0.15, Plateau::abs, 0, Rates{0.1, 0.01}),
+      plateau("plateau_max_abs", Plateau::max, 0.1, 3, 1e-4, Plateau::abs, 1, Rates{}, 0.01),
+  };
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("schedules follow PyTorch's") {
+  for (const auto& [name, make] : cases()) {
+    TwoGroups two;
+    const auto schedule = make(two.optimizer);
+    for (int n = 0; n <= kCalls; ++n) {
+      two.compare(name, n);
+      CHECK(schedule->step_count() == n);
+      CHECK(schedule->get_last_lr()[1] == two.optimizer.param_groups()[1].options().get_lr());
+      if (n < kCalls) schedule->step();
+    }
+  }
+}
+
+TEST_CASE("ReduceLROnPlateau follows PyTorch's") {
+  const double* metrics = golden().at("metrics").data<double>();
+  for (const auto& [name, make] : plateaus()) {
+    TwoGroups two;
+    const auto schedule = make(two.optimizer);
+    for (int n = 0; n <= kCalls; ++n) {
+      two.compare(name, n);
+      if (n < kCalls) schedule->step(metrics[n]);
+    }
+    CHECK(schedule->get_last_lr()[0] < 0.5);
+  }
+}
+
+TEST_CASE("a schedule can be put to any point") {
+  for (const auto& [name, make] : cases()) {
+    TwoGroups two;
+    const auto schedule = make(two.optimizer);
+    for (int n : {7, 21, 3, 11, 0}) {
+      schedule->set_step_count(n);
+      two.compare(name, n);
+      schedule->step();
+      two.compare(name, n + 1);
+    }
+    CHECK_THROWS_AS(schedule->set_step_count(-1), ValueError);
+  }
+}
+
+TEST_CASE("a schedule goes on from its state dict with the same bits") {
+  for (const auto& [name, make] : cases()) {
+    TwoGroups through, resumed;
+    const auto schedule = make(through.optimizer);
+    for (int n = 0; n < 9; ++n) schedule->step();
+    const auto other = make(resumed.optimizer);
+    other->load_state_dict(schedule->state_dict());
+    for (int n = 9; n < kCalls; ++n) {
+      schedule->step();
+      other->step();
+      CHECK(other->get_last_lr() == schedule->get_last_lr());
+      resumed.compare(name, n + 1);
+    }
+  }
+  const double* metrics = golden().at("metrics").data<double>();
+  for (const auto& [name, make] : plateaus()) {
+    TwoGroups through, resumed;
+    const auto schedule = make(through.optimizer);
+    for (int n = 0; n < 9; ++n) schedule->step(metrics[n]);
+    const auto other = make(resumed.optimizer);
+    other->load_state_dict(schedule->state_dict());
+    for (int n = 9; n < kCalls; ++n) {
+      other->step(metrics[n]);
+      resumed.compare(name, n + 1);
+    }
+  }
+}
+
+TEST_CASE("a schedule whose state does not fit stays as it was") {
+  TwoGroups two, other;
+  StepLR schedule(two.optimizer, 3, 0.5);
+  schedule.step();
+  const StateDict state = schedule.state_dict();
+  CHECK(state.keys() == std::vector<std::string>{"step_count", "base_lr.0", "base_lr.1", "lr.0", "lr.1"});
+  StepLR broken(other.optimizer, 3, 0.5);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, double>>{
+           {"step_count", -1}, {"step_count", 0.5}, {"step_count", NAN}, {"lr.1", -1}, {"lr.0", INFINITY}}) {
+    StateDict wrong;
+    for (const auto& item : state)
+      wrong.append(item.key(), item.key() == key ? full({}, value, kDouble) : item.value());
+    CHECK_THROWS_AS(broken.load_state_dict(wrong), ValueError);
+    CHECK(broken.step_count() == 0);
+    other.compare("step", 0);
+  }
+  CHECK_THROWS_WITH(broken.load_state_dict(StateDict()), contains("step_count"));
+  StateDict more = state;
+  more.append("schedulers.0.step_count", full({}, 1, kDouble));
+  CHECK_THROWS_WITH(broken.load_state_dict(more), contains("does not know"));
+  Plateau plateau(other.optimizer);
+  CHECK_THROWS_WITH(plateau.load_state_dict(state), contains("best"));
+}
+
+TEST_CASE("several schedules act on one optimizer, from the rate it had first") {
+  TwoGroups two;
+  ExponentialLR exponential(two.optimizer, 0.5);
+  StepLR step(two.optimizer, 2, 0.1);
+  for (int n = 0; n < 4; ++n) exponential.step(), step.step();
+  CHECK(step.get_last_lr()[0] == Approx(0.5 * std::pow(0.5, 4) * 0.01));
+  two.optimizer.set_lr(8);  // a change of the user's stays
+  exponential.step();
+  CHECK(exponential.get_last_lr()[1] == 4);
+  ConstantLR fresh(two.optimizer, 0.5);
+  CHECK(fresh.get_last_lr()[0] == 0.25);
+  OptimizerParamGroup late({zeros({1}, requires_grad())}, std::make_unique<SGDOptions>(0.8));
+  two.optimizer.add_param_group(std::move(late));
+  exponential.step();
+  CHECK(exponential.get_last_lr()[2] == Approx(0.4));
+}
+
+TEST_CASE("the one-cycle policy moves the first beta of Adam, and says what it cannot move") {
+  const Tensor p = zeros({1}, requires_grad());
+  Adam adam({p}, AdamOptions().betas({0.5, 0.75}));
+  OneCycleLR schedule(adam, OneCycleLROptions(1, 10));
+  const auto& options = static_cast<const AdamOptions&>(adam.param_groups()[0].options());
+  CHECK(options.betas() == std::tuple(0.95, 0.75));
+  schedule.step(), schedule.step();
+  CHECK(options.betas() == std::tuple(0.85, 0.75));
+  CHECK(options.lr() == 1);
+  for (int n = 2; n < 10; ++n) schedule.step();
+  CHECK_THROWS_WITH(schedule.step(), contains("step 11 of 10"));
+  Adagrad adagrad({p});
+  CHECK_THROWS_WITH(OneCycleLR(adagrad, OneCycleLROptions(1, 10)), contains("AdagradOptions"));
+  CHECK_NOTHROW(OneCycleLR(adagrad, OneCycleLROptions(1, 10).cycle_momentum(false)));
+}
+
+TEST_CASE("arguments of schedules that make no sense are named") {
+  TwoGroups two, another;
+  Optimizer& o = two.optimizer;
+  auto refused = [&](auto make, const char* what, const char* value) {
+    CHECK_THROWS_AS(make(), ValueError);
+    CHECK_THROWS_WITH(make(), contains(what) && contains(value));
+  };
+  refused([&] { StepLR(o, 0); }, "step_size", "0");
+  refused([&] { StepLR(o, 1, -2); }, "gamma", "-2");
+  refused([&] { MultiStepLR(o, {1}, NAN); }, "gamma", "nan");
+  refused([&] { ExponentialLR(o, -2); }, "gamma", "-2");
+  refused([&] { ConstantLR(o, 1.5); }, "factor", "1.5");
+  refused([&] { ConstantLR(o, 0.5, 0); }, "total_iters", "0");
+  refused([&] { LinearLR(o, 0); }, "start_factor", "0");
+  refused([&] { LinearLR(o, 0.5, 2); }, "end_factor", "2");
+  refused([&] { LinearLR(o, 0.5, 1, -1); }, "total_iters", "-1");
+  refused([&] { CosineAnnealingLR(o, 0); }, "T_max", "0");
+  refused([&] { CosineAnnealingLR(o, 5, -1); }, "eta_min", "-1");
+  refused([&] { LambdaLR(o, std::vector<LambdaLR::Function>(3)); }, "3 functions", "2 parameter groups");
+  refused([&] { LambdaLR(o, LambdaLR::Function()); }, "LambdaLR", "empty");
+  refused([&] { OneCycleLR(o, OneCycleLROptions({1, 2, 3}, 5)); }, "max_lr", "3");
+  refused([&] { OneCycleLR(o, OneCycleLROptions(1, 0)); }, "total_steps", "0");
+  refused([&] { OneCycleLR(o, OneCycleLROptions(1, 5).pct_start(1.5)); }, "pct_start", "1.5");
+  refused([&] { OneCycleLR(o, OneCycleLROptions(1, 5).div_factor(0)); }, "div_factor", "0");
+  refused([&] { OneCycleLR(o, OneCycleLROptions(1, 5).base_momentum({1.5})); }, "base_momentum", "1.5");
+  const auto mine = std::make_shared<StepLR>(o, 1), other = std::make_shared<StepLR>(another.optimizer, 1);
+  refused([&] { SequentialLR(o, {mine}, {1}); }, "1 milestones", "1 schedules");
+  refused([&] { SequentialLR(o, {mine, other}, {1}); }, "schedule 1", "another optimizer");
+  refused([&] { SequentialLR(o, {mine, nullptr}, {1}); }, "schedule 1", "null");
+  refused([&] { SequentialLR(o, {mine, mine}, {0}); }, "milestone 0", "at least 1, got 0");
+  refused([&] { Plateau(o, Plateau::min, 1.0); }, "factor", "1");
+  refused([&] { Plateau(o, Plateau::min, 0.5, -1); }, "patience", "-1");
+  refused([&] { Plateau(o, Plateau::min, 0.5, 1, 0, Plateau::rel, 0, {1, 2, 3}); }, "min_lr", "3");
+  refused(
+      [&] {
+        LambdaLR schedule(o, [](int64_t n) { return n > 0 ? -1.0 : 1.0; });
+        schedule.step();
+      },
+      "learning rate", "-0.");
+}

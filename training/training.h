@@ -5,4 +5,5 @@
 #include <gradus/training/early_stopping.h>
 #include <gradus/training/interrupt.h>
 #include <gradus/training/profiler.h>
+#include <gradus/training/rotation.h>
 #include <gradus/training/tensorboard.h>

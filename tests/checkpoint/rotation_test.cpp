@@ -1,0 +1,64 @@
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+using namespace gradus;
+using training::Rotation;
+using training::RotationOptions;
+
+namespace {
+
+struct Run {
+  Tensor weights = zeros({2});
+  int64_t step = 0;
+  training::Checkpoint checkpoint;
+  Run() { checkpoint.add("weights", weights).value("step", step); }
+  void go(Rotation& rotation, std::optional<double> figure = {}) {
+    ++step;
+    weights.fill_(step);
+    rotation.save(step, figure);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
+  const test::TemporaryDirectory directory;
+  const std::string folder = directory.file("runs/a");
+  Run run;
+  Rotation rotation(run.checkpoint, folder, RotationOptions().keep_last(2));
+  CHECK_FALSE(rotation.load_latest());
+  CHECK_FALSE(rotation.load_best());
+  for (double figure : {3.0, 1.0, 2.0, std::numeric_limits<double>::quiet_NaN()}) run.go(rotation, figure);
+  for (int i = 0; i < 8; ++i) run.go(rotation);
+  CHECK(rotation.files() == std::vector<std::string>{folder + "/step-11.safetensors", folder + "/step-12.safetensors"});
+  std::ofstream(folder + "/step-99x.safetensors") << "not one of ours";
+  std::ofstream(folder + "/step-.safetensors") << "nor this";
+
+  Run resumed;
+  Rotation again(resumed.checkpoint, folder);
+  REQUIRE(again.load_latest());
+  CHECK(resumed.step == 12);
+  CHECK(again.best_figure() == 1.0);
+  resumed.go(again, 1.5);  // no better
+  REQUIRE(again.load_best());
+  CHECK(resumed.step == 2);
+  CHECK(resumed.weights.equal(full({2}, 2, dtype(kFloat))));
+  CHECK(again.files().size() == 3);
+  CHECK_THROWS_AS(again.save(-1), ValueError);
+}
+
+TEST_CASE("greater figures may be better", "[rotation]") {
+  const test::TemporaryDirectory directory;
+  Run run;
+  Rotation rotation(run.checkpoint, directory.path().string(), RotationOptions().mode(training::Mode::max));
+  for (double figure : {0.5, 0.9, 0.7}) run.go(rotation, figure);
+  CHECK(rotation.load_best());
+  CHECK(run.step == 2);
+  training::Checkpoint other;
+  CHECK_THROWS_AS(Rotation(other, "x", RotationOptions().keep_last(0)), ValueError);
+}

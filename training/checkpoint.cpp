@@ -137,17 +137,6 @@ Checkpoint& Checkpoint::add(const std::string& name, Generator& generator) {
   return add(name, "generator", save, load);
 }
 
-Checkpoint& Checkpoint::add_count(const std::string& name, std::string kind, std::function<int64_t()> get,
-                                  std::function<void(int64_t)> set) {
-  const auto save = [get] {
-    State state("Key");
-    state.append("step_count", full({}, get(), dtype(kLong)));
-    return state;
-  };
-  return add(name, std::move(kind), save,
-             [set](const State& state) { set(entry(state, "step_count", {}, 1).item<int64_t>()); });
-}
-
 Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor) {
   const auto save = [tensor] {
     State state("Key");

@@ -82,14 +82,6 @@ class Checkpoint {
         name, std::move(kind), [&part]() -> State { return part.state_dict(); },
         [&part](const State& state) { part.load_state_dict(state); });
   }
-  /// A schedule that is a count of steps.
-  template <class Schedule>
-  requires(!Stateful<Schedule>) && requires(Schedule& schedule) { schedule.set_step_count(schedule.step_count()); }
-  Checkpoint& add(const std::string& name, Schedule& schedule) {
-    return add_count(
-        name, detail::type_name(typeid(schedule)), [&schedule] { return schedule.step_count(); },
-        [&schedule](int64_t count) { schedule.set_step_count(count); });
-  }
   Checkpoint& add(const std::string& name, Generator& generator);
   /// The numbers of a tensor: a running sum, a table.
   Checkpoint& add(const std::string& name, const Tensor& tensor);
@@ -132,8 +124,6 @@ class Checkpoint {
     std::function<std::string()> get;
     std::function<bool(const std::string&)> set;
   };
-  Checkpoint& add_count(const std::string& name, std::string kind, std::function<int64_t()> get,
-                        std::function<void(int64_t)> set);
   Checkpoint& add_value(const std::string& name, std::function<std::string()> get,
                         std::function<bool(const std::string&)> set);
   Checkpoint& add_setting(const std::string& name, std::string text);

@@ -32,6 +32,39 @@ Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, 
 Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(*this, other); }
 Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(*this, other); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
+Tensor Tensor::rsqrt(Loc where) const { return gradus::rsqrt(*this, where); }
+Tensor Tensor::square(Loc where) const { return gradus::square(*this, where); }
+Tensor Tensor::sign(Loc where) const { return gradus::sign(*this, where); }
+Tensor Tensor::floor(Loc where) const { return gradus::floor(*this, where); }
+Tensor Tensor::ceil(Loc where) const { return gradus::ceil(*this, where); }
+Tensor Tensor::round(Loc where) const { return gradus::round(*this, where); }
+Tensor Tensor::trunc(Loc where) const { return gradus::trunc(*this, where); }
+Tensor Tensor::sin(Loc where) const { return gradus::sin(*this, where); }
+Tensor Tensor::cos(Loc where) const { return gradus::cos(*this, where); }
+Tensor Tensor::erf(Loc where) const { return gradus::erf(*this, where); }
+Tensor Tensor::log1p(Loc where) const { return gradus::log1p(*this, where); }
+Tensor Tensor::expm1(Loc where) const { return gradus::expm1(*this, where); }
+Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
+Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
+Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
+Tensor Tensor::isinf(Loc where) const { return gradus::isinf(*this, where); }
+Tensor Tensor::bitwise_not(Loc where) const { return gradus::bitwise_not(*this, where); }
+Tensor Tensor::maximum(const Operand& other) const { return gradus::maximum(*this, other); }
+Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(*this, other); }
+Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(*this, other); }
+Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(*this, other); }
+Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(*this, other); }
+Tensor Tensor::logical_xor(const Operand& other) const { return gradus::logical_xor(*this, other); }
+Tensor Tensor::bitwise_and(const Operand& other) const { return gradus::bitwise_and(*this, other); }
+Tensor Tensor::bitwise_or(const Operand& other) const { return gradus::bitwise_or(*this, other); }
+Tensor Tensor::bitwise_xor(const Operand& other) const { return gradus::bitwise_xor(*this, other); }
+Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
+Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  return gradus::addcmul(*this, a, b, value, where);
+}
+Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  return gradus::addcdiv(*this, a, b, value, where);
+}
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
   return gradus::where(condition, *this, other);
 }
@@ -46,6 +79,10 @@ Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }
 Tensor operator<=(const Operand& a, const Operand& b) { return le(a, b); }
 Tensor operator>(const Operand& a, const Operand& b) { return gt(a, b); }
 Tensor operator>=(const Operand& a, const Operand& b) { return ge(a, b); }
+Tensor operator&(const Operand& a, const Operand& b) { return bitwise_and(a, b); }
+Tensor operator|(const Operand& a, const Operand& b) { return bitwise_or(a, b); }
+Tensor operator^(const Operand& a, const Operand& b) { return bitwise_xor(a, b); }
+Tensor operator~(const Tensor& a) { return bitwise_not(a, Loc{}); }
 Tensor operator-(const Tensor& a) { return neg(a, Loc{}); }
 Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
 
@@ -75,6 +112,61 @@ Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const
 }
 Tensor Tensor::all(Loc where) const { return gradus::all(*this, where); }
 Tensor Tensor::any(Loc where) const { return gradus::any(*this, where); }
+
+Tensor Tensor::all(int64_t dim, bool keepdim, Loc where) const { return gradus::all(*this, dim, keepdim, where); }
+Tensor Tensor::any(int64_t dim, bool keepdim, Loc where) const { return gradus::any(*this, dim, keepdim, where); }
+Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
+Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
+Tensor Tensor::count_nonzero(std::optional<int64_t> dim, Loc where) const {
+  return gradus::count_nonzero(*this, dim, where);
+}
+Tensor Tensor::prod(std::optional<DType> dtype, Loc where) const { return gradus::prod(*this, dtype, where); }
+Tensor Tensor::prod(int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
+  return gradus::prod(*this, dim, keepdim, dtype, where);
+}
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::cumsum(*this, dim, dtype, where);
+}
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::cumprod(*this, dim, dtype, where);
+}
+Tensor Tensor::var(bool unbiased, Loc where) const { return gradus::var(*this, unbiased, where); }
+Tensor Tensor::var(IntArrayRef dim, bool unbiased, bool keepdim, Loc where) const {
+  return gradus::var(*this, dim, unbiased, keepdim, where);
+}
+Tensor Tensor::std(bool unbiased, Loc where) const { return gradus::std(*this, unbiased, where); }
+Tensor Tensor::std(IntArrayRef dim, bool unbiased, bool keepdim, Loc where) const {
+  return gradus::std(*this, dim, unbiased, keepdim, where);
+}
+Tensor Tensor::norm(const Scalar& p, Loc where) const { return gradus::norm(*this, p, where); }
+Tensor Tensor::norm(const Scalar& p, IntArrayRef dim, bool keepdim, Loc where) const {
+  return gradus::norm(*this, p, dim, keepdim, where);
+}
+Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
+  return gradus::logsumexp(*this, dim, keepdim, where);
+}
+
+// ---- Sorting ----
+
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
+  return gradus::sort(*this, dim, descending, where);
+}
+Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
+  return gradus::argsort(*this, dim, descending, where);
+}
+std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
+  return gradus::topk(*this, k, dim, largest, sorted, where);
+}
+std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim, Loc where) const {
+  return gradus::kthvalue(*this, k, dim, keepdim, where);
+}
+Tensor Tensor::median(Loc where) const { return gradus::median(*this, where); }
+std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim, Loc where) const {
+  return gradus::median(*this, dim, keepdim, where);
+}
+Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
+  return gradus::multinomial(*this, num_samples, replacement, where);
+}
 
 // ---- Linear algebra ----
 

@@ -1,7 +1,7 @@
 #include <gradus/autograd/ops/conv.h>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/unary_backward.h>
+#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/layout.h>
 

@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/unary_backward.h>
+#include <gradus/autograd/ops/operand.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 
@@ -83,9 +83,9 @@ struct PowScalar final : Node {  // y = a^n
   Saved a{this, "a"};
   Scalar n;
   Array forward(const Array& A, const Scalar& n) {
-    a = input(0);
+    if (needs_grad(0)) a = input(0);
     this->n = n;
-    return ops::binary_scalar(BinaryOp::pow, A, n);
+    return ops::binary_scalar(BinaryOp::pow, A, n, false, destination(A));
   }
   Grads backward(const Tensor& dy) override {  // da = dy n a^(n - 1); 0 for n = 0, also at a = 0
     const double exponent = n.to_double();
@@ -114,9 +114,8 @@ struct RPowScalar final : Node {  // y = s^b
 struct Pow final : Node {  // y = a^b
   Saved a{this, "a"}, b{this, "b"}, y{this, "y"};
   Array forward(const Array& A, const Array& B) {
-    a = input(0);
-    b = input(1);
-    Array Y = ops::binary(BinaryOp::pow, A, B);
+    if (needs_grad(0) || needs_grad(1)) a = input(0), b = input(1);
+    Array Y = ops::binary(BinaryOp::pow, A, B, destination(A));
     if (needs_grad(1)) y = own(Y);
     return Y;
   }
@@ -145,72 +144,60 @@ struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets
   }
 };
 
-struct Compare final : Node {  // booleans: no gradient
-  Array forward(const Array& a, const Array& b, BinaryOp op) { return ops::binary(op, a, b); }
-  Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) {
-    return ops::binary_scalar(op, a, s, first);
-  }
-};
-
-struct Unary final : Node {  // y = op(x); formulas and derivatives in core/scalar_ops.h
-  Saved saved{this, "x or y"};
-  UnaryOp op = UnaryOp::neg;
-  UnaryArgs args;
+struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod) or down (remainder)
+  Saved a{this, "a"}, b{this, "b"};
+  BinaryOp op = BinaryOp::fmod;
   const char* name() const override { return gradus::name(op); }
-  Array forward(const Array& x, UnaryOp op, const UnaryArgs& args) {
+  Array forward(const Array& A, const Array& B, BinaryOp op) {
+    if (needs_grad(1)) a = input(0), b = input(1);
     this->op = op;
-    this->args = args;
-    const bool keep = needs_grad(0) && op != UnaryOp::neg;  // the derivative of -x needs neither x nor y
-    if (keep && !saves_output(op)) saved = input(0);
-    Array y = ops::unary(op, x, args, destination(x));
-    if (keep && saves_output(op)) saved = own(y);
-    return y;
+    return ops::binary(op, A, B, destination(A));
   }
-  Grads backward(const Tensor& dy) override {
-    return {op == UnaryOp::neg ? -dy : unary_backward(op, dy, saved(), args)};
+  Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
+    if (!needs_grad(1)) return {dy, Tensor()};
+    const Tensor quotient = a() / b();
+    return {dy, -dy * (op == BinaryOp::fmod ? trunc(quotient) : floor(quotient))};
   }
 };
 
-struct Where final : Node {  // y = condition ? a : b
-  Saved condition{this, "condition"};
-  Array forward(const Array& c, const Array& a, const Array& b) {
-    condition = c;
-    return ops::where(c, a, b);
+struct Atan2 final : Node {  // y = the angle of (b, a)
+  Saved a{this, "a"}, b{this, "b"};
+  Array forward(const Array& A, const Array& B) {
+    a = input(0);
+    b = input(1);
+    return ops::binary(BinaryOp::atan2, A, B);
   }
-  Grads backward(const Tensor& dy) override {
-    return {Tensor(), needs_grad(1) ? where(condition(), dy, 0.0) : Tensor(),
-            needs_grad(2) ? where(condition(), 0.0, dy) : Tensor()};
-  }
-};
-
-struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; see unary_backward for derivatives
-  Array forward(const Array& dy, const Array& saved, UnaryOp op, const UnaryArgs& args) {
-    return ops::unary_backward(op, dy, saved, args);
+  Grads backward(const Tensor& dy) override {  // da = dy b / (a² + b²),  db = -dy a / (a² + b²); 0 at the origin
+    const Tensor radius = square(a()) + square(b()), scaled = dy * where(radius == 0, 0.0, reciprocal(radius));
+    return {needs_grad(0) ? scaled * b() : Tensor(), needs_grad(1) ? -scaled * a() : Tensor()};
   }
 };
 
-// A number where a tensor stands, of the type that promotion gives it.
-Tensor number_tensor(const Scalar& number) { return Tensor(ops::full({}, number, number.dtype())); }
-
-Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a.where : b.where; }
-
-void check_operands(const Operand& a, const Operand& b) {
-  GRADUS_CHECK((!a.tensor || a.tensor->defined()) && (!b.tensor || b.tensor->defined()), ValueError,
-               "an operand is undefined");
-}
-
-Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
+// N of two operands that are made tensors where they are numbers.
+template <class N, class... Options>
+Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Options&... options) {
   OpScope scope(name, line_of(a, b));
   check_operands(a, b);
-  if (a.tensor && b.tensor) return apply<Compare>(scope, *a.tensor, *b.tensor, op);
-  if (a.tensor) return apply<Compare>(scope, *a.tensor, op, b.scalar, false);
-  if (b.tensor) return apply<Compare>(scope, *b.tensor, op, a.scalar, true);
-  return apply<Compare>(scope, number_tensor(a.scalar), op, b.scalar, false);
+  return apply<N>(scope, as_tensor(a, b), as_tensor(b, a), options...);
 }
 
-Tensor run_unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {}) {
-  OpScope scope(name, where);
-  return apply<Unary>(scope, x, op, args);
+void check_divisor(const Tensor* dividend, const Operand& divisor) {
+  const bool whole = (!dividend || !is_floating(dividend->dtype())) && !divisor.tensor && !divisor.scalar.is_floating();
+  GRADUS_CHECK(!whole || divisor.scalar.to_int64() != 0, ValueError, "integers have no remainder of a division by 0");
+}
+
+Tensor modulo(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
+  OpScope scope(name, line_of(a, b));
+  check_operands(a, b);
+  check_divisor(a.tensor, b);
+  return apply<Modulo>(scope, as_tensor(a, b), as_tensor(b, a), op);
+}
+
+const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const Operand& other) {
+  OpScope scope(name, other.where);
+  check_operands(self, other);
+  check_divisor(&self, other);
+  return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
 
 // b alpha, for add and sub.
@@ -225,39 +212,12 @@ Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   return Operand(*room, b.where);
 }
 
-UnaryArgs clamp_bounds(const std::optional<Scalar>& min, const std::optional<Scalar>& max) {
-  GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
-  return {min ? min->to_double() : -HUGE_VAL, max ? max->to_double() : HUGE_VAL};
-}
-
-Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
-  return apply<Extreme>(scope, a.tensor ? *a.tensor : number_tensor(a.scalar),
-                        b.tensor ? *b.tensor : number_tensor(b.scalar), op);
+void check_exponent(const Tensor& base, const Scalar& exponent) {
+  GRADUS_CHECK(is_floating(base.dtype()) || exponent.is_floating() || exponent.to_int64() >= 0, ValueError,
+               "integers to a negative power are fractions; convert with .to(kFloat) first");
 }
 
 }  // namespace
-
-Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args) {
-  const bool differentiable = GradMode::is_enabled() && (dy.requires_grad() || saved.requires_grad());
-  if (!differentiable) {
-    OpScope scope("unary_backward", Loc{});
-    return apply<UnaryBackward>(scope, dy, saved, op, args);
-  }
-  switch (op) {  // saved is y where saves_output(op), else x
-    case UnaryOp::abs: return where(saved > 0, dy, where(saved < 0, -dy, 0.0));
-    case UnaryOp::exp: return dy * saved;
-    case UnaryOp::log: return dy / saved;
-    case UnaryOp::sqrt: return dy / (saved * 2);
-    case UnaryOp::reciprocal: return -dy * (saved * saved);
-    case UnaryOp::relu: return where(saved > 0, dy, 0.0);
-    case UnaryOp::sigmoid: return dy * (saved * (1 - saved));
-    case UnaryOp::tanh: return dy * (1 - saved * saved);
-    case UnaryOp::clamp: return where((saved >= args.a).logical_and(saved <= args.b), dy, 0.0);
-    default: GRADUS_FAIL(AutogradError, name(op), " has no derivative");
-  }
-}
 
 Tensor add(const Operand& a, const Operand& b_unscaled, const Scalar& alpha) {
   OpScope op("add", line_of(a, b_unscaled));
@@ -301,49 +261,37 @@ Tensor pow(const Operand& base, const Operand& exponent) {
   if (base.tensor && exponent.tensor) return apply<Pow>(op, *base.tensor, *exponent.tensor);
   if (!base.tensor)
     return apply<RPowScalar>(op, exponent.tensor ? *exponent.tensor : number_tensor(exponent.scalar), base.scalar);
-  GRADUS_CHECK(is_floating(base.tensor->dtype()) || exponent.scalar.is_floating() || exponent.scalar.to_int64() >= 0,
-               ValueError, "integers to a negative power are fractions; convert with .to(kFloat) first");
+  check_exponent(*base.tensor, exponent.scalar);
   return apply<PowScalar>(op, *base.tensor, exponent.scalar);
 }
 
-Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::maximum, a, b); }
-Tensor minimum(const Operand& a, const Operand& b) { return extreme("minimum", BinaryOp::minimum, a, b); }
+Tensor maximum(const Operand& a, const Operand& b) { return of_tensors<Extreme>("maximum", a, b, BinaryOp::maximum); }
+Tensor minimum(const Operand& a, const Operand& b) { return of_tensors<Extreme>("minimum", a, b, BinaryOp::minimum); }
 
-Tensor neg(const Tensor& x, Loc where) { return run_unary("neg", UnaryOp::neg, x, where); }
-Tensor abs(const Tensor& x, Loc where) { return run_unary("abs", UnaryOp::abs, x, where); }
-Tensor exp(const Tensor& x, Loc where) { return run_unary("exp", UnaryOp::exp, x, where); }
-Tensor log(const Tensor& x, Loc where) { return run_unary("log", UnaryOp::log, x, where); }
-Tensor sqrt(const Tensor& x, Loc where) { return run_unary("sqrt", UnaryOp::sqrt, x, where); }
-Tensor reciprocal(const Tensor& x, Loc where) { return run_unary("reciprocal", UnaryOp::reciprocal, x, where); }
-Tensor relu(const Tensor& x, Loc where) { return run_unary("relu", UnaryOp::relu, x, where); }
-Tensor sigmoid(const Tensor& x, Loc where) { return run_unary("sigmoid", UnaryOp::sigmoid, x, where); }
-Tensor tanh(const Tensor& x, Loc where) { return run_unary("tanh", UnaryOp::tanh, x, where); }
-Tensor logical_not(const Tensor& x, Loc where) { return run_unary("logical_not", UnaryOp::logical_not, x, where); }
-Tensor isfinite(const Tensor& x, Loc where) { return run_unary("isfinite", UnaryOp::isfinite, x, where); }
-Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Loc where) {
-  OpScope op("clamp", where);
-  return apply<Unary>(op, x, UnaryOp::clamp, clamp_bounds(min, max));
+Tensor fmod(const Operand& a, const Operand& b) { return modulo("fmod", BinaryOp::fmod, a, b); }
+Tensor remainder(const Operand& a, const Operand& b) { return modulo("remainder", BinaryOp::remainder, a, b); }
+Tensor atan2(const Operand& a, const Operand& b) { return of_tensors<Atan2>("atan2", a, b); }
+
+// From the nearer end, so that weights 0 and 1 give start and end to the bit.
+Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
+  OpScope op("lerp", weight.where);
+  const Tensor way = end - start;
+  if (!weight.tensor) {
+    const double w = weight.scalar.to_double();
+    return w < 0.5 ? start + way * w : end - way * (1 - w);
+  }
+  const Tensor& w = *weight.tensor;
+  return where(w < 0.5, start + way * w, end - way * (1 - w));
 }
 
-Tensor eq(const Operand& a, const Operand& b) { return compare("eq", BinaryOp::eq, a, b); }
-Tensor ne(const Operand& a, const Operand& b) { return compare("ne", BinaryOp::ne, a, b); }
-Tensor lt(const Operand& a, const Operand& b) { return compare("lt", BinaryOp::lt, a, b); }
-Tensor le(const Operand& a, const Operand& b) { return compare("le", BinaryOp::le, a, b); }
-Tensor gt(const Operand& a, const Operand& b) { return compare("gt", BinaryOp::gt, a, b); }
-Tensor ge(const Operand& a, const Operand& b) { return compare("ge", BinaryOp::ge, a, b); }
-Tensor logical_and(const Operand& a, const Operand& b) { return compare("logical_and", BinaryOp::logical_and, a, b); }
-Tensor logical_or(const Operand& a, const Operand& b) { return compare("logical_or", BinaryOp::logical_or, a, b); }
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
+  OpScope op("addcmul", where);
+  return add(x, a * b, value);
+}
 
-Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
-  OpScope op("where", line_of(a, b));
-  check_operands(a, b);
-  // A number takes the type of the tensor on the other side unless it is of a higher kind.
-  auto as_tensor = [&](const Operand& x, const Operand& other) {
-    if (x.tensor) return *x.tensor;
-    const DType type = other.tensor ? promote_with_scalar(other.tensor->dtype(), x.scalar) : x.scalar.dtype();
-    return Tensor(ops::full({}, x.scalar, type, condition.device()));
-  };
-  return apply<Where>(op, condition, as_tensor(a, b), as_tensor(b, a));
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
+  OpScope op("addcdiv", where);
+  return add(x, a / b, value);
 }
 
 // ---- In place ----
@@ -384,14 +332,32 @@ const Tensor& Tensor::div_(const Operand& other) const {
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);
 }
 
-const Tensor& Tensor::relu_(Loc where) const {
-  OpScope op("relu_", where);
-  return apply_in_place<Unary>(op, *this, UnaryOp::relu, UnaryArgs());
+const Tensor& Tensor::pow_(const Operand& exponent) const {
+  OpScope op("pow_", exponent.where);
+  check_operands(*this, exponent);
+  if (exponent.tensor) return apply_in_place<Pow>(op, *this, *exponent.tensor);
+  check_exponent(*this, exponent.scalar);
+  return apply_in_place<PowScalar>(op, *this, exponent.scalar);
 }
 
-const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
-  OpScope op("clamp_", where);
-  return apply_in_place<Unary>(op, *this, UnaryOp::clamp, clamp_bounds(min, max));
+const Tensor& Tensor::fmod_(const Operand& other) const { return modulo_("fmod_", BinaryOp::fmod, *this, other); }
+const Tensor& Tensor::remainder_(const Operand& other) const {
+  return modulo_("remainder_", BinaryOp::remainder, *this, other);
+}
+
+const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
+  OpScope op("lerp_", weight.where);
+  return copy_(gradus::lerp(*this, end, weight));
+}
+
+const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  OpScope op("addcmul_", where);
+  return add_(a * b, value);
+}
+
+const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  OpScope op("addcdiv_", where);
+  return add_(a / b, value);
 }
 
 }  // namespace gradus

@@ -3,17 +3,13 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/reduced_axes.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {
 namespace {
-
-// y, reduced over the axes of `mask`, with those axes back as size 1.
-Tensor restore_axes(const Tensor& y, const Shape& x_shape, uint32_t mask) {
-  return y.reshape(reduced_shape(x_shape, mask, true));
-}
 
 struct Sum final : Node {
   Shape shape;
@@ -38,17 +34,20 @@ struct Mean final : Node {
   }
 };
 
-struct ExtremeOfAll final : Node {  // max() and min(): equal extremes share the gradient
+struct Extreme final : Node {  // max(), min(), amax, amin: equal extremes share the gradient
   Saved x{this, "x"}, y{this, "y"};
-  Array forward(const Array& X, ReduceOp op) {
+  uint32_t mask = 0;
+  Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
+    mask = axes;
     if (needs_grad(0)) x = input(0);
-    Array Y = ops::reduce(op, X, axis_mask({}, X.ndim()), false, X.dtype());
+    Array Y = ops::reduce(op, X, axes, keepdim, X.dtype());
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
   Grads backward(const Tensor& dy) override {
-    const Tensor hit = (x().detach() == y().detach()).to(dy.dtype());
-    return {hit * (dy / hit.sum())};
+    const Tensor X = x().detach(), hit = (X == restore_axes(y().detach(), X.sizes(), mask)).to(dy.dtype());
+    const Tensor count = mask ? hit.sum(axes_of(mask), true) : hit;
+    return {hit * (restore_axes(dy, X.sizes(), mask) / count)};
   }
 };
 
@@ -73,8 +72,8 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
 };
 
 struct NotDifferentiable final : Node {  // argmax, all, any: integers and booleans
-  Array forward(const Array& x, ReduceOp op) {
-    return ops::reduce(op, x, axis_mask({}, x.ndim()), false, DType::boolean);
+  Array forward(const Array& x, ReduceOp op, uint32_t axes, bool keepdim) {
+    return ops::reduce(op, x, axes, keepdim, DType::boolean);
   }
   Array forward(const Array& x, ArgReduceOp op, std::optional<int64_t> dim, bool keepdim) {
     if (dim) return std::get<1>(ops::arg_reduce(op, x, normalize_axis(*dim, x.ndim()), keepdim));
@@ -84,6 +83,12 @@ struct NotDifferentiable final : Node {  // argmax, all, any: integers and boole
 };
 
 int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
+
+template <class N>
+Tensor reduce(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+  OpScope scope(name, where);
+  return apply<N>(scope, x, op, axis_mask(dim, ndim_of(x)), keepdim);
+}
 
 Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   OpScope scope(name, where);
@@ -109,13 +114,13 @@ Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType>
   return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(x.dtype()));
 }
 
-Tensor max(const Tensor& x, Loc where) {
-  OpScope op("max", where);
-  return apply<ExtremeOfAll>(op, x, ReduceOp::max);
+Tensor max(const Tensor& x, Loc where) { return reduce<Extreme>("max", ReduceOp::max, x, {}, false, where); }
+Tensor min(const Tensor& x, Loc where) { return reduce<Extreme>("min", ReduceOp::min, x, {}, false, where); }
+Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+  return reduce<Extreme>("amax", ReduceOp::max, x, dim, keepdim, where);
 }
-Tensor min(const Tensor& x, Loc where) {
-  OpScope op("min", where);
-  return apply<ExtremeOfAll>(op, x, ReduceOp::min);
+Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+  return reduce<Extreme>("amin", ReduceOp::min, x, dim, keepdim, where);
 }
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
   OpScope op("max", where);
@@ -131,13 +136,22 @@ Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc whe
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   return run_arg("argmin", ArgReduceOp::argmin, x, dim, keepdim, where);
 }
-Tensor all(const Tensor& x, Loc where) {
-  OpScope op("all", where);
-  return apply<NotDifferentiable>(op, x, ReduceOp::all);
+Tensor all(const Tensor& x, Loc where) { return reduce<NotDifferentiable>("all", ReduceOp::all, x, {}, false, where); }
+Tensor any(const Tensor& x, Loc where) { return reduce<NotDifferentiable>("any", ReduceOp::any, x, {}, false, where); }
+Tensor all(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+  return reduce<NotDifferentiable>("all", ReduceOp::all, x, {dim}, keepdim, where);
 }
-Tensor any(const Tensor& x, Loc where) {
-  OpScope op("any", where);
-  return apply<NotDifferentiable>(op, x, ReduceOp::any);
+Tensor any(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+  return reduce<NotDifferentiable>("any", ReduceOp::any, x, {dim}, keepdim, where);
+}
+
+Tensor count_nonzero(const Tensor& x, std::optional<int64_t> dim, Loc where) {
+  OpScope op("count_nonzero", where);
+  return sum(x != 0, dim ? IntArrayRef{*dim} : IntArrayRef());
+}
+Tensor count_nonzero(const Tensor& x, std::initializer_list<int64_t> dim, Loc where) {
+  OpScope op("count_nonzero", where);
+  return sum(x != 0, IntArrayRef(dim));
 }
 
 }  // namespace gradus

@@ -37,6 +37,16 @@ Array apart_from(const Array& x, const Array* into) {
   return same ? x : clone(x);
 }
 
+// The type that `op` computes in on operands of the promoted type `dtype`.
+DType compute_type(BinaryOp op, DType dtype) {
+  GRADUS_CHECK(op != BinaryOp::sub || dtype != DType::boolean, DTypeError,
+               "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
+  GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError, "integers and booleans have bits, ", dtype,
+               " has not");
+  const bool fractions = op == BinaryOp::div || needs_floating(op);
+  return fractions && !is_floating(dtype) ? DType::f32 : dtype;
+}
+
 }  // namespace
 
 DType result_type(const Array& a, const Array& b) {
@@ -74,10 +84,7 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
     }
     check_same_device({&a, &b});
   }
-  DType compute = result_type(a, b);
-  if (op == BinaryOp::div && !is_floating(compute)) compute = DType::f32;
-  GRADUS_CHECK(op != BinaryOp::sub || compute != DType::boolean, DTypeError,
-               "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
+  const DType compute = compute_type(op, result_type(a, b));
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   const Array left = apart_from(cast(a, compute).expand(shape), into);
@@ -87,10 +94,7 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
 }
 
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first, const Array* into) {
-  DType compute = promote_with_scalar(a.dtype(), scalar);
-  if (op == BinaryOp::div && !is_floating(compute)) compute = DType::f32;
-  GRADUS_CHECK(op != BinaryOp::sub || compute != DType::boolean, DTypeError,
-               "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
+  const DType compute = compute_type(op, promote_with_scalar(a.dtype(), scalar));
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   const Array operand = apart_from(cast(a, compute), into);
   return produce(a.shape(), dtype, a.device(), {&a}, into,

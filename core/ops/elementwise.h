@@ -14,7 +14,7 @@ DType result_type(const Array& a, const Array& b);
 Array unary(UnaryOp op, const Array& x, const UnaryArgs& args = {}, const Array* into = nullptr);
 /// dy * op'(saved); see Backend::unary_backward.
 Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const UnaryArgs& args = {});
-/// op(a, b), broadcast. div of integers is float32; predicates are boolean.
+/// op(a, b), broadcast. div and atan2 of integers are float32; predicates are boolean.
 Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into = nullptr);
 /// op(a, scalar), or op(scalar, a).
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first = false,

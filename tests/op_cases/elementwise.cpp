@@ -40,6 +40,53 @@ static void add_unary(CaseList& cases) {
     cases.add(name, {special({11})}, run, torch).differentiable(0);
 }
 
+static void add_more_unary(CaseList& cases) {
+  const auto add = [&](const char* name, const Input& input, Tensor (*run)(X), const char* torch, int types = floats) {
+    cases.add(name, {input}, run, torch).on(types).keeps_layout();
+  };
+  const int numbers = floats | integers;
+  add("rsqrt", positive({3, 5}), [](X x) { return rsqrt(x[0]); }, "x[0].rsqrt()", numbers);
+  add("square", {3, 5}, [](X x) { return square(x[0]); }, "x[0].square()", numbers);
+  add("sin", {3, 5}, [](X x) { return sin(x[0]); }, "x[0].sin()", all_types);
+  add("cos", {3, 5}, [](X x) { return cos(x[0]); }, "x[0].cos()", all_types);
+  add("tan", unit({3, 5}), [](X x) { return tan(x[0]); }, "x[0].tan()");
+  add("erf", {3, 5}, [](X x) { return erf(x[0]); }, "x[0].erf()", numbers);
+  add("log1p", positive({3, 5}), [](X x) { return log1p(x[0]); }, "x[0].log1p()", numbers);
+  add("expm1", {3, 5}, [](X x) { return expm1(x[0]); }, "x[0].expm1()", numbers);
+  add("log2", positive({3, 5}), [](X x) { return log2(x[0]); }, "x[0].log2()", numbers);
+  add("log10", positive({3, 5}), [](X x) { return log10(x[0]); }, "x[0].log10()", numbers);
+  add("clamp_min", {3, 5}, [](X x) { return clamp_min(x[0], 1); }, "x[0].clamp_min(1)", numbers);
+  add("clamp_max", {3, 5}, [](X x) { return clamp_max(x[0], 1); }, "x[0].clamp_max(1)", numbers);
+  // Derivatives that are 0: PyTorch has no second one.
+  const auto add_step = [&](const char* name, Tensor (*run)(X), const char* torch) {
+    cases.add(name, {{3, 5}}, run, torch).on(numbers).differentiable(1).keeps_layout();
+  };
+  add_step("sign", [](X x) { return sign(x[0]); }, "x[0].sign()");
+  add_step("floor", [](X x) { return floor(x[0]); }, "x[0].floor()");
+  add_step("ceil", [](X x) { return ceil(x[0]); }, "x[0].ceil()");
+  add_step("round", [](X x) { return round(x[0]); }, "x[0].round()");
+  add_step("trunc", [](X x) { return trunc(x[0]); }, "x[0].trunc()");
+  cases.add("round.halves", {ties({12})}, [](X x) { return round(x[0] * 2.5 + x[0] * x[0]); },
+            "(x[0] * 2.5 + x[0] * x[0]).round()").differentiable(1);
+  cases.add("square.method", {{}}, [](X x) { return x[0].square(); }, "x[0].square()");
+
+  for (auto [name, run, torch] : std::initializer_list<std::tuple<const char*, Tensor (*)(X), const char*>>{
+           {"rsqrt.special", [](X x) { return rsqrt(x[0]); }, "x[0].rsqrt()"},
+           {"reciprocal.special", [](X x) { return reciprocal(x[0]); }, "x[0].reciprocal()"},
+           {"square.special", [](X x) { return square(clamp(x[0], -200, 200)); }, "x[0].clamp(-200, 200).square()"},
+           {"sign.special", [](X x) { return sign(x[0]); }, "x[0].sign()"},
+           {"floor.special", [](X x) { return floor(x[0]); }, "x[0].floor()"},
+           {"ceil.special", [](X x) { return ceil(x[0]); }, "x[0].ceil()"},
+           {"round.special", [](X x) { return round(x[0]); }, "x[0].round()"},
+           {"trunc.special", [](X x) { return trunc(x[0]); }, "x[0].trunc()"},
+           {"erf.special", [](X x) { return erf(x[0]); }, "x[0].erf()"},
+           {"log1p.special", [](X x) { return log1p(x[0]); }, "x[0].log1p()"},
+           {"expm1.special", [](X x) { return expm1(clamp_max(x[0], 9)); }, "x[0].clamp(max=9).expm1()"},
+           {"log2.special", [](X x) { return log2(x[0]); }, "x[0].log2()"},
+           {"log10.special", [](X x) { return log10(x[0]); }, "x[0].log10()"}})
+    cases.add(name, {special({11})}, run, torch).differentiable(0);
+}
+
 static void add_binary(CaseList& cases) {
   cases.add("add", {{3, 5}, {3, 5}}, [](X x) { return x[0] + x[1]; }, "x[0] + x[1]").on(all_types).keeps_layout();
   cases.add("add.alpha", {{3, 5}, {3, 5}}, [](X x) { return add(x[0], x[1], 3); }, "torch.add(x[0], x[1], alpha=3)")
@@ -88,6 +135,45 @@ static void add_binary(CaseList& cases) {
             "torch.minimum(x[0], x[1])");
 }
 
+static void add_more_binary(CaseList& cases) {
+  cases.add("maximum.number", {{3, 5}}, [](X x) { return maximum(x[0], 0.3); },
+            "torch.maximum(x[0], torch.tensor(0.3, dtype=x[0].dtype))");
+  cases.add("minimum.special", {special({11}), {11}}, [](X x) { return minimum(x[0], x[1]); },
+            "torch.minimum(x[0], x[1])").differentiable(0);
+  cases.add("maximum.large", {{37, 1021}, {1021}}, [](X x) { return maximum(x[0], x[1]) - minimum(x[0], x[1]); });
+  cases.add("fmod", {{3, 5}, nonzero({5})}, [](X x) { return fmod(x[0], x[1]); }, "torch.fmod(x[0], x[1])")
+      .on(floats | integers).keeps_layout();
+  cases.add("fmod.number", {{3, 5}}, [](X x) { return fmod(x[0], 0.375); }, "torch.fmod(x[0], 0.375)");
+  cases.add("fmod.integer", {{3, 5}}, [](X x) { return x[0].fmod(3); }, "torch.fmod(x[0], 3)").on(floats | integers);
+  cases.add("fmod.special", {special({11})}, [](X x) { return TensorList{fmod(x[0], 1.5), fmod(1.5, x[0])}; },
+            "(torch.fmod(x[0], 1.5), torch.fmod(torch.full_like(x[0], 1.5), x[0]))").differentiable(0);
+  cases.add("remainder", {{3, 5}, nonzero({5})}, [](X x) { return remainder(x[0], x[1]); },
+            "torch.remainder(x[0], x[1])").on(floats | integers).keeps_layout();
+  cases.add("remainder.number", {{3, 5}}, [](X x) { return remainder(x[0], -0.375); }, "torch.remainder(x[0], -0.375)");
+  cases.add("remainder.number_first", {nonzero({3, 5})}, [](X x) { return remainder(1.75, x[0]); },
+            "torch.remainder(torch.full_like(x[0], 1.75), x[0])");
+  cases.add("remainder.integer", {{3, 5}}, [](X x) { return x[0].remainder(3); }, "torch.remainder(x[0], 3)")
+      .on(floats | integers);
+  cases.add("remainder.special", {special({11})},
+            [](X x) { return TensorList{remainder(x[0], -1.5), remainder(1.5, x[0])}; },
+            "(torch.remainder(x[0], -1.5), torch.remainder(torch.full_like(x[0], 1.5), x[0]))").differentiable(0);
+  cases.add("atan2", {{3, 5}, {5}}, [](X x) { return atan2(x[0], x[1]); }, "torch.atan2(x[0], x[1])")
+      .on(floats | integers).keeps_layout();
+  cases.add("atan2.axes", {ties({12}), ties({12})}, [](X x) { return atan2(x[0], x[1]); }, "torch.atan2(x[0], x[1])")
+      .differentiable(1);
+  cases.add("lerp", {{3, 5}, {3, 5}}, [](X x) { return lerp(x[0], x[1], 0.25); }, "torch.lerp(x[0], x[1], 0.25)")
+      .keeps_layout();
+  cases.add("lerp.far", {{3, 5}, {3, 1}}, [](X x) { return x[0].lerp(x[1], 0.75); }, "torch.lerp(x[0], x[1], 0.75)");
+  cases.add("lerp.tensor", {{3, 5}, {3, 5}, {5}}, [](X x) { return lerp(x[0], x[1], x[2]); },
+            "torch.lerp(x[0], x[1], x[2])");
+  cases.add("addcmul", {{3, 5}, {3, 1}, {5}}, [](X x) { return addcmul(x[0], x[1], x[2], 3); },
+            "torch.addcmul(x[0], x[1], x[2], value=3)").on(floats | integers).keeps_layout();
+  cases.add("addcmul.plain", {{3, 5}, {3, 5}, {3, 5}}, [](X x) { return x[0].addcmul(x[1], x[2]); },
+            "torch.addcmul(x[0], x[1], x[2])");
+  cases.add("addcdiv", {{3, 5}, {3, 1}, nonzero({5})}, [](X x) { return addcdiv(x[0], x[1], x[2], 0.5); },
+            "torch.addcdiv(x[0], x[1], x[2], value=0.5)").keeps_layout();
+}
+
 static void add_where(CaseList& cases) {
   cases.add("where", {mask({3, 5}), {3, 5}, {3, 5}}, [](X x) { return where(x[0], x[1], x[2]); },
             "torch.where(x[0], x[1], x[2])").on(all_types);
@@ -101,7 +187,9 @@ static void add_where(CaseList& cases) {
 
 void add_elementwise(CaseList& cases) {
   add_unary(cases);
+  add_more_unary(cases);
   add_binary(cases);
+  add_more_binary(cases);
   add_where(cases);
 }
 

@@ -39,6 +39,77 @@ static void add_to_whole(CaseList& cases) {
       .on(floats | integers).keeps_layout();
 }
 
+static void add_unary_to_whole(CaseList& cases) {
+  const auto add = [&](const char* name, const Input& input, Tensor (*run)(X), const char* torch,
+                       int types = floats) -> OpCase& {
+    return cases.add(name, {input}, run, torch).on(types).keeps_layout();
+  };
+  add("neg_", {3, 5}, [](X x) { return x[0].clone().neg_(); }, "x[0].clone().neg_()", floats | integers);
+  add("abs_", {3, 5}, [](X x) { return x[0].clone().abs_(); }, "x[0].clone().abs_()", floats | integers);
+  add("exp_", {3, 5}, [](X x) { return x[0].clone().exp_(); }, "x[0].clone().exp_()");
+  add("log_", positive({3, 5}), [](X x) { return x[0].clone().log_(); }, "x[0].clone().log_()");
+  add("sqrt_", positive({3, 5}), [](X x) { return x[0].clone().sqrt_(); }, "x[0].clone().sqrt_()");
+  add("rsqrt_", positive({3, 5}), [](X x) { return x[0].clone().rsqrt_(); }, "x[0].clone().rsqrt_()");
+  add("reciprocal_", nonzero({3, 5}), [](X x) { return x[0].clone().reciprocal_(); }, "x[0].clone().reciprocal_()");
+  add("square_", {3, 5}, [](X x) { return x[0].clone().square_(); }, "x[0].clone().square_()", floats | integers);
+  add("sin_", {3, 5}, [](X x) { return x[0].clone().sin_(); }, "x[0].clone().sin_()");
+  add("cos_", {3, 5}, [](X x) { return x[0].clone().cos_(); }, "x[0].clone().cos_()");
+  add("erf_", {3, 5}, [](X x) { return x[0].clone().erf_(); }, "x[0].clone().erf_()");
+  add("log1p_", positive({3, 5}), [](X x) { return x[0].clone().log1p_(); }, "x[0].clone().log1p_()");
+  add("expm1_", {3, 5}, [](X x) { return x[0].clone().expm1_(); }, "x[0].clone().expm1_()");
+  add("sigmoid_", {3, 5}, [](X x) { return x[0].clone().sigmoid_(); }, "x[0].clone().sigmoid_()");
+  add("tanh_", {3, 5}, [](X x) { return x[0].clone().tanh_(); }, "x[0].clone().tanh_()");
+  add("sign_", {3, 5}, [](X x) { return x[0].clone().sign_(); }, "x[0].clone().sign_()").differentiable(1);
+  add("floor_", {3, 5}, [](X x) { return x[0].clone().floor_(); }, "x[0].clone().floor_()").differentiable(1);
+  add("ceil_", {3, 5}, [](X x) { return x[0].clone().ceil_(); }, "x[0].clone().ceil_()").differentiable(1);
+  add("round_", {3, 5}, [](X x) { return x[0].clone().round_(); }, "x[0].clone().round_()").differentiable(1);
+  add("trunc_", {3, 5}, [](X x) { return x[0].clone().trunc_(); }, "x[0].clone().trunc_()").differentiable(1);
+  add("leaky_relu_", {3, 5}, [](X x) { return leaky_relu_(x[0].clone(), 0.2); }, "F.leaky_relu_(x[0].clone(), 0.2)");
+  add("elu_", {3, 5}, [](X x) { return elu_(x[0].clone(), 1.5); }, "F.elu_(x[0].clone(), 1.5)");
+  add("selu_", {3, 5}, [](X x) { return selu_(x[0].clone()); }, "F.selu_(x[0].clone())");
+  add("celu_", {3, 5}, [](X x) { return celu_(x[0].clone(), 1.5); }, "F.celu_(x[0].clone(), 1.5)");
+  add("silu_", {3, 5}, [](X x) { return silu_(x[0].clone()); }, "F.silu(x[0].clone(), inplace=True)");
+  add("mish_", {3, 5}, [](X x) { return mish_(x[0].clone()); }, "F.mish(x[0].clone(), inplace=True)");
+  add("hardtanh_", {3, 5}, [](X x) { return hardtanh_(x[0].clone(), -1.5, 0.5); },
+      "F.hardtanh_(x[0].clone(), -1.5, 0.5)");
+  add("relu6_", {3, 5}, [](X x) { return relu6_(x[0].clone()); }, "F.relu6(x[0].clone(), inplace=True)");
+  add("hardsigmoid_", {3, 5}, [](X x) { return hardsigmoid_(x[0].clone()); },
+      "F.relu6(x[0] + 3) / 6");  // PyTorch's own derives with 1 / 6 as a float
+  add("hardswish_", {3, 5}, [](X x) { return hardswish_(x[0].clone()); }, "F.hardswish(x[0].clone(), inplace=True)");
+  add("threshold_", {3, 5}, [](X x) { return threshold_(x[0].clone(), 0.25, -3); },
+      "F.threshold_(x[0].clone(), 0.25, -3)");
+  add("rrelu_", {3, 5}, [](X x) { return rrelu_(x[0].clone()); }, "F.rrelu_(x[0].clone())");
+  // Of a result that its own backward needs: the numbers before the write are kept.
+  cases.add("tanh_.of_result", {{5}}, [](X x) { return exp(x[0]).mul(1).sin_().tanh_(); },
+            "x[0].exp().mul(1).sin_().tanh_()");
+}
+
+static void add_binary_to_whole(CaseList& cases) {
+  cases.add("pow_", {positive({3, 5})}, [](X x) { return x[0].clone().pow_(3); }, "x[0].clone().pow_(3)")
+      .on(floats | integers).keeps_layout();
+  cases.add("pow_.tensor", {positive({3, 5}), {5}}, [](X x) { return x[0].clone().pow_(x[1]); },
+            "x[0].clone().pow_(x[1])");
+  cases.add("fmod_", {{3, 5}, nonzero({5})}, [](X x) { return x[0].clone().fmod_(x[1]); }, "x[0].clone().fmod_(x[1])")
+      .on(floats | integers).keeps_layout();
+  cases.add("fmod_.number", {{3, 5}}, [](X x) { return x[0].clone().fmod_(0.75); }, "x[0].clone().fmod_(0.75)");
+  cases.add("remainder_", {{3, 5}, nonzero({5})}, [](X x) { return x[0].clone().remainder_(x[1]); },
+            "x[0].clone().remainder_(x[1])").on(floats | integers).keeps_layout();
+  cases.add("remainder_.number", {{3, 5}}, [](X x) { return x[0].clone().remainder_(0.75); },
+            "x[0].clone().remainder_(0.75)");
+  cases.add("lerp_", {{3, 5}, {3, 1}}, [](X x) { return x[0].clone().lerp_(x[1], 0.3); },
+            "x[0].clone().lerp_(x[1], 0.3)").keeps_layout();
+  cases.add("lerp_.tensor", {{3, 5}, {3, 5}, {3, 5}}, [](X x) { return x[0].clone().lerp_(x[1], x[2]); },
+            "x[0].clone().lerp_(x[1], x[2])");
+  cases.add("addcmul_", {{3, 5}, {3, 5}, {5}}, [](X x) { return x[0].clone().addcmul_(x[1], x[2], 2); },
+            "x[0].clone().addcmul_(x[1], x[2], value=2)").on(floats | integers).keeps_layout();
+  cases.add("addcdiv_", {{3, 5}, {3, 5}, nonzero({5})}, [](X x) { return x[0].clone().addcdiv_(x[1], x[2], -0.5); },
+            "x[0].clone().addcdiv_(x[1], x[2], value=-0.5)").keeps_layout();
+  cases.add("clamp_min_", {{3, 5}}, [](X x) { return x[0].clone().clamp_min_(1); }, "x[0].clone().clamp_min_(1)")
+      .on(floats | integers);
+  cases.add("clamp_max_", {{3, 5}}, [](X x) { return x[0].clone().clamp_max_(1); }, "x[0].clone().clamp_max_(1)")
+      .on(floats | integers);
+}
+
 // The result is the whole tensor, changed through a view of it.
 static void add_through_views(CaseList& cases) {
   cases.add("mul_.row", {{3, 4}, {4}}, [](X x) {
@@ -87,6 +158,8 @@ static void add_through_views(CaseList& cases) {
 
 void add_in_place(CaseList& cases) {
   add_to_whole(cases);
+  add_unary_to_whole(cases);
+  add_binary_to_whole(cases);
   add_through_views(cases);
 }
 

@@ -1,0 +1,154 @@
+#include <gradus/autograd/ops/sort.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/sort.h>
+
+namespace gradus {
+namespace {
+
+struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, order being a permutation of it
+  Saved order{this, "order"};
+  int axis = 0;
+  Array forward(const Array& x, const Array& order, int axis) {
+    this->order = order, this->axis = axis;
+    return ops::gather(x, axis, order);
+  }
+  Grads backward(const Tensor& dy) override {
+    OpScope op("reorder", Loc{});
+    return {apply<Reorder>(op, dy, ops::argsort(order.array(), axis, false), axis)};
+  }
+};
+
+struct Sort final : Node {  // (values, indices); gradients go back to where the values came from
+  Saved indices{this, "indices"};
+  int axis = 0;
+  std::tuple<Array, Array> forward(const Array& x, int axis, bool descending) {
+    this->axis = axis;
+    auto sorted = ops::sort(x, axis, descending);
+    indices = std::get<1>(sorted);
+    return sorted;
+  }
+  Grads backward(const Tensor& dy) override {
+    OpScope op("sort_backward", Loc{});
+    return {apply<Reorder>(op, dy, ops::argsort(indices.array(), axis, false), axis)};
+  }
+};
+
+struct Median final : Node {  // of all elements: equal ones share the gradient
+  Saved x{this, "x"}, y{this, "y"};
+  Array forward(const Array& X) {
+    if (needs_grad(0)) x = input(0);
+    const int64_t n = X.numel();
+    const Array sorted = std::get<0>(ops::sort(ops::reshape(X, {-1}), 0, false));
+    const Array middle = sorted.select(0, (n - 1) / 2), last = sorted.select(0, n - 1);  // NaN is last
+    Array Y = ops::where(ops::unary(UnaryOp::isnan, last), last, middle);
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor hit = (x().detach() == y().detach()).to(dy.dtype());
+    return {hit * (dy / hit.sum())};
+  }
+};
+
+struct NotDifferentiable final : Node {
+  Array forward(const Array& x, int axis, bool descending) { return ops::argsort(x, axis, descending); }
+  std::tuple<Array, Array, Array> forward(const Array& x, bool sorted) { return ops::unique(x, sorted); }
+  Array forward(const Array& x, int64_t num_samples, bool replacement) {
+    return ops::multinomial(x, num_samples, replacement);
+  }
+};
+
+int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
+
+// Elements [begin, begin + count) of both along `axis`, in memory of their own; scalars are their only element.
+std::tuple<Tensor, Tensor> part(const std::tuple<Tensor, Tensor>& sorted, int axis, int64_t begin, int64_t count) {
+  const auto& [values, indices] = sorted;
+  if (values.dim() == 0) return sorted;
+  return {values.narrow(axis, begin, count).clone(), indices.narrow(axis, begin, count).clone()};
+}
+
+std::tuple<Tensor, Tensor> without_axis(const std::tuple<Tensor, Tensor>& pair, int axis, bool keepdim) {
+  const auto& [values, indices] = pair;
+  if (keepdim || values.dim() == 0) return pair;
+  return {values.squeeze(axis), indices.squeeze(axis)};
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+  OpScope op("sort", where);
+  return apply<Sort>(op, x, axis_of(x, dim), descending);
+}
+
+Tensor argsort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+  OpScope op("argsort", where);
+  return apply<NotDifferentiable>(op, x, axis_of(x, dim), descending);
+}
+
+std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
+  OpScope op("topk", where);
+  const int axis = axis_of(x, dim);
+  GRADUS_CHECK(k >= 0 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
+               x.sizes(), " has ", size_along(x, axis), " elements");
+  return part(sort(x, axis, largest), axis, 0, k);
+}
+
+std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim, Loc where) {
+  OpScope op("kthvalue", where);
+  const int axis = axis_of(x, dim);
+  GRADUS_CHECK(k >= 1 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
+               x.sizes(), " has ", size_along(x, axis), " elements, counted from 1");
+  return without_axis(part(sort(x, axis), axis, k - 1, 1), axis, keepdim);
+}
+
+Tensor median(const Tensor& x, Loc where) {
+  OpScope op("median", where);
+  GRADUS_CHECK(x.numel() > 0, ShapeError, "median of no elements: shape ", x.sizes());
+  return apply<Median>(op, x);
+}
+
+std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim, Loc at) {
+  OpScope op("median", at);
+  const int axis = axis_of(x, dim);
+  const int64_t size = size_along(x, axis);
+  GRADUS_CHECK(size > 0, ShapeError, "median of no elements: dimension ", dim, " of shape ", x.sizes(), " is empty");
+  const auto [middle, place] = kthvalue(x, (size + 1) / 2, axis, keepdim);
+  if (!is_floating(x.dtype())) return {middle, place};
+  const auto [largest, largest_place] = max(x, axis, keepdim);  // the first NaN, if there is one
+  const Tensor none = isnan(largest);
+  return {where(none, largest, middle), where(none, largest_place, place)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool, bool return_inverse, bool return_counts, Loc where) {
+  OpScope op("unique", where);
+  auto [values, inverse, counts] = apply<NotDifferentiable>(op, x.detach(), true);
+  const Tensor nothing(Array::empty({0}, DType::i64, x.device()));
+  return {values, return_inverse ? inverse : nothing, return_counts ? counts : nothing};
+}
+
+std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inverse, Loc where) {
+  auto [values, inverse, counts] = _unique2(x, sorted, return_inverse, false, where);
+  return {values, inverse};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts,
+                                                      Loc where) {
+  OpScope op("unique_consecutive", where);
+  auto [values, inverse, counts] = apply<NotDifferentiable>(op, x.detach(), false);
+  const Tensor nothing(Array::empty({0}, DType::i64, x.device()));
+  return {values, return_inverse ? inverse : nothing, return_counts ? counts : nothing};
+}
+
+Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {
+  OpScope op("multinomial", where);
+  return apply<NotDifferentiable>(op, x.detach(), num_samples, replacement);
+}
+
+}  // namespace gradus

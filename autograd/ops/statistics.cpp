@@ -1,0 +1,136 @@
+// Variances, norms and logsumexp.
+#include <cmath>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/reduced_axes.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/reduce.h>
+
+namespace gradus {
+namespace {
+
+// d(variance) / dx = 2 (x - mean) / (count - correction), times dy
+Tensor variance_backward(const Tensor& dy, const Tensor& x, uint32_t mask, double correction) {
+  const Tensor mean = mask ? x.mean(axes_of(mask), true) : x;
+  const double count = static_cast<double>(numel_of(x.sizes())) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
+  return restore_axes(dy, x.sizes(), mask) * ((x - mean) * (2 / std::max(0.0, count - correction)));
+}
+
+struct Var final : Node {
+  Saved x{this, "x"};
+  uint32_t mask = 0;
+  double correction = 1;
+  Array forward(const Array& X, uint32_t axes, bool keepdim, double correction) {
+    mask = axes, this->correction = correction;
+    if (needs_grad(0)) x = input(0);
+    return ops::variance(X, axes, keepdim, correction);
+  }
+  Grads backward(const Tensor& dy) override { return {variance_backward(dy, x(), mask, correction)}; }
+};
+
+struct Std final : Node {  // the root of the variance; its gradient at 0 is taken as 0
+  Saved x{this, "x"}, y{this, "y"};
+  uint32_t mask = 0;
+  double correction = 1;
+  Array forward(const Array& X, uint32_t axes, bool keepdim, double correction) {
+    mask = axes, this->correction = correction;
+    if (needs_grad(0)) x = input(0);
+    Array Y = ops::unary(UnaryOp::sqrt, ops::variance(X, axes, keepdim, correction));
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor Y = y();
+    return {variance_backward(where(Y == 0, 0.0, dy / (Y * 2)), x(), mask, correction)};
+  }
+};
+
+struct Norm final : Node {  // y = (sum |x|^p)^(1/p), p finite
+  Saved x{this, "x"}, y{this, "y"};
+  uint32_t mask = 0;
+  double p = 2;
+  Array forward(const Array& X, double p, uint32_t axes, bool keepdim) {
+    mask = axes, this->p = p;
+    if (needs_grad(0)) x = input(0);
+    Array Y = ops::norm(X, p, axes, keepdim);
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  Grads backward(const Tensor& dy) override {  // dx = dy sign(x) |x|^(p - 1) y^(1 - p); 0 where y or x is
+    const Tensor X = x(), Y = y();
+    if (p == 0) return {zeros_like(X)};
+    if (p == 2) return {X * restore_axes(where(Y == 0, 0.0, dy / Y), X.sizes(), mask)};
+    const Tensor scale = restore_axes(where(Y == 0, 0.0, dy * Y.pow(1 - p)), X.sizes(), mask);
+    const Tensor power = sign(X) * abs(X).pow(p - 1);
+    return {(p < 1 ? where(X == 0, 0.0, power) : power) * scale};
+  }
+};
+
+struct LogSumExp final : Node {  // dx = dy exp(x - y), the softmax
+  Saved x{this, "x"}, y{this, "y"};
+  uint32_t mask = 0;
+  Array forward(const Array& X, uint32_t axes, bool keepdim) {
+    mask = axes;
+    if (needs_grad(0)) x = input(0);
+    Array Y = ops::logsumexp(X, axes, keepdim);
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // of -infinities alone: 0, not NaN
+    return {restore_axes(dy, X.sizes(), mask) * exp(X - restore_axes(finite, X.sizes(), mask))};
+  }
+};
+
+template <class N>
+Tensor deviation(const char* name, const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+  OpScope op(name, where);
+  return apply<N>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim, unbiased ? 1.0 : 0.0);
+}
+
+}  // namespace
+
+Tensor var(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+  return deviation<Var>("var", x, dim, unbiased, keepdim, where);
+}
+Tensor std(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+  return deviation<Std>("std", x, dim, unbiased, keepdim, where);
+}
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+  OpScope op("var_mean", where);
+  return {var(x, dim, unbiased, keepdim), mean(x, dim, keepdim)};
+}
+std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+  OpScope op("std_mean", where);
+  return {gradus::std(x, dim, unbiased, keepdim), mean(x, dim, keepdim)};
+}
+Tensor var(const Tensor& x, bool unbiased, Loc where) { return var(x, IntArrayRef(), unbiased, false, where); }
+Tensor std(const Tensor& x, bool unbiased, Loc where) { return gradus::std(x, IntArrayRef(), unbiased, false, where); }
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, bool unbiased, Loc where) {
+  return var_mean(x, IntArrayRef(), unbiased, false, where);
+}
+std::tuple<Tensor, Tensor> std_mean(const Tensor& x, bool unbiased, Loc where) {
+  return std_mean(x, IntArrayRef(), unbiased, false, where);
+}
+
+Tensor norm(const Tensor& x, const Scalar& p, IntArrayRef dim, bool keepdim, Loc where) {
+  OpScope op("norm", where);
+  const double order = p.to_double();
+  GRADUS_CHECK(!std::isnan(order), ValueError, "p must be a number, got NaN");
+  GRADUS_CHECK(is_floating(x.dtype()), DTypeError, "the tensor must be of a floating type, got ", x.dtype(),
+               "; convert with .to(kFloat)");
+  if (std::isinf(order)) return order > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
+  if (order == 1) return sum(abs(x), dim, keepdim);
+  return apply<Norm>(op, x, order, axis_mask(dim, static_cast<int>(x.dim())), keepdim);
+}
+Tensor norm(const Tensor& x, const Scalar& p, Loc where) { return norm(x, p, IntArrayRef(), false, where); }
+
+Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+  OpScope op("logsumexp", where);
+  return apply<LogSumExp>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim);
+}
+
+}  // namespace gradus

@@ -1,0 +1,184 @@
+#include <gradus/autograd/ops/unary.h>
+
+#include <cmath>
+#include <numbers>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/activation.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus {
+namespace {
+
+struct Unary final : Node {  // y = op(x); formulas and derivatives in core/scalar_unary.h
+  Saved saved{this, "x or y"};
+  UnaryOp op = UnaryOp::neg;
+  UnaryArgs args;
+  const char* name() const override { return gradus::name(op); }
+  Array forward(const Array& x, UnaryOp op, const UnaryArgs& args) {
+    this->op = op;
+    this->args = args;
+    const bool keep =
+        needs_grad(0) && op != UnaryOp::neg && !is_step_function(op);  // constant derivatives need nothing
+    if (keep && !saves_output(op)) saved = input(0);
+    Array y = ops::unary(op, x, args, destination(x));
+    if (keep && saves_output(op)) saved = own(y);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    if (op == UnaryOp::neg) return {-dy};
+    if (is_step_function(op)) return {zeros_like(dy)};
+    return {unary_backward(op, dy, saved(), args)};
+  }
+};
+
+struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; see unary_backward for derivatives
+  Array forward(const Array& dy, const Array& saved, UnaryOp op, const UnaryArgs& args) {
+    return ops::unary_backward(op, dy, saved, args);
+  }
+};
+
+// The derivatives once more, in operators that have derivatives themselves. saved is y where saves_output(op), else x.
+Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
+  switch (op) {
+    case UnaryOp::abs: return sign(saved);
+    case UnaryOp::square: return saved * 2;
+    case UnaryOp::exp: return saved;
+    case UnaryOp::expm1: return saved + 1;
+    case UnaryOp::log: return reciprocal(saved);
+    case UnaryOp::log1p: return reciprocal(saved + 1);
+    case UnaryOp::log2: return 1 / (saved * std::numbers::ln2);
+    case UnaryOp::log10: return 1 / (saved * std::numbers::ln10);
+    case UnaryOp::sqrt: return 0.5 / saved;
+    case UnaryOp::rsqrt: return -0.5 * saved.pow(3);
+    case UnaryOp::reciprocal: return -square(saved);
+    case UnaryOp::sin: return cos(saved);
+    case UnaryOp::cos: return -sin(saved);
+    case UnaryOp::erf: return exp(-square(saved)) * (2 * std::numbers::inv_sqrtpi);
+    case UnaryOp::sigmoid: return saved * (1 - saved);
+    case UnaryOp::tanh: return 1 - square(saved);
+    case UnaryOp::elu:  // exp only where it counts: elsewhere it might overflow
+      return where(saved > 0, 1.0, exp(clamp_max(saved, 0) * args.b) * (args.a * args.b));
+    case UnaryOp::gelu: {
+      const Tensor density = exp(square(saved) * -0.5) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+      return (erf(saved / std::numbers::sqrt2) + 1) * 0.5 + saved * density;
+    }
+    case UnaryOp::gelu_tanh: {  // y = x s(u), u = c (x + 0.044715 x^3)
+      const double c = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+      const Tensor square_x = square(saved), s = sigmoid(saved * (1 + 0.044715 * square_x) * c);
+      return s + saved * s * (1 - s) * (1 + 0.134145 * square_x) * c;
+    }
+    case UnaryOp::silu: {
+      const Tensor s = sigmoid(saved);
+      return s * (1 + saved * (1 - s));
+    }
+    case UnaryOp::softplus: return where(saved * args.a > args.b, 1.0, sigmoid(saved * args.a));
+    case UnaryOp::mish: {
+      const Tensor t = tanh(softplus(saved));
+      return t + saved * (1 - square(t)) * sigmoid(saved);
+    }
+    case UnaryOp::log_sigmoid: return sigmoid(-saved);
+    case UnaryOp::hardswish: return where(saved < -3, 0.0, where(saved <= 3, saved / 3 + 0.5, 1.0));
+    default: GRADUS_FAIL(AutogradError, name(op), " has no derivative");
+  }
+}
+
+UnaryArgs clamp_bounds(const std::optional<Scalar>& min, const std::optional<Scalar>& max) {
+  GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
+  return {min ? min->to_double() : -HUGE_VAL, max ? max->to_double() : HUGE_VAL};
+}
+
+}  // namespace
+
+Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
+  OpScope scope(name, where);
+  return apply<Unary>(scope, x, op, args);
+}
+
+const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
+  OpScope scope(name, where);
+  return apply_in_place<Unary>(scope, x, op, args);
+}
+
+Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args) {
+  const bool differentiable = GradMode::is_enabled() && (dy.requires_grad() || saved.requires_grad());
+  if (!differentiable) {
+    OpScope scope("unary_backward", Loc{});
+    return apply<UnaryBackward>(scope, dy, saved, op, args);
+  }
+  switch (op) {  // piecewise linear functions choose, the others multiply
+    case UnaryOp::relu: return where(saved > 0, dy, 0.0);
+    case UnaryOp::leaky_relu: return where(saved > 0, dy, dy * args.a);
+    case UnaryOp::clamp: return where((saved >= args.a).logical_and(saved <= args.b), dy, 0.0);
+    case UnaryOp::hardtanh: return where((saved > args.a).logical_and(saved < args.b), dy, 0.0);
+    default: return dy * slope(op, saved, args);
+  }
+}
+
+Tensor neg(const Tensor& x, Loc where) { return unary("neg", UnaryOp::neg, x, where); }
+Tensor abs(const Tensor& x, Loc where) { return unary("abs", UnaryOp::abs, x, where); }
+Tensor exp(const Tensor& x, Loc where) { return unary("exp", UnaryOp::exp, x, where); }
+Tensor log(const Tensor& x, Loc where) { return unary("log", UnaryOp::log, x, where); }
+Tensor sqrt(const Tensor& x, Loc where) { return unary("sqrt", UnaryOp::sqrt, x, where); }
+Tensor reciprocal(const Tensor& x, Loc where) { return unary("reciprocal", UnaryOp::reciprocal, x, where); }
+Tensor rsqrt(const Tensor& x, Loc where) { return unary("rsqrt", UnaryOp::rsqrt, x, where); }
+Tensor square(const Tensor& x, Loc where) { return unary("square", UnaryOp::square, x, where); }
+Tensor sign(const Tensor& x, Loc where) { return unary("sign", UnaryOp::sign, x, where); }
+Tensor floor(const Tensor& x, Loc where) { return unary("floor", UnaryOp::floor, x, where); }
+Tensor ceil(const Tensor& x, Loc where) { return unary("ceil", UnaryOp::ceil, x, where); }
+Tensor round(const Tensor& x, Loc where) { return unary("round", UnaryOp::round, x, where); }
+Tensor trunc(const Tensor& x, Loc where) { return unary("trunc", UnaryOp::trunc, x, where); }
+Tensor sin(const Tensor& x, Loc where) { return unary("sin", UnaryOp::sin, x, where); }
+Tensor cos(const Tensor& x, Loc where) { return unary("cos", UnaryOp::cos, x, where); }
+Tensor erf(const Tensor& x, Loc where) { return unary("erf", UnaryOp::erf, x, where); }
+Tensor log1p(const Tensor& x, Loc where) { return unary("log1p", UnaryOp::log1p, x, where); }
+Tensor expm1(const Tensor& x, Loc where) { return unary("expm1", UnaryOp::expm1, x, where); }
+Tensor log2(const Tensor& x, Loc where) { return unary("log2", UnaryOp::log2, x, where); }
+Tensor log10(const Tensor& x, Loc where) { return unary("log10", UnaryOp::log10, x, where); }
+Tensor relu(const Tensor& x, Loc where) { return unary("relu", UnaryOp::relu, x, where); }
+Tensor sigmoid(const Tensor& x, Loc where) { return unary("sigmoid", UnaryOp::sigmoid, x, where); }
+Tensor tanh(const Tensor& x, Loc where) { return unary("tanh", UnaryOp::tanh, x, where); }
+Tensor logical_not(const Tensor& x, Loc where) { return unary("logical_not", UnaryOp::logical_not, x, where); }
+Tensor isfinite(const Tensor& x, Loc where) { return unary("isfinite", UnaryOp::isfinite, x, where); }
+Tensor isnan(const Tensor& x, Loc where) { return unary("isnan", UnaryOp::isnan, x, where); }
+Tensor isinf(const Tensor& x, Loc where) { return unary("isinf", UnaryOp::isinf, x, where); }
+Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Loc where) {
+  OpScope op("clamp", where);
+  return apply<Unary>(op, x, UnaryOp::clamp, clamp_bounds(min, max));
+}
+Tensor tan(const Tensor& x, Loc where) {
+  OpScope op("tan", where);
+  return sin(x) / cos(x);
+}
+
+// ---- In place ----
+
+const Tensor& Tensor::neg_(Loc where) const { return unary_("neg_", UnaryOp::neg, *this, where); }
+const Tensor& Tensor::abs_(Loc where) const { return unary_("abs_", UnaryOp::abs, *this, where); }
+const Tensor& Tensor::exp_(Loc where) const { return unary_("exp_", UnaryOp::exp, *this, where); }
+const Tensor& Tensor::log_(Loc where) const { return unary_("log_", UnaryOp::log, *this, where); }
+const Tensor& Tensor::sqrt_(Loc where) const { return unary_("sqrt_", UnaryOp::sqrt, *this, where); }
+const Tensor& Tensor::rsqrt_(Loc where) const { return unary_("rsqrt_", UnaryOp::rsqrt, *this, where); }
+const Tensor& Tensor::reciprocal_(Loc where) const { return unary_("reciprocal_", UnaryOp::reciprocal, *this, where); }
+const Tensor& Tensor::square_(Loc where) const { return unary_("square_", UnaryOp::square, *this, where); }
+const Tensor& Tensor::sign_(Loc where) const { return unary_("sign_", UnaryOp::sign, *this, where); }
+const Tensor& Tensor::floor_(Loc where) const { return unary_("floor_", UnaryOp::floor, *this, where); }
+const Tensor& Tensor::ceil_(Loc where) const { return unary_("ceil_", UnaryOp::ceil, *this, where); }
+const Tensor& Tensor::round_(Loc where) const { return unary_("round_", UnaryOp::round, *this, where); }
+const Tensor& Tensor::trunc_(Loc where) const { return unary_("trunc_", UnaryOp::trunc, *this, where); }
+const Tensor& Tensor::sin_(Loc where) const { return unary_("sin_", UnaryOp::sin, *this, where); }
+const Tensor& Tensor::cos_(Loc where) const { return unary_("cos_", UnaryOp::cos, *this, where); }
+const Tensor& Tensor::erf_(Loc where) const { return unary_("erf_", UnaryOp::erf, *this, where); }
+const Tensor& Tensor::log1p_(Loc where) const { return unary_("log1p_", UnaryOp::log1p, *this, where); }
+const Tensor& Tensor::expm1_(Loc where) const { return unary_("expm1_", UnaryOp::expm1, *this, where); }
+const Tensor& Tensor::sigmoid_(Loc where) const { return unary_("sigmoid_", UnaryOp::sigmoid, *this, where); }
+const Tensor& Tensor::tanh_(Loc where) const { return unary_("tanh_", UnaryOp::tanh, *this, where); }
+const Tensor& Tensor::relu_(Loc where) const { return unary_("relu_", UnaryOp::relu, *this, where); }
+const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
+  OpScope op("clamp_", where);
+  return apply_in_place<Unary>(op, *this, UnaryOp::clamp, clamp_bounds(min, max));
+}
+
+}  // namespace gradus

@@ -45,7 +45,8 @@ void add_conv(CaseList& cases) {
     for (const bool fused : {false, true}) {
       const auto run = [fused, stride = g.stride, padding = g.padding, dilation = g.dilation, groups = g.groups](X x) {
         const Tensor bias = x.size() > 2 ? x[2] : Tensor();
-        return TensorList{(fused ? conv2d_relu : conv2d)(x[0], x[1], bias, stride, padding, dilation, groups, Loc{})};
+        return TensorList{fused ? conv2d_relu(x[0], x[1], bias, stride, padding, dilation, groups)
+                                : conv2d(x[0], x[1], bias, stride, padding, dilation, groups)};
       };
       const std::string torch = std::string(fused ? "F.relu(" : "(") + "F.conv2d(*x, stride=" + python_pair(g.stride) +
                                 ", padding=" + python_pair(g.padding) + ", dilation=" + python_pair(g.dilation) +

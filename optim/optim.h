@@ -1,8 +1,10 @@
-// Optimizers and learning-rate schedules.
+// Optimizers, learning-rate schedules, gradient clipping, running averages of parameters.
 #pragma once
 
 #include <gradus/optim/adagrad.h>
 #include <gradus/optim/adam.h>
+#include <gradus/optim/averaged_parameters.h>
+#include <gradus/optim/clip_grad.h>
 #include <gradus/optim/lion.h>
 #include <gradus/optim/lr_scheduler.h>
 #include <gradus/optim/nadam.h>

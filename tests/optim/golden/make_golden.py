@@ -8,6 +8,7 @@ usage: make_golden.py   (PyTorch 1.13 made the committed file)
   <case>.<dtype>.weight (20, 3, 4)    the parameter after each step, likewise bias
   schedule.<name> (26, 4)             the learning rates, then the momenta, of two groups before each call of step()
                                       and after the last
+  clip.<p>.<size>.norm, .weight, .bias  the norm of the first gradients, and these clipped to 0.5 or 1000
   metrics (25)                        what ReduceLROnPlateau is shown
 """
 
@@ -226,6 +227,16 @@ def schedule(make, metrics=False):
     return torch.tensor(rows, dtype=torch.float64)
 
 
+def clipped(gradients, max_norm, norm_type):
+    """What clip_grad_norm_ makes of the first step's gradients, and the norm that it returns."""
+    parameters = {name: torch.nn.Parameter(torch.zeros_like(value[0], dtype=torch.float64))
+                  for name, value in gradients.items()}  # fmt: skip
+    for name, parameter in parameters.items():
+        parameter.grad = gradients[name][0].to(torch.float64)
+    norm = torch.nn.utils.clip_grad_norm_(parameters.values(), max_norm, norm_type)
+    return {"norm": norm, **{name: parameter.grad for name, parameter in parameters.items()}}
+
+
 def main():
     torch.manual_seed(0)
     # float32 numbers, so that both dtypes start from the same.
@@ -242,6 +253,10 @@ def main():
         tensors["schedule." + name] = schedule(make)
     for name, options in PLATEAUS.items():
         tensors["schedule." + name] = schedule(lambda o: SCHEDULERS.ReduceLROnPlateau(o, **options), True)
+    for name, norm_type in {"1": 1.0, "2": 2.0, "3": 3.0, "half": 0.5, "inf": math.inf}.items():
+        for size, max_norm in {"small": 0.5, "large": 1000.0}.items():
+            for part, value in clipped(gradients, max_norm, norm_type).items():
+                tensors[f"clip.{name}.{size}.{part}"] = value
     tensors["metrics"] = torch.tensor(METRICS, dtype=torch.float64)
     write_safetensors(pathlib.Path(__file__).parent / "trajectories.safetensors", tensors)
 

@@ -1,0 +1,110 @@
+#include <gradus/optim/clip_grad.h>
+
+#include <cmath>
+#include <optional>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/reduce.h>
+
+namespace gradus::nn::utils {
+
+namespace {
+
+/// The largest |x|, or the sum of |x|^p.
+Array reduce_powers(const Array& x, double p) {
+  const uint32_t all = (1u << x.ndim()) - 1;
+  if (std::isinf(p)) return ops::reduce(ReduceOp::max, ops::unary(UnaryOp::abs, x), all, false, x.dtype());
+  if (p == 2) return ops::sum(ops::binary(BinaryOp::mul, x, x), all);
+  const Array size = ops::unary(UnaryOp::abs, x);
+  return ops::sum(p == 1 ? size : ops::binary_scalar(BinaryOp::pow, size, p), all);
+}
+
+std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters) {
+    GRADUS_CHECK(parameter.defined(), ValueError, "a parameter is undefined");
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+void check_max_norm(double max_norm) {
+  GRADUS_CHECK(max_norm >= 0, ValueError, "max_norm must not be negative, got ", max_norm);
+}
+
+/// Multiplies tensors by max_norm / (norm + 1e-6) if that is below 1.
+void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double max_norm) {
+  const Array ratio = ops::binary_scalar(BinaryOp::div, ops::binary_scalar(BinaryOp::add, norm, 1e-6), max_norm,
+                                         /*scalar_first=*/true);
+  const Array factor = ops::unary(UnaryOp::clamp, ratio, {-INFINITY, 1});
+  for (const Tensor& tensor : tensors) {
+    const Array& x = tensor.array();
+    const Array here = ops::to_device(factor, x.device());
+    if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
+    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));  // the factor in full
+  }
+}
+
+}  // namespace
+
+Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
+  GRADUS_CHECK(norm_type > 0, ValueError, "norm_type must be positive or infinity, got ", norm_type);
+  DType dtype = DType::f32;
+  std::optional<Device> device;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (!device) device = tensor.device();
+    ops::check_floating(tensor.array(), "a tensor whose norm is asked for");
+    if (tensor.dtype() == DType::f64) dtype = DType::f64;
+  }
+  Array total = ops::zeros({}, dtype, device.value_or(Device()));
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.numel() == 0) continue;
+    const Array part = ops::to_device(reduce_powers(ops::cast(tensor.array(), dtype), norm_type), *device);
+    total = ops::binary(std::isinf(norm_type) ? BinaryOp::maximum : BinaryOp::add, total, part);
+  }
+  if (norm_type == 2) total = ops::unary(UnaryOp::sqrt, total);
+  else if (norm_type != 1 && !std::isinf(norm_type)) total = ops::binary_scalar(BinaryOp::pow, total, 1 / norm_type);
+  return Tensor(total);
+}
+
+Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
+  const OpContext context("clip_grad_norm_");
+  check_max_norm(max_norm);
+  const std::vector<Tensor> gradients = gradients_of(parameters);
+  const Tensor norm = get_total_norm(gradients, norm_type);
+  scale_down(gradients, norm.array(), max_norm);
+  return norm;
+}
+
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
+  if (!error_if_nonfinite) return clip_grad_norm_on_device_(parameters, max_norm, norm_type).item<double>();
+  const OpContext context("clip_grad_norm_");
+  check_max_norm(max_norm);
+  const std::vector<Tensor> gradients = gradients_of(parameters);
+  const Tensor norm = get_total_norm(gradients, norm_type);
+  const double known = norm.item<double>();
+  GRADUS_CHECK(std::isfinite(known), ValueError, "the gradients' norm of order ", norm_type, " is ", known,
+               ", so they cannot be clipped; without error_if_nonfinite they are scaled by it all the same");
+  scale_down(gradients, norm.array(), max_norm);
+  return known;
+}
+
+double clip_grad_norm_(const Tensor& parameter, double max_norm, double norm_type, bool error_if_nonfinite) {
+  return clip_grad_norm_(std::vector<Tensor>{parameter}, max_norm, norm_type, error_if_nonfinite);
+}
+
+void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
+  const OpContext context("clip_grad_value_");
+  GRADUS_CHECK(clip_value >= 0, ValueError, "clip_value must not be negative, got ", clip_value);
+  for (const Tensor& gradient : gradients_of(parameters))
+    ops::unary(UnaryOp::clamp, gradient.array(), {-clip_value, clip_value}, &gradient.array());
+}
+
+void clip_grad_value_(const Tensor& parameter, double clip_value) {
+  clip_grad_value_(std::vector<Tensor>{parameter}, clip_value);
+}
+
+}  // namespace gradus::nn::utils

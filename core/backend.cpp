@@ -3,6 +3,10 @@
 // where the formula is not one of integers) compute in float.
 #include <gradus/core/backend.h>
 
+#include <algorithm>
+
+#include <gradus/core/runtime.h>
+
 namespace gradus {
 namespace {
 
@@ -124,17 +128,6 @@ void Backend::sort(const View&, int, bool, const MutableView&, const MutableView
 void Backend::gather(const View&, int, const View&, const MutableView&) { no_kernel(*this, "gather"); }
 void Backend::scatter(const View&, int, const View&, bool, const MutableView&) { no_kernel(*this, "scatter"); }
 void Backend::nonzero(const View&, const MutableView&) { no_kernel(*this, "nonzero"); }
-void Backend::resample2d(const View&, const Stencil&, const Stencil&, const MutableView&) {
-  no_kernel(*this, "resample2d");
-}
-void Backend::normalize(const View&, uint32_t, const View*, const View*, double, bool, const MutableView&,
-                        const MutableView&, const MutableView&) {
-  no_kernel(*this, "normalize");
-}
-void Backend::normalize_backward(const View&, const View&, const View&, const View&, uint32_t, const View*, double,
-                                 bool, const MutableView*, const MutableView*, const MutableView*) {
-  no_kernel(*this, "normalize_backward");
-}
 
 // ---- Composites ----
 
@@ -244,6 +237,80 @@ void Backend::linear_recurrence(const View& a, const View& b, int axis, bool rev
     binary(add, sum, product, sum);
   }
   copy(sums, y);
+}
+
+// Two products with the stencils as dense matrices, which come from the host.
+void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
+  if (y.numel() == 0) return;
+  const Arithmetic math(*this);
+  const DType wide = wide_type(x.dtype);
+  const auto dense = [&](const Stencil& stencil, bool transposed) {  // (out, in), or (in, out)
+    const Array host = Array::empty({stencil.size_out, stencil.size_in}, DType::f64);
+    double* entries = host.data<double>();
+    std::fill_n(entries, host.numel(), 0.0);
+    for (size_t p = 0; p < static_cast<size_t>(stencil.size_out); ++p)
+      for (auto k = static_cast<size_t>(stencil.begin[p]); k < static_cast<size_t>(stencil.begin[p + 1]); ++k)
+        entries[static_cast<int64_t>(p) * stencil.size_in + stencil.source[k]] += stencil.weight[k];
+    Array here = host;
+    if (!x.device.is_cpu()) {
+      here = Array::empty(host.shape(), DType::f64, x.device);
+      runtime(x.device.type).copy(here.data(), x.device, host.data(), Device(), host.nbytes(), /*non_blocking=*/false);
+    }
+    const Array matrix = math.cast(here, wide);
+    return transposed ? matrix.transpose(0, 1) : matrix;
+  };
+  const Shape lead = {x.shape[0], x.shape[1]};
+  const auto product = [&](const View& a, const View& b, int64_t height, int64_t width) {
+    Array c = Array::empty({lead[0], lead[1], height, width}, wide, x.device);
+    const auto batched = [&](const View& v) {
+      return expanded(v, {lead[0], lead[1], v.shape[v.ndim() - 2], v.shape[v.ndim() - 1]});
+    };
+    matmul(batched(a), batched(b), c, /*accumulate=*/false);
+    return c;
+  };
+  const Array by_columns = product(math.widen(x), dense(columns, true), x.shape[2], y.shape[3]);
+  copy(product(dense(rows, false), by_columns, y.shape[2], y.shape[3]), y);
+}
+
+void Backend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                        bool fixed_statistics, const MutableView& y, const MutableView& mean,
+                        const MutableView& variance) {
+  const Arithmetic math(*this);
+  const Array wide = math.widen(x);
+  const Array average = fixed_statistics ? math.cast(mean, wide.dtype()) : math.reduce(ReduceOp::mean, wide, axes);
+  const Array centred = math(sub, wide, average);
+  const Array spread = fixed_statistics ? math.cast(variance, wide.dtype())
+                                        : math.reduce(ReduceOp::mean, math(mul, centred, centred), axes);
+  if (!fixed_statistics) copy(average, mean), copy(spread, variance);
+  Array result = math(div, centred, math(UnaryOp::sqrt, math(add, spread, eps)));
+  if (weight) result = math(mul, result, math.cast(*weight, wide.dtype()));
+  if (bias) result = math(add, result, math.cast(*bias, wide.dtype()));
+  copy(result, y);
+}
+
+void Backend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
+                                 const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
+                                 const MutableView* dweight, const MutableView* dbias) {
+  const Arithmetic math(*this);
+  const Array wide = math.widen(x), gradient = math.cast(dy, wide.dtype());
+  const Array average = math.cast(mean, wide.dtype()), spread = math.cast(variance, wide.dtype());
+  const Array s = math(UnaryOp::reciprocal, math(UnaryOp::sqrt, math(add, spread, eps)));
+  const Array h = math(mul, math(sub, wide, average), s);
+  const auto sum_into = [&](const View& terms, const MutableView& sum) {
+    uint32_t summed = 0;
+    for (int i = 0; i < sum.ndim(); ++i)
+      if (sum.shape[i] == 1) summed |= 1u << i;
+    copy(math.reduce(ReduceOp::sum, terms, summed), sum);
+  };
+  if (dweight) sum_into(math(mul, gradient, h), *dweight);
+  if (dbias) sum_into(gradient, *dbias);
+  if (!dx) return;
+  Array g = weight ? math(mul, gradient, math.cast(*weight, wide.dtype())) : gradient;
+  if (!fixed_statistics) {
+    const Array along_h = math(mul, h, math.reduce(ReduceOp::mean, math(mul, g, h), axes));
+    g = math(sub, math(sub, g, math.reduce(ReduceOp::mean, g, axes)), along_h);
+  }
+  copy(math(mul, g, s), *dx);
 }
 
 void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {

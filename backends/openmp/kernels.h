@@ -128,6 +128,14 @@ struct Kernels {
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
+  /// Sums of x[i] - shift, of its squares, and (in `out`) of g[i] and of g[i] (x[i] - shift).
+  T (*sum_about)(const T* x, T shift, int64_t count);
+  T (*squares_about)(const T* x, T shift, int64_t count);
+  void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
+  /// y[i] = (x[i] - shift) scale + offset, then times w[i] plus b[i] unless they are null.
+  void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
+  /// y[i] = g[i] a + (x[i] - shift) b + c
+  void (*combine)(const T* g, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
   UnaryKernel<T> neg, abs, square, exp, sqrt, rsqrt, reciprocal, relu, sigmoid, gelu_tanh, silu;
   BinaryKernel<T> add, sub, mul, div, maximum, minimum;
   BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0

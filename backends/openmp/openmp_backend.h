@@ -74,6 +74,16 @@ class OpenmpBackend final : public NaiveBackend {
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
 
+  // resample2d.cpp
+  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
+
+  // norm.cpp
+  void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
+                 const MutableView& y, const MutableView& mean, const MutableView& variance) override;
+  void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
+                          const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
+                          const MutableView* dweight, const MutableView* dbias) override;
+
   // random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;

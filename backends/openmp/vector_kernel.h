@@ -45,6 +45,45 @@ T sum(const T* x, int64_t count) {
 }
 
 template <class T>
+T sum_about(const T* x, T shift, int64_t count) {
+  const Vector<T> s = broadcast(shift);
+  Vector<T> total{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) total += load(x + i) - s;
+  T sum = sum_of<T>(total);
+  for (; i < count; ++i) sum += x[i] - shift;
+  return sum;
+}
+
+template <class T>
+T squares_about(const T* x, T shift, int64_t count) {
+  const Vector<T> s = broadcast(shift);
+  Vector<T> total{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> d = load(x + i) - s;
+    total = multiply_add(d, d, total);
+  }
+  T sum = sum_of<T>(total);
+  for (; i < count; ++i) sum += (x[i] - shift) * (x[i] - shift);
+  return sum;
+}
+
+template <class T>
+void products_about(const T* g, const T* x, T shift, int64_t count, T (&out)[2]) {
+  const Vector<T> s = broadcast(shift);
+  Vector<T> plain{}, product{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> v = load(g + i);
+    plain += v;
+    product = multiply_add(v, load(x + i) - s, product);
+  }
+  out[0] = sum_of<T>(plain), out[1] = sum_of<T>(product);
+  for (; i < count; ++i) out[0] += g[i], out[1] += g[i] * (x[i] - shift);
+}
+
+template <class T>
 T exp_sum(const T* x, T shift, T* y, int64_t count) {
   const Vector<T> shift_v = broadcast(shift);
   Vector<T> sum{};
@@ -75,6 +114,25 @@ inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
   int64_t i = 0;
   for (; i + kLanes<T> <= count; i += kLanes<T>) store(y + i, f(load(a + i), load(b + i)));
   if (i < count) store_first<T>(y + i, f(load_first(a + i, count - i), load_first(b + i, count - i)), count - i);
+}
+
+template <class T>
+void affine(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift), scale_v = broadcast(scale), offset_v = broadcast(offset);
+  if (!w) return map(x, y, count, [&](Vector<T> v) { return multiply_add(v - shift_v, scale_v, offset_v); });
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> h = multiply_add(load(x + i) - shift_v, scale_v, offset_v);
+    store(y + i, multiply_add(h, load(w + i), load(b + i)));
+  }
+  for (; i < count; ++i) y[i] = ((x[i] - shift) * scale + offset) * w[i] + b[i];
+}
+
+template <class T>
+void combine(const T* g, const T* x, T shift, T a, T b, T c, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift), a_v = broadcast(a), b_v = broadcast(b), c_v = broadcast(c);
+  map(g, x, y, count,
+      [&](Vector<T> u, Vector<T> v) { return multiply_add(u, a_v, multiply_add(v - shift_v, b_v, c_v)); });
 }
 
 template <class T>

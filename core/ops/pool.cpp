@@ -6,26 +6,34 @@
 
 namespace gradus::ops {
 
-std::tuple<Array, Array> max_pool2d(const Array& x, const Pool2dGeometry& g, bool ceil_mode) {
-  check_ndim(x, 4, "input", "(N, C, H, W)");
-  check_floating(x, "input");
-  Shape out = x.shape();
+static void check_pool_size(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+  GRADUS_CHECK(kernel > 0, ValueError, "kernel size must be positive, got ", kernel);
+  GRADUS_CHECK(stride > 0, ValueError, "stride must be positive, got ", stride);
+  GRADUS_CHECK(dilation > 0, ValueError, "dilation must be positive, got ", dilation);
+  GRADUS_CHECK(padding >= 0 && padding <= kernel / 2, ValueError, "padding must be between 0 and half the kernel size ",
+               kernel, ", got ", padding);
+}
+
+Shape pool2d_shape(const Shape& x, const Pool2dGeometry& g, bool ceil_mode) {
+  Shape out = x;
   for (int i = 0; i < 2; ++i) {
-    GRADUS_CHECK(g.kernel[i] > 0, ValueError, "kernel size must be positive, got ", g.kernel[i]);
-    GRADUS_CHECK(g.stride[i] > 0, ValueError, "stride must be positive, got ", g.stride[i]);
-    GRADUS_CHECK(g.dilation[i] > 0, ValueError, "dilation must be positive, got ", g.dilation[i]);
-    GRADUS_CHECK(g.padding[i] >= 0 && g.padding[i] <= g.kernel[i] / 2, ValueError,
-                 "padding must be between 0 and half the kernel size ", g.kernel[i], ", got ", g.padding[i]);
-    const int64_t size = x.shape()[2 + i];
+    check_pool_size(g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
+    const int64_t size = x[2 + i];
     const __int128 reach = static_cast<__int128>(g.dilation[i]) * (g.kernel[i] - 1) + 1;
     const __int128 room = static_cast<__int128>(size) + 2 * static_cast<__int128>(g.padding[i]) - reach;
     GRADUS_CHECK(room >= 0, ShapeError, "window reaches over ", static_cast<int64_t>(reach),
-                 (i == 0 ? " rows" : " columns"), " but the padded input has ", size + 2 * g.padding[i], ": x ",
-                 x.shape());
+                 (i == 0 ? " rows" : " columns"), " but the padded input has ", size + 2 * g.padding[i], ": x ", x);
     int64_t windows = static_cast<int64_t>(room / g.stride[i]) + 1;
     if (ceil_mode && room % g.stride[i] != 0 && windows * g.stride[i] < size + g.padding[i]) ++windows;
     out[2 + i] = windows;
   }
+  return out;
+}
+
+std::tuple<Array, Array> max_pool2d(const Array& x, const Pool2dGeometry& g, bool ceil_mode) {
+  check_ndim(x, 4, "input", "(N, C, H, W)");
+  check_floating(x, "input");
+  const Shape out = pool2d_shape(x.shape(), g, ceil_mode);
   GRADUS_CHECK(x.shape()[2] * x.shape()[3] <= INT32_MAX, ShapeError, "planes of ", x.shape()[2], " x ", x.shape()[3],
                " elements are too large for pooling");
   const MemoryFormat format = output_format(x);

@@ -1,0 +1,331 @@
+// With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
+// db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer and
+// group norm) each thread adds up dw and db of its own rows, and those are summed in order. See norm.h for the walks.
+#include <gradus/backends/openmp/norm.h>
+
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+// Sums of g and of g (x - mean) over a range.
+struct Sums {
+  double plain = 0, product = 0;
+  void add(const Sums& other) { plain += other.plain, product += other.product; }
+};
+
+template <class C>
+class NormalizeBackward {
+ public:
+  NormalizeBackward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
+                    const View* weight, double eps, bool fixed, const MutableView* dx, const MutableView* dweight,
+                    const MutableView* dbias)
+      : dy_(dy), x_(x), mean_(mean), variance_(variance), weight_(weight, x.ndim(), 1), eps_(eps), fixed_(fixed),
+        dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
+                                                          : dbias ? dbias->shape
+                                                                  : Dims::filled(x.ndim(), 1)),
+        dense_(broadcast_strides(shape_)), parameters_(numel_of(shape_)),
+        outer_(
+            nest_of<7>(x.shape, axes, false,
+                       {x.strides, dy.strides, dx_strides(), weight_.strides, dense_, mean.strides, variance.strides})),
+        inner_(nest_of<5>(x.shape, axes, true, {x.strides, dy.strides, dx_strides(), weight_.strides, dense_})),
+        by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
+
+  void run() {
+    if (!by_element_ && prefers_lanes(outer_, inner_)) lanes();
+    else if (by_element_ && (dweight_ || dbias_)) rows_with_parameters();
+    else rows();
+  }
+
+ private:
+  using Offsets = std::array<int64_t, 7>;
+
+  // ---- One outer element after the other ----
+
+  void rows() const {
+    const Stretches stretches(outer_.numel, 1, inner_.numel);
+    const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
+      parallel_for(outer_.numel * stretches.count, divide_up(kGrain, std::min(stretches.length, inner_.numel)),
+                   [&](int64_t from, int64_t to) {
+                     for (int64_t i = from; i < to; ++i) {
+                       const int64_t s = i % stretches.count, begin = s * stretches.length;
+                       f(i / stretches.count, s, begin, std::min(inner_.numel, begin + stretches.length));
+                     }
+                   });
+    };
+    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * stretches.count));
+    const bool at_once = stretches.count == 1;  // the row is still in the cache
+    each([&](int64_t o, int64_t s, int64_t begin, int64_t end) {
+      const Offsets at = offsets_of(outer_, o);
+      const Statistics<C> statistics = statistics_of(at);
+      const Sums sums = sums_of(at, statistics, begin, end, nullptr, nullptr);
+      partial[static_cast<size_t>(o * stretches.count + s)] = sums;
+      if (at_once && dx_) write_row(at, statistics, sums, begin, end);
+    });
+    std::vector<Sums> total(static_cast<size_t>(outer_.numel));
+    for (int64_t o = 0; o < outer_.numel; ++o)
+      for (int64_t s = 0; s < stretches.count; ++s)
+        total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(o * stretches.count + s)]);
+    if (!at_once && dx_)
+      each([&](int64_t o, int64_t, int64_t begin, int64_t end) {
+        const Offsets at = offsets_of(outer_, o);
+        write_row(at, statistics_of(at), total[static_cast<size_t>(o)], begin, end);
+      });
+    write_parameters_of_outer(total);
+  }
+
+  // Rows in groups, each of which adds up the gradients of the parameters in memory of its own.
+  void rows_with_parameters() const {
+    const int64_t most = std::clamp<int64_t>((int64_t{1} << 20) / parameters_, 1, kWantedStretches);
+    const int64_t group = std::max(divide_up(outer_.numel, most), divide_up(kGrain, inner_.numel));
+    const int64_t groups = divide_up(outer_.numel, group);
+    const Scratch<double> totals(groups * 2 * parameters_);
+    parallel_for(outer_.numel, group, [&](int64_t begin, int64_t end) {
+      double* total = totals.get() + begin / group * 2 * parameters_;
+      std::fill_n(total, 2 * parameters_, 0.0);
+      const Scratch<C> buffer(2 * parameters_);
+      std::fill_n(buffer.get(), 2 * parameters_, C(0));
+      const auto flush = [&] {
+        for (int64_t i = 0; i < 2 * parameters_; ++i) total[i] += static_cast<double>(buffer[i]), buffer[i] = 0;
+      };
+      for (int64_t o = begin; o < end; ++o) {
+        const Offsets at = offsets_of(outer_, o);
+        const Statistics<C> statistics = statistics_of(at);
+        const Sums sums = sums_of(at, statistics, 0, inner_.numel, buffer.get(), buffer.get() + parameters_);
+        if (dx_) write_row(at, statistics, sums, 0, inner_.numel);
+        if ((o - begin) % 64 == 63) flush();  // sums of floats stay short
+      }
+      flush();
+    });
+    for (int64_t g = 1; g < groups; ++g)
+      for (int64_t i = 0; i < 2 * parameters_; ++i) totals[i] += totals[g * 2 * parameters_ + i];
+    write_parameters(totals.get(), totals.get() + parameters_);
+  }
+
+  // Sums over inner elements [begin, end): of dy where the weight is one number, else of dy w. Adds dy h and dy to dw and
+  // db where these are given.
+  Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
+    Sums total;
+    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), w_step = step_of(inner_, 3);
+    const int64_t p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
+    const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
+      for (int64_t i = 0; i < run; i += kBlock) {
+        const int64_t count = std::min(kBlock, run - i);
+        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        if (dw && p_step != 0) {
+          C *to_w = dw + o[4] + at[4] + i * p_step, *to_b = db + o[4] + at[4] + i * p_step;
+          for (int64_t k = 0; k < count; ++k) {
+            to_w[k * p_step] += g[k] * ((x[k] - of.high - low) * scale);
+            to_b[k * p_step] += g[k];
+          }
+        }
+        if (dw && p_step == 0) {
+          C sums[2];
+          kernels().products_about(g, x, of.high, count, sums);
+          dw[o[4] + at[4]] += (sums[1] - low * sums[0]) * scale;
+          db[o[4] + at[4]] += sums[0];
+        }
+        if (by_element_) {
+          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
+          kernels().mul(g, w, g_buffer, count);
+          g = g_buffer;
+        }
+        C sums[2];
+        kernels().products_about(g, x, of.high, count, sums);
+        total.plain += static_cast<double>(sums[0]);
+        total.product += static_cast<double>(sums[1]) - of.low * static_cast<double>(sums[0]);
+      }
+    });
+    return total;
+  }
+
+  // dx = a g + b (x - high) + c
+  struct Coefficients {
+    double a, b, c;
+  };
+  Coefficients coefficients(const Statistics<C>& of, const Sums& sums, double w) const {
+    const double n = static_cast<double>(inner_.numel), s = of.scale;
+    if (fixed_) return {s * w, 0, 0};
+    const double average_g = sums.plain * w / n, slope = s * s * s * (sums.product * w / n);
+    return {s * w, -slope, slope * of.low - s * average_g};
+  }
+
+  void write_row(const Offsets& o, const Statistics<C>& of, const Sums& sums, int64_t begin, int64_t end) const {
+    const double w0 = by_element_ ? 1 : static_cast<double>(weight_.one<C>(o[3]));
+    const Coefficients k = coefficients(of, sums, w0);
+    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), dx_step = step_of(inner_, 2);
+    const int64_t w_step = step_of(inner_, 3);
+    const bool direct = dx_->dtype == dtype_of<C> && dx_step == 1;
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock], dx_buffer[kBlock];
+      for (int64_t i = 0; i < run; i += kBlock) {
+        const int64_t count = std::min(kBlock, run - i);
+        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        if (by_element_) {
+          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
+          kernels().mul(g, w, g_buffer, count);
+          g = g_buffer;
+        }
+        C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
+        kernels().combine(g, x, of.high, static_cast<C>(k.a), static_cast<C>(k.b), static_cast<C>(k.c), to, count);
+        if (!direct) store_block(to, dx_->data, dx_->dtype, o[2] + at[2] + i * dx_step, dx_step, count);
+      }
+    });
+  }
+
+  // ---- Neighbouring outer elements together ----
+
+  void lanes() const {
+    const int64_t blocks = LaneBlock::number(outer_);
+    const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
+    const Stretches stretches(blocks, width, inner_.numel);
+    const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
+      parallel_for(
+          blocks * stretches.count, divide_up(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
+            for (int64_t i = from; i < to; ++i) {
+              const int64_t s = i % stretches.count, begin = s * stretches.length;
+              f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
+            }
+          });
+    };
+    std::vector<Statistics<C>> statistics;
+    for (int64_t o = 0; o < outer_.numel; ++o) statistics.push_back(statistics_of(offsets_of(outer_, o)));
+    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * stretches.count));
+    each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+      lane_sums(block, &statistics[static_cast<size_t>(block.begin)], begin, end,
+                &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
+    });
+    std::vector<Sums> total(static_cast<size_t>(outer_.numel));
+    for (int64_t s = 0; s < stretches.count; ++s)
+      for (int64_t o = 0; o < outer_.numel; ++o)
+        total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(s * outer_.numel + o)]);
+    if (dx_)
+      each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+        write_lanes(block, &statistics[static_cast<size_t>(block.begin)], &total[static_cast<size_t>(block.begin)],
+                    begin, end);
+      });
+    write_parameters_of_outer(total);
+  }
+
+  void lane_sums(const LaneBlock& block, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
+    const Offsets o = offsets_of(outer_, block.begin);
+    const int64_t x_lane = step_of(outer_, 0), dy_lane = step_of(outer_, 1);
+    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1);
+    C shift[kMostLanes];
+    for (int64_t c = 0; c < block.count; ++c) shift[c] = of[c].high;
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kMostLanes], dy_buffer[kMostLanes], plain[kMostLanes], product[kMostLanes];
+      for (int64_t first = 0; first < run; first += kLaneRows) {
+        std::fill_n(plain, block.count, C(0)), std::fill_n(product, block.count, C(0));
+        for (int64_t i = first; i < std::min(run, first + kLaneRows); ++i) {
+          const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_lane, block.count, x_buffer);
+          const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_lane, block.count, dy_buffer);
+          for (int64_t c = 0; c < block.count; ++c) plain[c] += g[c], product[c] += g[c] * (x[c] - shift[c]);
+        }
+        for (int64_t c = 0; c < block.count; ++c) {
+          const double sum = static_cast<double>(plain[c]);
+          total[c].add({sum, static_cast<double>(product[c]) - of[c].low * sum});
+        }
+      }
+    });
+  }
+
+  void write_lanes(const LaneBlock& block, const Statistics<C>* of, const Sums* sums, int64_t begin,
+                   int64_t end) const {
+    C shift[kMostLanes], a[kMostLanes], b[kMostLanes], k[kMostLanes];
+    for (int64_t c = 0; c < block.count; ++c) {
+      const double w = static_cast<double>(weight_.one<C>(offsets_of(outer_, block.begin + c)[3]));
+      const Coefficients found = coefficients(of[c], sums[c], w);
+      shift[c] = of[c].high;
+      a[c] = static_cast<C>(found.a), b[c] = static_cast<C>(found.b), k[c] = static_cast<C>(found.c);
+    }
+    const Offsets o = offsets_of(outer_, block.begin);
+    const int64_t lane[3] = {step_of(outer_, 0), step_of(outer_, 1), step_of(outer_, 2)};
+    const int64_t step[3] = {step_of(inner_, 0), step_of(inner_, 1), step_of(inner_, 2)};
+    const bool direct = dx_->dtype == dtype_of<C> && lane[2] == 1;
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kMostLanes], dy_buffer[kMostLanes], dx_buffer[kMostLanes];
+      for (int64_t i = 0; i < run; ++i) {
+        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * step[0], lane[0], block.count, x_buffer);
+        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * step[1], lane[1], block.count, dy_buffer);
+        const int64_t to_at = o[2] + at[2] + i * step[2];
+        C* to = direct ? dx_->as<C>() + to_at : dx_buffer;
+        for (int64_t c = 0; c < block.count; ++c) to[c] = g[c] * a[c] + ((x[c] - shift[c]) * b[c] + k[c]);
+        if (!direct) store_block(to, dx_->data, dx_->dtype, to_at, lane[2], block.count);
+      }
+    });
+  }
+
+  // ---- Gradients of the parameters ----
+
+  void write_parameters_of_outer(const std::vector<Sums>& total) const {
+    if (!dweight_ && !dbias_) return;
+    std::vector<double> dw(static_cast<size_t>(parameters_)), db(dw.size());
+    for (int64_t o = 0; o < outer_.numel; ++o) {
+      const Offsets at = offsets_of(outer_, o);
+      const Sums& sums = total[static_cast<size_t>(o)];
+      dw[static_cast<size_t>(at[4])] += sums.product * statistics_of(at).scale;
+      db[static_cast<size_t>(at[4])] += sums.plain;
+    }
+    write_parameters(dw.data(), db.data());
+  }
+
+  void write_parameters(const double* dw, const double* db) const {
+    const Strides &w = dweight_ ? dweight_->strides : dense_, &b = dbias_ ? dbias_->strides : dense_;
+    const StridedLoop<3> nest(shape_, {&dense_, &w, &b});
+    for_each_run(nest, 0, nest.numel, [&](const int64_t* at, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t from = at[0] + i * step_of(nest, 0);
+        if (dweight_) store_number(*dweight_, at[1] + i * step_of(nest, 1), dw[from]);
+        if (dbias_) store_number(*dbias_, at[2] + i * step_of(nest, 2), db[from]);
+      }
+    });
+  }
+
+  static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
+  Statistics<C> statistics_of(const Offsets& at) const {
+    return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};
+  }
+  Strides dx_strides() const { return dx_ ? dx_->strides : Dims::filled(x_.ndim(), 0); }
+  // Row-major strides, 0 where the size is 1.
+  static Strides broadcast_strides(const Shape& shape) {
+    Strides strides = contiguous_strides(shape);
+    for (int i = 0; i < shape.size(); ++i)
+      if (shape[i] == 1) strides[i] = 0;
+    return strides;
+  }
+
+  const View &dy_, &x_, &mean_, &variance_;
+  const Parameter weight_;
+  const double eps_;
+  const bool fixed_;
+  const MutableView *dx_, *dweight_, *dbias_;
+  const Shape shape_;    // of the parameters, in x's rank
+  const Strides dense_;  // of a row-major array of theirs
+  const int64_t parameters_;
+  const StridedLoop<7> outer_;  // x, dy, dx, weight, parameters, mean, variance
+  const StridedLoop<5> inner_;  // x, dy, dx, weight, parameters
+  const bool by_element_;       // weight or parameters change along the inner axes
+};
+
+}  // namespace
+
+void OpenmpBackend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance,
+                                       uint32_t axes, const View* weight, double eps, bool fixed_statistics,
+                                       const MutableView* dx, const MutableView* dweight, const MutableView* dbias) {
+  EventScope event("normalize_backward", "openmp", kernel_table().vectors, {&dy, &x}, 12 * x.numel());
+  if (x.numel() == 0) return;
+  visit_compute(x.dtype, [&]<class C> {
+    if constexpr (std::is_floating_point_v<C>)
+      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias).run();
+  });
+}
+
+}  // namespace gradus

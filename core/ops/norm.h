@@ -1,0 +1,28 @@
+// Normalisation of arrays; Backend::normalize has the formulas.
+#pragma once
+
+#include <gradus/core/ops/common.h>
+
+namespace gradus::ops {
+
+struct Normalized {
+  Array y, mean, variance;
+};
+/// Over `axes`. weight and bias, where defined, have x's rank with size 1 where they are broadcast, and x's type (or
+/// float32 where x is of a half type). Where mean and variance are given (x's rank, size 1 at `axes`), they are used and
+/// returned, else computed, in float32 for half types.
+Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
+                     const Array& mean = {}, const Array& variance = {});
+
+struct NormalizeGradients {
+  Array dx, dweight, dbias;
+};
+/// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types.
+NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,
+                                      uint32_t axes, const Array& weight, const Shape& parameters, double eps,
+                                      bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias);
+
+/// running = (1 - momentum) running + momentum * value, in place.
+void move_towards(const Array& running, const Array& value, double momentum);
+
+}  // namespace gradus::ops

@@ -1,6 +1,9 @@
 #include <gradus/autograd/ops/conv.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/pad.h>
+#include <gradus/autograd/ops/stencil.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/layout.h>
@@ -96,26 +99,99 @@ Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t gro
   return {{stride.h, stride.w}, {padding.h, padding.w}, {dilation.h, dilation.w}, groups};
 }
 
-// (C, H, W) counts as a batch of one.
-Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, bool relu,
-                  const Conv2dGeometry& geometry) {
-  const bool single = x.dim() == 3;
-  Tensor y = apply<Conv2d>(op, single ? x.unsqueeze(0) : x, w, bias, relu, geometry);
-  return single ? y.squeeze(0) : y;
+// Padding by name is conv2d's own where both ends get the same, else zeros are written out.
+Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, ConvPadding padding,
+                  Conv2dGeometry geometry) {
+  int64_t more[2] = {0, 0};
+  geometry.padding[0] = padding.h, geometry.padding[1] = padding.w;
+  for (int i = 0; i < 2 && padding.same && w.dim() == 4; ++i) {
+    GRADUS_CHECK(geometry.stride[i] == 1, ValueError, "padding 'same' needs stride 1, got ", geometry.stride[i]);
+    const int64_t total = geometry.dilation[i] * (w.size(2 + i) - 1);
+    geometry.padding[i] = total / 2, more[i] = total % 2;
+  }
+  const Tensor wide = more[0] + more[1] > 0 ? pad(x, {0, more[1], 0, more[0]}) : x;
+  return batched(wide, 4, [&](const Tensor& image) { return apply<Conv2d>(op, image, w, bias, relu, geometry); });
+}
+
+// (N, C, L) as images of one row; weights alike.
+Tensor with_row(const Tensor& x, const char* what, const char* layout, bool or_unbatched) {
+  GRADUS_CHECK(x.dim() == 3 || (or_unbatched && x.dim() == 2), ShapeError, what, " must be ", layout, ", got shape ",
+               x.sizes());
+  return x.unsqueeze(-2);
+}
+Tensor sequence(const Tensor& x) { return with_row(x, "input", "(N, C, L) or (C, L)", true); }
+Tensor filter(const Tensor& w) { return with_row(w, "weight", "of 3 dimensions", false); }
+
+Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, Pair output_padding,
+                            const Conv2dGeometry& g) {
+  ops::check_ndim(x.array(), 4, "input", "(N, C, H, W) or (C, H, W)");
+  ops::check_ndim(w.array(), 4, "weight", "(C, K / groups, R, S)");
+  ops::check_same_dtype(x.array(), "input", w.array(), "weight");
+  GRADUS_CHECK(x.size(1) == w.size(0), ShapeError, "weight expects ", w.size(0), " input channels, got x of shape ",
+               x.sizes());
+  GRADUS_CHECK(g.groups > 0 && w.size(0) % g.groups == 0, ShapeError, "weight of shape ", w.sizes(), " has ", w.size(0),
+               " input channels, which is not a multiple of groups = ", g.groups);
+  Shape shape = {x.size(0), w.size(1) * g.groups, 0, 0};
+  const int64_t extra[2] = {output_padding.h, output_padding.w};
+  for (int i = 0; i < 2; ++i) {
+    GRADUS_CHECK(g.stride[i] > 0 && g.dilation[i] > 0 && g.padding[i] >= 0, ValueError,
+                 "stride and dilation must be positive and padding not negative, got ", g.stride[i], ", ",
+                 g.dilation[i], " and ", g.padding[i]);
+    GRADUS_CHECK(extra[i] >= 0 && (extra[i] < g.stride[i] || extra[i] < g.dilation[i]), ValueError,
+                 "output_padding must be less than stride or dilation, got ", extra[i], " with stride ", g.stride[i],
+                 " and dilation ", g.dilation[i]);
+    const __int128 size = static_cast<__int128>(x.size(2 + i) - 1) * g.stride[i] -
+                          2 * static_cast<__int128>(g.padding[i]) +
+                          static_cast<__int128>(g.dilation[i]) * (w.size(2 + i) - 1) + extra[i] + 1;
+    GRADUS_CHECK(size > 0 && size < (static_cast<__int128>(1) << 40), ShapeError, "padding ", g.padding[i],
+                 " leaves nothing of the result: x ", x.sizes(), ", weight ", w.sizes());
+    shape[2 + i] = static_cast<int64_t>(size);
+  }
+  GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],
+               ",) to go with weight ", w.sizes(), " in ", g.groups, " groups, got ", bias.sizes());
+  const Tensor y = apply<Conv2dBackwardData>(op, x, w, shape, g);
+  return bias.defined() ? y + bias.view({1, shape[1], 1, 1}) : y;
 }
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, Pair padding, Pair dilation,
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, ConvPadding padding, Pair dilation,
               int64_t groups, Loc where) {
   OpScope op("conv2d", where);
-  return run_conv2d(op, x, w, bias, false, geometry_of(stride, padding, dilation, groups));
+  return run_conv2d(op, x, w, bias, false, padding, geometry_of(stride, 0, dilation, groups));
 }
 
-Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, Pair padding, Pair dilation,
-                   int64_t groups, Loc where) {
+Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, ConvPadding padding,
+                   Pair dilation, int64_t groups, Loc where) {
   OpScope op("conv2d_relu", where);
-  return run_conv2d(op, x, w, bias, true, geometry_of(stride, padding, dilation, groups));
+  return run_conv2d(op, x, w, bias, true, padding, geometry_of(stride, 0, dilation, groups));
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, ConvPadding padding,
+              int64_t dilation, int64_t groups, Loc where) {
+  OpScope op("conv1d", where);
+  padding.h = 0;
+  const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
+  return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, Pair padding,
+                        Pair output_padding, int64_t groups, Pair dilation, Loc where) {
+  OpScope op("conv_transpose2d", where);
+  const Conv2dGeometry geometry = geometry_of(stride, padding, dilation, groups);
+  return batched(
+      x, 4, [&](const Tensor& image) { return run_conv_transpose2d(op, image, w, bias, output_padding, geometry); });
+}
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, int64_t padding,
+                        int64_t output_padding, int64_t groups, int64_t dilation, Loc where) {
+  OpScope op("conv_transpose1d", where);
+  const Conv2dGeometry geometry = geometry_of({1, stride}, {0, padding}, {1, dilation}, groups);
+  return batched(sequence(x), 4,
+                 [&](const Tensor& image) {
+                   return run_conv_transpose2d(op, image, filter(w), bias, {0, output_padding}, geometry);
+                 })
+      .squeeze(-2);
 }
 
 }  // namespace gradus

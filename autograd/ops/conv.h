@@ -17,21 +17,23 @@ struct Pair {
 /// number, the end gets one more than the start. `same` needs stride 1.
 enum class AutoPadding : uint8_t { valid, same };
 inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
+/// Padding of a convolution: one number, a pair, or a name.
+struct ConvPadding : Pair {
+  ConvPadding(int64_t both) : Pair(both) {}  // NOLINT(google-explicit-constructor)
+  ConvPadding(int64_t h, int64_t w) : Pair(h, w) {}
+  ConvPadding(Pair pair) : Pair(pair) {}                                       // NOLINT(google-explicit-constructor)
+  ConvPadding(AutoPadding name) : Pair(0), same(name == AutoPadding::same) {}  // NOLINT(google-explicit-constructor)
+  bool same = false;
+};
 
 /// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) where defined; result (N, K, P, Q).
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, ConvPadding padding = 0,
               Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
 /// relu(conv2d(…)) in one kernel, and one for its backward, where the backend has them.
-Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
+Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, ConvPadding padding = 0,
                    Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
-/// conv2d with padding by name.
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, AutoPadding padding, Pair dilation = 1,
-              int64_t groups = 1, Loc where = Loc::current());
-
 /// Cross-correlation of x (N, C, L) with w (K, C / groups, R), plus bias (K) where defined; result (N, K, P).
-Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1, int64_t padding = 0,
-              int64_t dilation = 1, int64_t groups = 1, Loc where = Loc::current());
-Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, AutoPadding padding,
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1, ConvPadding padding = 0,
               int64_t dilation = 1, int64_t groups = 1, Loc where = Loc::current());
 
 /// The transpose of conv2d (its gradient with respect to x), plus bias (K) where defined: x (N, C, H, W) and w

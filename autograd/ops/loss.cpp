@@ -111,7 +111,10 @@ Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Row
   } else {
     return rows(x, target);
   }
-  const Tensor last = x.dim() == 1 ? x : x.movedim(1, -1);
+  Dims order = {0};  // the classes last
+  for (int i = 2; i < x.dim(); ++i) order.push_back(i);
+  order.push_back(1);
+  const Tensor last = x.dim() == 1 ? x : x.permute(order);
   const Tensor loss = rows(last.reshape({target.numel(), last.size(-1)}), target.reshape({target.numel()}));
   return reduction == Reduction::none ? loss.reshape(target.sizes()) : loss;
 }

@@ -1,6 +1,7 @@
 #include <gradus/autograd/ops/pool.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/stencil.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/pool.h>
 
@@ -38,15 +39,83 @@ struct MaxPool2d final : Node {  // y = maximum of each window
   }
 };
 
+Pool2dGeometry geometry_of(Pair kernel, std::optional<Pair> stride, Pair padding, Pair dilation) {
+  const Pair step = stride.value_or(kernel);
+  return {{kernel.h, kernel.w}, {step.h, step.w}, {padding.h, padding.w}, {dilation.h, dilation.w}};
+}
+
+std::optional<Pair> pair_of(std::optional<int64_t> size) {
+  return size ? std::optional<Pair>({1, *size}) : std::nullopt;
+}
+
+void check_sequence(const Tensor& x) {
+  GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "input must be (N, C, L) or (C, L), got shape ", x.sizes());
+}
+void check_image(const Tensor& x) {
+  GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
+               x.sizes());
+}
+
 std::tuple<Tensor, Tensor> run_max_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride,
                                           Pair padding, Pair dilation, bool ceil_mode) {
-  const Pair step = stride.value_or(kernel);
-  const Pool2dGeometry geometry = {
-      {kernel.h, kernel.w}, {step.h, step.w}, {padding.h, padding.w}, {dilation.h, dilation.w}};
+  const Pool2dGeometry geometry = geometry_of(kernel, stride, padding, dilation);
   const bool single = x.dim() == 3;
   auto [y, indices] = apply<MaxPool2d>(op, single ? x.unsqueeze(0) : x, geometry, ceil_mode);
   if (single) return {y.squeeze(0), indices.squeeze(0)};
   return {y, indices};
+}
+
+Tensor run_avg_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding,
+                      bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor) {
+  GRADUS_CHECK(!divisor || *divisor != 0, ValueError, "divisor_override must not be 0");
+  return batched(x, 4, [&](const Tensor& image) {
+    const Pool2dGeometry g = geometry_of(kernel, stride, padding, 1);
+    const Shape out = ops::pool2d_shape(image.sizes(), g, ceil_mode);
+    const auto stencil = [&](int i, double by) {
+      return ops::average_stencil(image.size(2 + i), out[2 + i], g.kernel[i], g.stride[i], g.padding[i],
+                                  count_include_pad, by);
+    };
+    const double by = divisor ? static_cast<double>(*divisor) : 0;
+    return resample2d(op, image, stencil(0, by), stencil(1, divisor ? 1 : 0));
+  });
+}
+
+Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t w) {
+  return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
+}
+
+// The elements of every part of adaptive pooling one behind the other, the parts of one size: short ones repeat their last.
+ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
+  *length = 1;
+  for (int64_t p = 0; p < size_out; ++p)
+    *length = std::max(*length, ops::adaptive_end(p, size_in, size_out) - ops::adaptive_begin(p, size_in, size_out));
+  std::vector<int64_t> sources;
+  for (int64_t p = 0; p < size_out; ++p)
+    for (int64_t i = 0; i < *length; ++i)
+      sources.push_back(
+          std::min(ops::adaptive_begin(p, size_in, size_out) + i, ops::adaptive_end(p, size_in, size_out) - 1));
+  return ops::OwnedStencil::selection(size_in, sources);
+}
+
+Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t w) {
+  int64_t rows = 1, columns = 1;
+  const ops::OwnedStencil down = parts_of(x.size(2), h, &rows), across = parts_of(x.size(3), w, &columns);
+  const Pool2dGeometry geometry = geometry_of({rows, columns}, {}, 0, 1);
+  const bool as_is = down.size_out() == x.size(2) && across.size_out() == x.size(3);
+  return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
+}
+
+// Checks an adaptive pooling and runs it on x as a batch.
+template <class Run>
+Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, Run&& run) {
+  return batched(x, 4, [&](const Tensor& image) {
+    const int64_t h = size.h.value_or(image.size(2)), w = size.w.value_or(image.size(3));
+    GRADUS_CHECK(h >= 0 && w >= 0, ValueError, "output_size must not be negative, got (", h, ", ", w, ")");
+    GRADUS_CHECK((image.size(2) > 0 && image.size(3) > 0) || h * w == 0, ShapeError, "no pixels to pool: shape ",
+                 x.sizes());
+    ops::check_floating(image.array(), "input");
+    return run(op, image, h, w);
+  });
 }
 
 }  // namespace
@@ -62,6 +131,60 @@ std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_
   OpScope op("max_pool2d_with_indices", where);
   auto [y, indices] = run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode);
   return {y, indices.to(kLong)};
+}
+
+std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride,
+                                                   int64_t padding, int64_t dilation, bool ceil_mode, Loc where) {
+  OpScope op("max_pool1d", where);
+  check_sequence(x);
+  auto [y, indices] =
+      run_max_pool2d(op, x.unsqueeze(-2), {1, kernel_size}, pair_of(stride), {0, padding}, {1, dilation}, ceil_mode);
+  return {y.squeeze(-2), indices.squeeze(-2).to(kLong)};
+}
+
+Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride, int64_t padding,
+                  int64_t dilation, bool ceil_mode, Loc where) {
+  return std::get<0>(max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode, where));
+}
+
+Tensor avg_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride, Pair padding, bool ceil_mode,
+                  bool count_include_pad, std::optional<int64_t> divisor_override, Loc where) {
+  OpScope op("avg_pool2d", where);
+  check_image(x);
+  return run_avg_pool2d(op, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override);
+}
+
+Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride, int64_t padding, bool ceil_mode,
+                  bool count_include_pad, Loc where) {
+  OpScope op("avg_pool1d", where);
+  check_sequence(x);
+  return run_avg_pool2d(op, x.unsqueeze(-2), {1, kernel_size}, pair_of(stride), {0, padding}, ceil_mode,
+                        count_include_pad, {})
+      .squeeze(-2);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
+  OpScope op("adaptive_avg_pool2d", where);
+  check_image(x);
+  return run_adaptive(op, x, output_size, run_adaptive_avg_pool2d);
+}
+
+Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where) {
+  OpScope op("adaptive_avg_pool1d", where);
+  check_sequence(x);
+  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, run_adaptive_avg_pool2d).squeeze(-2);
+}
+
+Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
+  OpScope op("adaptive_max_pool2d", where);
+  check_image(x);
+  return run_adaptive(op, x, output_size, run_adaptive_max_pool2d);
+}
+
+Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where) {
+  OpScope op("adaptive_max_pool1d", where);
+  check_sequence(x);
+  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, run_adaptive_max_pool2d).squeeze(-2);
 }
 
 }  // namespace gradus

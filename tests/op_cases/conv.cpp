@@ -19,7 +19,49 @@ std::string python_pair(const Pair& pair) {
 
 }  // namespace
 
+static void add_conv1d(CaseList& cases) {
+  cases.add("conv1d", {{2, 3, 7}, {4, 3, 3}, {4}}, [](X x) { return conv1d(x[0], x[1], x[2]); }, "F.conv1d(*x)")
+      .loose(4);
+  cases.add("conv1d.options", {{2, 4, 9}, {6, 2, 3}, {6}}, [](X x) { return conv1d(x[0], x[1], x[2], 2, 2, 2, 2); },
+            "F.conv1d(*x, stride=2, padding=2, dilation=2, groups=2)").loose(4);
+  cases.add("conv1d.unbatched", {{3, 7}, {4, 3, 3}}, [](X x) { return conv1d(x[0], x[1]); }, "F.conv1d(*x)").loose(4);
+  cases.add("conv1d.same", {{2, 2, 6}, {3, 2, 4}, {3}}, [](X x) { return conv1d(x[0], x[1], x[2], 1, kSame); },
+            "F.conv1d(*x, padding='same')").loose(4);
+  cases.add("conv2d.same", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 1, kSame, {2, 1}); },
+            "F.conv2d(*x, padding='same', dilation=(2, 1))").loose(4).is_image();
+  cases.add("conv2d.valid", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 2, kValid); },
+            "F.conv2d(*x, padding='valid', stride=2)").loose(4).is_image();
+}
+
+static void add_conv_transpose(CaseList& cases) {
+  cases.add("conv_transpose2d", {{2, 3, 3, 4}, {3, 4, 3, 3}, {4}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)").loose(4).is_image();
+  cases.add("conv_transpose2d.stride", {{1, 2, 3, 3}, {2, 3, 3, 3}, {3}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1, 1); },
+            "F.conv_transpose2d(*x, stride=2, padding=1, output_padding=1)").loose(4).is_image();
+  cases.add("conv_transpose2d.uneven", {{2, 2, 3, 4}, {2, 2, 3, 2}, {2}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], {2, 3}, {1, 0}, {0, 2}, 1, {1, 2}); },
+            "F.conv_transpose2d(*x, stride=(2, 3), padding=(1, 0), output_padding=(0, 2), dilation=(1, 2))")
+      .loose(4).is_image();
+  cases.add("conv_transpose2d.groups", {{2, 4, 3, 3}, {4, 3, 2, 2}, {6}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 0, 0, 2); },
+            "F.conv_transpose2d(*x, stride=2, groups=2)").loose(4).is_image();
+  cases.add("conv_transpose2d.unbatched", {{3, 3, 4}, {3, 2, 3, 3}},
+            [](X x) { return conv_transpose2d(x[0], x[1]); }, "F.conv_transpose2d(*x)").loose(4);
+  cases.add("conv_transpose2d.no_images", {{0, 3, 3, 4}, {3, 4, 3, 3}, {4}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)");
+  cases.add("conv_transpose2d.large", {{2, 20, 9, 9}, {20, 17, 4, 4}, {17}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1); }).loose(4).is_image();
+  cases.add("conv_transpose1d", {{2, 3, 5}, {3, 4, 3}, {4}},
+            [](X x) { return conv_transpose1d(x[0], x[1], x[2], 2, 1, 1, 1, 2); },
+            "F.conv_transpose1d(*x, stride=2, padding=1, output_padding=1, dilation=2)").loose(4);
+  cases.add("conv_transpose1d.unbatched", {{3, 5}, {3, 4, 3}},
+            [](X x) { return conv_transpose1d(x[0], x[1]); }, "F.conv_transpose1d(*x)").loose(4);
+}
+
 void add_conv(CaseList& cases) {
+  add_conv1d(cases);
+  add_conv_transpose(cases);
   const Geometry geometries[] = {
       {"", {{2, 3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
       {".no_bias", {{2, 3, 5, 5}, {2, 3, 3, 3}}, 1, 0, 1, 1, true},

@@ -1,0 +1,245 @@
+#include <gradus/autograd/ops/norm.h>
+
+#include <cmath>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/stencil.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/norm.h>
+#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/shape.h>
+
+namespace gradus {
+namespace {
+
+// How a normalisation sees x and its parameters.
+struct NormGeometry {
+  Shape shape;        // x's, with the channels split where they form groups
+  uint32_t axes = 0;  // of `shape`, over which the statistics are
+  Shape parameters;   // weight and bias in `shape`'s rank, 1 where they are broadcast
+};
+
+// The running statistics (C), where there are any.
+struct Running {
+  Array mean, variance;
+  double momentum = 0;
+  bool use = false;  // instead of x's own
+};
+
+std::vector<int64_t> axes_of(uint32_t mask) {
+  std::vector<int64_t> axes;
+  for (int i = 0; i < kMaxDims; ++i)
+    if (mask & (1u << i)) axes.push_back(i);
+  return axes;
+}
+
+struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weight + bias
+  Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"};
+  NormGeometry geometry;
+  Shape weight_shape;
+  double eps = 0;
+  bool fixed = false;
+
+  Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
+                const Running& running) {
+    geometry = g, eps = epsilon, fixed = running.use;
+    weight_shape = w.defined() ? w.shape() : b.defined() ? b.shape() : Shape();
+    const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
+    const Shape statistics = reduced_shape(g.shape, g.axes, true);
+    const auto given = [&](const Array& p) { return fixed ? ops::reshape(p, statistics) : Array(); };
+    const ops::Normalized result = ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps,
+                                                  given(running.mean), given(running.variance));
+    if (!fixed && X.numel() > 0) update(running, result, X.numel());
+    if (needs_grad(0) || needs_grad(1)) x = input(0);
+    if (w.defined() && needs_grad(0)) weight = input(1);
+    if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
+    return ops::reshape(result.y, X.shape());
+  }
+
+  Grads backward(const Tensor& dy) override {
+    if (!needs_grad(0) && !needs_grad(1)) return {Tensor(), Tensor(), bias_gradient(dy)};
+    if (GradMode::is_enabled()) return differentiable_backward(dy);
+    const Array& X = x.array();
+    const Array W = weight.defined() ? ops::reshape(weight.array(), geometry.parameters) : Array();
+    const ops::NormalizeGradients fused = ops::normalize_backward(
+        ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(), variance.array(),
+        geometry.axes, W, geometry.parameters, eps, fixed, needs_grad(0), needs_grad(1), needs_grad(2));
+    const auto shaped = [](const Array& gradient, const Shape& shape) {
+      return gradient.defined() ? Tensor(ops::reshape(gradient, shape)) : Tensor();
+    };
+    return {shaped(fused.dx, X.shape()), shaped(fused.dweight, weight_shape), shaped(fused.dbias, weight_shape)};
+  }
+
+ private:
+  // Statistics of several samples (instance norm) count with their average.
+  void update(const Running& running, const ops::Normalized& batch, int64_t numel) const {
+    const auto move = [&](const Array& to, const Array& value) {
+      const Array each = ops::reshape(value, {value.numel() / to.numel(), to.numel()});
+      ops::move_towards(to, ops::reduce(ReduceOp::mean, each, 1, false, each.dtype()), running.momentum);
+    };
+    if (running.mean.defined()) move(running.mean, batch.mean);
+    if (!running.variance.defined()) return;
+    const double count = static_cast<double>(numel / batch.variance.numel());
+    move(running.variance, ops::binary_scalar(BinaryOp::mul, batch.variance, count / (count - 1)));  // unbiased
+  }
+
+  Tensor bias_gradient(const Tensor& dy) const { return sum_to_parameters(dy.reshape(geometry.shape)); }
+  Tensor sum_to_parameters(const Tensor& terms) const {
+    uint32_t summed = 0;
+    for (int i = 0; i < geometry.shape.size(); ++i)
+      if (geometry.parameters[i] == 1) summed |= 1u << i;
+    return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
+  }
+
+  // The formulas of Backend::normalize_backward in operators that can be differentiated again.
+  Grads differentiable_backward(const Tensor& dy) {
+    const DType dtype = x().dtype() == kDouble ? kDouble : kFloat;
+    const Tensor X = x().to(dtype).reshape(geometry.shape), g = dy.to(dtype).reshape(geometry.shape);
+    const auto axes = axes_of(geometry.axes);
+    const Tensor centred = X - (fixed ? mean() : X.mean(axes, true));
+    const Tensor s = ((fixed ? variance() : (centred * centred).mean(axes, true)) + eps).sqrt().reciprocal();
+    const Tensor h = centred * s;
+    Grads gradients(3);
+    if (needs_grad(0)) {
+      const Tensor gw = weight.defined() ? g * weight().to(dtype).reshape(geometry.parameters) : g;
+      const Tensor dx = fixed ? s * gw : s * (gw - gw.mean(axes, true) - h * (gw * h).mean(axes, true));
+      gradients[0] = dx.reshape(x().sizes());
+    }
+    if (needs_grad(1)) gradients[1] = sum_to_parameters(g * h);
+    if (needs_grad(2)) gradients[2] = sum_to_parameters(g);
+    return gradients;
+  }
+};
+
+// Channels of x (N, C, …).
+int64_t channels_of(const Tensor& x) {
+  GRADUS_CHECK(x.dim() >= 2, ShapeError, "input must have at least 2 dimensions (N, C, …), got shape ", x.sizes());
+  return x.size(1);
+}
+
+void check_channels(const Tensor& x, const Tensor& parameter, const char* name) {
+  GRADUS_CHECK(!parameter.defined() || parameter.sizes() == Shape({x.size(1)}), ShapeError, "input of shape ",
+               x.sizes(), " needs a ", name, " of shape (", x.size(1), ",), got ", parameter.sizes());
+}
+
+void check_eps(double eps) { GRADUS_CHECK(eps >= 0, ValueError, "eps must not be negative, got ", eps); }
+
+Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
+
+// Checks what batch and instance norm are given.
+Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
+                      bool use, double momentum, const char* otherwise) {
+  channels_of(x);
+  check_channels(x, mean, "running_mean"), check_channels(x, var, "running_var");
+  check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
+  GRADUS_CHECK(!use || (mean.defined() && var.defined()), ValueError, "needs running_mean and running_var", otherwise);
+  for (const Tensor* running : {&mean, &var})
+    if (running->defined()) ops::check_floating(running->array(), "running statistics");
+  return {array_of(mean), array_of(var), momentum, use};
+}
+
+// x (N, C, …) with statistics over `axes` and a parameter for each channel.
+NormGeometry by_channel(const Tensor& x, uint32_t axes) {
+  NormGeometry geometry{x.sizes(), axes, Dims::filled(static_cast<int>(x.dim()), 1)};
+  geometry.parameters[1] = x.size(1);
+  return geometry;
+}
+
+uint32_t all_axes(int64_t ndim) { return (1u << ndim) - 1; }
+
+// Statistics of one value are useless: its deviation is 0.
+void check_several(const Tensor& x, int64_t statistics) {
+  GRADUS_CHECK(x.numel() != statistics, ShapeError, "training needs more than 1 value per channel, got input of shape ",
+               x.sizes());
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                  const Tensor& bias, bool training, double momentum, double eps, Loc where) {
+  OpScope op("batch_norm", where);
+  check_eps(eps);
+  const Running running =
+      check_running(x, running_mean, running_var, weight, bias, !training, momentum, " unless training");
+  if (training && x.numel() > 0) check_several(x, x.size(1));
+  return apply<Normalize>(op, x, weight, bias, by_channel(x, all_axes(x.dim()) & ~2u), eps, running);
+}
+
+Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                     const Tensor& bias, bool use_input_stats, double momentum, double eps, Loc where) {
+  OpScope op("instance_norm", where);
+  check_eps(eps);
+  GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
+  const Running running =
+      check_running(x, running_mean, running_var, weight, bias, !use_input_stats, momentum, " unless use_input_stats");
+  if (use_input_stats && x.numel() > 0) check_several(x, x.size(0) * x.size(1));
+  const uint32_t samples_too = use_input_stats ? 0 : 1;
+  return apply<Normalize>(op, x, weight, bias, by_channel(x, (all_axes(x.dim()) & ~3u) | samples_too), eps, running);
+}
+
+Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps,
+                  Loc where) {
+  OpScope op("group_norm", where);
+  check_eps(eps);
+  const int64_t channels = channels_of(x);
+  GRADUS_CHECK(num_groups > 0, ValueError, "num_groups must be positive, got ", num_groups);
+  GRADUS_CHECK(channels % num_groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
+               " channels, which is not a multiple of num_groups = ", num_groups);
+  check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
+  NormGeometry geometry{x.sizes(), 0, Dims::filled(static_cast<int>(x.dim()), 1)};
+  geometry.shape[1] = num_groups, geometry.shape.insert(2, channels / num_groups);
+  geometry.parameters[1] = num_groups, geometry.parameters.insert(2, channels / num_groups);
+  geometry.axes = all_axes(x.dim() + 1) & ~3u;
+  return apply<Normalize>(op, x, weight, bias, geometry, eps, Running());
+}
+
+Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight, const Tensor& bias, double eps,
+                  Loc where) {
+  OpScope op("layer_norm", where);
+  check_eps(eps);
+  const int count = normalized_shape.size(), lead = static_cast<int>(x.dim()) - count;
+  GRADUS_CHECK(count > 0, ShapeError, "normalized_shape must have at least one dimension");
+  bool ends_so = lead >= 0;
+  for (int i = 0; i < count && ends_so; ++i) ends_so = x.sizes()[lead + i] == normalized_shape[i];
+  GRADUS_CHECK(ends_so, ShapeError, "input must end with normalized_shape ", normalized_shape, ", got shape ",
+               x.sizes());
+  for (const Tensor* parameter : {&weight, &bias})
+    GRADUS_CHECK(!parameter->defined() || parameter->sizes() == normalized_shape, ShapeError,
+                 (parameter == &weight ? "weight" : "bias"), " must have normalized_shape ", normalized_shape, ", got ",
+                 parameter->sizes());
+  NormGeometry geometry{x.sizes(), all_axes(x.dim()) & ~all_axes(lead), x.sizes()};
+  for (int i = 0; i < lead; ++i) geometry.parameters[i] = 1;
+  return apply<Normalize>(op, x, weight, bias, geometry, eps, Running());
+}
+
+Tensor normalize(const Tensor& x, double p, int64_t dim, double eps, Loc where) {
+  OpScope op("normalize", where);
+  GRADUS_CHECK(p > 0, ValueError, "p must be positive, got ", p);
+  ops::check_floating(x.array(), "input");
+  // In float: eps would be 0 in half types. It counts inside of the root, so that zeros have a gradient.
+  const Tensor wide = x.to(x.dtype() == kDouble ? kDouble : kFloat);
+  const Tensor sum = p == 2 ? (wide * wide).sum({dim}, true) : wide.abs().pow(p).sum({dim}, true);
+  const Tensor least = sum.clamp(std::pow(eps, p));
+  return (wide / (p == 2 ? least.sqrt() : least.pow(1 / p))).to(x.dtype());
+}
+
+Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double beta, double k, Loc where) {
+  OpScope op("local_response_norm", where);
+  GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
+  GRADUS_CHECK(size > 0, ValueError, "size must be positive, got ", size);
+  const int64_t channels = x.size(1);
+  ops::OwnedStencil neighbours(channels);  // outside of the channels there are zeros
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t i = std::max<int64_t>(0, c - size / 2); i < std::min(channels, c - size / 2 + size); ++i)
+      neighbours.add(i, 1 / static_cast<double>(size));
+    neighbours.end_position();
+  }
+  const int64_t places = x.numel() / std::max<int64_t>(1, x.size(0) * channels);
+  const Tensor squares = (x * x).reshape({x.size(0), 1, channels, places});
+  const Tensor average = resample2d(op, squares, neighbours, ops::OwnedStencil::identity(places)).reshape(x.sizes());
+  return x / (average * alpha + k).pow(beta);
+}
+
+}  // namespace gradus

@@ -1,0 +1,276 @@
+#include <gradus/autograd/ops/pad.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/stencil.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/layout.h>
+
+namespace gradus {
+namespace {
+
+// Elements more at the start and at the end of every dimension; negative: fewer.
+struct Margins {
+  Dims before, after;
+  static Margins negated(const Margins& of) {
+    Margins margins = of;
+    for (int i = 0; i < of.before.size(); ++i)
+      margins.before[i] = -margins.before[i], margins.after[i] = -margins.after[i];
+    return margins;
+  }
+};
+
+// The part of x (of a shape with `margins` around another) that is not in the margins.
+Array inside(Array x, const Margins& margins) {
+  for (int i = 0; i < x.ndim(); ++i) {
+    const int64_t size = x.shape()[i];
+    x = x.slice(i, std::max<int64_t>(0, margins.before[i]), size - std::max<int64_t>(0, margins.after[i]));
+  }
+  return x;
+}
+
+struct ConstantPad final : Node {  // y = value but for x in its midst
+  Margins margins;
+  Array forward(const Array& x, const Margins& m, double value) {
+    margins = m;
+    Shape shape = x.shape();
+    for (int i = 0; i < x.ndim(); ++i) shape[i] += m.before[i] + m.after[i];
+    const MemoryFormat format = x.ndim() == 4 ? ops::output_format(x) : MemoryFormat::contiguous;
+    const Array y = ops::full(shape, value, x.dtype(), x.device(), format);
+    ops::copy_into(inside(y, m), inside(x, Margins::negated(m)));
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    OpScope op("pad", Loc{});
+    return {apply<ConstantPad>(op, dy, Margins::negated(margins), 0.0)};
+  }
+};
+
+Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value) {
+  Margins margins{Dims::filled(static_cast<int>(x.dim()), 0), Dims::filled(static_cast<int>(x.dim()), 0)};
+  for (int i = 0; i < pad.size() / 2; ++i) {
+    const int axis = static_cast<int>(x.dim()) - 1 - i;
+    margins.before[axis] = pad[2 * i], margins.after[axis] = pad[2 * i + 1];
+    const int64_t size = x.size(axis) + pad[2 * i] + pad[2 * i + 1];
+    GRADUS_CHECK(size >= 0 && x.size(axis) + std::min(pad[2 * i], pad[2 * i + 1]) >= 0, ShapeError, "padding ", pad,
+                 " takes more from dimension ", axis, " than input of shape ", x.sizes(), " has");
+  }
+  return apply<ConstantPad>(op, x, margins, value);
+}
+
+// Where the elements of an axis with `before` and `after` more come from.
+ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
+  const int64_t most = mode == kReflect ? size - 1 : mode == kCircular ? size : INT64_MAX / 4;
+  GRADUS_CHECK(size > 0 && before <= most && after <= most, ShapeError, "padding (", before, ", ", after, ") of a ",
+               mode == kReflect    ? "reflected"
+               : mode == kCircular ? "circular"
+                                   : "replicated",
+               " axis of size ", size, " may be at most ", most, ": input of shape ", x.sizes());
+  GRADUS_CHECK(size + before + after > 0 && size + std::min(before, after) >= 0, ShapeError, "padding (", before, ", ",
+               after, ") leaves nothing of an axis of size ", size, ": input of shape ", x.sizes());
+  std::vector<int64_t> sources;
+  for (int64_t i = -before; i < size + after; ++i) {
+    if (i >= 0 && i < size) sources.push_back(i);
+    else if (mode == kReplicate) sources.push_back(i < 0 ? 0 : size - 1);
+    else if (mode == kCircular) sources.push_back(i < 0 ? i + size : i - size);
+    else sources.push_back(i < 0 ? -i : 2 * (size - 1) - i);
+  }
+  return ops::OwnedStencil::selection(size, sources);
+}
+
+// The last two axes of x (N, C, H, W), then, where three are padded, the one before as rows of its own.
+Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
+  const int count = pad.size() / 2;
+  const auto stencil = [&](int i, int64_t size) {  // i axes from the end
+    return i < count ? source_stencil(mode, size, pad[2 * i], pad[2 * i + 1], x) : ops::OwnedStencil::identity(size);
+  };
+  Shape shape = x.sizes();
+  const int last = shape.size() - 1;
+  const Tensor image = x.dim() == 4 ? x : x.reshape({1, -1, last > 0 ? shape[last - 1] : 1, shape[last]});
+  Tensor y = resample2d(op, image, stencil(1, image.size(2)), stencil(0, image.size(3)));
+  shape[last] = y.size(3);
+  if (last > 0) shape[last - 1] = y.size(2);
+  if (x.dim() != 4) y = y.reshape(shape);
+  if (count < 3) return y;
+  const int64_t depth = shape[last - 2], area = shape[last - 1] * shape[last];
+  const ops::OwnedStencil rows = stencil(2, depth);
+  shape[last - 2] = rows.size_out();
+  return resample2d(op, y.reshape({1, -1, depth, area}), rows, ops::OwnedStencil::identity(area)).reshape(shape);
+}
+
+// ---- Windows as columns ----
+
+struct Windows {
+  int64_t H, W;  // of the image
+  Pair kernel, dilation, padding, stride;
+  int64_t P() const { return count(H, kernel.h, dilation.h, padding.h, stride.h); }
+  int64_t Q() const { return count(W, kernel.w, dilation.w, padding.w, stride.w); }
+  void check() const {
+    GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got (", kernel.h, ", ",
+                 kernel.w, ")");
+    GRADUS_CHECK(dilation.h > 0 && dilation.w > 0, ValueError, "dilation must be positive, got (", dilation.h, ", ",
+                 dilation.w, ")");
+    GRADUS_CHECK(padding.h >= 0 && padding.w >= 0, ValueError, "padding must not be negative, got (", padding.h, ", ",
+                 padding.w, ")");
+    GRADUS_CHECK(stride.h > 0 && stride.w > 0, ValueError, "stride must be positive, got (", stride.h, ", ", stride.w,
+                 ")");
+    GRADUS_CHECK(P() > 0 && Q() > 0, ShapeError, "kernel (", kernel.h, ", ", kernel.w, ") with dilation (", dilation.h,
+                 ", ", dilation.w, ") does not fit into images of ", H, " x ", W, " with padding (", padding.h, ", ",
+                 padding.w, ")");
+  }
+
+ private:
+  static int64_t count(int64_t size, int64_t kernel, int64_t dilation, int64_t padding, int64_t stride) {
+    const __int128 room = static_cast<__int128>(size) + 2 * static_cast<__int128>(padding) -
+                          static_cast<__int128>(dilation) * (kernel - 1) - 1;
+    return room < 0 ? 0 : static_cast<int64_t>(room / stride) + 1;
+  }
+};
+
+// Calls body(tap, what it reads in `image`, which has its padding) for every tap (r, s); the part has shape (N, C, P, Q).
+template <class Body>
+void for_each_tap(const Array& image, const Windows& w, Body&& body) {
+  for (int64_t r = 0; r < w.kernel.h; ++r)
+    for (int64_t s = 0; s < w.kernel.w; ++s) {
+      const int64_t h = r * w.dilation.h, v = s * w.dilation.w;
+      body(r * w.kernel.w + s, image.slice(2, h, h + (w.P() - 1) * w.stride.h + 1, w.stride.h)
+                                   .slice(3, v, v + (w.Q() - 1) * w.stride.w + 1, w.stride.w));
+    }
+}
+
+struct Fold;
+
+struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilation, q …], x with its padding
+  Windows windows{0, 0, 0, 0, 0, 0};
+  Array forward(const Array& x, const Windows& w) {
+    windows = w;
+    const Shape& in = x.shape();
+    const Array y = Array::empty({in[0], in[1], w.kernel.h * w.kernel.w, w.P(), w.Q()}, x.dtype(), x.device());
+    for_each_tap(x, w, [&](int64_t tap, const Array& part) { ops::copy_into(y.select(2, tap), part); });
+    return y;
+  }
+  Grads backward(const Tensor& dy) override;
+};
+
+struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, tap, p, q]
+  Windows windows{0, 0, 0, 0, 0, 0};
+  Array forward(const Array& y, const Windows& w) {
+    windows = w;
+    const Array x =
+        ops::zeros({y.shape()[0], y.shape()[1], w.H + 2 * w.padding.h, w.W + 2 * w.padding.w}, y.dtype(), y.device());
+    for_each_tap(x, w,
+                 [&](int64_t tap, const Array& part) { ops::binary(BinaryOp::add, part, y.select(2, tap), &part); });
+    return x;
+  }
+  Grads backward(const Tensor& dx) override {
+    OpScope op("unfold", Loc{});
+    return {apply<Unfold>(op, dx, windows)};
+  }
+};
+
+Grads Unfold::backward(const Tensor& dy) {
+  OpScope op("fold", Loc{});
+  return {apply<Fold>(op, dy, windows)};
+}
+
+}  // namespace
+
+Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc where) {
+  OpScope op("pad", where);
+  GRADUS_CHECK(pad.size() % 2 == 0 && pad.size() / 2 <= x.dim(), ShapeError,
+               "pad must list two numbers for each of the last dimensions of input of shape ", x.sizes(), ", got ",
+               pad);
+  if (mode == kConstant) return constant_pad(op, x, pad, value);
+  const int64_t count = pad.size() / 2;
+  GRADUS_CHECK(
+      count >= 1 && count <= 3 && (x.dim() == count + 1 || x.dim() == count + 2), ShapeError,
+      "reflected, replicated and circular padding of the last 1, 2 or 3 dimensions needs 1 or 2 more before them, "
+      "got pad ",
+      pad, " for input of shape ", x.sizes());
+  return source_pad(op, x, pad, mode);
+}
+
+Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
+  OpScope op("unfold", where);
+  GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
+               x.sizes());
+  return batched(x, 4, [&](const Tensor& image) {
+    const Windows windows{image.size(2), image.size(3), kernel_size, dilation, padding, stride};
+    windows.check();
+    const bool padded = padding.h > 0 || padding.w > 0;
+    const Tensor wide = padded ? constant_pad(op, image, {padding.w, padding.w, padding.h, padding.h}, 0) : image;
+    const int64_t rows = image.size(1) * kernel_size.h * kernel_size.w;
+    return apply<Unfold>(op, wide, windows).reshape({image.size(0), rows, windows.P() * windows.Q()});
+  });
+}
+
+Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dilation, Pair padding, Pair stride,
+            Loc where) {
+  OpScope op("fold", where);
+  GRADUS_CHECK(columns.dim() == 2 || columns.dim() == 3, ShapeError,
+               "input must be (N, C R S, windows) or (C R S, windows), got shape ", columns.sizes());
+  return batched(columns, 3, [&](const Tensor& x) {
+    const Windows windows{output_size.h, output_size.w, kernel_size, dilation, padding, stride};
+    windows.check();
+    const int64_t taps = kernel_size.h * kernel_size.w;
+    GRADUS_CHECK(x.size(1) % taps == 0, ShapeError, "input of shape ", columns.sizes(), " has ", x.size(1),
+                 " rows, which is not a multiple of the ", taps, " elements of kernel_size");
+    GRADUS_CHECK(x.size(2) == windows.P() * windows.Q(), ShapeError, "input of shape ", columns.sizes(), " has ",
+                 x.size(2), " columns, but an image of ", output_size.h, " x ", output_size.w, " has ", windows.P(),
+                 " x ", windows.Q(), " windows");
+    const Tensor split = x.reshape({x.size(0), x.size(1) / taps, taps, windows.P(), windows.Q()});
+    const Tensor wide = apply<Fold>(op, split, windows);
+    return constant_pad(op, wide, {-padding.w, -padding.w, -padding.h, -padding.h}, 0);
+  });
+}
+
+// ---- Pixels and channels ----
+
+// (lead, C, H, W): the leading dimensions as one.
+static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
+  GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (…, C, H, W), got shape ", x.sizes());
+  GRADUS_CHECK(factor > 0, ValueError, what, " must be positive, got ", factor);
+  return x.reshape({numel_of(x.sizes()) / std::max<int64_t>(1, x.size(-1) * x.size(-2) * x.size(-3)), x.size(-3),
+                    x.size(-2), x.size(-1)});
+}
+
+static Tensor with_last(const Tensor& y, const Tensor& x, int64_t c, int64_t h, int64_t w) {
+  Shape shape = x.sizes();
+  const int n = shape.size();
+  shape[n - 3] = c, shape[n - 2] = h, shape[n - 1] = w;
+  return y.reshape(shape);
+}
+
+Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor, Loc where) {
+  OpScope op("pixel_shuffle", where);
+  const int64_t r = upscale_factor;
+  const Tensor images = as_images(x, r, "upscale_factor");
+  const int64_t h = x.size(-2), w = x.size(-1), channels = x.size(-3);
+  GRADUS_CHECK(channels % (r * r) == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
+               " channels, which is not a multiple of upscale_factor² = ", r * r);
+  const Tensor split = images.reshape({images.size(0), channels / (r * r), r, r, h, w});
+  return with_last(split.permute({0, 1, 4, 2, 5, 3}), x, channels / (r * r), h * r, w * r);
+}
+
+Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor, Loc where) {
+  OpScope op("pixel_unshuffle", where);
+  const int64_t r = downscale_factor;
+  const Tensor images = as_images(x, r, "downscale_factor");
+  const int64_t h = x.size(-2), w = x.size(-1), channels = x.size(-3);
+  GRADUS_CHECK(h % r == 0 && w % r == 0, ShapeError, "input of shape ", x.sizes(), " has images of ", h, " x ", w,
+               ", which is not a multiple of downscale_factor = ", r);
+  const Tensor split = images.reshape({images.size(0), channels, h / r, r, w / r, r});
+  return with_last(split.permute({0, 1, 3, 5, 2, 4}), x, channels * r * r, h / r, w / r);
+}
+
+Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where) {
+  OpScope op("channel_shuffle", where);
+  GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
+  GRADUS_CHECK(groups > 0, ValueError, "groups must be positive, got ", groups);
+  GRADUS_CHECK(x.size(1) % groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", x.size(1),
+               " channels, which is not a multiple of groups = ", groups);
+  const Tensor split = x.reshape({x.size(0), groups, x.size(1) / groups, -1});
+  return split.transpose(1, 2).reshape(x.sizes());
+}
+
+}  // namespace gradus

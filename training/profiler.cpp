@@ -43,8 +43,7 @@ size_t Profiler::module_number(const std::string& path) {
 }
 
 Profiler::Row& Profiler::row(Rows& rows, const ObservedEvent& event) {
-  using View = std::string_view;
-  const std::tuple<View, View, View> key(event.name, event.backend, event.implementation);
+  const KeyView key(event.name, event.backend, event.implementation);
   const auto found = rows.find(key);
   if (found != rows.end()) return found->second;
   return rows.emplace(Key(key), Row{event.name, event.backend, event.implementation}).first->second;

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -83,7 +84,18 @@ class Profiler final : public Observer {
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
-  using Rows = std::map<Key, Row, std::less<>>;
+  using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
+  /// Keys are looked up without copies of their strings.
+  struct KeyOrder {
+    using is_transparent = void;
+    static KeyView view(const KeyView& key) { return key; }
+    static KeyView view(const Key& key) { return {std::get<0>(key), std::get<1>(key), std::get<2>(key)}; }
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const {
+      return view(a) < view(b);
+    }
+  };
+  using Rows = std::map<Key, Row, KeyOrder>;
 
   /// An event that is open.
   struct Frame {

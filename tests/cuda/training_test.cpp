@@ -74,3 +74,17 @@ TEST_CASE("a captured LeNet step gives the bits of an eager one, with SGD") {
     return optim::SGD(parameters, optim::SGDOptions(0.01).momentum(0.9));
   });
 }
+
+TEST_CASE("a captured step gives the bits of an eager one, with every other optimizer") {
+  if (no_cuda_device()) return;
+  using namespace optim;
+  const auto with = [](const auto& options, auto make) {
+    check_same_bits([&](const std::vector<Tensor>& parameters) { return make(parameters, options); });
+  };
+  with(AdamWOptions(1e-3).amsgrad(true), [](auto& p, auto& options) { return AdamW(p, options); });
+  with(RMSpropOptions(1e-3).centered(true).momentum(0.9), [](auto& p, auto& options) { return RMSprop(p, options); });
+  with(AdagradOptions(1e-2).lr_decay(0.1), [](auto& p, auto& options) { return Adagrad(p, options); });
+  with(NAdamOptions(1e-3), [](auto& p, auto& options) { return NAdam(p, options); });
+  with(RAdamOptions(1e-3), [](auto& p, auto& options) { return RAdam(p, options); });  // rectified while it is replayed
+  with(LionOptions(1e-4), [](auto& p, auto& options) { return Lion(p, options); });
+}

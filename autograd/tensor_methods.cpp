@@ -2,14 +2,20 @@
 #include <gradus/autograd/autograd.h>
 
 namespace gradus {
+namespace {
+
+// The left operand of a method. Its line is not one of the user's: the other operand has that.
+Operand self(const Tensor& x) { return Operand(x, Loc{}); }
+
+}  // namespace
 
 // ---- Element-wise ----
 
-Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(*this, other, alpha); }
-Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(*this, other, alpha); }
-Tensor Tensor::mul(const Operand& other) const { return gradus::mul(*this, other); }
-Tensor Tensor::div(const Operand& other) const { return gradus::div(*this, other); }
-Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(*this, exponent); }
+Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
+Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
+Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
+Tensor Tensor::div(const Operand& other) const { return gradus::div(self(*this), other); }
+Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*this), exponent); }
 Tensor Tensor::neg(Loc where) const { return gradus::neg(*this, where); }
 Tensor Tensor::abs(Loc where) const { return gradus::abs(*this, where); }
 Tensor Tensor::exp(Loc where) const { return gradus::exp(*this, where); }
@@ -22,15 +28,15 @@ Tensor Tensor::tanh(Loc where) const { return gradus::tanh(*this, where); }
 Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
   return gradus::clamp(*this, min, max, where);
 }
-Tensor Tensor::eq(const Operand& other) const { return gradus::eq(*this, other); }
-Tensor Tensor::ne(const Operand& other) const { return gradus::ne(*this, other); }
-Tensor Tensor::lt(const Operand& other) const { return gradus::lt(*this, other); }
-Tensor Tensor::le(const Operand& other) const { return gradus::le(*this, other); }
-Tensor Tensor::gt(const Operand& other) const { return gradus::gt(*this, other); }
-Tensor Tensor::ge(const Operand& other) const { return gradus::ge(*this, other); }
+Tensor Tensor::eq(const Operand& other) const { return gradus::eq(self(*this), other); }
+Tensor Tensor::ne(const Operand& other) const { return gradus::ne(self(*this), other); }
+Tensor Tensor::lt(const Operand& other) const { return gradus::lt(self(*this), other); }
+Tensor Tensor::le(const Operand& other) const { return gradus::le(self(*this), other); }
+Tensor Tensor::gt(const Operand& other) const { return gradus::gt(self(*this), other); }
+Tensor Tensor::ge(const Operand& other) const { return gradus::ge(self(*this), other); }
 Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
-Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(*this, other); }
-Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(*this, other); }
+Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(self(*this), other); }
+Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(self(*this), other); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
 Tensor Tensor::rsqrt(Loc where) const { return gradus::rsqrt(*this, where); }
 Tensor Tensor::square(Loc where) const { return gradus::square(*this, where); }
@@ -49,15 +55,15 @@ Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
 Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
 Tensor Tensor::isinf(Loc where) const { return gradus::isinf(*this, where); }
 Tensor Tensor::bitwise_not(Loc where) const { return gradus::bitwise_not(*this, where); }
-Tensor Tensor::maximum(const Operand& other) const { return gradus::maximum(*this, other); }
-Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(*this, other); }
-Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(*this, other); }
-Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(*this, other); }
-Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(*this, other); }
-Tensor Tensor::logical_xor(const Operand& other) const { return gradus::logical_xor(*this, other); }
-Tensor Tensor::bitwise_and(const Operand& other) const { return gradus::bitwise_and(*this, other); }
-Tensor Tensor::bitwise_or(const Operand& other) const { return gradus::bitwise_or(*this, other); }
-Tensor Tensor::bitwise_xor(const Operand& other) const { return gradus::bitwise_xor(*this, other); }
+Tensor Tensor::maximum(const Operand& other) const { return gradus::maximum(self(*this), other); }
+Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(self(*this), other); }
+Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(self(*this), other); }
+Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(self(*this), other); }
+Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(self(*this), other); }
+Tensor Tensor::logical_xor(const Operand& other) const { return gradus::logical_xor(self(*this), other); }
+Tensor Tensor::bitwise_and(const Operand& other) const { return gradus::bitwise_and(self(*this), other); }
+Tensor Tensor::bitwise_or(const Operand& other) const { return gradus::bitwise_or(self(*this), other); }
+Tensor Tensor::bitwise_xor(const Operand& other) const { return gradus::bitwise_xor(self(*this), other); }
 Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
 Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   return gradus::addcmul(*this, a, b, value, where);
@@ -66,7 +72,7 @@ Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value, Lo
   return gradus::addcdiv(*this, a, b, value, where);
 }
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
-  return gradus::where(condition, *this, other);
+  return gradus::where(condition, self(*this), other);
 }
 
 Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }

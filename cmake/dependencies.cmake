@@ -4,6 +4,8 @@ include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_path(STB_INCLUDE_DIR stb_image.h PATH_SUFFIXES stb REQUIRED)  # Debian: libstb-dev
+mark_as_advanced(STB_INCLUDE_DIR)
 
 # Settles GRADUS_WITH_<part> from whether the part was found; `remedy` is what to do where it is ON but missing.
 function(gradus_settle part found remedy)

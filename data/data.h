@@ -7,6 +7,8 @@
 #include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
 #include <gradus/data/image_dataset.h>
+#include <gradus/data/image_file.h>
+#include <gradus/data/image_folder.h>
 #include <gradus/data/image_transforms.h>
 #include <gradus/data/mixup.h>
 #include <gradus/data/mnist.h>

@@ -15,13 +15,14 @@ options=()
 from_caller() { (cd "$caller" && realpath -m "$1"); }  # a path as it was meant where the script was called
 while [ $# -gt 0 ]; do
   case $1 in
-    --data=* | --mirror=* | --out=* | --device=* | --backend=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
-    --data | --mirror | --out | --device | --backend) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
+    --data=* | --mirror=* | --out=* | --device=* | --backend=* | --checkpoint=* | --tensorboard=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+    --data | --mirror | --out | --device | --backend | --checkpoint | --tensorboard) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
   esac
   case $1 in
     --data) find_data+=("$1" "$(from_caller "$2")"); shift 2 ;;
     --mirror) find_data+=("$1" "$2"); shift 2 ;;
     --out) out=$(from_caller "$2"); shift 2 ;;
+    --checkpoint | --tensorboard) options+=("$1" "$(from_caller "$2")"); shift 2 ;;
     --device | --backend)
       case $2 in cuda* | cudnn) preset=cuda ;; esac
       options+=("$1" "$2"); shift 2 ;;

@@ -17,6 +17,7 @@
 
 using namespace gradus;
 using Digits = data::datasets::ImageDataset;
+using Pipeline = data::datasets::AnyDataset<>;
 
 namespace {
 
@@ -32,9 +33,16 @@ Digits load_digits(const Options& options, Digits::Mode mode) {
   return data::datasets::MNIST(root, mode);
 }
 
+/// Each image a little turned, moved, scaled and sheared, anew in each epoch.
+Pipeline augmented(const Digits& digits) {
+  data::transforms::RandomAffine affine(10);
+  affine.translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(data::transforms::Interpolation::kBilinear);
+  return digits.map(affine);
+}
+
 /// Batches of digits with mean 0 and deviation 1.
-template <class Sampler, class Dataset>
-auto make_loader(Dataset digits, size_t batch_size, const Options& options) {
+template <class Sampler>
+auto make_loader(Pipeline digits, size_t batch_size, const Options& options) {
   auto dataset = digits.map(data::transforms::Normalize<>(0.1307, 0.3081)).map(data::transforms::Stack<>());
   return data::make_data_loader<Sampler>(
       dataset, data::DataLoaderOptions().batch_size(batch_size).workers(static_cast<size_t>(options.workers)));
@@ -49,8 +57,8 @@ int run(const Options& options) {
   GRADUS_CHECK(*train_set.size() > 0 && *test_set.size() > 0, IoError,
                "there are no images to train on or to test with");
   const int64_t images = static_cast<int64_t>(*train_set.size());
-  const auto train_loader =
-      make_loader<data::samplers::RandomSampler>(train_set, static_cast<size_t>(options.batch_size), options);
+  const auto train_loader = make_loader<data::samplers::RandomSampler>(
+      options.augment == "affine" ? augmented(train_set) : train_set, static_cast<size_t>(options.batch_size), options);
   const auto test_loader = make_loader<data::samplers::SequentialSampler>(test_set, 1000, options);
 
   std::optional<training::Profiler> profiler;

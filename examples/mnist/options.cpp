@@ -47,6 +47,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--optimizer", options.optimizer, "sgd has momentum 0.9")->check(CLI::IsMember({"sgd", "adam"}));
   app.add_option("--schedule", options.schedule, "cosine lets the learning rate fall to 0")
       ->check(CLI::IsMember({"none", "cosine"}));
+  app.add_option("--augment", options.augment, "affine turns, moves, scales and shears each training image at random")
+      ->check(CLI::IsMember({"none", "affine"}));
   app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
   app.add_option("--threads", options.threads, "threads that compute; 0 means all cores")->check(CLI::Range(0, 1024));
   app.add_option("--seed", options.seed, "of weights and of the order of images");

@@ -30,6 +30,8 @@ GRADUS_MODULE(Tied);
 struct Run {
   Net net;
   optim::Adam adam{net->parameters(), optim::AdamOptions(0.01)};
+  optim::OneCycleLR schedule{adam, optim::OneCycleLROptions(0.1, 20)};
+  optim::AveragedParameters average{net, 0.9};
   Generator generator{17};
   Tensor loss_sum = zeros({}, dtype(kDouble));
   int64_t step = 0;
@@ -39,6 +41,7 @@ struct Run {
 
   Run() {
     checkpoint.add("model", *net).add("optimizer", adam).add("generator", default_generator()).add("own", generator);
+    checkpoint.add("schedule", schedule).add("average", average);
     checkpoint.add("loss sum", loss_sum).value("step", step).value("best", best).value("note", note);
     checkpoint.setting("batch size", 16);
   }
@@ -49,6 +52,8 @@ struct Run {
       adam.zero_grad();
       loss.backward();
       adam.step();
+      schedule.step();
+      average.update();
       loss_sum.add_(loss.detach());
       best = std::min(best, loss.item<double>());
       note = "step " + std::to_string(step);
@@ -176,6 +181,7 @@ TEST_CASE("a file that does not fit is refused and changes nothing", "[checkpoin
     if (is("optimizer")) change(saved);
     else saved.add("optimizer", other.adam);
     saved.add("generator", default_generator()).add("own", other.generator);
+    saved.add("schedule", other.schedule).add("average", other.average);
     if (is("loss sum")) change(saved);
     else saved.add("loss sum", other.loss_sum);
     if (is("step")) change(saved);

@@ -183,6 +183,7 @@ class Mnist(unittest.TestCase):
             (["--batch-size", "-1"], "--batch-size"),
             (["--lr", "-1"], "--lr"),
             (["--optimizer", "lion"], "--optimizer"),
+            (["--augment", "mirror"], "--augment"),
             (["--colour"], "--colour"),
             (["--device", "toaster"], "toaster"),
             (["--backend", "abacus"], "abacus"),
@@ -209,7 +210,7 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--help")
         self.assertEqual(done.returncode, 0)
         for option in (
-            "model device backend epochs batch-size lr optimizer schedule workers threads seed data synthetic images out "
+            "model device backend epochs batch-size lr optimizer schedule augment workers threads seed data synthetic images out "
             "checkpoint checkpoint-every resume tensorboard profile graph quiet"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
@@ -225,7 +226,8 @@ class Mnist(unittest.TestCase):
 
     # ---- Interrupted runs ----
 
-    LONG = ("--synthetic", "--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "8", "--seed", "4")
+    LONG = ("--synthetic", "--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "8", "--seed", "4",
+            "--augment", "affine")
 
     def start_long(self, out, *options):
         command = [PROGRAMS / "mnist", *self.LONG, "--out", self.folder / out, *options]

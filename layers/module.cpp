@@ -287,18 +287,19 @@ void Module::convert_tensors(Convert&& convert) {
 void Module::to(Device device, DType dtype, bool non_blocking) {
   GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
   convert_tensors([&](const Tensor& tensor) {
-    return tensor.to(device, tensor.is_floating_point() ? dtype : tensor.dtype(), non_blocking);
+    return tensor.to(device, tensor.is_floating_point() ? dtype : tensor.dtype(), non_blocking, false, Loc{});
   });
 }
 
 void Module::to(DType dtype, bool non_blocking) {
   GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
-  convert_tensors(
-      [&](const Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(dtype, non_blocking) : tensor; });
+  convert_tensors([&](const Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.to(dtype, non_blocking, false, Loc{}) : tensor;
+  });
 }
 
 void Module::to(Device device, bool non_blocking) {
-  convert_tensors([&](const Tensor& tensor) { return tensor.to(device, non_blocking); });
+  convert_tensors([&](const Tensor& tensor) { return tensor.to(device, non_blocking, false, Loc{}); });
 }
 
 void Module::to(MemoryFormat format) {

@@ -4,6 +4,16 @@
 #include <typeinfo>
 
 namespace gradus::optim {
+namespace {
+
+/// options.check(), whose messages begin with the options' name.
+void check(const OptimizerOptions& options) {
+  const std::string name = options.name();
+  const OpContext context(name.c_str());
+  options.check();
+}
+
+}  // namespace
 
 void Optimizer::zero_grad(bool set_to_none) {
   for (const OptimizerParamGroup& group : groups_)
@@ -28,13 +38,13 @@ void Optimizer::add_param_group(OptimizerParamGroup group) {
   const OptimizerOptions &options = group.options(), &defaults = *defaults_;
   GRADUS_CHECK(typeid(options) == typeid(defaults), ValueError, "a parameter group has ", options.name(),
                ", this optimizer takes ", defaults.name());
-  options.check();
+  check(options);
   groups_.push_back(std::move(group));
 }
 
 Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults)
     : defaults_(std::move(defaults)) {
-  defaults_->check();
+  check(*defaults_);
   bool empty = true;
   for (OptimizerParamGroup& group : groups) {
     empty = empty && group.params().empty();

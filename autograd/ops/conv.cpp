@@ -170,6 +170,10 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias, Pair st
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, ConvPadding padding,
               int64_t dilation, int64_t groups, Loc where) {
   OpScope op("conv1d", where);
+  const int64_t channels = x.dim() > 1 ? x.size(-2) : 0, wanted = w.defined() && w.dim() == 3 ? w.size(1) : channels;
+  GRADUS_CHECK(groups != 1 || channels == wanted, ShapeError, "weight expects ", wanted,
+               " input channels, got x of shape ",
+               x.sizes());  // before x is seen as an image
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
   return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);

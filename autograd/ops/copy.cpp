@@ -61,12 +61,15 @@ Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc w
   return apply<To>(op, *this, target, type, non_blocking);
 }
 Tensor Tensor::to(DType type, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
   return to(device(), type, non_blocking, copy, where);
 }
 Tensor Tensor::to(Device target, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
   return to(target, dtype(), non_blocking, copy, where);
 }
 Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
   return to(options.device(), options.dtype_or(dtype()), non_blocking, copy, where);
 }
 

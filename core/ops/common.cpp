@@ -14,6 +14,7 @@ void check_same_device(std::initializer_list<const Array*> arrays) {
 }
 
 void check_ndim(const Array& x, int ndim, const char* what, const char* layout) {
+  GRADUS_CHECK(x.defined(), ValueError, what, " is undefined; it must have ", ndim, " dimensions ", layout);
   GRADUS_CHECK(x.ndim() == ndim, ShapeError, what, " must have ", ndim, " dimensions ", layout, ", got shape ",
                x.shape());
 }

@@ -1,12 +1,26 @@
 #include <gradus/core/ops/matmul.h>
 
+#include <algorithm>
+
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus::ops {
+namespace {
+
+bool broadcasts(const Shape& a, const Shape& b) {
+  for (int i = 1; i <= std::min(a.size(), b.size()); ++i) {
+    const int64_t m = a[a.size() - i], n = b[b.size() - i];
+    if (m != n && m != 1 && n != 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Array matmul(const Array& a, const Array& b) {
   check_same_device({&a, &b});
+  GRADUS_CHECK(b.defined(), ValueError, "the second argument is undefined; the first has shape ", a.shape());
   GRADUS_CHECK(a.ndim() > 0 && b.ndim() > 0, ShapeError, "both arguments need at least one dimension, got shapes ",
                a.shape(), " and ", b.shape());
   check_same_dtype(a, "the first argument", b, "the second");
@@ -17,6 +31,8 @@ Array matmul(const Array& a, const Array& b) {
                k, " with ", right.size(-2));
   const Shape lead_a(left.shape().data(), static_cast<size_t>(left.ndim() - 2));
   const Shape lead_b(right.shape().data(), static_cast<size_t>(right.ndim() - 2));
+  GRADUS_CHECK(broadcasts(lead_a, lead_b), ShapeError, "batches do not broadcast: ", lead_a, " of ", a.shape(), " and ",
+               lead_b, " of ", b.shape());
   Shape lead = broadcast_shapes(lead_a, lead_b);
 
   // (…, M, K) with one matrix on the right is one tall product.

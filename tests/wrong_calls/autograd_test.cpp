@@ -1,0 +1,43 @@
+// Wrong calls: Autograd.
+#include <gradus/autograd/gradcheck.h>
+#include <gradus/tests/wrong_calls/wrong_calls.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+Tensor leaf(IntArrayRef size) { return ones(size, requires_grad()); }
+
+struct TwoGradients : autograd::Function<TwoGradients> {
+  static Tensor forward(AutogradContext*, const Tensor& x) { return x * 2; }
+  static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
+};
+
+// clang-format off
+const WrongCalls autograd_calls("autograd", {
+    wrong<AutogradError>("backward", {"scalars", "(2, 3)"}, [] { leaf({2, 3}).mul(2).backward(); }),
+    wrong<AutogradError>("backward", {"does not require gradients", "()"}, [] { f({2}).sum().backward(); }),
+    wrong<ShapeError>("backward", {"(3,)", "(2,)"}, [] { leaf({2}).mul(2).backward(f({3})); }),
+    wrong<AutogradError>("backward", {"already used", "Mul"}, [] { Tensor x = leaf({2}), y = (x * x).sum(); y.backward(); y.backward(); }),
+    wrong<AutogradError>("backward", {"changed in place", "version 1, expected 0"}, [] { Tensor x = leaf({2}), y = x.exp(), z = (y * y).sum(); y.mul_(2); z.backward(); }),
+    wrong<AutogradError>("backward", {"2 gradients", "1 arguments"}, [] { TwoGradients::apply(leaf({2})).sum().backward(); }),
+    wrong<AutogradError>("backward", {"(3,)", "(2,)"}, [] { Tensor x = leaf({2}); x.register_hook([](const Tensor&) { return f({3}); }); x.sum().backward(); }),
+    wrong<AutogradError>("add_", {"leaf"}, [] { leaf({2}).add_(1); }),
+    wrong<AutogradError>("fill_", {"leaf"}, [] { leaf({2}).fill_(1); }),
+    wrong<AutogradError>("mul_", {"view of a leaf"}, [] { leaf({2, 2}).select(0, 1).mul_(2); }),
+    wrong<AutogradError>("requires_grad_", {"leaves"}, [] { leaf({2}).mul(2).requires_grad_(false); }),
+    wrong<DTypeError>("requires_grad_", {"int64"}, [] { i({2}).requires_grad_(); }),
+    wrong<AutogradError>("grad", {"(3,)", "not used"}, [] { Tensor x = leaf({2}), y = leaf({3}); autograd::grad({x.sum()}, {y}); }),
+    wrong<AutogradError>("grad", {"(3,)", "does not require"}, [] { Tensor x = leaf({2}); autograd::grad({x.sum()}, {f({3})}); }),
+    wrong<ValueError>("grad", {"1 tensors", "2 gradients"}, [] { Tensor x = leaf({2}); autograd::grad({x.sum()}, {x}, {f({}), f({})}); }),
+    wrong<AutogradError>("", {"gradcheck", "input 0", "(2,)", "analytic gradient 4"}, [] { autograd::gradcheck([](const TensorList& x) { return TensorList{x[0].mul(2) + x[0].detach() * 0 + (x[0] * 2 - x[0].detach() * 2)}; }, {ones({2}, dtype(kDouble).requires_grad())}); }).found_outside_of_operators(),
+    wrong<DTypeError>("", {"gradcheck", "float64", "float32"}, [] { autograd::gradcheck([](const TensorList& x) { return x; }, {leaf({2})}); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"gradcheck", "requires gradients"}, [] { autograd::gradcheck([](const TensorList& x) { return x; }, {ones({2}, kDouble)}); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"hook", "requires gradients"}, [] { f({2}).register_hook([](const Tensor& g) { return g; }); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"retain_grad"}, [] { f({2}).retain_grad(); }).found_outside_of_operators(),
+    wrong<Error>("backward", {"undefined"}, [] { Tensor().backward(); }),
+});
+// clang-format on
+
+}  // namespace

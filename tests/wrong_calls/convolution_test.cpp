@@ -1,0 +1,36 @@
+// Wrong calls: Convolution.
+#include <gradus/tests/wrong_calls/wrong_calls.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// clang-format off
+const WrongCalls convolution("convolution", {
+    wrong<ShapeError>("conv2d", {"3", "(8, 4, 32, 32)"}, [] { conv2d(f({8, 4, 32, 32}), f({5, 3, 3, 3})); }),
+    wrong<ShapeError>("conv2d", {"(32, 32)"}, [] { conv2d(f({32, 32}), f({5, 4, 3, 3})); }),
+    wrong<ShapeError>("conv2d", {"5", "(1, 1, 3, 3)"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 5, 5})); }),
+    wrong<ShapeError>("conv2d", {"(2,)", "(5, 3, 3, 3)"}, [] { conv2d(f({1, 3, 5, 5}), f({5, 3, 3, 3}), f({2})); }),
+    wrong<ShapeError>("conv2d", {"groups", "2"}, [] { conv2d(f({1, 4, 5, 5}), f({5, 2, 3, 3}), {}, 1, 0, 1, 2); }),
+    wrong<ShapeError>("conv2d_relu", {"3", "(8, 4, 32, 32)"}, [] { conv2d_relu(f({8, 4, 32, 32}), f({5, 3, 3, 3})); }),
+    wrong<ShapeError>("rgb_to_grayscale", {"(2, 4, 5, 5)"}, [] { rgb_to_grayscale(f({2, 4, 5, 5})); }),
+    wrong<ShapeError>("conv2d", {"4", "3"}, [] { conv2d(f({1, 4, 5, 5}), f({6, 2, 3, 3}), {}, 1, 0, 1, 3); }),
+    wrong<DTypeError>("conv2d", {"float32", "float64"}, [] { conv2d(f({1, 1, 3, 3}), ones({1, 1, 3, 3}, kDouble)); }),
+    wrong<DTypeError>("conv2d", {"int64"}, [] { conv2d(i({1, 1, 3, 3}), i({1, 1, 3, 3})); }),
+    wrong<DTypeError>("rgb_to_grayscale", {"uint8"}, [] { rgb_to_grayscale(ones({3, 2, 2}, kByte)); }),
+    wrong<DTypeError>("conv2d_relu", {"float64", "float32"}, [] { conv2d_relu(ones({1, 1, 3, 3}, kDouble), f({1, 1, 3, 3})); }),
+    wrong<ValueError>("conv2d", {"stride", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 0); }),
+    wrong<ValueError>("conv2d", {"padding", "-1"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, -1); }),
+    wrong<ValueError>("conv2d", {"dilation", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, 0, 0); }),
+    wrong<ValueError>("conv2d", {"groups", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, 0, 1, 0); }),
+    wrong<Error>("conv2d", {"undefined"}, [] { conv2d(Tensor(), f({1, 1, 1, 1})); }),
+    wrong<Error>("conv2d", {"undefined"}, [] { conv2d(f({1, 1, 1, 1}), Tensor()); }),
+    wrong<ShapeError>("conv1d", {"3", "(2, 4, 8)"}, [] { conv1d(f({2, 4, 8}), f({5, 3, 3})); }),
+    wrong<ShapeError>("conv1d", {"(2, 4, 8, 8)"}, [] { conv1d(f({2, 4, 8, 8}), f({5, 4, 3})); }),
+    wrong<ShapeError>("conv_transpose2d", {"4", "(2, 3, 8, 8)"}, [] { conv_transpose2d(f({2, 3, 8, 8}), f({4, 5, 3, 3})); }),
+    wrong<ValueError>("conv_transpose2d", {"stride", "0"}, [] { conv_transpose2d(f({2, 4, 8, 8}), f({4, 5, 3, 3}), {}, 0); }),
+});
+// clang-format on
+
+}  // namespace

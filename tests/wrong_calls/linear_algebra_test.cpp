@@ -1,0 +1,28 @@
+// Wrong calls: Linear algebra.
+#include <gradus/tests/wrong_calls/wrong_calls.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// clang-format off
+const WrongCalls linear_algebra("linear_algebra", {
+    wrong<ShapeError>("matmul", {"(2, 3)", "(4, 5)"}, [] { matmul(f({2, 3}), f({4, 5})); }),
+    wrong<ShapeError>("matmul", {"()", "(3,)"}, [] { matmul(f({}), f({3})); }),
+    wrong<ShapeError>("matmul", {"(2,)", "(5,)", "(2, 3, 4)", "(5, 4, 6)"}, [] { matmul(f({2, 3, 4}), f({5, 4, 6})); }),
+    wrong<ShapeError>("mm", {"(2, 3, 4)"}, [] { mm(f({2, 3, 4}), f({4, 2})); }),
+    wrong<ShapeError>("linear", {"3", "(2, 4)"}, [] { linear(f({2, 4}), f({5, 3})); }),
+    wrong<ShapeError>("linear", {"(5, 4)", "(4,)"}, [] { linear(f({2, 4}), f({5, 4}), f({4})); }),
+    wrong<ShapeError>("linear", {"(2, 3, 4)"}, [] { linear(f({2, 4}), f({2, 3, 4})); }),
+    wrong<ShapeError>("matmul", {"(3,)", "(4,)"}, [] { f({3}).matmul(f({4})); }),
+    wrong<DTypeError>("matmul", {"float32", "int64"}, [] { matmul(f({2, 2}), i({2, 2})); }),
+    wrong<DTypeError>("linear", {"float32", "float64"}, [] { linear(f({2, 3}), ones({4, 3}, kDouble)); }),
+    wrong<DTypeError>("matmul", {"float64", "float32"}, [] { ones({2, 2}, kDouble).matmul(f({2, 2})); }),
+    wrong<Error>("matmul", {"undefined"}, [] { matmul(Tensor(), f({2, 2})); }),
+    wrong<Error>("matmul", {"undefined"}, [] { matmul(f({2, 2}), Tensor()); }),
+    wrong<Error>("linear", {"undefined"}, [] { linear(f({2, 2}), Tensor()); }),
+});
+// clang-format on
+
+}  // namespace

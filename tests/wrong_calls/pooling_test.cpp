@@ -1,0 +1,36 @@
+// Wrong calls: Pooling.
+#include <gradus/tests/wrong_calls/wrong_calls.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// clang-format off
+const WrongCalls pooling("pooling", {
+    wrong<ShapeError>("max_pool2d", {"(1, 1, 3, 3)"}, [] { max_pool2d(f({1, 1, 3, 3}), 5); }),
+    wrong<ShapeError>("max_pool2d", {"(3, 3)"}, [] { max_pool2d(f({3, 3}), 2); }),
+    wrong<DTypeError>("max_pool2d", {"bool"}, [] { max_pool2d(f({1, 1, 2, 2}) > 0, 2); }),
+    wrong<ValueError>("max_pool2d", {"kernel", "0"}, [] { max_pool2d(f({1, 1, 3, 3}), 0); }),
+    wrong<ValueError>("max_pool2d", {"padding", "2"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 2, 2); }),
+    wrong<ValueError>("max_pool2d", {"stride", "0"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 0); }),
+    wrong<ValueError>("max_pool2d", {"dilation", "0"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 2, 0, 0); }),
+    wrong<Error>("max_pool2d", {"undefined"}, [] { max_pool2d(Tensor(), 2); }),
+    wrong<ShapeError>("max_pool1d", {"(1, 1, 3, 3)"}, [] { max_pool1d(f({1, 1, 3, 3}), 2); }),
+    wrong<ShapeError>("avg_pool2d", {"(3, 3)"}, [] { avg_pool2d(f({3, 3}), 2); }),
+    wrong<ShapeError>("avg_pool2d", {"5", "(1, 1, 3, 3)"}, [] { avg_pool2d(f({1, 1, 3, 3}), 5); }),
+    wrong<ValueError>("avg_pool2d", {"padding", "2"}, [] { avg_pool2d(f({1, 1, 3, 3}), 2, 2, 2); }),
+    wrong<ValueError>("avg_pool2d", {"divisor_override", "0"}, [] { avg_pool2d(f({1, 1, 3, 3}), 2, 2, 0, false, true, 0); }),
+    wrong<ShapeError>("adaptive_avg_pool2d", {"(3, 3)"}, [] { adaptive_avg_pool2d(f({3, 3}), 1); }),
+    wrong<ValueError>("adaptive_avg_pool2d", {"-1"}, [] { adaptive_avg_pool2d(f({1, 1, 3, 3}), -1); }),
+    wrong<DTypeError>("adaptive_avg_pool2d", {"int64"}, [] { adaptive_avg_pool2d(i({1, 1, 3, 3}), 1); }),
+    wrong<ShapeError>("interpolate", {"3 numbers", "(1, 1, 3, 3)"}, [] { interpolate(f({1, 1, 3, 3}), IntArrayRef{1, 2, 3}); }),
+    wrong<ShapeError>("interpolate", {"(1, 1, 3, 3)", "0"}, [] { interpolate(f({1, 1, 3, 3}), IntArrayRef{0, 2}); }),
+    wrong<ShapeError>("pad", {"(-2, -2)", "(3,)"}, [] { pad(f({3}), {-2, -2}); }),
+    wrong<ShapeError>("pad", {"(3, 0)", "(1, 3)"}, [] { pad(f({1, 3}), {3, 0}, PadMode::reflect); }),
+    wrong<Error>("pad", {"(1, 1, 1)"}, [] { pad(f({1, 3}), {1, 1, 1}); }),
+    wrong<Error>("pixel_shuffle", {"(1, 3, 2, 2)", "2"}, [] { pixel_shuffle(f({1, 3, 2, 2}), 2); }),
+});
+// clang-format on
+
+}  // namespace

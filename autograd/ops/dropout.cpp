@@ -1,6 +1,10 @@
 #include <gradus/autograd/ops/dropout.h>
 
+#include <cmath>
+
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/dropout.h>
 
 namespace gradus {
@@ -34,12 +38,92 @@ struct Dropout final : Node {  // y = x mask / (1 - p)
   }
 };
 
+void check_probability(double p) {
+  GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "dropout probability must be in [0, 1], got ", p);
+}
+
+// Ones that dropout may zero: of x's shape, or one for each channel of x (N, C, …).
+Tensor ones_for(const Tensor& x, bool channels) {
+  ops::check_floating(x.array(), "input");
+  const NoGradGuard no_grad;
+  if (!channels) return ones_like(x);
+  GRADUS_CHECK(x.dim() >= 2, ShapeError, "input must have at least 2 dimensions (N, C, …), got shape ", x.sizes());
+  Shape shape = Dims::filled(static_cast<int>(x.dim()), 1);
+  shape[0] = x.size(0), shape[1] = x.size(1);
+  return ones(shape, x.options());
+}
+
+// x * scale + shift leaves mean and variance as they were: a dropped element is -alpha', SELU's lower limit.
+struct AlphaNoise {
+  Tensor scale, shift;
+  AlphaNoise(const Tensor& x, double p, bool channels) {
+    constexpr double alpha = 1.7580993408473766;
+    const double a = p < 1 ? 1 / std::sqrt((alpha * alpha * p + 1) * (1 - p)) : 0;
+    const Tensor kept = dropout(ones_for(x, channels), p, true) * (1 - p);  // 1 or 0
+    scale = kept * a;
+    shift = (kept - 1) * (alpha * a) + alpha * a * p;
+  }
+};
+
+Tensor run_alpha(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
+  OpScope op(name, where);
+  check_probability(p);
+  if (!train || p == 0) return x;
+  const AlphaNoise noise(x, p, channels);
+  return x * noise.scale + noise.shift;
+}
+
+const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
+  OpScope op(name, where);
+  check_probability(p);
+  if (!train || p == 0) return x;
+  const AlphaNoise noise(x, p, channels);
+  return x.mul_(noise.scale).add_(noise.shift);
+}
+
+const Tensor& run_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
+  OpScope op(name, where);
+  check_probability(p);
+  return train && p > 0 ? x.mul_(dropout(ones_for(x, channels), p, true)) : x;
+}
+
+Tensor run_channels(const char* name, const Tensor& x, double p, bool train, Loc where) {
+  OpScope op(name, where);
+  check_probability(p);
+  return train && p > 0 ? x * dropout(ones_for(x, true), p, true) : x;
+}
+
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, bool train, Loc where) {
   OpScope op("dropout", where);
-  GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "dropout probability must be in [0, 1], got ", p);
+  check_probability(p);
   return train && p > 0 ? apply<Dropout>(op, x, p) : x;
+}
+
+const Tensor& dropout_(const Tensor& x, double p, bool train, Loc where) {
+  return run_in_place("dropout_", x, p, train, false, where);
+}
+Tensor feature_dropout(const Tensor& x, double p, bool train, Loc where) {
+  return run_channels("feature_dropout", x, p, train, where);
+}
+const Tensor& feature_dropout_(const Tensor& x, double p, bool train, Loc where) {
+  return run_in_place("feature_dropout_", x, p, train, true, where);
+}
+Tensor dropout2d(const Tensor& x, double p, bool train, Loc where) {
+  return run_channels("dropout2d", x, p, train, where);
+}
+Tensor alpha_dropout(const Tensor& x, double p, bool train, Loc where) {
+  return run_alpha("alpha_dropout", x, p, train, false, where);
+}
+const Tensor& alpha_dropout_(const Tensor& x, double p, bool train, Loc where) {
+  return run_alpha_in_place("alpha_dropout_", x, p, train, false, where);
+}
+Tensor feature_alpha_dropout(const Tensor& x, double p, bool train, Loc where) {
+  return run_alpha("feature_alpha_dropout", x, p, train, true, where);
+}
+const Tensor& feature_alpha_dropout_(const Tensor& x, double p, bool train, Loc where) {
+  return run_alpha_in_place("feature_alpha_dropout_", x, p, train, true, where);
 }
 
 }  // namespace gradus

@@ -11,7 +11,7 @@ const Tensor& dropout_(const Tensor& x, double p = 0.5, bool train = true, Loc w
 /// The same for whole channels of x (N, C, …), at::feature_dropout (Tompson et al. 2015).
 Tensor feature_dropout(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
 const Tensor& feature_dropout_(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
-/// feature_dropout of x (N, C, H, W) or (C, H, W).
+/// torch.nn.functional's name of feature_dropout for images.
 Tensor dropout2d(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
 /// Dropout that keeps mean 0 and variance 1, for nets of SELU (Klambauer et al. 2017): dropped elements become SELU's
 /// lower limit, then all are scaled and shifted; by elements and by whole channels.

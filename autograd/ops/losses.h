@@ -34,7 +34,8 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = R
 /// where target > 1.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input = true, bool full = false,
                         double eps = 1e-8, Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), which has no gradient of its own; `full` adds log(2 pi) / 2.
+/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), whose gradient goes to variance as if it were v; `full`
+/// adds log(2 pi) / 2. variance has x's shape, or one number for each row.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full = false,
                          double eps = 1e-6, Reduction reduction = Reduction::mean, Loc where = Loc::current());
 

@@ -230,7 +230,7 @@ void OpenmpBackend::normalize(const View& x, uint32_t axes, const View* weight, 
                               bool fixed_statistics, const MutableView& y, const MutableView& mean,
                               const MutableView& variance) {
   EventScope event("normalize", "openmp", kernel_table().vectors, {&x, &y}, 8 * x.numel());
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) return NaiveBackend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
   visit_compute(x.dtype, [&]<class C> {
     if constexpr (std::is_floating_point_v<C>)
       Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance).run();

@@ -321,7 +321,9 @@ void OpenmpBackend::normalize_backward(const View& dy, const View& x, const View
                                        uint32_t axes, const View* weight, double eps, bool fixed_statistics,
                                        const MutableView* dx, const MutableView* dweight, const MutableView* dbias) {
   EventScope event("normalize_backward", "openmp", kernel_table().vectors, {&dy, &x}, 12 * x.numel());
-  if (x.numel() == 0) return;
+  if (x.numel() == 0)
+    return NaiveBackend::normalize_backward(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight,
+                                            dbias);
   visit_compute(x.dtype, [&]<class C> {
     if constexpr (std::is_floating_point_v<C>)
       NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias).run();

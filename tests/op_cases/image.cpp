@@ -34,9 +34,45 @@ static void add_dropout(CaseList& cases) {
   cases.add("dropout.image", {{2, 3, 4, 5}}, [](X x) { return dropout(x[0], 0.5); }).keeps_layout();
 }
 
+static void add_dropout_variants(CaseList& cases) {
+  cases.add("feature_dropout.eval", {{2, 3, 4, 5}}, [](X x) { return feature_dropout(x[0], 0.5, false); },
+            "torch.feature_dropout(x[0], 0.5, train=False)");
+  cases.add("feature_dropout.p1", {{2, 3, 4}}, [](X x) { return feature_dropout(x[0], 1, true); },
+            "torch.feature_dropout(x[0], 1.0, train=True)");
+  cases.add("feature_dropout.train", {{4, 5, 2, 3}}, [](X x) { return feature_dropout(x[0], 0.25, true); }).keeps_layout();
+  cases.add("dropout2d.eval", {{2, 3, 4, 5}}, [](X x) { return dropout2d(x[0], 0.5, false); },
+            "F.dropout2d(x[0], 0.5, training=False)");
+  cases.add("dropout2d.p1", {{2, 3, 4}}, [](X x) { return dropout2d(x[0], 1, true); },
+            "F.dropout2d(x[0], 1.0, training=True)");
+  cases.add("dropout2d.train", {{4, 5, 2, 3}}, [](X x) { return dropout2d(x[0], 0.25, true); }).keeps_layout();
+  cases.add("alpha_dropout.eval", {{2, 3, 4, 5}}, [](X x) { return alpha_dropout(x[0], 0.5, false); },
+            "torch.alpha_dropout(x[0], 0.5, train=False)");
+  cases.add("alpha_dropout.p1", {{2, 3, 4}}, [](X x) { return alpha_dropout(x[0], 1, true); },
+            "torch.alpha_dropout(x[0], 1.0, train=True)");
+  cases.add("alpha_dropout.train", {{4, 5, 2, 3}}, [](X x) { return alpha_dropout(x[0], 0.25, true); }).keeps_layout();
+  cases.add("feature_alpha_dropout.eval", {{2, 3, 4, 5}}, [](X x) { return feature_alpha_dropout(x[0], 0.5, false); },
+            "torch.feature_alpha_dropout(x[0], 0.5, train=False)");
+  cases.add("feature_alpha_dropout.p1", {{2, 3, 4}}, [](X x) { return feature_alpha_dropout(x[0], 1, true); },
+            "torch.feature_alpha_dropout(x[0], 1.0, train=True)");
+  cases.add("feature_alpha_dropout.train", {{4, 5, 2, 3}}, [](X x) { return feature_alpha_dropout(x[0], 0.25, true); }).keeps_layout();
+  cases.add("dropout_", {{4, 5, 3}}, [](X x) { return dropout_(x[0].clone(), 0.25, true); });
+  cases.add("dropout_.p1", {{4, 5, 3}}, [](X x) { return dropout_(x[0].clone(), 1, true); },
+            "torch.dropout_(x[0].clone(), 1.0, True)");
+  cases.add("feature_dropout_", {{4, 5, 3}}, [](X x) { return feature_dropout_(x[0].clone(), 0.25, true); });
+  cases.add("feature_dropout_.p1", {{4, 5, 3}}, [](X x) { return feature_dropout_(x[0].clone(), 1, true); },
+            "torch.feature_dropout_(x[0].clone(), 1.0, True)");
+  cases.add("alpha_dropout_", {{4, 5, 3}}, [](X x) { return alpha_dropout_(x[0].clone(), 0.25, true); });
+  cases.add("alpha_dropout_.p1", {{4, 5, 3}}, [](X x) { return alpha_dropout_(x[0].clone(), 1, true); },
+            "torch.alpha_dropout_(x[0].clone(), 1.0, True)");
+  cases.add("feature_alpha_dropout_", {{4, 5, 3}}, [](X x) { return feature_alpha_dropout_(x[0].clone(), 0.25, true); });
+  cases.add("feature_alpha_dropout_.p1", {{4, 5, 3}}, [](X x) { return feature_alpha_dropout_(x[0].clone(), 1, true); },
+            "torch.feature_alpha_dropout_(x[0].clone(), 1.0, True)");
+}
+
 void add_image(CaseList& cases) {
   add_max_pool(cases);
   add_dropout(cases);
+  add_dropout_variants(cases);
   const char* torch =
       "(0.2989 * x[0].select(-3, 0) + 0.587 * x[0].select(-3, 1) + 0.114 * x[0].select(-3, 2)).unsqueeze(-3)";
   const auto gray = [](X x) { return rgb_to_grayscale(x[0]); };

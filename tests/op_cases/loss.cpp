@@ -55,9 +55,37 @@ static void add_likelihoods(CaseList& cases) {
   cases.add("cross_entropy.large", {{128, 1000}, index({128}, 1000)}, [](X x) { return cross_entropy(x[0], x[1]); });
 }
 
+static void add_smoothed(CaseList& cases) {
+  cases.add("cross_entropy.smoothing", {{4, 5}, index({4}, 5)}, [](X x) { return cross_entropy(x[0], x[1], {}, Reduction::mean, -100, 0.2); },
+            "F.cross_entropy(x[0], x[1], label_smoothing=0.2)");
+  cases.add("cross_entropy.smoothing_ignore", {{6, 3}, index({6}, 3)}, [](X x) { return cross_entropy(x[0], x[1], {}, Reduction::mean, 1, 0.2); },
+            "F.cross_entropy(x[0], x[1], ignore_index=1, label_smoothing=0.2)");
+  cases.add("cross_entropy.smoothing_weight", {{6, 3}, index({6}, 3)}, [](X x) { return cross_entropy(x[0], x[1], class_weights(x[0]), Reduction::mean, -100, 0.2); },
+            "F.cross_entropy(x[0], x[1], torch.linspace(1, 3, 3, dtype=x[0].dtype), label_smoothing=0.2)");
+  cases.add("cross_entropy.smoothing_none", {{6, 3}, index({6}, 3)}, [](X x) { return cross_entropy(x[0], x[1], class_weights(x[0]), Reduction::none, 2, 0.2); },
+            "F.cross_entropy(x[0], x[1], torch.linspace(1, 3, 3, dtype=x[0].dtype), reduction='none', ignore_index=2, label_smoothing=0.2)");
+  cases.add("cross_entropy.probabilities", {{4, 3}, unit({4, 3})}, [](X x) { return cross_entropy(x[0], x[1]); },
+            "F.cross_entropy(x[0], x[1])").loose(2);
+  cases.add("cross_entropy.probabilities_weight", {{4, 3}, unit({4, 3})}, [](X x) { return cross_entropy(x[0], x[1], class_weights(x[0]), Reduction::none, -100, 0.1); },
+            "F.cross_entropy(x[0], x[1], torch.linspace(1, 3, 3, dtype=x[0].dtype), reduction='none', label_smoothing=0.1)").loose(2);
+  cases.add("cross_entropy.probabilities_image", {{2, 3, 2, 2}, unit({2, 3, 2, 2})}, [](X x) { return cross_entropy(x[0], x[1]); },
+            "F.cross_entropy(x[0], x[1])").loose(2);
+  cases.add("cross_entropy.probabilities_one", {{5}, unit({5})}, [](X x) { return cross_entropy(x[0], x[1]); },
+            "F.cross_entropy(x[0], x[1])").loose(2);
+  cases.add("cross_entropy.image", {{2, 3, 2, 4}, index({2, 2, 4}, 3)}, [](X x) { return cross_entropy(x[0], x[1]); },
+            "F.cross_entropy(x[0], x[1])");
+  cases.add("cross_entropy.sequence", {{2, 3, 4}, index({2, 4}, 3)}, [](X x) { return cross_entropy(x[0], x[1], class_weights(x[0]), Reduction::none, 0); },
+            "F.cross_entropy(x[0], x[1], torch.linspace(1, 3, 3, dtype=x[0].dtype), reduction='none', ignore_index=0)");
+  cases.add("nll_loss.image", {{2, 3, 2, 4}, index({2, 2, 4}, 3)}, [](X x) { return nll_loss(x[0], x[1], class_weights(x[0])); },
+            "F.nll_loss(x[0], x[1], torch.linspace(1, 3, 3, dtype=x[0].dtype))");
+  cases.add("nll_loss.image_none", {{2, 3, 2, 4}, index({2, 2, 4}, 3)}, [](X x) { return nll_loss(x[0], x[1], {}, Reduction::none, 2); },
+            "F.nll_loss(x[0], x[1], reduction='none', ignore_index=2)");
+}
+
 void add_loss(CaseList& cases) {
   add_softmax(cases);
   add_likelihoods(cases);
+  add_smoothed(cases);
 }
 
 }  // namespace gradus::op_cases

@@ -1,0 +1,268 @@
+// Most losses are compositions of differentiable operators: their derivatives of any order come with them. Half types are
+// converted to float once, at the start, and the loss back at the end.
+#include <gradus/autograd/ops/losses.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/activation.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+// x in the type that losses compute in.
+Tensor wide(const Tensor& x) { return x.to(x.dtype() == kDouble ? kDouble : kFloat); }
+
+Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
+  if (reduction == Reduction::none) return losses.to(dtype);
+  return (reduction == Reduction::mean ? losses.mean() : losses.sum()).to(dtype);
+}
+
+void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
+
+// x and target fit together by broadcasting; `what` names the second in messages.
+void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
+  check_input(x);
+  bool fits = true;
+  for (int64_t i = 1; i <= std::min(x.dim(), target.dim()); ++i)
+    fits = fits && (x.size(-i) == target.size(-i) || x.size(-i) == 1 || target.size(-i) == 1);
+  GRADUS_CHECK(fits, ShapeError, "input of shape ", x.sizes(), " and ", what, " of shape ", target.sizes(),
+               " do not fit together");
+}
+
+void check_same_shape(const Tensor& x, const Tensor& target, const char* what = "target") {
+  check_input(x);
+  GRADUS_CHECK(x.sizes() == target.sizes(), ShapeError, "input of shape ", x.sizes(), " needs a ", what,
+               " of the same shape, got ", target.sizes());
+}
+
+// On the CPU, where looking costs little. A comparison with NaN is false.
+void check_all(const Tensor& x, bool (*holds)(double least, double most), const char* what, const char* range) {
+  if (!x.device().is_cpu() || x.numel() == 0) return;
+  const Tensor numbers = x.detach();
+  const double least = numbers.min().item<double>(), most = numbers.max().item<double>();
+  GRADUS_CHECK(holds(least, most), ValueError, what, " must be ", range, ", got numbers from ", least, " to ", most);
+}
+
+Tensor difference(const Tensor& x, const Tensor& target) {
+  check_broadcast(x, target);
+  return wide(x) - wide(target);
+}
+
+Tensor clamped_log(const Tensor& x) { return x.log().clamp(-100); }
+
+struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), logarithms not less than -100
+  Saved x{this, "x"}, target{this, "target"};
+  Array forward(const Array& X, const Array& t) {
+    x = input(0);
+    target = input(1);
+    const auto log = [](const Array& p) {
+      return ops::unary(UnaryOp::clamp, ops::unary(UnaryOp::log, p), {-100, INFINITY});
+    };
+    const Array rest = ops::binary_scalar(BinaryOp::sub, X, 1, /*scalar_first=*/true);
+    const Array other = ops::binary_scalar(BinaryOp::sub, t, 1, /*scalar_first=*/false);  // t - 1
+    return ops::binary(BinaryOp::sub, ops::binary(BinaryOp::mul, other, log(rest)),
+                       ops::binary(BinaryOp::mul, t, log(X)));
+  }
+  Grads backward(const Tensor& dy) override {  // finite also at 0 and 1
+    const Tensor p = x(), t = target();
+    return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(1e-12)) : Tensor(),
+            needs_grad(1) ? dy * (clamped_log(1 - p) - clamped_log(p)) : Tensor()};
+  }
+};
+
+Tensor weighed(const Tensor& losses, const Tensor& weight) {
+  if (!weight.defined()) return losses;
+  check_broadcast(losses, weight, "weight");
+  return losses * wide(weight);
+}
+
+// p-norm of a - b + eps over the last dimension.
+Tensor distance(const Tensor& a, const Tensor& b, double p, double eps) { return (a - b + eps).norm(p, {-1}); }
+
+}  // namespace
+
+// ---- Regression ----
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
+  OpScope op("mse_loss", where);
+  return reduced(difference(x, target).square(), reduction, x.dtype());
+}
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
+  OpScope op("l1_loss", where);
+  return reduced(difference(x, target).abs(), reduction, x.dtype());
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta, Loc where) {
+  OpScope op("smooth_l1_loss", where);
+  GRADUS_CHECK(beta >= 0, ValueError, "beta must not be negative, got ", beta);
+  const Tensor d = difference(x, target).abs();
+  if (beta == 0) return reduced(d, reduction, x.dtype());
+  return reduced(gradus::where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, x.dtype());
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Loc where) {
+  OpScope op("huber_loss", where);
+  GRADUS_CHECK(delta > 0, ValueError, "delta must be positive, got ", delta);
+  const Tensor d = difference(x, target).abs();
+  return reduced(gradus::where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, x.dtype());
+}
+
+Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, bool full, double eps,
+                        Reduction reduction, Loc where) {
+  OpScope op("poisson_nll_loss", where);
+  check_broadcast(x, target);
+  const Tensor rate = wide(x), t = wide(target);
+  Tensor losses = log_input ? rate.exp() - t * rate : rate - t * (rate + eps).log();
+  if (full) {
+    const Tensor large = gradus::where(t > 1, t, 1.0);
+    const Tensor stirling = large * large.log() - large + (large * (2 * kPi)).log() * 0.5;
+    losses = losses + gradus::where(t > 1, stirling, 0.0);
+  }
+  return reduced(losses, reduction, x.dtype());
+}
+
+Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full, double eps,
+                         Reduction reduction, Loc where) {
+  OpScope op("gaussian_nll_loss", where);
+  const Tensor d = difference(x, target);
+  const bool one_for_row = variance.dim() == x.dim() - 1;
+  const Tensor given = wide(one_for_row ? variance.unsqueeze(-1) : variance);
+  check_broadcast(x, given, "variance");
+  check_all(
+      given, [](double least, double) { return least >= 0; }, "variance", "not negative");
+  const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), with slope 1 throughout
+  const Tensor losses = (v.log() + d * d / v) * 0.5;
+  return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, x.dtype());
+}
+
+// ---- Probabilities ----
+
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
+                            Loc where) {
+  OpScope op("binary_cross_entropy", where);
+  check_same_shape(x, target);
+  check_all(
+      x, [](double least, double most) { return least >= 0 && most <= 1; }, "input", "between 0 and 1");
+  const Tensor losses = apply<BinaryCrossEntropy>(op, wide(x), wide(target));
+  return reduced(weighed(losses, weight), reduction, x.dtype());
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                        const Tensor& pos_weight, Reduction reduction, Loc where) {
+  OpScope op("binary_cross_entropy_with_logits", where);
+  check_same_shape(x, target);
+  const Tensor z = wide(x), t = wide(target), log_p = log_sigmoid(z);
+  if (pos_weight.defined()) check_broadcast(z, pos_weight, "pos_weight");
+  const Tensor on_log = pos_weight.defined() ? log_p * ((wide(pos_weight) - 1) * t + 1) : log_p;
+  return reduced(weighed((1 - t) * z - on_log, weight), reduction, x.dtype());
+}
+
+Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction, bool log_target, Loc where) {
+  OpScope op("kl_div", where);
+  check_broadcast(x, target);
+  const Tensor z = wide(x), t = wide(target);
+  const Tensor log_t = log_target ? t : gradus::where(t == 0, 1.0, t).log();  // 0 log 0 is 0
+  const Tensor losses = (log_target ? t.exp() : t) * (log_t - z);
+  const Tensor y = reduced(losses, reduction.reduction, x.dtype());
+  return reduction.by_rows ? y / static_cast<double>(x.dim() > 0 ? x.size(0) : 1) : y;
+}
+
+Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
+  OpScope op("soft_margin_loss", where);
+  check_broadcast(x, target);
+  return reduced(-log_sigmoid(wide(x) * wide(target)), reduction, x.dtype());
+}
+
+Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
+                                   Loc where) {
+  OpScope op("multilabel_soft_margin_loss", where);
+  check_same_shape(x, target);
+  GRADUS_CHECK(x.dim() > 0, ShapeError, "input must be (…, C), got shape ", x.sizes());
+  const Tensor z = wide(x), t = wide(target);
+  const Tensor losses = (1 - t) * z - log_sigmoid(z);
+  return reduced(weighed(losses, weight).mean({-1}), reduction, x.dtype());
+}
+
+// ---- Margins ----
+
+Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, double margin, Reduction reduction, Loc where) {
+  OpScope op("hinge_embedding_loss", where);
+  check_broadcast(x, target);
+  const Tensor z = wide(x), t = wide(target);
+  const Tensor apart = gradus::where(t != 1, (margin - z).clamp(0), 0.0), together = gradus::where(t != -1, z, 0.0);
+  return reduced(apart + together, reduction, x.dtype());
+}
+
+Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin, Reduction reduction,
+                           Loc where) {
+  OpScope op("margin_ranking_loss", where);
+  check_broadcast(x1, x2, "second input"), check_broadcast(x1, target), check_broadcast(x2, target);
+  return reduced((-wide(target) * (wide(x1) - wide(x2)) + margin).clamp(0), reduction, x1.dtype());
+}
+
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin,
+                           double p, double eps, bool swap, Reduction reduction, Loc where) {
+  OpScope op("triplet_margin_loss", where);
+  check_broadcast(anchor, positive, "positive"), check_broadcast(anchor, negative, "negative");
+  check_broadcast(positive, negative, "negative");
+  GRADUS_CHECK(anchor.dim() > 0, ShapeError, "anchor must be (N, D) or (D), got shape ", anchor.sizes());
+  const Tensor a = wide(anchor), near = wide(positive), far = wide(negative);
+  Tensor away = distance(a, far, p, eps);
+  if (swap) away = minimum(away, distance(near, far, p, eps));
+  return reduced((distance(a, near, p, eps) - away + margin).clamp(0), reduction, anchor.dtype());
+}
+
+Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin,
+                             Reduction reduction, Loc where) {
+  OpScope op("cosine_embedding_loss", where);
+  check_same_shape(x1, x2, "second input");
+  GRADUS_CHECK(target.dim() == 1 ? x1.dim() == 2 && (target.size(0) == x1.size(0) || target.size(0) == 1)
+                                 : target.dim() == 0 && x1.dim() == 1,
+               ShapeError, "inputs of shape ", x1.sizes(),
+               " need (N, D) and a target (N), or (D) and a scalar target, got ", target.sizes());
+  const Tensor a = wide(x1), b = wide(x2), t = wide(target);
+  constexpr double tiny = 1e-12;  // PyTorch's
+  const Tensor length = (((a * a).sum({-1}) + tiny) * ((b * b).sum({-1}) + tiny)).sqrt();
+  const Tensor cosine = (a * b).sum({-1}) / length;
+  const Tensor alike = gradus::where(t == 1, 1 - cosine, 0.0);
+  const Tensor unlike = gradus::where(t == -1, (cosine - margin).clamp(0), 0.0);
+  return reduced(alike + unlike, reduction, x1.dtype());
+}
+
+Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, double margin, const Tensor& weight,
+                         Reduction reduction, Loc where) {
+  OpScope op("multi_margin_loss", where);
+  check_input(x);
+  GRADUS_CHECK(p == 1 || p == 2, ValueError, "p must be 1 or 2, got ", p);
+  GRADUS_CHECK((x.dim() == 1 && target.dim() == 0) || (x.dim() == 2 && target.sizes() == Shape({x.size(0)})),
+               ShapeError, "input must be (N, C) with a target (N), or (C) with a scalar target, got shapes ",
+               x.sizes(), " and ", target.sizes());
+  const bool single = x.dim() == 1;
+  const Tensor z = wide(single ? x.unsqueeze(0) : x), classes = single ? target.unsqueeze(0) : target;
+  const int64_t no_class = std::numeric_limits<int64_t>::min();  // none is ignored
+  const auto pick = [&](const Tensor& from) {
+    return -nll_loss(from, classes, {}, Reduction::none, no_class, where).unsqueeze(1);  // (N, 1)
+  };
+  const Tensor short_of = (margin - pick(z) + z).clamp(0);
+  Tensor terms = p == 2 ? short_of * short_of : short_of;
+  if (weight.defined()) {
+    GRADUS_CHECK(weight.sizes() == Shape({z.size(1)}), ShapeError, "input of shape ", x.sizes(),
+                 " needs a weight of shape (", z.size(1), ",), got ", weight.sizes());
+    terms = terms * pick(wide(weight).expand(z.sizes()));
+  }
+  const Tensor own = classes.unsqueeze(1) == arange(z.size(1), TensorOptions(kLong).device(z.device()));
+  const Tensor losses = gradus::where(own, 0.0, terms).mean({1});
+  return reduced(single && reduction == Reduction::none ? losses.squeeze(0) : losses, reduction, x.dtype());
+}
+
+}  // namespace gradus

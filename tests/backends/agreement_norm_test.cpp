@@ -1,0 +1,135 @@
+// Normalisation and resampling: every backend gives naive's results, and the default bodies give the overrides'.
+#include <cmath>
+
+#include <gradus/core/ops/norm.h>
+#include <gradus/core/ops/resample.h>
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped, Layout::reversed};
+
+struct NormCase {
+  Shape x;
+  uint32_t axes;
+  Shape parameters;
+};
+
+// Batch, layer, group and instance norm, few and many of each.
+const NormCase kNormCases[] = {
+    {{4, 3, 2, 5}, 0b1101, {1, 3, 1, 1}},
+    {{2, 130, 3, 3}, 0b1101, {1, 130, 1, 1}},
+    {{9, 7}, 0b01, {1, 7}},
+    {{3, 2, 90, 80}, 0b1101, {1, 2, 1, 1}},
+    {{5, 12}, 0b10, {1, 12}},
+    {{70, 600}, 0b10, {1, 600}},
+    {{2, 3, 4, 5}, 0b1100, {1, 1, 4, 5}},
+    {{2, 2, 3, 4}, 0b1100, {1, 2, 3, 1}},
+    {{3, 4, 6, 2}, 0b1100, {1, 4, 1, 1}},
+    {{1, 40000}, 0b10, {1, 40000}},
+    {{3, 1, 2, 2}, 0b1101, {1, 1, 1, 1}},
+    {{0, 3, 2, 2}, 0b1101, {1, 3, 1, 1}},
+};
+
+View expanded(const Array& parameter, const Shape& shape) { return parameter.expand(shape); }
+
+}  // namespace
+
+TEST_CASE("normalisation and its gradients agree on every backend") {
+  Maker make(31);
+  for (DType dtype : kFloatingDTypes)
+    for (const NormCase& c : kNormCases)
+      for (bool fixed : {false, true}) {
+        const auto layout = [&] { return c.x.size() == 4 ? make.choice(kImageLayouts) : make.choice(kOutputLayouts); };
+        const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+        const Shape statistics = reduced_shape(c.x, c.axes, true);
+        const Array x = make(c.x, dtype, layout()), y = make(c.x, dtype, layout());
+        const Array w = make(c.parameters, dtype), b = make(c.parameters, wide);
+        const Array mean = make(statistics, wide), variance = make(statistics, wide, Layout::contiguous, 1, 3);
+        const bool weighed = make.integer(0, 3) > 0;
+        const auto forward = [&](bool defaults) {
+          return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
+            const View weight = expanded(in[1], c.x), bias = expanded(in[2], c.x);
+            const Array &average = fixed ? in[3] : out[1], &spread = fixed ? in[4] : out[2];
+            const auto run = [&](auto&& method) {
+              method(in[0], c.axes, weighed ? &weight : nullptr, weighed ? &bias : nullptr, 1e-3, fixed, out[0],
+                     average, spread);
+            };
+            if (defaults) run([&](auto&&... args) { on.Backend::normalize(args...); });
+            else run([&](auto&&... args) { on.normalize(args...); });
+          };
+        };
+        const Arrays results = fixed ? Arrays{y} : Arrays{y, make(statistics, wide), make(statistics, wide)};
+        check_agreement("normalize", {x, w, b, mean, variance}, results, forward(false), forward(true), 60);
+
+        if (!fixed) backend("naive").normalize(x, c.axes, nullptr, nullptr, 1e-3, false, y, mean, variance);
+        const Array dy = make(c.x, dtype, layout()), dx = make(c.x, dtype, layout());
+        const Array dw = make(c.parameters, wide), db = make(c.parameters, dtype, make.choice(kOutputLayouts));
+        const auto backward = [&](bool defaults) {
+          return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
+            const View weight = expanded(in[2], c.x);
+            const MutableView to[3] = {out[0], out[1], out[2]};
+            const auto run = [&](auto&& method) {
+              method(in[0], in[1], in[3], in[4], c.axes, weighed ? &weight : nullptr, 1e-3, fixed, &to[0], &to[1],
+                     &to[2]);
+            };
+            if (defaults) run([&](auto&&... args) { on.Backend::normalize_backward(args...); });
+            else run([&](auto&&... args) { on.normalize_backward(args...); });
+          };
+        };
+        check_agreement("normalize_backward", {dy, x, w, mean, variance}, {dx, dw, db}, backward(false), backward(true),
+                        200);
+      }
+}
+
+TEST_CASE("normalisation is right where the mean is large") {
+  Maker make(37);
+  for (const char* name : {"naive", "openmp"}) {
+    if (!has_backend(name)) continue;
+    const BackendGuard guard(name);
+    for (Layout layout : {Layout::contiguous, Layout::channels_last})
+      for (const NormCase& c : {NormCase{{8, 5, 40, 40}, 0b1101, {}}, NormCase{{6, 5, 40, 40}, 0b1110, {}}}) {
+        CAPTURE(name, test::name(layout), c.axes);
+        const Array x = make(c.x, DType::f32, layout, 10000 - 4, 10000 + 4);  // eighths: exact in float32
+        const ops::Normalized y = ops::normalize(x, c.axes, {}, {}, 1e-5);
+        Array exact = Array::empty(c.x, DType::f64);
+        backend("naive").copy(x, exact);
+        const ops::Normalized expected = ops::normalize(exact, c.axes, {}, {}, 1e-5);
+        CHECK(close(values(y.y), values(expected.y), 1e-6));
+        CHECK(close(values(y.variance), values(expected.variance), 1e-6));
+        CHECK(close(values(y.mean), values(expected.mean), 1e-7));
+      }
+  }
+}
+
+TEST_CASE("resampling agrees on every backend") {
+  Maker make(33);
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < 20; ++round) {
+      const int64_t H = make.integer(1, 12), W = make.integer(1, 40), P = make.integer(1, 9), Q = make.integer(1, 30);
+      const auto stencil = [&](int64_t in, int64_t out) {
+        const double scale = static_cast<double>(out) / static_cast<double>(in);
+        switch (make.integer(0, 4)) {
+          case 0: return ops::adaptive_average_stencil(in, out);
+          case 1: return ops::linear_stencil(in, out, scale, make.integer(0, 1) == 1);
+          case 2: return ops::cubic_stencil(in, out, scale, false);
+          case 3: return ops::average_stencil(in, (in + 1) / 2, 2, 2, 0, false, 0);
+          default: return ops::linear_stencil(out, in, 1 / scale, false).transposed();
+        }
+      };
+      const ops::OwnedStencil rows = stencil(H, P), columns = stencil(W, Q);
+      const int64_t batch = make.integer(0, 3), channels = make.integer(1, 20);
+      const Array x = make({batch, channels, H, W}, dtype, make.choice(kImageLayouts));
+      const Array y = make({batch, channels, rows.size_out(), columns.size_out()}, dtype, make.choice(kImageLayouts));
+      const auto run = [&](bool defaults) {
+        return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
+          if (defaults) on.Backend::resample2d(in[0], rows.view(), columns.view(), out[0]);
+          else on.resample2d(in[0], rows.view(), columns.view(), out[0]);
+        };
+      };
+      check_agreement("resample2d", {x}, {y}, run(false), run(true), 8);
+    }
+}

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -51,7 +52,8 @@ struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weig
     const auto given = [&](const Array& p) { return fixed ? ops::reshape(p, statistics) : Array(); };
     const ops::Normalized result = ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps,
                                                   given(running.mean), given(running.variance));
-    if (!fixed && X.numel() > 0) update(running, result, X.numel());
+    // The second run of a checkpointed function sees the batch that the first one has counted.
+    if (!fixed && X.numel() > 0 && !autograd::is_recomputing()) update(running, result, X.numel());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
     if (w.defined() && needs_grad(0)) weight = input(1);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;

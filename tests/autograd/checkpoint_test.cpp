@@ -208,6 +208,21 @@ TEST_CASE("a second run knows that it is one", "[checkpoint]") {
   CHECK_FALSE(checkpoint([](const Tensor& t) { return t.exp(); }, x).requires_grad());
 }
 
+TEST_CASE("batch norm counts a batch once", "[checkpoint]") {
+  const Tensor x = randn({4, 3, 2, 2}).set_requires_grad(true), weight = ones({3}), bias = zeros({3});
+  const auto run = [&](bool saving) {
+    x.zero_grad();
+    const Tensor mean = zeros({3}), variance = ones({3});
+    const auto norm = [&](const Tensor& t) {
+      return batch_norm(t * 2, mean, variance, weight, bias, true, 0.1, 1e-5).exp();
+    };
+    (saving ? checkpoint(norm, x) : norm(x)).sum().backward();
+    return TensorList{mean, variance, x.grad()};
+  };
+  const TensorList plain = run(false), saved = run(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(plain[i].equal(saved[i]));
+}
+
 TEST_CASE("operators of the user's own are made again too", "[checkpoint]") {
   struct Cube : autograd::Function<Cube> {
     static Tensor forward(AutogradContext* ctx, const Tensor& x) {

@@ -52,7 +52,7 @@ void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<st
 
 }  // namespace
 
-ImageFolder::ImageFolder(const std::string& root, std::optional<transforms::ImageSize> size) : size_(size) {
+ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::string& root) : size_(size) {
   GRADUS_CHECK(!size || (size->height > 0 && size->width > 0), ValueError,
                "ImageFolder needs a height and a width above 0, got ", size->height, " and ", size->width);
   GRADUS_CHECK(is_folder(root), IoError, "'", root,

@@ -28,7 +28,8 @@ class ImageFolder : public Dataset<ImageFolder> {
   /// With a size, every image is resized to it (transforms::functional::resize, with antialias); else images are as large
   /// as they are, and want Resize and a crop before Stack. A folder without classes, and a class without images, are an
   /// IoError. Copies share the list of files.
-  explicit ImageFolder(const std::string& root, std::optional<transforms::ImageSize> size = std::nullopt);
+  explicit ImageFolder(const std::string& root) : ImageFolder(std::nullopt, root) {}
+  ImageFolder(const std::string& root, transforms::ImageSize size) : ImageFolder(std::optional(size), root) {}
 
   /// A file that is missing, or is no whole PNG or JPEG, is an IoError that names it.
   Example<> get(size_t index) override;
@@ -46,6 +47,8 @@ class ImageFolder : public Dataset<ImageFolder> {
     std::vector<std::string> classes;
     std::vector<Sample> samples;
   };
+
+  ImageFolder(std::optional<transforms::ImageSize> size, const std::string& root);
 
   std::shared_ptr<const List> list_;
   std::optional<transforms::ImageSize> size_;

@@ -168,7 +168,7 @@ template <> struct Unary<UnaryOp::hardtanh> {  // clamp with the derivative 0 at
 };
 template <> struct Unary<UnaryOp::leaky_relu> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    return x > T(0) ? x : x * T(args.a);
+    return x * (x > T(0) ? T(1) : T(args.a));  // compilers vectorise a choice between numbers
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
     return x > T(0) ? T(1) : T(args.a);
@@ -216,15 +216,19 @@ template <> struct Unary<UnaryOp::softplus> {
     return z > T(args.b) ? T(1) : logistic(z);
   }
 };
-template <> struct Unary<UnaryOp::mish> {  // x tanh(softplus(x))
+/// x tanh(softplus(x)). With e = exp(x) and n = e (e + 2) the hyperbolic tangent is n / (n + 2): 1 beyond 20.
+template <> struct Unary<UnaryOp::mish> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    using std::tanh;
-    return x * tanh(log1p_exp(x));
+    using std::exp;
+    if (x > T(20)) return x;
+    const T e = exp(x), n = e * (e + T(2));
+    return x * (n / (n + T(2)));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    using std::tanh;
-    const T t = tanh(log1p_exp(x));
-    return t + x * (T(1) - t * t) * logistic(x);
+    using std::exp;
+    if (x > T(20)) return T(1);
+    const T e = exp(x), n = e * (e + T(2));
+    return n / (n + T(2)) + T(4) * x * e * (e + T(1)) / ((n + T(2)) * (n + T(2)));
   }
 };
 template <> struct Unary<UnaryOp::log_sigmoid> {

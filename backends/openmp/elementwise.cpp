@@ -77,6 +77,7 @@ UnaryKernel<C> unary_vectors(UnaryOp op) {
       case UnaryOp::relu: return kernels.relu;
       case UnaryOp::sigmoid: return kernels.sigmoid;
       case UnaryOp::gelu_tanh: return kernels.gelu_tanh;
+      case UnaryOp::mish: return kernels.mish;
       case UnaryOp::silu: return kernels.silu;
       default: break;
     }

@@ -44,6 +44,7 @@ constexpr Kernels<T> kernels() {
           .relu = relu<T>,
           .sigmoid = sigmoid<T>,
           .gelu_tanh = gelu_tanh<T>,
+          .mish = mish<T>,
           .silu = silu<T>,
           .add = add<T>,
           .sub = sub<T>,

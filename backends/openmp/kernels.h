@@ -136,7 +136,7 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] a + (x[i] - shift) b + c
   void (*combine)(const T* g, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  UnaryKernel<T> neg, abs, square, exp, sqrt, rsqrt, reciprocal, relu, sigmoid, gelu_tanh, silu;
+  UnaryKernel<T> neg, abs, square, exp, sqrt, rsqrt, reciprocal, relu, sigmoid, gelu_tanh, mish, silu;
   BinaryKernel<T> add, sub, mul, div, maximum, minimum;
   BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
   void (*max_pool)(const PoolArgs<T>&);

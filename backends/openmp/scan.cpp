@@ -32,6 +32,16 @@ void parallel_rows(const StridedLoop<N>& nest, int64_t size, int64_t together, R
   });
 }
 
+// Calls f(first, count, place) for the blocks of a row of `size` elements, from its end where `reverse`; place(i) is the
+// i-th element of the block in the direction of the scan.
+template <class F>
+void for_each_block(int64_t size, bool reverse, F&& f) {
+  for (int64_t done = 0; done < size; done += kBlock) {
+    const int64_t count = std::min(kBlock, size - done);
+    f(reverse ? size - done - count : done, count, [=](int64_t i) { return reverse ? count - 1 - i : i; });
+  }
+}
+
 int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
 
 Shape rows_of(const Shape& shape, int axis) {
@@ -48,9 +58,24 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
   const StridedLoop<2> nest(rows_of(y.shape, axis), {&y.strides, &x.strides});
   if (size == 0 || nest.numel == 0) return;
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
-  const auto run_all = [&]<class C, class U>() {  // computes in C, stores U
+  const auto run_all = [&]<class C, class U>() {  // loads as C, stores as U
     using A = accumulator_t<U>;
-    parallel_rows(nest, size, x_step < x_along ? kRows : 1, [&](const int64_t* at, int64_t rows) {
+    if (x_step >= x_along)
+      return parallel_rows(nest, size, 1, [&](const int64_t* at, int64_t) {
+        A total = op == ScanOp::sum ? A(0) : A(1);
+        C x_buffer[kBlock];
+        U results[kBlock];
+        for_each_block(size, reverse, [&](int64_t first, int64_t count, auto place) {
+          const C* from = load_block(x.data, x.dtype, at[1] + first * x_along, x_along, count, x_buffer);
+          for (int64_t i = 0; i < count; ++i) {
+            const A element = static_cast<A>(from[place(i)]);
+            total = op == ScanOp::sum ? total + element : total * element;
+            results[place(i)] = static_cast<U>(total);
+          }
+          store_block(results, y.data, y.dtype, at[0] + first * y_along, y_along, count);
+        });
+      });
+    parallel_rows(nest, size, kRows, [&](const int64_t* at, int64_t rows) {
       A totals[kRows];
       C x_buffer[kRows];
       std::fill_n(totals, rows, op == ScanOp::sum ? A(0) : A(1));
@@ -81,7 +106,23 @@ void OpenmpBackend::linear_recurrence(const View& a, const View& b, int axis, bo
   const int64_t y_step = step_of(nest, 0), a_step = step_of(nest, 1), b_step = step_of(nest, 2);
   visit_compute(y.dtype, [&]<class C> {
     using A = accumulator_t<C>;
-    parallel_rows(nest, size, y_step < y_along ? kRows : 1, [&](const int64_t* at, int64_t rows) {
+    if (y_step >= y_along)
+      return parallel_rows(nest, size, 1, [&](const int64_t* at, int64_t) {
+        A total = 0;
+        C a_buffer[kBlock], b_buffer[kBlock], results[kBlock];
+        for_each_block(size, reverse, [&](int64_t first, int64_t count, auto place) {
+          const C* weights = load_block(a.data, a.dtype, at[1] + first * a_along, a_along, count, a_buffer);
+          const C* starts = load_block(b.data, b.dtype, at[2] + first * b_along, b_along, count, b_buffer);
+          const bool is_start = first == (reverse ? size - count : 0);
+          for (int64_t i = 0; i < count; ++i) {
+            const A start = static_cast<A>(starts[place(i)]);
+            total = is_start && i == 0 ? start : start + static_cast<A>(weights[place(i)]) * total;
+            results[place(i)] = static_cast<C>(total);
+          }
+          store_block(results, y.data, y.dtype, at[0] + first * y_along, y_along, count);
+        });
+      });
+    parallel_rows(nest, size, kRows, [&](const int64_t* at, int64_t rows) {
       A totals[kRows] = {};
       C a_buffer[kRows], b_buffer[kRows], results[kRows];
       for (int64_t i = 0; i < size; ++i) {

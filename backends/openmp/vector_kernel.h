@@ -182,6 +182,14 @@ void gelu_tanh(const T* x, T* y, int64_t n) {  // as in core/scalar_unary.h
   });
 }
 template <class T>
+void mish(const T* x, T* y, int64_t n) {
+  map(x, y, n, [](Vector<T> v) {
+    const Vector<T> limit = broadcast(T(20)), two = broadcast(T(2));
+    const Vector<T> e = exponential<T>(v > limit ? limit : v), square = e * (e + two);
+    return v > limit ? v : v * (square / (square + two));
+  });
+}
+template <class T>
 void silu(const T* x, T* y, int64_t n) {
   map(x, y, n, [](Vector<T> v) { return v * logistic<T>(v); });
 }

@@ -70,7 +70,9 @@ class KernelOptimizer : public Optimizer {
   };
 
   const KernelOptimizerOptions& options_of(size_t group) const {
-    return static_cast<const KernelOptimizerOptions&>(param_groups()[group].options());
+    const OptimizerOptions& options = param_groups()[group].options();
+    check_type(options);  // set_options() took anything
+    return static_cast<const KernelOptimizerOptions&>(options);
   }
   static Array initial_state(const Array& parameter, double value);
   void step_group(size_t group);

@@ -35,11 +35,15 @@ void Optimizer::add_param_group(OptimizerParamGroup group) {
       for (const Tensor& held : other.params()) refuse_repeat(held);
   }
   if (!group.has_options()) group.set_options(defaults_->clone());
-  const OptimizerOptions &options = group.options(), &defaults = *defaults_;
+  check_type(group.options());
+  check(group.options());
+  groups_.push_back(std::move(group));
+}
+
+void Optimizer::check_type(const OptimizerOptions& options) const {
+  const OptimizerOptions& defaults = *defaults_;
   GRADUS_CHECK(typeid(options) == typeid(defaults), ValueError, "a parameter group has ", options.name(),
                ", this optimizer takes ", defaults.name());
-  check(options);
-  groups_.push_back(std::move(group));
 }
 
 Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults)

@@ -113,6 +113,8 @@ class Optimizer {
 
  protected:
   Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
+  /// Options of another optimizer are a ValueError.
+  void check_type(const OptimizerOptions& options) const;
 
  private:
   std::unique_ptr<OptimizerOptions> defaults_;

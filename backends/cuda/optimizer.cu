@@ -54,8 +54,8 @@ template <class T, class Rule>
 __global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block block, Rule rule) {
   using C = compute_t<T>;
   if (block[StepBlock::found_inf] != 0) return;
-  __shared__ rules::FullStep<Rule, C>
-      shared;  // its constants are costly arithmetic in double: one thread computes them
+  // Its constants are costly arithmetic in double: one thread computes them.
+  __shared__ rules::FullStep<Rule, C> shared;
   if (threadIdx.x == 0)
     shared = rules::full_step<C>(
         rule, rules::BlockValues<double>{block[StepBlock::step], block[StepBlock::learning_rate],
@@ -95,6 +95,7 @@ bool flat(const ParameterViews& views) {
 // Runs the rule over the flat parameters of type T, in as few launches as the table allows.
 template <class T, class Rule>
 void step_all(std::span<const ParameterViews> parameters, const View& block, const Rule& rule) {
+  static_assert(sizeof(Table<T>) + sizeof(Block) + sizeof(Rule) <= 4096);
   Table<T> table;
   const Launch launch(block.device);
   auto flush = [&] {

@@ -261,6 +261,18 @@ TEST_CASE("options and parameters that make no sense are refused") {
           "lr", "-1");
 }
 
+TEST_CASE("options of another optimizer are found by the next step") {
+  const Tensor a = parameter(1);
+  SGD optimizer({a}, 0.1);
+  set_gradient(a, 1);
+  optimizer.param_groups()[0].set_options(std::make_unique<AdamOptions>());
+  CHECK_THROWS_WITH(optimizer.step(), contains("AdamOptions") && contains("SGDOptions"));
+  CHECK(first(a) == 1);
+  optimizer.param_groups()[0].set_options(std::make_unique<SGDOptions>(0.5));
+  optimizer.step();
+  CHECK(first(a) == 0.5);
+}
+
 TEST_CASE("array-level steps name what does not fit") {
   const Array p = Array::empty({2}, DType::f32), block = ops::step_block(0.1, {});
   auto step = [&](const Array& gradient, const Array& state) {

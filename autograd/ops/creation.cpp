@@ -4,6 +4,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/index.h>
 
 namespace gradus {
 namespace {
@@ -20,10 +21,14 @@ Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& optio
   return finished(ops::full(size, value, options.dtype(), options.device(), options.memory_format()), options);
 }
 
-Tensor filled_like(const Tensor& x, const Scalar& value) {
-  Array y = Array::empty_like(x.array());
+Array uninitialised_like(const Tensor& x, const TensorOptions& options) {
+  return Array::empty_like(x.array(), options.dtype_or(x.dtype()));
+}
+
+Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& options = {}) {
+  Array y = uninitialised_like(x, options);
   ops::fill(y, value);
-  return Tensor(std::move(y));
+  return finished(std::move(y), options);
 }
 
 }  // namespace
@@ -44,12 +49,13 @@ Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options,
   OpScope op("full", where);
   return filled(size, value, options.dtype(options.dtype_or(value.dtype())));
 }
-Tensor eye(int64_t n, const TensorOptions& options, Loc where) {
+Tensor eye(int64_t n, const TensorOptions& options, Loc where) { return eye(n, n, options, where); }
+Tensor eye(int64_t n, int64_t m, const TensorOptions& options, Loc where) {
   OpScope op("eye", where);
-  GRADUS_CHECK(n >= 0, ValueError, "size must not be negative, got ", n);
-  Array y = Array::empty({n, n}, options.dtype(), options.device());
+  GRADUS_CHECK(n >= 0 && m >= 0, ValueError, "sizes must not be negative, got ", n, " and ", m);
+  Array y = Array::empty({n, m}, options.dtype(), options.device());
   ops::fill(y, 0);
-  if (n > 0) ops::fill(y.as_strided({n}, {n + 1}, 0), 1);
+  if (y.numel() > 0) ops::fill(y.as_strided({std::min(n, m)}, {m + 1}, 0), 1);
   return finished(std::move(y), options);
 }
 Tensor empty_like(const Tensor& x, Loc where) {
@@ -77,6 +83,59 @@ Tensor randn_like(const Tensor& x, Loc where) {
   return empty_like(x).normal_(0, 1, where);
 }
 
+Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where) {
+  OpScope op("empty_like", where);
+  return finished(uninitialised_like(x, options), options);
+}
+Tensor zeros_like(const Tensor& x, const TensorOptions& options, Loc where) {
+  OpScope op("zeros_like", where);
+  return filled_like(x, 0, options);
+}
+Tensor ones_like(const Tensor& x, const TensorOptions& options, Loc where) {
+  OpScope op("ones_like", where);
+  return filled_like(x, 1, options);
+}
+Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where) {
+  OpScope op("full_like", where);
+  return filled_like(x, value, options);
+}
+Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where) {
+  OpScope op("rand_like", where);
+  Array y = uninitialised_like(x, options);
+  ops::uniform(y, 0, 1);
+  return finished(std::move(y), options);
+}
+Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where) {
+  OpScope op("randn_like", where);
+  Array y = uninitialised_like(x, options);
+  ops::normal(y, 0, 1);
+  return finished(std::move(y), options);
+}
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Loc where) {
+  OpScope op("randint_like", where);
+  Array y = Array::empty_like(x.array());
+  ops::randint(y, low, high);
+  return Tensor(std::move(y));
+}
+Tensor randint_like(const Tensor& x, int64_t high, Loc where) { return randint_like(x, 0, high, where); }
+
+Tensor Tensor::new_empty(IntArrayRef size, Loc where) const {
+  OpScope op("new_empty", where);
+  return gradus::empty(size, options(), where);
+}
+Tensor Tensor::new_zeros(IntArrayRef size, Loc where) const {
+  OpScope op("new_zeros", where);
+  return zeros(size, options(), where);
+}
+Tensor Tensor::new_ones(IntArrayRef size, Loc where) const {
+  OpScope op("new_ones", where);
+  return ones(size, options(), where);
+}
+Tensor Tensor::new_full(IntArrayRef size, const Scalar& value, Loc where) const {
+  OpScope op("new_full", where);
+  return full(size, value, options(), where);
+}
+
 Tensor arange(const Scalar& end, const TensorOptions& options, Loc where) { return arange(0, end, 1, options, where); }
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options, Loc where) {
   return arange(start, end, 1, options, where);
@@ -90,6 +149,30 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options, Loc where) {
   OpScope op("linspace", where);
   return finished(ops::linspace(start.to_double(), end.to_double(), steps, options.dtype(), options.device()), options);
+}
+Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base, const TensorOptions& options,
+                Loc where) {
+  OpScope op("logspace", where);
+  GRADUS_CHECK(is_floating(options.dtype()), DTypeError, "needs a floating type, got ", options.dtype());
+  const Array exponents = ops::linspace(start.to_double(), end.to_double(), steps, DType::f64, options.device());
+  return finished(ops::cast(ops::binary_scalar(BinaryOp::pow, exponents, base, true), options.dtype()), options);
+}
+
+// Indices of a triangle: the true elements of column - row <= offset, or of >=.
+static Tensor triangle(const char* name, BinaryOp compare, int64_t row, int64_t col, int64_t offset,
+                       const TensorOptions& options, Loc where) {
+  OpScope op(name, where);
+  GRADUS_CHECK(row >= 0 && col >= 0, ValueError, "sizes must not be negative, got ", row, " and ", col);
+  const Array rows = ops::arange(offset, row + offset, 1, DType::i64, options.device());
+  const Array columns = ops::arange(0, col, 1, DType::i64, options.device());
+  const Array places = ops::nonzero(ops::binary(compare, columns, rows.unsqueeze(1)));
+  return finished(ops::cast(ops::contiguous(places.transpose(0, 1)), options.dtype_or(DType::i64)), options);
+}
+Tensor tril_indices(int64_t row, int64_t col, int64_t offset, const TensorOptions& options, Loc where) {
+  return triangle("tril_indices", BinaryOp::le, row, col, offset, options, where);
+}
+Tensor triu_indices(int64_t row, int64_t col, int64_t offset, const TensorOptions& options, Loc where) {
+  return triangle("triu_indices", BinaryOp::ge, row, col, offset, options, where);
 }
 
 Tensor rand(IntArrayRef size, const TensorOptions& options, Loc where) {
@@ -116,6 +199,12 @@ Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options, Loc
 Tensor randperm(int64_t n, const TensorOptions& options, Loc where) {
   OpScope op("randperm", where);
   return finished(ops::cast(ops::randperm(n, options.device()), options.dtype_or(DType::i64)), options);
+}
+Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options, Loc where) {
+  OpScope op("normal", where);
+  Array y = uninitialised(size, options);
+  ops::normal(y, mean, std);
+  return finished(std::move(y), options);
 }
 Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);

@@ -1,40 +1,206 @@
-#include <gradus/autograd/ops/index.h>
-
+// x.index({…}) and x.index_put_({…}, value), composed of views and of index_select and index_copy_.
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/index.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/index.h>
 
 namespace gradus {
+namespace {
 
-Tensor Tensor::index(std::initializer_list<TensorIndex> indices, Loc where) const {
-  OpScope op("index", where);
+// What is left of an index when integers, slices, None and Ellipsis have become a view of the tensor: the elements `places`
+// (int64, of any shape) of the `span` dimensions from `axis` on, counted as if these were one.
+struct Advanced {
+  Tensor view;
+  int axis = 0, span = 0;  // span 0: the view is all
+  Tensor places;
+};
+
+// One index tensor, or one mask, which stands for the places where it is true.
+struct Entry {
+  int axis, span;
+  Tensor places, mask;
+};
+struct Resolved {
+  Tensor view;
+  std::vector<Entry> entries;
+};
+
+int64_t dimensions_of(const TensorIndex& index) {
+  using Kind = TensorIndex::Kind;
+  if (index.kind == Kind::integer || index.kind == Kind::slice) return 1;
+  if (index.kind != Kind::tensor) return 0;
+  return index.tensor.dtype() == kBool ? index.tensor.dim() : 1;
+}
+
+Entry entry_of_mask(const Tensor& view, int axis, const Tensor& mask) {
+  const int span = static_cast<int>(mask.dim());
+  for (int i = 0; i < span; ++i)
+    GRADUS_CHECK(mask.sizes()[i] == view.sizes()[axis + i], IndexError, "mask of shape ", mask.sizes(),
+                 " does not fit dimension ", axis + i, " of the indexed shape ", view.sizes());
+  return {axis, span, {}, mask};
+}
+
+Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
+
+// Dimensions [axis, axis + span) of `shape`, multiplied.
+int64_t joined_size(const Shape& shape, int axis, int span) {
+  int64_t size = 1;
+  for (int i = axis; i < axis + span; ++i) size *= shape[i];
+  return size;
+}
+
+// Brings the indexed dimensions together: where they are, if they are neighbours, else to the front, as NumPy does.
+void bring_together(Tensor* view, std::vector<Entry>* entries) {
+  bool neighbours = true;
+  for (size_t i = 1; i < entries->size(); ++i)
+    neighbours &= (*entries)[i - 1].axis + (*entries)[i - 1].span == (*entries)[i].axis;
+  if (neighbours) return;
+  Dims order;
+  uint32_t indexed = 0;
+  for (Entry& entry : *entries) {
+    const int first = order.size();
+    for (int i = 0; i < entry.span; ++i) order.push_back(entry.axis + i), indexed |= 1u << (entry.axis + i);
+    entry.axis = first;
+  }
+  for (int i = 0; i < view->dim(); ++i)
+    if (!(indexed & (1u << i))) order.push_back(i);
+  *view = view->permute(order, Loc{});
+}
+
+Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
+  using Kind = TensorIndex::Kind;
   int64_t consumed = 0, ellipses = 0;
   for (const TensorIndex& index : indices) {
-    consumed += index.kind == TensorIndex::Kind::integer || index.kind == TensorIndex::Kind::slice;
-    ellipses += index.kind == TensorIndex::Kind::ellipsis;
+    GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
+    consumed += dimensions_of(index);
+    ellipses += index.kind == Kind::ellipsis;
   }
   GRADUS_CHECK(ellipses <= 1, IndexError, "only one Ellipsis can stand in an index, got ", ellipses);
-  GRADUS_CHECK(consumed <= dim(), IndexError, consumed, " indices for a tensor of shape ", sizes());
-  Tensor result = *this;
-  int64_t axis = 0;
+  GRADUS_CHECK(consumed <= x.dim(), IndexError, consumed, " indices for a tensor of shape ", x.sizes());
+
+  Resolved result{x, {}};
+  Tensor& view = result.view;
+  int axis = 0;
+  const auto new_axis = [&](bool keep) {  // true and false: a new dimension, of which one element or none is taken
+    view = view.unsqueeze(axis, Loc{});
+    result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});
+  };
   for (const TensorIndex& index : indices) {
+    const Tensor& tensor = index.tensor;
     switch (index.kind) {
-      case TensorIndex::Kind::integer: result = result.select(axis, index.integer, where); break;
-      case TensorIndex::Kind::slice:
-        result = result.slice(axis++, index.slice.start, index.slice.end, index.slice.step, where);
-        break;
-      case TensorIndex::Kind::none: result = result.unsqueeze(axis++, where); break;
-      case TensorIndex::Kind::ellipsis: axis += dim() - consumed; break;
-      default: GRADUS_FAIL(ValueError, "index tensors come next");
+      case Kind::integer: view = view.select(axis, index.integer, Loc{}); break;
+      case Kind::slice: view = view.slice(axis++, index.slice.start, index.slice.end, index.slice.step, Loc{}); break;
+      case Kind::none: view = view.unsqueeze(axis++, Loc{}); break;
+      case Kind::ellipsis: axis += static_cast<int>(x.dim() - consumed); break;
+      case Kind::boolean: new_axis(index.integer != 0); break;
+      case Kind::tensor:
+        GRADUS_CHECK(tensor.dtype() == kBool || tensor.dtype() == kLong || tensor.dtype() == kInt, DTypeError,
+                     "an index tensor must be int64, int32 or bool, got ", tensor.dtype(),
+                     "; convert it with .to(kLong), or .to(kBool) if it is a mask");
+        if (tensor.dim() == 0 && tensor.dtype() == kBool) {
+          new_axis(tensor.item<bool>(Loc{}));
+        } else if (tensor.dim() == 0) {
+          view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
+        } else if (tensor.dtype() == kBool) {
+          result.entries.push_back(entry_of_mask(view, axis, tensor));
+          axis += result.entries.back().span;
+        } else {
+          result.entries.push_back({axis, 1, Tensor(ops::checked_index(tensor.array(), view.size(axis), axis)), {}});
+          ++axis;
+        }
     }
   }
-  return result.is_same(*this) ? slice(0, {}, {}, 1, where) : result;
+  return result;
+}
+
+Advanced combined(Resolved resolved) {
+  Advanced result;
+  if (resolved.entries.empty()) {
+    result.view = std::move(resolved.view);
+    return result;
+  }
+  bring_together(&resolved.view, &resolved.entries);
+  result.view = std::move(resolved.view);
+  result.axis = resolved.entries[0].axis;
+  for (const Entry& entry : resolved.entries) {
+    const Tensor places = entry.mask.defined() ? places_of(entry.mask) : entry.places;
+    const int64_t size = joined_size(result.view.sizes(), entry.axis, entry.span);
+    result.places = result.span == 0 ? places : result.places * size + places;
+    result.span += entry.span;
+  }
+  return result;
+}
+
+// The indexed dimensions as one; a view where strides allow.
+Tensor joined(const Advanced& index) {
+  return index.span == 1 ? index.view : index.view.flatten(index.axis, index.axis + index.span - 1, Loc{});
+}
+
+// The view's shape with these sizes instead of the indexed dimensions.
+Shape with_sizes(const Advanced& index, const Shape& sizes) {
+  Shape shape;
+  for (int i = 0; i < index.axis; ++i) shape.push_back(index.view.sizes()[i]);
+  for (int64_t size : sizes) shape.push_back(size);
+  for (int i = index.axis + index.span; i < index.view.dim(); ++i) shape.push_back(index.view.sizes()[i]);
+  return shape;
+}
+
+// mask, of the dimensions [axis, axis + mask.dim()), as one that broadcasts to a tensor of `ndim` dimensions.
+Tensor mask_for(const Tensor& mask, int axis, int64_t ndim) {
+  Shape shape = mask.sizes();
+  while (axis + shape.size() < ndim) shape.push_back(1);
+  return mask.reshape(shape, Loc{});
+}
+
+}  // namespace
+
+Tensor Tensor::index(std::initializer_list<TensorIndex> indices, Loc where) const {
+  return index(std::vector<TensorIndex>(indices), where);
+}
+
+Tensor Tensor::index(const std::vector<TensorIndex>& indices, Loc where) const {
+  OpScope op("index", where);
+  const Advanced index = combined(resolve(*this, indices));
+  if (index.span == 0) return index.view.is_same(*this) ? expand(sizes(), where) : index.view;
+  const Tensor parts = joined(index).index_select(index.axis, index.places.reshape({-1}, where), where);
+  return index.places.dim() == 1 ? parts : parts.reshape(with_sizes(index, index.places.sizes()), where);
 }
 
 const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, const Operand& value) const {
+  return index_put_(std::vector<TensorIndex>(indices), value);
+}
+
+const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Operand& value) const {
   OpScope op("index_put_", value.where);
-  const Tensor window = indices.size() == 0 ? *this : index(indices, value.where);
-  if (value.tensor) window.copy_(*value.tensor, false, value.where);
-  else window.fill_(value.scalar, value.where);
+  Resolved resolved = resolve(*this, indices);
+  if (resolved.entries.empty()) {
+    if (value.tensor) resolved.view.copy_(*value.tensor, false, value.where);
+    else resolved.view.fill_(value.scalar, value.where);
+    return *this;
+  }
+  const Entry& first = resolved.entries[0];
+  if (resolved.entries.size() == 1 && first.mask.defined() && (!value.tensor || value.tensor->numel() == 1)) {
+    resolved.view.masked_fill_(mask_for(first.mask, first.axis, resolved.view.dim()), value);
+    return *this;
+  }
+  const Advanced index = combined(std::move(resolved));
+  const Tensor rows = value.tensor ? *value.tensor : full({}, value.scalar, options(), value.where);
+  const Shape shown = with_sizes(index, index.places.sizes());
+  GRADUS_CHECK(broadcast_shapes(rows.sizes(), shown) == shown, ShapeError, "a value of shape ", rows.sizes(),
+               " does not broadcast to the indexed shape ", shown);
+  const Tensor places = index.places.reshape({-1}, Loc{});
+  const Tensor source = rows.expand(shown, Loc{}).reshape(with_sizes(index, {places.numel()}), Loc{});
+  const Tensor target = joined(index);
+  index_copy_(target, index.axis, places, source, value.where);
+  const bool copied = !(target.array().storage() == array().storage());
+  if (copied) index.view.copy_(target.reshape(index.view.sizes(), Loc{}), false, value.where);
   return *this;
+}
+
+Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value) {
+  OpScope op("index_put", value.where);
+  return x.clone(value.where).index_put_(indices, value);
 }
 
 }  // namespace gradus

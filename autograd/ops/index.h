@@ -55,7 +55,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim = {},
                       Loc where = Loc::current());
 /// x with y[i with index[i] at dim] = source[i] (a tensor or a number); of equal places the last wins. With reduce "add" the
-/// source is added, with "multiply" each place is multiplied with it (numbers and one place at most once).
+/// source is added.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
@@ -63,6 +63,8 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
                  Loc where = Loc::current());
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
+const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                          Loc where = Loc::current());
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current());
 /// x with `value` (broadcast) in what x.index(indices) shows.
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value);

@@ -124,17 +124,28 @@ struct AsStrided final : Node {
   Grads backward(const Tensor& dy) override { return {gradient_of_base(dy, base, view)}; }
 };
 
-struct Cat final : Node {
-  int64_t axis = 0;
-  std::vector<int64_t> sizes;
+struct Diagonal final : Node {
+  Shape shape;
+  int64_t offset = 0, dim1 = 0, dim2 = 1;
+  Array forward(const Array& x, int64_t number, int first, int second) {
+    shape = x.shape(), offset = number, dim1 = first, dim2 = second;
+    const int64_t rows = shape[first], columns = shape[second];
+    const int64_t skip = number >= 0 ? number * x.strides()[second] : -number * x.strides()[first];
+    const int64_t length = number >= 0 ? std::min(rows, columns - number) : std::min(rows + number, columns);
+    Shape sizes;
+    Strides strides;
+    for (int i = 0; i < x.ndim(); ++i)
+      if (i != first && i != second) sizes.push_back(shape[i]), strides.push_back(x.strides()[i]);
+    sizes.push_back(std::max<int64_t>(length, 0));
+    strides.push_back(x.strides()[first] + x.strides()[second]);
+    return Array(x.storage(), x.offset() + (length > 0 ? skip : 0), sizes, strides, x.dtype());
+  }
   Grads backward(const Tensor& dy) override {
-    Grads gradients;
-    int64_t start = 0;
-    for (size_t i = 0; i < sizes.size(); start += sizes[i++])
-      gradients.push_back(needs_grad(i) ? dy.narrow(axis, start, sizes[i]) : Tensor());
-    return gradients;
+    return {embed(dy, shape, [&](const Tensor& dx) { return dx.diagonal(offset, dim1, dim2, Loc{}); })};
   }
 };
+
+int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 }  // namespace
 
@@ -228,38 +239,79 @@ Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<in
   return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
-Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
-  OpScope op("cat", where);
-  GRADUS_CHECK(!tensors.empty(), ValueError, "needs at least one tensor");
-  std::vector<const Tensor*> pointers;
-  std::vector<Array> arrays;
-  for (const Tensor& tensor : tensors) {
-    pointers.push_back(&tensor);
-    arrays.push_back(tensor.array());
-  }
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
-  detail::check_inputs(pointers.data(), pointers.size(), recording);
-  if (!recording) return detail::plain_output(ops::cat(arrays, dim));
-  Ref<Cat> node = make_ref<Cat>();
-  detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");
-  Array joined = ops::cat(arrays, dim);
-  node->axis = normalize_axis(dim, joined.ndim());
-  for (const Array& array : arrays) node->sizes.push_back(array.size(dim));
-  return detail::finish_output(node, std::move(joined));
+Tensor Tensor::movedim(int64_t source, int64_t destination, Loc where) const {
+  return gradus::movedim(*this, IntArrayRef{source}, IntArrayRef{destination}, where);
 }
 
-Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
-  OpScope op("stack", where);
-  GRADUS_CHECK(!tensors.empty(), ValueError, "needs at least one tensor");
-  TensorList rows;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    GRADUS_CHECK(tensors[i].sizes() == tensors[0].sizes(), ShapeError, "tensor ", i, " has shape ", tensors[i].sizes(),
-                 " but the first has ", tensors[0].sizes());
-    rows.push_back(tensors[i].unsqueeze(dim, where));
-  }
-  return cat(rows, normalize_axis(dim, static_cast<int>(rows[0].dim())), where);
+Tensor Tensor::unflatten(int64_t dim, IntArrayRef sizes, Loc where) const {
+  OpScope op("unflatten", where);
+  const int axis = axis_of(*this, dim);
+  GRADUS_CHECK(this->dim() > 0 && !sizes.empty(), ShapeError, "dimension ", dim, " of shape ", this->sizes(),
+               " cannot become ", sizes);
+  Shape shape;
+  for (int i = 0; i < axis; ++i) shape.push_back(this->sizes()[i]);
+  for (int64_t size : infer_shape(sizes, this->sizes()[axis], {this->sizes()[axis]})) shape.push_back(size);
+  for (int i = axis + 1; i < this->dim(); ++i) shape.push_back(this->sizes()[i]);
+  return reshape(shape, where);
 }
 
+Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) const {
+  OpScope op("diagonal", where);
+  GRADUS_CHECK(dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", sizes());
+  const int first = axis_of(*this, dim1), second = axis_of(*this, dim2);
+  GRADUS_CHECK(first != second, IndexError, "dim1 and dim2 are both ", first);
+  return apply_view<Diagonal>(op, *this, offset, first, second);
+}
+
+// ---- Functions that are not methods ----
+
+Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where) {
+  OpScope op("movedim", where);
+  GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
+               " are not as many");
+  Dims order = Dims::filled(static_cast<int>(x.dim()), -1);
+  uint32_t moved = axis_mask(source, static_cast<int>(x.dim()));  // repeats are errors
+  axis_mask(destination, static_cast<int>(x.dim()));
+  if (source.empty()) moved = 0;
+  for (int i = 0; i < source.size(); ++i) order[axis_of(x, destination[i])] = axis_of(x, source[i]);
+  int next = 0;
+  for (int64_t& axis : order) {
+    if (axis >= 0) continue;
+    while (moved & (1u << next)) ++next;
+    axis = next++;
+  }
+  return x.permute(order, where);
+}
+Tensor movedim(const Tensor& x, int64_t source, int64_t destination, Loc where) {
+  return movedim(x, IntArrayRef{source}, IntArrayRef{destination}, where);
+}
+
+Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where) {
+  OpScope op("broadcast_to", where);
+  return x.expand(size, where);
+}
+
+TensorList broadcast_tensors(const TensorList& tensors, Loc where) {
+  OpScope op("broadcast_tensors", where);
+  Shape shape;
+  for (const Tensor& tensor : tensors) shape = broadcast_shapes(shape, tensor.sizes());
+  TensorList result;
+  for (const Tensor& tensor : tensors) result.push_back(tensor.expand(shape, where));
+  return result;
+}
+
+Tensor swapaxes(const Tensor& x, int64_t axis0, int64_t axis1, Loc where) { return x.transpose(axis0, axis1, where); }
+Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1, Loc where) { return x.transpose(dim0, dim1, where); }
+Tensor t(const Tensor& x, Loc where) { return x.t(where); }
+Tensor unflatten(const Tensor& x, int64_t dim, IntArrayRef sizes, Loc where) { return x.unflatten(dim, sizes, where); }
+Tensor squeeze(const Tensor& x, Loc where) { return x.squeeze(where); }
+Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Loc where) {
+  return x.narrow(dim, start, length, where);
+}
+Tensor select(const Tensor& x, int64_t dim, int64_t index, Loc where) { return x.select(dim, index, where); }
+Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2, Loc where) {
+  return x.diagonal(offset, dim1, dim2, where);
+}
 Tensor reshape(const Tensor& x, IntArrayRef size, Loc where) { return x.reshape(size, where); }
 Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Loc where) {
   return x.flatten(start_dim, end_dim, where);

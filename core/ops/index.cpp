@@ -51,15 +51,22 @@ Dims position_of(int64_t count, const Shape& shape) {
 
 Array index_select(const Array& x, int axis, const Array& index) {
   check_same_device({&x, &index});
-  const Array places = index_vector(index), from = with_axis(x);
-  GRADUS_CHECK(x.ndim() > 0 || places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of ",
-               "shape ", index.shape());
-  Shape shape = from.shape();
-  shape[axis] = places.numel();
-  const bool image = shape.size() == 4;
+  const Array places = as_int64(index);
+  if (places.ndim() == 0) return index_select(x, axis, places.unsqueeze(0)).squeeze(axis);
+  // The kernel's x has V elements at the first of the index's dimensions and does not vary along the others.
+  Shape shape = x.shape(), from_shape = x.shape();
+  Strides from_strides = x.strides(), index_strides = Dims::filled(x.ndim(), 0);
+  shape[axis] = places.shape()[0], index_strides[axis] = places.strides()[0];
+  for (int i = 1; i < places.ndim(); ++i) {
+    shape.insert(axis + i, places.shape()[i]), index_strides.insert(axis + i, places.strides()[i]);
+    from_shape.insert(axis + i, places.shape()[i]), from_strides.insert(axis + i, 0);
+  }
+  const bool image = shape.size() == 4 && places.ndim() == 1;
   Array y = Array::empty(shape, x.dtype(), x.device(), image ? output_format(x) : MemoryFormat::contiguous);
-  if (y.numel() > 0) backend_of(x).gather(from, axis, along(places, axis, shape), y);
-  return x.ndim() == 0 ? y.squeeze(0) : y;
+  if (y.numel() > 0)
+    backend_of(x).gather(Array(x.storage(), x.offset(), from_shape, from_strides, x.dtype()), axis,
+                         Array(places.storage(), places.offset(), shape, index_strides, DType::i64), y);
+  return y;
 }
 
 void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate) {

@@ -5,9 +5,10 @@
 
 namespace gradus::ops {
 
-/// y[…, i, …] = x[…, index[i], …] for an index of at most one dimension.
+/// y[…, i, …] = x[…, index[i], …]: instead of `axis` the result has the dimensions of the index.
 Array index_select(const Array& x, int axis, const Array& index);
-/// into[…, index[i], …] = source[…, i, …], or += it; equal indices in order. source has into's shape but for `axis`.
+/// into[…, index[i], …] = source[…, i, …], or += it, for a vector of indices; equal ones in order. source has into's shape
+/// but for `axis`.
 void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate);
 /// y[i] = x[i with index[i] at axis], of index's shape.
 Array gather(const Array& x, int axis, const Array& index);

@@ -18,6 +18,25 @@ static void add_constants(CaseList& cases) {
   add("zeros_like", [](X x) { return zeros_like(x[0]); }, "torch.zeros_like(x[0])");
   add("ones_like", [](X x) { return ones_like(x[0]); }, "torch.ones_like(x[0])");
   add("full_like", [](X x) { return full_like(x[0], 2.5); }, "torch.full_like(x[0], 2.5)");
+  add("eye.wide", [](X x) { return eye(2, 4, x[0].options()); }, "torch.eye(2, 4, dtype=x[0].dtype)");
+  add("logspace", [](X x) { return logspace(-1, 2, 4, 10, x[0].options()); },
+      "torch.logspace(-1, 2, 4, dtype=x[0].dtype)");
+  add("logspace.base", [](X x) { return logspace(0, 3, 4, 2, x[0].options()); },
+      "torch.logspace(0, 3, 4, base=2, dtype=x[0].dtype)");
+  add("new_empty", [](X x) { return x[0].new_empty({2, 0}); }, "x[0].new_empty(2, 0)");
+  add("new_zeros", [](X x) { return x[0].new_zeros({2, 3}); }, "x[0].new_zeros(2, 3)");
+  add("new_ones", [](X x) { return x[0].new_ones({2}); }, "x[0].new_ones(2)");
+  add("new_full", [](X x) { return x[0].new_full({2}, 2.5); }, "x[0].new_full((2,), 2.5)");
+  cases.add("zeros_like.typed", {{2, 3}}, [](X x) { return zeros_like(x[0], kLong); },
+            "torch.zeros_like(x[0], dtype=torch.int64)").on(all_types).differentiable(0);
+  cases.add("ones_like.typed", {{2, 3}}, [](X x) { return ones_like(x[0], kBool); },
+            "torch.ones_like(x[0], dtype=torch.bool)").on(all_types).differentiable(0);
+  cases.add("full_like.typed", {{2, 3}}, [](X x) { return full_like(x[0], 2.5, kDouble); },
+            "torch.full_like(x[0], 2.5, dtype=torch.float64)").on(all_types).differentiable(0).gives(kDouble);
+  cases.add("tril_indices", {{1}}, [](X x) { return tril_indices(3, 4, 1, x[0].device()); }, "torch.tril_indices(3, 4, 1)")
+      .differentiable(0);
+  cases.add("triu_indices", {{1}}, [](X x) { return triu_indices(4, 3, -1, x[0].device()); },
+            "torch.triu_indices(4, 3, -1)").differentiable(0);
 
   cases.add("arange.integer", {{1}}, [](X x) { return arange(2, 11, 3, x[0].device()); }, "torch.arange(2, 11, 3)")
       .differentiable(0);
@@ -36,6 +55,10 @@ static void add_random(CaseList& cases) {
   add("randn", {{1}}, [](X x) { return randn({3, 7}, x[0].options()); });
   add("rand_like", {{3, 5}}, [](X x) { return rand_like(x[0]); });
   add("randn_like", {{3, 5}}, [](X x) { return randn_like(x[0]); });
+  add("rand_like.typed", {{3, 5}}, [](X x) { return rand_like(x[0], kDouble); });
+  add("randn_like.typed", {{3, 5}}, [](X x) { return randn_like(x[0], kDouble); });
+  add("randint_like", {{3, 5}}, [](X x) { return randint_like(x[0], 2, 9); });
+  add("normal", {{1}}, [](X x) { return normal(1, 0.5, {3, 7}, x[0].options()); });
   add("randint", {{1}}, [](X x) { return randint(-5, 9, {4, 5}, x[0].device()); });
   add("randperm", {{1}}, [](X x) { return randperm(50, x[0].device()); });
   add("bernoulli", {unit({4, 5})}, [](X x) { return bernoulli(x[0]); });

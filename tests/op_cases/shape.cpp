@@ -1,4 +1,4 @@
-// Views, joining and indexing.
+// Views, joining, splitting and rearranging.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -34,7 +34,87 @@ static void add_views(CaseList& cases) {
        "x[0].as_strided((4, 3), (2, 1))").only_contiguous();
   view("as_strided.repeat", {{4}}, [](X x) { return x[0].as_strided({3, 4}, {0, 1}); },
        "x[0].as_strided((3, 4), (0, 1))").only_contiguous();
+  view("movedim", {{2, 3, 4}}, [](X x) { return x[0].movedim(0, -1); }, "x[0].movedim(0, -1)");
+  view("movedim.several", {{2, 3, 4}}, [](X x) { return movedim(x[0], {2, 0}, {0, 1}); },
+       "x[0].movedim((2, 0), (0, 1))");
+  view("unflatten", {{3, 8, 2}}, [](X x) { return x[0].unflatten(1, {2, -1}); }, "x[0].unflatten(1, (2, -1))")
+      .only_contiguous();
+  view("swapaxes", {{2, 3, 4}}, [](X x) { return swapaxes(x[0], 0, -1); }, "x[0].swapaxes(0, -1)");
+  view("diagonal", {{3, 4}}, [](X x) { return x[0].diagonal(); }, "x[0].diagonal()");
+  view("diagonal.above", {{3, 4, 5}}, [](X x) { return x[0].diagonal(2, -1, 0); }, "x[0].diagonal(2, -1, 0)");
+  view("diagonal.below", {{4, 3}}, [](X x) { return diagonal(x[0], -2); }, "x[0].diagonal(-2)");
+  view("diagonal.beyond", {{2, 3}}, [](X x) { return diagonal(x[0], 3); }, "x[0].diagonal(3)");
+  view("mT", {{2, 3, 4}}, [](X x) { return x[0].mT(); }, "x[0].mT");
+  view("broadcast_to", {{3, 1}}, [](X x) { return broadcast_to(x[0], {2, 3, 4}); }, "x[0].broadcast_to(2, 3, 4)");
+  view("atleast_3d", {{3, 4}}, [](X x) { return atleast_3d(x[0]); }, "torch.atleast_3d(x[0])").only_contiguous();
+  view("atleast_3d.vector", {{3}}, [](X x) { return atleast_3d(x[0]); }, "torch.atleast_3d(x[0])");
+  view("atleast_2d", {{3}}, [](X x) { return atleast_2d(x[0]); }, "torch.atleast_2d(x[0])");
+  view("atleast_1d", {{}}, [](X x) { return atleast_1d(x[0]); }, "torch.atleast_1d(x[0])");
   view("flatten.view", {{2, 3, 2, 2}}, [](X x) { return flatten(x[0], 1); }, "x[0].flatten(1)").only_contiguous();
+}
+
+// Several views at once.
+static void add_parts(CaseList& cases) {
+  const auto parts = [&](const char* name, std::vector<Input> inputs, TensorList (*run)(X), const char* torch) -> OpCase& {
+    return cases.add(name, std::move(inputs), Run(run), torch).on(all_types).is_view();
+  };
+  parts("split", {{5, 3}}, [](X x) { return x[0].split(2); }, "x[0].split(2)");
+  parts("split.sizes", {{2, 6}}, [](X x) { return x[0].split({1, 3, 2}, -1); }, "x[0].split((1, 3, 2), -1)");
+  parts("split.empty", {{0, 3}}, [](X x) { return split(x[0], 2); }, "x[0].split(2)");
+  parts("split.used_in_part", {{6, 2}}, [](X x) {
+    const TensorList rows = x[0].split(2);
+    return TensorList{rows[0], rows[2]};
+  }, "x[0].split(2)[::2]");
+  parts("chunk", {{7, 2}}, [](X x) { return x[0].chunk(3); }, "x[0].chunk(3)");
+  parts("chunk.fewer", {{2, 5}}, [](X x) { return chunk(x[0], 4, 1); }, "x[0].chunk(4, 1)");
+  parts("unbind", {{2, 3, 2}}, [](X x) { return x[0].unbind(1); }, "x[0].unbind(1)");
+  parts("unbind.vector", {{3}}, [](X x) { return unbind(x[0]); }, "x[0].unbind()");
+  parts("broadcast_tensors", {{2, 1}, {3}}, [](X x) { return TensorList{broadcast_tensors(x)[0]}; },
+        "torch.broadcast_tensors(*x)[0]").differentiable(2);
+  parts("meshgrid", {{2}, {3}}, [](X x) { return TensorList{meshgrid(x)[0]}; }, "torch.meshgrid(*x, indexing='ij')[0]");
+  cases.add("meshgrid.xy", {{2}, {3}, {4}}, Run([](X x) { return meshgrid(x, "xy"); }),
+            "torch.meshgrid(*x, indexing='xy')").on(all_types);
+  cases.add("split.product", {{2, 6}}, [](X x) {
+    const TensorList gates = x[0].chunk(3, 1);
+    return gates[0] * gates[1] * gates[2];
+  }, "(lambda g: g[0] * g[1] * g[2])(x[0].chunk(3, 1))");
+}
+
+static void add_rearrangements(CaseList& cases) {
+  const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) -> OpCase& {
+    return cases.add(name, std::move(inputs), run, torch).on(all_types);
+  };
+  add("repeat", {{2, 3}}, [](X x) { return x[0].repeat({2, 1, 3}); }, "x[0].repeat(2, 1, 3)");
+  add("repeat.once", {{2, 3}}, [](X x) { return x[0].repeat({1, 1}); }, "x[0].repeat(1, 1)");
+  add("repeat.scalar", {{}}, [](X x) { return x[0].repeat({3}); }, "x[0].repeat(3)");
+  add("repeat.none", {{2, 3}}, [](X x) { return x[0].repeat({0, 2}); }, "x[0].repeat(0, 2)");
+  add("tile", {{2, 3}}, [](X x) { return tile(x[0], {2}); }, "x[0].tile(2)");
+  add("tile.more", {{3}}, [](X x) { return tile(x[0], {2, 2}); }, "x[0].tile(2, 2)");
+  add("repeat_interleave", {{2, 3}}, [](X x) { return x[0].repeat_interleave(2, 0); }, "x[0].repeat_interleave(2, 0)");
+  add("repeat_interleave.flat", {{2, 3}}, [](X x) { return repeat_interleave(x[0], 3); }, "x[0].repeat_interleave(3)");
+  add("flip", {{2, 3, 4}}, [](X x) { return x[0].flip({0, -1}); }, "x[0].flip(0, -1)");
+  add("flip.rows", {{5, 3}}, [](X x) { return flipud(x[0]); }, "x[0].flipud()");
+  add("flip.columns", {{5, 3}}, [](X x) { return fliplr(x[0]); }, "x[0].fliplr()");
+  add("flip.none", {{2, 3}}, [](X x) { return x[0].flip({}); }, "x[0].flip(())");
+  add("flip.empty", {{0, 3}}, [](X x) { return x[0].flip({0, 1}); }, "x[0].flip(0, 1)");
+  add("roll", {{3, 5}}, [](X x) { return x[0].roll({2}, {1}); }, "x[0].roll(2, 1)");
+  add("roll.negative", {{3, 5}}, [](X x) { return x[0].roll({-1, 7}, {0, 1}); }, "x[0].roll((-1, 7), (0, 1))");
+  add("roll.flat", {{3, 4}}, [](X x) { return roll(x[0], {5}); }, "x[0].roll(5)");
+  add("roll.empty", {{0, 4}}, [](X x) { return roll(x[0], {5}, {0}); }, "x[0].roll(5, 0)");
+  add("tril", {{4, 4}}, [](X x) { return x[0].tril(); }, "x[0].tril()");
+  add("tril.above", {{2, 3, 5}}, [](X x) { return tril(x[0], 1); }, "x[0].tril(1)");
+  add("triu", {{4, 4}}, [](X x) { return x[0].triu(); }, "x[0].triu()");
+  add("triu.below", {{5, 3}}, [](X x) { return triu(x[0], -2); }, "x[0].triu(-2)");
+  add("triu.special", {special({4, 4})}, [](X x) { return triu(x[0], 1); }, "x[0].triu(1)").on(floats);
+  add("diag", {{4}}, [](X x) { return x[0].diag(); }, "x[0].diag()");
+  add("diag.above", {{3}}, [](X x) { return diag(x[0], 2); }, "x[0].diag(2)");
+  add("diag.below", {{3}}, [](X x) { return diag(x[0], -1); }, "x[0].diag(-1)");
+  add("diag.of_matrix", {{3, 4}}, [](X x) { return diag(x[0], 1); }, "x[0].diag(1)");
+  add("hstack", {{2, 1}, {2, 3}}, [](X x) { return hstack(x); }, "torch.hstack(x)");
+  add("hstack.vectors", {{2}, {3}, {}}, [](X x) { return hstack(x); }, "torch.hstack(x)");
+  add("vstack", {{3}, {2, 3}}, [](X x) { return vstack(x); }, "torch.vstack(x)");
+  add("dstack", {{2, 3}, {2, 3, 2}}, [](X x) { return dstack(x); }, "torch.dstack(x)");
+  add("cat.nothing", {{0}, {2, 3}}, [](X x) { return cat(x, 1); }, "torch.cat(x, 1)");
 }
 
 static void add_joins(CaseList& cases) {
@@ -59,6 +139,8 @@ static void add_joins(CaseList& cases) {
 
 void add_shape(CaseList& cases) {
   add_views(cases);
+  add_parts(cases);
+  add_rearrangements(cases);
   add_joins(cases);
 }
 

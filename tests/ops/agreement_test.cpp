@@ -12,8 +12,8 @@ using namespace gradus::op_testing;
 namespace {
 
 bool is_random(const OpCase& op_case) {
-  const char* names[] = {"rand",      "randn",    "rand_like", "randn_like", "randint",    "randperm",
-                         "bernoulli", "uniform_", "normal_",   "bernoulli_", "multinomial"};
+  const char* names[] = {"rand",     "randn",   "rand_like",  "randn_like",  "randint",      "randperm", "bernoulli",
+                         "uniform_", "normal_", "bernoulli_", "multinomial", "randint_like", "normal"};
   return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return op_case.op() == name; });
 }
 

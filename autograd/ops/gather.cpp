@@ -1,0 +1,293 @@
+// Reading and writing by index tensors and masks: gather and scatter are each other's gradient.
+#include <gradus/autograd/ops/index.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/index.h>
+
+namespace gradus {
+namespace {
+
+int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+
+struct IndexSelect final : Node {  // y[…, i, …] = x[…, index[i], …]
+  Saved index{this, "index"};
+  Shape shape;
+  int64_t axis = 0;
+  Array forward(const Array& x, int along, const Array& places) {
+    shape = x.shape(), axis = along, index = places;
+    return ops::index_select(x, along, places);
+  }
+  Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).index_add_(axis, index(), dy)}; }
+};
+
+struct IndexWrite final : Node {  // y[…, index[i], …] = source[…, i, …], or += it; elsewhere y = x
+  Saved index{this, "index"};
+  int64_t axis = 0;
+  bool adds = false;
+  const char* name() const override { return adds ? "IndexAdd" : "IndexCopy"; }
+  Array forward(const Array& x, const Array& source, int along, const Array& places, bool accumulate) {
+    axis = along, adds = accumulate, index = places;
+    Array y = destination(x) ? x : ops::clone(x);
+    ops::index_into(y, along, places, source, accumulate);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    return {!needs_grad(0) || adds ? dy : dy.index_fill(axis, index(), 0),
+            needs_grad(1) ? dy.index_select(axis, index()) : Tensor()};
+  }
+};
+
+struct Gather final : Node {  // y[i] = x[i with index[i] at axis]
+  Saved index{this, "index"};
+  Shape shape;
+  int64_t axis = 0;
+  Array forward(const Array& x, int along, const Array& places) {
+    shape = x.shape(), axis = along, index = places;
+    return ops::gather(x, along, places);
+  }
+  Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).scatter_add_(axis, index(), dy)}; }
+};
+
+struct Scatter final : Node {  // y[i with index[i] at axis] = source[i], or += it; elsewhere y = x
+  Saved index{this, "index"};
+  int64_t axis = 0;
+  bool adds = false;
+  const char* name() const override { return adds ? "ScatterAdd" : "Scatter"; }
+  Array forward(const Array& x, const Array& source, int along, const Array& places, bool accumulate) {
+    axis = along, adds = accumulate, index = places;
+    Array y = destination(x) ? x : ops::clone(x);
+    ops::scatter_into(y, along, places, source, accumulate);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    return {!needs_grad(0) || adds ? dy : dy.scatter(axis, index(), 0),
+            needs_grad(1) ? dy.gather(axis, index()) : Tensor()};
+  }
+};
+
+// A number as a tensor of x's type and this shape, without memory for each element.
+Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
+  return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
+}
+
+// The value of masked_fill in x's type.
+Tensor fill_value(const Tensor& x, const Operand& value) {
+  if (!value.tensor) return filled(x, value.scalar, {});
+  GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",
+               value.tensor->sizes());
+  return value.tensor->reshape({}, Loc{}).to(x.device(), x.dtype(), false, false, Loc{});
+}
+
+Tensor scaled(const Tensor& source, const Scalar& alpha) {
+  return alpha.to_double() == 1 ? source : mul({source, Loc{}}, {alpha, Loc{}});
+}
+
+// What goes with index: a source may be larger than it.
+Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
+  if (!source.tensor) return filled(x, source.scalar, index.sizes());
+  Tensor part = *source.tensor;
+  GRADUS_CHECK(part.dim() == index.dim(), ShapeError, "index and source must have the same number of dimensions, got ",
+               "shapes ", index.sizes(), " and ", part.sizes());
+  for (int i = 0; i < part.dim(); ++i) {
+    const int64_t size = part.sizes()[i], wanted = index.sizes()[i];
+    GRADUS_CHECK(wanted <= size, ShapeError, "index of shape ", index.sizes(), " is larger than the source of shape ",
+                 source.tensor->sizes(), " in dimension ", i);
+    if (wanted < size) part = part.narrow(i, 0, wanted, Loc{});
+  }
+  return part;
+}
+
+Shape shape_of_indices(const Tensor& x, int axis, const Tensor& index) {
+  Shape shape = x.sizes();
+  if (shape.size() > 0) shape[axis] = index.numel();
+  return shape;
+}
+
+Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
+
+}  // namespace
+
+// ---- Parts along one dimension ----
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
+  OpScope op("index_select", where);
+  GRADUS_CHECK(index.dim() <= 1, ShapeError, "the index must be a vector, got shape ", index.sizes());
+  const int axis = axis_of(x, dim);
+  const Array places = index.dim() == 0 ? index.array().unsqueeze(0) : index.array();
+  if (x.dim() > 0) return apply<IndexSelect>(op, x, axis, places);
+  GRADUS_CHECK(places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
+               index.sizes());
+  return apply<IndexSelect>(op, x.unsqueeze(0, where), axis, places).squeeze(0, where);
+}
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
+                 Loc where) {
+  OpScope op("index_add", where);
+  return apply<IndexWrite>(op, x, scaled(source, alpha), axis_of(x, dim), index.array(), true);
+}
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
+  OpScope op("index_copy", where);
+  return apply<IndexWrite>(op, x, source, axis_of(x, dim), index.array(), false);
+}
+const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
+  OpScope op("index_copy_", where);
+  return apply_in_place<IndexWrite>(op, x, source, axis_of(x, dim), index.array(), false);
+}
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where) {
+  OpScope op("index_fill", where);
+  const int axis = axis_of(x, dim);
+  return apply<IndexWrite>(op, x, filled(x, value, shape_of_indices(x, axis, index)), axis, index.array(), false);
+}
+
+Tensor Tensor::index_select(int64_t dim, const Tensor& index, Loc where) const {
+  return gradus::index_select(*this, dim, index, where);
+}
+Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha, Loc where) const {
+  return gradus::index_add(*this, dim, index, source, alpha, where);
+}
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
+  return gradus::index_fill(*this, dim, index, value, where);
+}
+const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
+                                 Loc where) const {
+  OpScope op("index_add_", where);
+  return apply_in_place<IndexWrite>(op, *this, scaled(source, alpha), axis_of(*this, dim), index.array(), true);
+}
+const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
+  OpScope op("index_fill_", where);
+  const int axis = axis_of(*this, dim);
+  return apply_in_place<IndexWrite>(op, *this, filled(*this, value, shape_of_indices(*this, axis, index)), axis,
+                                    index.array(), false);
+}
+
+// ---- Element by element ----
+
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
+  OpScope op("gather", where);
+  return apply<Gather>(op, x, axis_of(x, dim), index.array());
+}
+
+Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
+  OpScope op("take_along_dim", where);
+  if (!dim) return x.reshape({-1}, where).gather(0, indices.reshape({-1}, where), where);
+  const int axis = axis_of(x, *dim);
+  GRADUS_CHECK(x.dim() == indices.dim(), ShapeError,
+               "x and indices must have the same number of dimensions, got shapes ", x.sizes(), " and ",
+               indices.sizes());
+  Shape from = x.sizes(), to = indices.sizes();
+  from[axis] = to[axis] = 1;
+  const Shape shape = broadcast_shapes(from, to);
+  from = to = shape;
+  from[axis] = x.sizes()[axis], to[axis] = indices.sizes()[axis];
+  return x.expand(from, where).gather(axis, indices.expand(to, where), where);
+}
+
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
+  OpScope op("scatter", source.where);
+  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), false);
+}
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+  OpScope op("scatter", source.where);
+  GRADUS_CHECK(reduce == "add", ValueError, "reduce must be \"add\", got \"", reduce, "\"");
+  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), true);
+}
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
+  OpScope op("scatter_add", where);
+  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), true);
+}
+
+Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
+  return gradus::gather(*this, dim, index, where);
+}
+Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const {
+  return gradus::scatter(*this, dim, index, source);
+}
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
+  return gradus::scatter_add(*this, dim, index, source, where);
+}
+const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
+  OpScope op("scatter_", source.where);
+  return apply_in_place<Scatter>(op, *this, source_for(*this, index, source), axis_of(*this, dim), index.array(),
+                                 false);
+}
+const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
+  OpScope op("scatter_add_", where);
+  return apply_in_place<Scatter>(op, *this, source_for(*this, index, source), axis_of(*this, dim), index.array(), true);
+}
+
+// ---- Masks ----
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
+  OpScope op("masked_fill", value.where);
+  return gradus::where(mask, fill_value(x, value), x);
+}
+Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
+  return gradus::masked_fill(*this, mask, value);
+}
+const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
+  OpScope op("masked_fill_", value.where);
+  return copy_(gradus::where(mask, fill_value(*this, value), *this), false, value.where);
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask, Loc where) {
+  OpScope op("masked_select", where);
+  GRADUS_CHECK(mask.dtype() == kBool, DTypeError, "the mask must be boolean, got ", mask.dtype());
+  const Shape shape = broadcast_shapes(x.sizes(), mask.sizes());
+  const Tensor places = places_of(mask.expand(shape, where));
+  return x.expand(shape, where).reshape({-1}, where).index_select(0, places, where);
+}
+Tensor Tensor::masked_select(const Tensor& mask, Loc where) const { return gradus::masked_select(*this, mask, where); }
+
+Tensor nonzero(const Tensor& x, Loc where) {
+  OpScope op("nonzero", where);
+  return Tensor(ops::nonzero(x.array()));
+}
+Tensor argwhere(const Tensor& x, Loc where) { return nonzero(x, where); }
+Tensor Tensor::nonzero(Loc where) const { return gradus::nonzero(*this, where); }
+TensorList nonzero_numpy(const Tensor& x, Loc where) {
+  OpScope op("nonzero_numpy", where);
+  return nonzero(x.dim() == 0 ? x.reshape({1}, where) : x, where).unbind(1, where);
+}
+TensorList where(const Tensor& condition, Loc where) {
+  OpScope op("where", where);
+  return nonzero_numpy(condition, where);
+}
+
+// ---- Classes and grids ----
+
+Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
+  OpScope op("one_hot", where);
+  GRADUS_CHECK(x.dtype() == kLong || x.dtype() == kInt, DTypeError, "classes must be int64 or int32, got ", x.dtype());
+  GRADUS_CHECK(num_classes >= -1, ValueError, "num_classes must not be negative, got ", num_classes);
+  GRADUS_CHECK(num_classes > 0 || x.numel() > 0, ValueError, "without elements the number of classes must be given");
+  const int64_t classes = num_classes >= 0 ? num_classes : x.max(where).item<int64_t>(where) + 1;
+  Shape shape = x.sizes();
+  shape.push_back(std::max<int64_t>(classes, 0));
+  const Tensor y = zeros(shape, TensorOptions(kLong).device(x.device()));
+  return y.scatter_(-1, x.unsqueeze(-1, where), {1, where});
+}
+
+TensorList meshgrid(const TensorList& tensors, std::string_view indexing, Loc where) {
+  OpScope op("meshgrid", where);
+  GRADUS_CHECK(!tensors.empty(), ValueError, "needs at least one tensor");
+  GRADUS_CHECK(indexing == "ij" || indexing == "xy", ValueError, "indexing must be \"ij\" or \"xy\", got \"", indexing,
+               "\"");
+  Shape grid;
+  for (const Tensor& tensor : tensors) {
+    GRADUS_CHECK(tensor.dim() <= 1, ShapeError, "needs vectors, got shape ", tensor.sizes());
+    grid.push_back(tensor.numel());
+  }
+  TensorList result;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Shape shape = Dims::filled(grid.size(), 1);
+    shape[static_cast<int>(i)] = grid[static_cast<int>(i)];
+    result.push_back(tensors[i].reshape(shape, where).expand(grid, where));
+    if (indexing == "xy" && grid.size() > 1) result.back() = result.back().transpose(0, 1, where);
+  }
+  return result;
+}
+
+}  // namespace gradus

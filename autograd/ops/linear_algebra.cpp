@@ -1,0 +1,166 @@
+#include <gradus/autograd/ops/linear_algebra.h>
+
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/shape.h>
+
+namespace gradus {
+namespace {
+
+void check_dims(const Tensor& x, int64_t dims, const char* what, const char* layout) {
+  GRADUS_CHECK(x.dim() == dims, ShapeError, what, " must have ", dims, dims == 1 ? " dimension " : " dimensions ",
+               layout, ", got shape ", x.sizes());
+}
+
+void check_product(const Tensor& a, const Tensor& b) {
+  const int64_t k = a.size(-1), rows = b.size(b.dim() == 1 ? 0 : -2);
+  GRADUS_CHECK(k == rows, ShapeError, "inner sizes differ: ", a.sizes(), " times ", b.sizes(), " would join ", k,
+               " with ", rows);
+}
+
+// beta x + alpha product. x must broadcast to the product; with beta 0 it is not read.
+Tensor blend(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
+  GRADUS_CHECK(broadcast_shapes(x.sizes(), product.sizes()) == product.sizes(), ShapeError, "x of shape ", x.sizes(),
+               " does not broadcast to the product's ", product.sizes());
+  const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
+  if (beta.to_double() == 0) return scaled;
+  return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
+}
+
+int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+
+}  // namespace
+
+Tensor bmm(const Tensor& a, const Tensor& b, Loc where) {
+  OpScope op("bmm", where);
+  GRADUS_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
+               "needs two batches of as many matrices, (B, M, K) and (B, K, N), got shapes ", a.sizes(), " and ",
+               b.sizes());
+  check_product(a, b);
+  return matmul(a, b, where);
+}
+
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
+  OpScope op("addmm", where);
+  check_dims(a, 2, "a", "(M, K)");
+  check_dims(b, 2, "b", "(K, N)");
+  return blend(x, matmul(a, b, where), beta, alpha);
+}
+
+Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta, const Scalar& alpha,
+             Loc where) {
+  OpScope op("addmv", where);
+  return blend(x, mv(matrix, vector, where), beta, alpha);
+}
+
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
+  OpScope op("baddbmm", where);
+  return blend(x, bmm(a, b, where), beta, alpha);
+}
+
+Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {
+  OpScope op("mv", where);
+  check_dims(matrix, 2, "matrix", "(M, N)");
+  check_dims(vector, 1, "vector", "(N)");
+  return matmul(matrix, vector, where);
+}
+
+Tensor dot(const Tensor& a, const Tensor& b, Loc where) {
+  OpScope op("dot", where);
+  GRADUS_CHECK(a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel(), ShapeError,
+               "needs two vectors of one length, got shapes ", a.sizes(), " and ", b.sizes());
+  return matmul(a, b, where);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b, Loc where) {
+  OpScope op("outer", where);
+  GRADUS_CHECK(a.dim() == 1 && b.dim() == 1, ShapeError, "needs two vectors, got shapes ", a.sizes(), " and ",
+               b.sizes());
+  return a.unsqueeze(1, where) * b;
+}
+
+Tensor trace(const Tensor& x, Loc where) {
+  OpScope op("trace", where);
+  check_dims(x, 2, "x", "(M, N)");
+  return x.diagonal(0, 0, 1, where).sum(std::nullopt, where);
+}
+
+Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc where) {
+  OpScope op("cross", where);
+  GRADUS_CHECK(a.sizes() == b.sizes(), ShapeError, "the tensors must have one shape, got ", a.sizes(), " and ",
+               b.sizes());
+  int axis = 0;
+  if (dim) axis = axis_of(a, *dim);
+  else
+    while (axis < a.dim() && a.sizes()[axis] != 3) ++axis;
+  GRADUS_CHECK(axis < a.dim() && a.sizes()[axis] == 3, ShapeError, "needs a dimension of size 3, got shape ",
+               a.sizes());
+  const auto ahead = [&](const Tensor& x, int64_t by) { return x.roll({-by}, {axis}, where); };
+  return ahead(a, 1) * ahead(b, 2) - ahead(a, 2) * ahead(b, 1);
+}
+
+Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayRef dims_b, Loc where) {
+  OpScope op("tensordot", where);
+  GRADUS_CHECK(dims_a.size() == dims_b.size(), ShapeError, "dimensions ", dims_a, " and ", dims_b, " are not as many");
+  int64_t depth = 1;
+  uint32_t used_a = 0, used_b = 0;
+  Dims order_a, order_b, shape;
+  for (int i = 0; i < dims_a.size(); ++i) {
+    const int from_a = axis_of(a, dims_a[i]), from_b = axis_of(b, dims_b[i]);
+    const int64_t size = a.size(from_a);
+    GRADUS_CHECK(size == b.size(from_b), ShapeError, "dimension ", from_a, " of shape ", a.sizes(), " and dimension ",
+                 from_b, " of shape ", b.sizes(), " differ");
+    GRADUS_CHECK(!(used_a & (1u << from_a)) && !(used_b & (1u << from_b)), IndexError, "a dimension stands twice in ",
+                 dims_a, " or ", dims_b);
+    used_a |= 1u << from_a, used_b |= 1u << from_b;
+    depth *= size;
+  }
+  for (int i = 0; i < a.dim(); ++i)
+    if (!(used_a & (1u << i))) order_a.push_back(i), shape.push_back(a.sizes()[i]);
+  for (int64_t dim : dims_a) order_a.push_back(dim);
+  for (int64_t dim : dims_b) order_b.push_back(dim);
+  int64_t rows = 1, columns = 1;
+  for (int64_t size : shape) rows *= size;
+  for (int i = 0; i < b.dim(); ++i)
+    if (!(used_b & (1u << i))) order_b.push_back(i), shape.push_back(b.sizes()[i]), columns *= b.sizes()[i];
+  const Tensor left = a.permute(order_a, where).reshape({rows, depth}, where);
+  const Tensor right = b.permute(order_b, where).reshape({depth, columns}, where);
+  return matmul(left, right, where).reshape(shape, where);
+}
+
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps, Loc where) {
+  OpScope op("cosine_similarity", where);
+  const Shape shape = broadcast_shapes(a.sizes(), b.sizes());
+  const int axis = normalize_axis(dim, shape.size());
+  const DType dtype = promote_types(a.dtype(), b.dtype()), wide = dtype == kDouble ? kDouble : kFloat;
+  GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating type, got ", a.dtype(), " and ", b.dtype());
+  // Each is divided first: a product of large norms could overflow. sqrt(max(x², eps²)) has a gradient at 0.
+  const auto unit = [&](const Tensor& x) {
+    const Tensor full = x.to(wide, false, false, where).expand(shape, where);
+    return full / (full * full).sum({axis}, true, std::nullopt, where).clamp(eps * eps, {}, where).sqrt(where);
+  };
+  return (unit(a) * unit(b)).sum({axis}, false, std::nullopt, where).to(dtype, false, false, where);
+}
+
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps, bool keepdim, Loc where) {
+  OpScope op("pairwise_distance", where);
+  return (a - b + eps).norm(p, {-1}, keepdim, where);
+}
+
+// ---- Methods ----
+
+Tensor Tensor::bmm(const Tensor& other, Loc where) const { return gradus::bmm(*this, other, where); }
+Tensor Tensor::mv(const Tensor& vector, Loc where) const { return gradus::mv(*this, vector, where); }
+Tensor Tensor::dot(const Tensor& other, Loc where) const { return gradus::dot(*this, other, where); }
+Tensor Tensor::outer(const Tensor& other, Loc where) const { return gradus::outer(*this, other, where); }
+Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
+  return gradus::addmm(*this, a, b, beta, alpha, where);
+}
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
+  return gradus::baddbmm(*this, a, b, beta, alpha, where);
+}
+
+}  // namespace gradus

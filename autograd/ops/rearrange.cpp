@@ -1,0 +1,168 @@
+// Copies in another arrangement: repeated, reversed, shifted, with parts set to 0.
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/index.h>
+
+namespace gradus {
+namespace {
+
+struct Diag final : Node {  // a square matrix with x on one of its diagonals, else 0
+  int64_t offset = 0;
+  Array forward(const Array& x, int64_t number) {
+    offset = number;
+    const int64_t size = x.numel() + std::abs(number), first = number >= 0 ? number : -number * size;
+    Array y = ops::zeros({size, size}, x.dtype(), x.device());
+    if (x.numel() > 0) ops::copy_into(y.as_strided(x.shape(), {size + 1}, first), x);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {dy.diagonal(offset, 0, 1, Loc{})}; }
+};
+
+struct Flip final : Node {
+  uint32_t mask = 0;
+  Array forward(const Array& x, uint32_t axes) {
+    mask = axes;
+    Array y = x;
+    for (int i = 0; i < x.ndim(); ++i) {
+      const int64_t size = x.shape()[i];
+      if (!(axes & (1u << i)) || size == 0) continue;
+      y = ops::index_select(y, i, ops::arange(size - 1, -1, -1, DType::i64, x.device()));
+    }
+    return axes ? y : ops::clone(x);
+  }
+  Grads backward(const Tensor& dy) override {
+    Dims dims;
+    for (int i = 0; i < dy.dim(); ++i)
+      if (mask & (1u << i)) dims.push_back(i);
+    return {dims.empty() ? dy : dy.flip(dims, Loc{})};
+  }
+};
+
+struct Roll final : Node {  // along one dimension
+  int64_t axis = 0, shift = 0;
+  Array forward(const Array& x, int along, int64_t by) {
+    axis = along, shift = by;
+    Array y = Array::empty_like(x);
+    const int64_t size = x.shape()[along], first = size > 0 ? ((by % size) + size) % size : 0;
+    ops::copy_into(y.slice(along, first, size), x.slice(along, 0, size - first));
+    ops::copy_into(y.slice(along, 0, first), x.slice(along, size - first, size));
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
+};
+
+int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+
+// A new dimension of size `count` at `at`, joined with the one from `start` on: before a dimension it repeats the whole of
+// it, behind it each element.
+Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
+  const Tensor room = x.unsqueeze(at, Loc{});
+  Shape shape = room.sizes();
+  shape[at] = count;
+  Shape joined = x.sizes();
+  joined[start] *= count;
+  return room.expand(shape, Loc{}).reshape(joined, Loc{});
+}
+
+// 1 where tril keeps an element: column - row <= diagonal.
+Tensor lower_triangle(const Tensor& x, int64_t diagonal, Loc where) {
+  GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
+  const TensorOptions options = TensorOptions(kLong).device(x.device());
+  const Tensor rows = arange(x.size(-2), options, where).unsqueeze(1, where),
+               columns = arange(x.size(-1), options, where);
+  return le({columns, where}, {add({rows, where}, {diagonal, where}), where});
+}
+
+}  // namespace
+
+Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
+  OpScope op("repeat", where);
+  GRADUS_CHECK(repeats.size() >= x.dim(), ShapeError, "the numbers ", repeats,
+               " are fewer than the dimensions of shape ", x.sizes());
+  Shape shape = Dims::filled(repeats.size() - static_cast<int>(x.dim()), 1);
+  for (int64_t size : x.sizes()) shape.push_back(size);
+  Tensor y = x.reshape(shape, where);
+  for (int i = 0; i < repeats.size(); ++i) {
+    GRADUS_CHECK(repeats[i] >= 0, ValueError, "numbers of repetitions must not be negative, got ", repeats);
+    if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
+  }
+  return y.array().storage() == x.array().storage() ? y.clone(where) : y;
+}
+
+Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where) {
+  OpScope op("tile", where);
+  Dims all = Dims::filled(std::max(0, static_cast<int>(x.dim()) - repeats.size()), 1);
+  for (int64_t count : repeats) all.push_back(count);
+  return repeat(x, all, where);
+}
+
+Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim, Loc where) {
+  OpScope op("repeat_interleave", where);
+  GRADUS_CHECK(repeats >= 0, ValueError, "the number of repetitions must not be negative, got ", repeats);
+  const Tensor from = dim && x.dim() > 0 ? x : x.reshape({-1}, where);
+  const int axis = axis_of(from, dim.value_or(0));
+  const Tensor y = repeat_along(from, axis + 1, axis, repeats);
+  return y.array().storage() == x.array().storage() ? y.clone(where) : y;
+}
+
+Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
+  OpScope op("flip", where);
+  return apply<Flip>(op, x, dims.empty() ? 0u : axis_mask(dims, static_cast<int>(x.dim())));
+}
+Tensor fliplr(const Tensor& x, Loc where) {
+  OpScope op("fliplr", where);
+  GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
+  return x.flip({1}, where);
+}
+Tensor flipud(const Tensor& x, Loc where) {
+  OpScope op("flipud", where);
+  GRADUS_CHECK(x.dim() >= 1, ShapeError, "needs at least one dimension, got a scalar");
+  return x.flip({0}, where);
+}
+
+Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims, Loc where) {
+  OpScope op("roll", where);
+  if (dims.empty()) {
+    GRADUS_CHECK(shifts.size() == 1, ValueError, "without dims one shift is needed, got ", shifts);
+    return apply<Roll>(op, x.reshape({-1}, where), 0, shifts[0]).reshape(x.sizes(), where);
+  }
+  GRADUS_CHECK(shifts.size() == dims.size(), ValueError, "shifts ", shifts, " and dims ", dims, " are not as many");
+  GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimension to roll along");
+  Tensor y = x;
+  for (int i = 0; i < dims.size(); ++i) y = apply<Roll>(op, y, axis_of(x, dims[i]), shifts[i]);
+  return y;
+}
+
+Tensor tril(const Tensor& x, int64_t diagonal, Loc where) {
+  OpScope op("tril", where);
+  return gradus::where(lower_triangle(x, diagonal, where), x, {false, where});
+}
+Tensor triu(const Tensor& x, int64_t diagonal, Loc where) {
+  OpScope op("triu", where);
+  return gradus::where(lower_triangle(x, diagonal - 1, where), {false, where}, x);
+}
+
+Tensor diag(const Tensor& x, int64_t diagonal, Loc where) {
+  OpScope op("diag", where);
+  GRADUS_CHECK(x.dim() == 1 || x.dim() == 2, ShapeError, "needs a vector or a matrix, got shape ", x.sizes());
+  return x.dim() == 1 ? apply<Diag>(op, x, diagonal) : x.diagonal(diagonal, 0, 1, where).clone(where);
+}
+
+Tensor Tensor::repeat(IntArrayRef repeats, Loc where) const { return gradus::repeat(*this, repeats, where); }
+Tensor Tensor::tile(IntArrayRef repeats, Loc where) const { return gradus::tile(*this, repeats, where); }
+Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim, Loc where) const {
+  return gradus::repeat_interleave(*this, repeats, dim, where);
+}
+Tensor Tensor::flip(IntArrayRef dims, Loc where) const { return gradus::flip(*this, dims, where); }
+Tensor Tensor::roll(IntArrayRef shifts, IntArrayRef dims, Loc where) const {
+  return gradus::roll(*this, shifts, dims, where);
+}
+Tensor Tensor::tril(int64_t diagonal, Loc where) const { return gradus::tril(*this, diagonal, where); }
+Tensor Tensor::triu(int64_t diagonal, Loc where) const { return gradus::triu(*this, diagonal, where); }
+Tensor Tensor::diag(int64_t diagonal, Loc where) const { return gradus::diag(*this, diagonal, where); }
+
+}  // namespace gradus

@@ -1,0 +1,87 @@
+// Indexing beyond the op cases: what is a view, what sums how, whatever the number of threads.
+#include <gradus/tests/catch.h>
+
+#include "op_testing.h"
+
+using namespace gradus;
+using namespace gradus::op_testing;
+
+TEST_CASE("integers, slices, None and Ellipsis give views, index tensors and masks copies") {
+  const Tensor x = arange(12).view({3, 4});
+  const auto shares = [&](const Tensor& y) { return y.array().storage() == x.array().storage(); };
+  CHECK(shares(x.index({1})));
+  CHECK(shares(x.index({Slice(None, 2), None, 0})));
+  CHECK(shares(x.index({"...", Slice(1, None, 2)})));
+  CHECK(shares(x.index({Ellipsis})));
+  CHECK(shares(tensor(3).index({Ellipsis})) == false);
+  CHECK(shares(x.index({tensor(1)})));
+  CHECK_FALSE(shares(x.index({tensor({1})})));
+  CHECK_FALSE(shares(x.index({x > 3})));
+  CHECK_FALSE(shares(x.index({true})));
+  CHECK(x.index({true}).sizes() == Shape{1, 3, 4});
+  CHECK_THROWS_AS(x.index({"row"}), ValueError);
+}
+
+TEST_CASE("indices are given as a vector too") {
+  const Tensor x = arange(6).view({2, 3});
+  const std::vector<TensorIndex> where{1, Slice(1)};
+  CHECK(x.index(where).equal(tensor({4, 5})));
+  x.index_put_(where, 0);
+  CHECK(x.equal(tensor({{0, 1, 2}, {3, 0, 0}})));
+}
+
+TEST_CASE("of equal places the last source wins, in gradients too") {
+  const Tensor x = zeros({3}, dtype(kDouble).requires_grad()),
+               source = tensor({1., 2., 3.}, dtype(kDouble).requires_grad());
+  const Tensor y = x.scatter(0, tensor({1, 1, 0}), source);
+  CHECK(y.detach().equal(tensor({3., 2., 0.}, kDouble)));
+  CHECK(index_put(x, {tensor({1, 1, 0})}, source).detach().equal(y.detach()));
+}
+
+TEST_CASE("a source may be the tensor that is written") {
+  const Tensor x = arange(4).to(kFloat).view({4, 1});
+  x.index_add_(0, tensor({3, 2, 1, 0}), x);
+  CHECK(x.equal(full({4, 1}, 3.0)));
+  const Tensor places = tensor({2, 0, 1});
+  places.scatter_(0, places, tensor({7, 8, 9}));
+  CHECK(places.equal(tensor({8, 9, 7})));
+}
+
+TEST_CASE("sums over equal indices do not depend on the number of threads") {
+  if (!has_backend("openmp")) return;
+  const BackendGuard guard("openmp");
+  const int threads = num_threads();
+  manual_seed(3);
+  const Tensor rows = randint(40, {5000}), values = randn({5000, 70}), grid = randint(40, {5000, 70});
+  const Tensor numbers = randn({5000});
+  std::vector<TensorList> results;
+  for (int count : {1, 2, 5}) {
+    set_num_threads(count);
+    results.push_back({zeros({40, 70}).index_add_(0, rows, values), zeros({40, 70}).scatter_add_(0, grid, values),
+                       zeros({5000, 70}).scatter_add_(1, grid, values), zeros({40}).index_add_(0, rows, numbers),
+                       zeros({40, 70}).scatter_(0, grid, values), values.index({values > 0})});
+  }
+  set_num_threads(threads);
+  const BackendGuard reference("naive");
+  results.push_back({zeros({40, 70}).index_add_(0, rows, values), zeros({40, 70}).scatter_add_(0, grid, values),
+                     zeros({5000, 70}).scatter_add_(1, grid, values), zeros({40}).index_add_(0, rows, numbers),
+                     zeros({40, 70}).scatter_(0, grid, values), values.index({values > 0})});
+  for (size_t i = 1; i < results.size(); ++i)
+    for (size_t j = 0; j < results[0].size(); ++j) CHECK(results[i][j].equal(results[0][j]));
+}
+
+TEST_CASE("parts of a split are views whose writes reach the whole") {
+  const Tensor x = ones({4, 2}, dtype(kDouble).requires_grad());
+  const Tensor y = x * 2;
+  const TensorList parts = y.chunk(2);
+  parts[0].mul_(3);
+  CHECK(y.detach().select(0, 0).equal(full({2}, 6.0, kDouble)));
+  (y.sum() + parts[1].sum()).backward();
+  CHECK(x.grad().equal(tensor({{6., 6.}, {6., 6.}, {4., 4.}, {4., 4.}}, kDouble)));
+}
+
+TEST_CASE("einsum orders an implicit result as NumPy does") {
+  const Tensor x = randn({2, 3, 4});
+  CHECK(einsum("bac", {x}).equal(x.permute({1, 0, 2})));
+  CHECK(einsum("b...a", {x}).equal(x.permute({1, 2, 0})));
+}

@@ -111,26 +111,14 @@ class NormalizeBackward {
     Sums total;
     const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), w_step = step_of(inner_, 3);
     const int64_t p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
-    const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
         const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
-        if (dw && p_step != 0) {
-          C *to_w = dw + o[4] + at[4] + i * p_step, *to_b = db + o[4] + at[4] + i * p_step;
-          for (int64_t k = 0; k < count; ++k) {
-            to_w[k * p_step] += g[k] * ((x[k] - of.high - low) * scale);
-            to_b[k * p_step] += g[k];
-          }
-        }
-        if (dw && p_step == 0) {
-          C sums[2];
-          kernels().products_about(g, x, of.high, count, sums);
-          dw[o[4] + at[4]] += (sums[1] - low * sums[0]) * scale;
-          db[o[4] + at[4]] += sums[0];
-        }
+        if (dw)
+          add_to_parameters(of, g, x, count, dw + o[4] + at[4] + i * p_step, db + o[4] + at[4] + i * p_step, p_step);
         if (by_element_) {
           const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
           kernels().mul(g, w, g_buffer, count);
@@ -143,6 +131,23 @@ class NormalizeBackward {
       }
     });
     return total;
+  }
+
+  // dw += dy h and db += dy, `step` apart; of a run that shares one parameter (step 0) the sums.
+  void add_to_parameters(const Statistics<C>& of, const C* dy, const C* x, int64_t count, C* dw, C* db,
+                         int64_t step) const {
+    const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low), high = of.high;
+    if (step == 0) {
+      C sums[2];
+      kernels().products_about(dy, x, high, count, sums);
+      *dw += (sums[1] - low * sums[0]) * scale;
+      *db += sums[0];
+    } else if (step == 1) {
+      for (int64_t k = 0; k < count; ++k) dw[k] += dy[k] * ((x[k] - high - low) * scale);
+      for (int64_t k = 0; k < count; ++k) db[k] += dy[k];
+    } else {
+      for (int64_t k = 0; k < count; ++k) dw[k * step] += dy[k] * ((x[k] - high - low) * scale), db[k * step] += dy[k];
+    }
   }
 
   // dx = a g + b (x - high) + c

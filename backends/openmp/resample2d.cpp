@@ -25,6 +25,13 @@ class Taps {
   C weight(int64_t k) const { return weights_[k]; }
   int64_t count() const { return static_cast<int64_t>(stencil_.weight.size()); }
 
+  /// If every position takes one element as it is.
+  bool is_selection() const {
+    for (int64_t p = 0; p < stencil_.size_out; ++p)
+      if (end(p) - begin(p) != 1 || weight(begin(p)) != C(1)) return false;
+    return true;
+  }
+
   /// If every position reads `taps` neighbours with the same weights, `step` further than the one before: pooling.
   bool is_regular(int64_t* taps, int64_t* step) const {
     const int64_t n = stencil_.size_out;
@@ -48,7 +55,8 @@ template <class C>
 class Resample2d {
  public:
   Resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y)
-      : x_(x), y_(y), rows_(rows), columns_(columns), regular_(columns_.is_regular(&taps_, &step_)) {}
+      : x_(x), y_(y), rows_(rows), columns_(columns), regular_(columns_.is_regular(&taps_, &step_)),
+        selection_(columns_.is_selection()) {}
 
   void run() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
@@ -92,6 +100,8 @@ class Resample2d {
       for (int64_t q = 0; q < Q; ++q) out[q] = columns_.weight(0) * from[q * step_];
       for (int64_t k = 1; k < taps_; ++k)
         for (int64_t q = 0; q < Q; ++q) out[q] += columns_.weight(k) * from[q * step_ + k];
+    } else if (selection_) {
+      for (int64_t q = 0; q < Q; ++q) out[q] = line[columns_.source(q)];
     } else {
       for (int64_t q = 0; q < Q; ++q) {
         C total = 0;
@@ -129,7 +139,7 @@ class Resample2d {
   const MutableView& y_;
   const Taps<C> rows_, columns_;
   int64_t taps_ = 0, step_ = 0;
-  const bool regular_;
+  const bool regular_, selection_;
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace {
 // The most that stb_image may allocate at once on this thread: a few bytes of PNG can unpack to gigabytes.
 thread_local size_t allocation_limit = 0;
 
-void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::malloc(bytes) : nullptr; }
+// Zeroed: older releases of stb_image decode with the Huffman tables that a file does not have.
+void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::calloc(bytes, 1) : nullptr; }
 void* limited_realloc(void* memory, size_t bytes) {
   return bytes <= allocation_limit ? std::realloc(memory, bytes) : nullptr;
 }

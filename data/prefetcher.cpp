@@ -104,6 +104,7 @@ void Prefetcher::run(size_t worker) {
     {
       std::lock_guard lock(mutex_);
       job->done = true;
+      job.reset();  // the consumer's is the last reference: what the job holds ends on the consumer's thread
     }
     done_.notify_one();
   }

@@ -103,6 +103,9 @@ TEST_CASE("images: a Huffman table of too many symbols does not reach the decode
   REQUIRE(table > 0);
   jpeg[table + 15] = jpeg[table + 16] = std::byte{200};
   CHECK_THAT(error_of(jpeg), contains("Huffman table"));
+  CHECK_THAT(error_of(io::read_file(image_path("large_huffman_table"))), contains("Huffman table"));
+  // One that is missing decodes to something, with nothing read that was not written (a finding of the fuzzer).
+  CHECK(data::read_image(image_path("missing_huffman_table")).shape() == Shape{3, 1, 22});
 }
 
 TEST_CASE("ImageFolder: a folder for each class", "[data][image]") {

@@ -3,6 +3,7 @@
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 namespace {
@@ -67,7 +68,8 @@ void product(const View& x, uint32_t axes, const MutableView& y) {
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
     const T* in = x.as<T>() + outer[0];
     A total = 1;
-    for_each(inner, {&x.strides}, [&](const int64_t* at) { total *= static_cast<A>(in[at[0]]); });
+    for_each(inner, {&x.strides},
+             [&](const int64_t* at) { total = wrapping_product(total, static_cast<A>(in[at[0]])); });
     y.as<U>()[outer[1]] = scalar::convert<U>(total);
   });
 }

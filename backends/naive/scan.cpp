@@ -3,6 +3,7 @@
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 
@@ -22,7 +23,7 @@ void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const 
         for (int64_t i = 0; i < size; ++i) {
           const int64_t k = reverse ? size - 1 - i : i;
           const A element = static_cast<A>(x.as<T>()[at[0] + k * x_step]);
-          total = op == ScanOp::sum ? total + element : total * element;
+          total = op == ScanOp::sum ? total + element : wrapping_product(total, element);
           y.as<U>()[at[1] + k * y_step] = scalar::convert<U>(total);
         }
       });

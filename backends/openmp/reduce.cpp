@@ -8,6 +8,7 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 namespace {
@@ -38,7 +39,7 @@ A combine(A total, A x) {
   else if constexpr (op == ReduceOp::min) return scalar::Binary<BinaryOp::minimum>::apply(total, x);
   else if constexpr (op == ReduceOp::all) return A(total != A(0) && x != A(0));
   else if constexpr (op == ReduceOp::any) return A(total != A(0) || x != A(0));
-  else if constexpr (op == ReduceOp::prod) return total * x;
+  else if constexpr (op == ReduceOp::prod) return wrapping_product(total, x);
   else return total + x;
 }
 

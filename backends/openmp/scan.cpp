@@ -4,6 +4,7 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 namespace {
@@ -69,7 +70,7 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
           const C* from = load_block(x.data, x.dtype, at[1] + first * x_along, x_along, count, x_buffer);
           for (int64_t i = 0; i < count; ++i) {
             const A element = static_cast<A>(from[place(i)]);
-            total = op == ScanOp::sum ? total + element : total * element;
+            total = op == ScanOp::sum ? total + element : wrapping_product(total, element);
             results[place(i)] = static_cast<U>(total);
           }
           store_block(results, y.data, y.dtype, at[0] + first * y_along, y_along, count);
@@ -85,7 +86,7 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
         if (op == ScanOp::sum)
           for (int64_t j = 0; j < rows; ++j) totals[j] += static_cast<A>(from[j]);
         else
-          for (int64_t j = 0; j < rows; ++j) totals[j] *= static_cast<A>(from[j]);
+          for (int64_t j = 0; j < rows; ++j) totals[j] = wrapping_product(totals[j], static_cast<A>(from[j]));
         U results[kRows];
         for (int64_t j = 0; j < rows; ++j) results[j] = static_cast<U>(totals[j]);
         store_block(results, y.data, y.dtype, at[0] + k * y_along, y_step, rows);

@@ -1,6 +1,6 @@
 // 5. An operator of your own: forward, backward, and the test that they belong together.
 //
-// The operator is softsign, y = x / (1 + |x|) (Bergstra et al. 2009): like tanh, with slower tails. Written with operators
+// The operator is squareplus, y = (x + sqrt(x² + 4)) / 2 (Barron 2021): a ReLU without the corner. Written with operators
 // that exist it would have a gradient too, and save the results of four of them for it; this one saves its input alone.
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/gradus.h>
@@ -11,41 +11,41 @@ using namespace gradus;
 
 namespace {
 
-struct Softsign : autograd::Function<Softsign> {
+struct Squareplus : autograd::Function<Squareplus> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
     context->save_for_backward({x});  // checked on use: changing x in place meanwhile is an error, not a wrong gradient
-    return x / (1 + x.abs());
+    return (x + (x.pow(2) + 4).sqrt()) / 2;
   }
 
-  // dx = dy / (1 + |x|)². Made of differentiable operators, so second derivatives come for free.
+  // dx = dy (1 + x / sqrt(x² + 4)) / 2. Made of differentiable operators, so second derivatives come for free.
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const Tensor x = context->get_saved_variables()[0];
-    return {dy[0] / (1 + x.abs()).pow(2)};
+    return {dy[0] * (1 + x / (x.pow(2) + 4).sqrt()) / 2};
   }
 };
 
-Tensor softsign(const Tensor& x) { return Softsign::apply(x); }
+Tensor squareplus(const Tensor& x) { return Squareplus::apply(x); }
 
 /// As a layer: what a Sequential takes. With parameters it would register them here.
-struct SoftsignLayerImpl : nn::Module {
-  Tensor forward(const Tensor& x) { return softsign(x); }
+struct SquareplusLayerImpl : nn::Module {
+  Tensor forward(const Tensor& x) { return squareplus(x); }
 };
-GRADUS_MODULE(SoftsignLayer);
+GRADUS_MODULE(SquareplusLayer);
 
 }  // namespace
 
 int main() {
-  // The test: derivatives against differences, in double precision, away from the kink at 0. Both throw what differs.
+  // The test: derivatives against differences, in double precision. Both throw what differs.
   manual_seed(0);
-  const Tensor x = (randn({4, 3}, kDouble) + 0.01).requires_grad_();
-  const auto f = [](const TensorList& inputs) { return TensorList{softsign(inputs[0])}; };
+  const Tensor x = randn({4, 3}, kDouble).requires_grad_();
+  const auto f = [](const TensorList& inputs) { return TensorList{squareplus(inputs[0])}; };
   autograd::gradcheck(f, {x});
   autograd::gradgradcheck(f, {x});
   std::cout << "first and second derivatives agree with differences\n";
 
   // … and what a wrong backward looks like.
   struct Wrong : autograd::Function<Wrong> {
-    static Tensor forward(AutogradContext* context, const Tensor& x) { return Softsign::forward(context, x); }
+    static Tensor forward(AutogradContext* context, const Tensor& x) { return Squareplus::forward(context, x); }
     static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0]}; }
   };
   try {
@@ -53,7 +53,7 @@ int main() {
   } catch (const AutogradError& error) { std::cout << "a wrong one: " << error.what() << '\n'; }
 
   // In a net it is a layer like any other: this one learns y = x² from noisy points.
-  nn::Sequential net(nn::Linear(1, 32), SoftsignLayer(), nn::Linear(32, 1));
+  nn::Sequential net(nn::Linear(1, 32), SquareplusLayer(), nn::Linear(32, 1));
   optim::Adam adam(net->parameters(), 0.01);
   double loss_value = 0;
   for (int step = 0; step < 500; ++step) {

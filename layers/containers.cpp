@@ -40,9 +40,11 @@ const std::shared_ptr<Module>& ModuleListImpl::ptr(size_t index) const {
 
 std::shared_ptr<Module> ModuleListImpl::clone(const std::optional<Device>& device) const {
   auto copy = std::make_shared<ModuleListImpl>(*this);
-  copy->modules_.clear();
-  copy->finish_clone(*this, device, [&, cloner = Cloner(device)]() mutable {
-    for (const auto& module : modules_) copy->push_back(cloner(module));
+  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
+    auto& copies = static_cast<ModuleListImpl&>(fresh);
+    copies.modules_.clear();
+    Cloner cloner(to);
+    for (const auto& module : static_cast<const ModuleListImpl&>(original)) copies.push_back(cloner(module));
   });
   return copy;
 }
@@ -76,8 +78,10 @@ void ModuleDictImpl::clear() {
 
 std::shared_ptr<Module> ModuleDictImpl::clone(const std::optional<Device>& device) const {
   auto copy = std::make_shared<ModuleDictImpl>(*this);
-  copy->finish_clone(*this, device, [&, cloner = Cloner(device)]() mutable {
-    for (const auto& item : named_children()) copy->insert(item.key(), cloner(item.value()));
+  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
+    Cloner cloner(to);
+    for (const auto& item : original.named_children())
+      static_cast<ModuleDictImpl&>(fresh).insert(item.key(), cloner(item.value()));
   });
   return copy;
 }

@@ -1,60 +1,148 @@
-// Conv2d and ConvReLU2d.
+// Convolutions and their transposes.
 #pragma once
 
 #include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/pad.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/module.h>
 
-namespace gradus::nn {
+namespace gradus {
 
-/// kernel_size, stride, padding and dilation are one number for both directions or {height, width}.
-struct Conv2dOptions {
-  Conv2dOptions(int64_t in_channels, int64_t out_channels, Pair kernel_size)
+/// LibTorch's name of padding with zeros in the options of convolutions; the others are kReflect, kReplicate, kCircular.
+inline constexpr PadMode kZeros = PadMode::constant;
+
+namespace nn {
+
+/// Padding of a convolution: numbers of pixels, or kSame or kValid.
+template <class Size>
+struct ConvPadding {
+  ConvPadding(int64_t all) : size(all) {}                     // NOLINT(google-explicit-constructor)
+  ConvPadding(Size size) requires(!std::is_integral_v<Size>)  // NOLINT(google-explicit-constructor)
+      : size(size) {}
+  ConvPadding(int64_t h, int64_t w) requires std::is_same_v<Size, Pair> : size(h, w) {}
+  ConvPadding(AutoPadding name) : size(0), name(name) {}  // NOLINT(google-explicit-constructor)
+  Size size;
+  std::optional<AutoPadding> name;
+};
+
+/// Options of convolutions; Size is int64_t for sequences, and for images Pair: one number for both directions or
+/// {height, width}.
+template <class Size>
+struct ConvOptions {
+  ConvOptions(int64_t in_channels, int64_t out_channels, Size kernel_size)
       : in_channels_(in_channels), out_channels_(out_channels), kernel_size_(kernel_size) {}
   GRADUS_ARG(int64_t, in_channels);
   GRADUS_ARG(int64_t, out_channels);
-  GRADUS_ARG(Pair, kernel_size);
-  GRADUS_ARG(Pair, stride) = 1;
-  GRADUS_ARG(Pair, padding) = 0;
-  GRADUS_ARG(Pair, dilation) = 1;
+  GRADUS_ARG(Size, kernel_size);
+  GRADUS_ARG(Size, stride) = 1;
+  GRADUS_ARG(ConvPadding<Size>, padding) = 0;
+  GRADUS_ARG(Size, dilation) = 1;
   GRADUS_ARG(int64_t, groups) = 1;
   GRADUS_ARG(bool, bias) = true;
+  /// What the padding holds: kZeros, kReflect, kReplicate or kCircular.
+  GRADUS_ARG(PadMode, padding_mode) = kZeros;
 };
+using Conv1dOptions = ConvOptions<int64_t>;
+using Conv2dOptions = ConvOptions<Pair>;
 using ConvReLU2dOptions = Conv2dOptions;
 
-namespace detail {
-/// What both convolutions share: parameters `weight` (out, in / groups, height, width) and `bias` (out).
-struct Conv2dBase : Module {
-  explicit Conv2dBase(const Conv2dOptions& options) : options(options) {}
-  void register_parameters();
-  void reset_parameters();
-  void print(std::ostream& stream, const char* name) const;
-
-  Conv2dOptions options;
-  Tensor weight, bias;
+template <class Size>
+struct ConvTransposeOptions {
+  ConvTransposeOptions(int64_t in_channels, int64_t out_channels, Size kernel_size)
+      : in_channels_(in_channels), out_channels_(out_channels), kernel_size_(kernel_size) {}
+  GRADUS_ARG(int64_t, in_channels);
+  GRADUS_ARG(int64_t, out_channels);
+  GRADUS_ARG(Size, kernel_size);
+  GRADUS_ARG(Size, stride) = 1;
+  GRADUS_ARG(Size, padding) = 0;
+  /// Added to one side of the result's size, which stride > 1 leaves open.
+  GRADUS_ARG(Size, output_padding) = 0;
+  GRADUS_ARG(int64_t, groups) = 1;
+  GRADUS_ARG(bool, bias) = true;
+  GRADUS_ARG(Size, dilation) = 1;
 };
+using ConvTranspose1dOptions = ConvTransposeOptions<int64_t>;
+using ConvTranspose2dOptions = ConvTransposeOptions<Pair>;
+
+namespace detail {
+
+/// What all convolutions share: parameters `weight` and `bias` (out), started as PyTorch does.
+template <class Options>
+struct ConvBase : Module {
+  explicit ConvBase(const Options& options) : options(options) { register_parameters(); }
+  void reset_parameters();
+
+  Options options;
+  Tensor weight, bias;
+
+ protected:
+  void register_parameters();
+  /// Padding before the convolution, where it holds something else than zeros.
+  Tensor padded(const Tensor& x) const;
+  void print(std::ostream& stream, const char* name) const;
+};
+
 }  // namespace detail
 
-/// Cross-correlation: x (N, in, H, W) to (N, out, P, Q), P = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
-struct Conv2dImpl : Cloneable<Conv2dImpl, detail::Conv2dBase> {
-  Conv2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
-      : Conv2dImpl(Conv2dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit Conv2dImpl(const Conv2dOptions& options) : Cloneable(options) { register_parameters(); }
+/// Cross-correlation of sequences: x (N, in, L) to (N, out, P), P = (L + 2 padding - dilation (kernel - 1) - 1) / stride +
+/// 1. Parameter `weight` (out, in / groups, kernel).
+struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
+  Conv1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
+      : Conv1dImpl(Conv1dOptions(in_channels, out_channels, kernel_size)) {}
+  explicit Conv1dImpl(const Conv1dOptions& options) : Cloneable(options) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "gradus::nn::Conv2d"); }
+  void pretty_print(std::ostream& stream) const override { print(stream, "Conv1d"); }
+};
+GRADUS_MODULE(Conv1d);
+
+/// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), P and Q as for Conv1d. Parameter `weight`
+/// (out, in / groups, height, width).
+struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
+  Conv2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
+      : Conv2dImpl(Conv2dOptions(in_channels, out_channels, kernel_size)) {}
+  explicit Conv2dImpl(const Conv2dOptions& options) : Cloneable(options) {}
+  void reset() override { register_parameters(); }
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override { print(stream, "Conv2d"); }
 };
 GRADUS_MODULE(Conv2d);
 
 /// relu(Conv2d(x)) in one kernel forward and one backward, where the backend has them. Parameters as Conv2d.
-struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::Conv2dBase> {
+struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
   ConvReLU2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : ConvReLU2dImpl(ConvReLU2dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit ConvReLU2dImpl(const ConvReLU2dOptions& options) : Cloneable(options) { register_parameters(); }
+  explicit ConvReLU2dImpl(const ConvReLU2dOptions& options) : Cloneable(options) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "gradus::nn::ConvReLU2d"); }
+  void pretty_print(std::ostream& stream) const override { print(stream, "ConvReLU2d"); }
 };
 GRADUS_MODULE(ConvReLU2d);
 
-}  // namespace gradus::nn
+/// The transpose of Conv1d: x (N, in, L) to (N, out, P), P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
+/// output_padding + 1. Parameter `weight` (in, out / groups, kernel). An output_size, where given to forward, picks the
+/// output_padding that leads to it.
+struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
+  ConvTranspose1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
+      : ConvTranspose1dImpl(ConvTranspose1dOptions(in_channels, out_channels, kernel_size)) {}
+  explicit ConvTranspose1dImpl(const ConvTranspose1dOptions& options) : Cloneable(options) {}
+  void reset() override { register_parameters(); }
+  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
+  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose1d"); }
+};
+GRADUS_MODULE(ConvTranspose1d);
+
+/// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), P and Q as for ConvTranspose1d. Parameter `weight`
+/// (in, out / groups, height, width).
+struct ConvTranspose2dImpl : Cloneable<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
+  ConvTranspose2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
+      : ConvTranspose2dImpl(ConvTranspose2dOptions(in_channels, out_channels, kernel_size)) {}
+  explicit ConvTranspose2dImpl(const ConvTranspose2dOptions& options) : Cloneable(options) {}
+  void reset() override { register_parameters(); }
+  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
+  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose2d"); }
+};
+GRADUS_MODULE(ConvTranspose2d);
+
+}  // namespace nn
+}  // namespace gradus

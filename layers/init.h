@@ -11,7 +11,7 @@ namespace nn::init {
 /// Whether the variance is kept in the forward (fan in) or the backward pass (fan out).
 enum class FanMode : uint8_t { fan_in, fan_out };
 /// What follows the layer; decides the gain.
-enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_relu };
+enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_relu, gelu };
 }  // namespace nn::init
 
 /// LibTorch's names.
@@ -23,7 +23,8 @@ inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear
                                         kConvTranspose2D = nn::init::Nonlinearity::conv2d,
                                         kSigmoid = nn::init::Nonlinearity::sigmoid,
                                         kTanh = nn::init::Nonlinearity::tanh, kReLU = nn::init::Nonlinearity::relu,
-                                        kLeakyReLU = nn::init::Nonlinearity::leaky_relu;
+                                        kLeakyReLU = nn::init::Nonlinearity::leaky_relu,
+                                        kGELU = nn::init::Nonlinearity::gelu;
 
 namespace nn::init {
 

@@ -3,15 +3,22 @@
 
 #include <gradus/layers/activation.h>
 #include <gradus/layers/any_module.h>
+#include <gradus/layers/attention.h>
 #include <gradus/layers/containers.h>
 #include <gradus/layers/conv.h>
+#include <gradus/layers/distance.h>
+#include <gradus/layers/dropout.h>
+#include <gradus/layers/embedding.h>
 #include <gradus/layers/functional.h>
 #include <gradus/layers/functional_layer.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/linear.h>
 #include <gradus/layers/loss.h>
 #include <gradus/layers/module.h>
+#include <gradus/layers/norm.h>
 #include <gradus/layers/pool.h>
+#include <gradus/layers/resize.h>
+#include <gradus/layers/rnn.h>
 #include <gradus/layers/sequential.h>
 #include <gradus/layers/serialize.h>
 #include <gradus/layers/summary.h>

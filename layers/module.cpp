@@ -63,12 +63,11 @@ void Module::adopt(const std::string& name, Module& child) {
   child.name_in_parent_ = name;
 }
 
-void Module::finish_clone(const Module& original, const std::optional<Device>& device,
-                          const std::function<void()>& reset) {
+void Module::finish_clone(const Module& original, const std::optional<Device>& device, Reset reset) {
   parameters_.clear(), buffers_.clear(), children_.clear();
   Generator& generator = default_generator();
   const uint64_t seed = generator.seed(), offset = generator.offset();
-  reset();
+  reset(*this, original, device);
   generator.set_state(seed, offset);  // cloning draws no numbers
 
   copy_numbers(original, device);

@@ -166,8 +166,10 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Names this layer in the messages and recorded nodes of what its forward runs:  auto frame = enter();
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
-  /// Makes this fresh copy of `original` independent: registers anew by `reset`, then copies all numbers.
-  void finish_clone(const Module& original, const std::optional<Device>& device, const std::function<void()>& reset);
+  /// Makes this fresh copy of `original` independent: reset(*this, original, device) registers everything anew, then all
+  /// numbers are copied.
+  using Reset = void (*)(Module& fresh, const Module& original, const std::optional<Device>& device);
+  void finish_clone(const Module& original, const std::optional<Device>& device, Reset reset);
 
  private:
   template <class Visit>
@@ -207,13 +209,32 @@ class Cloneable : public Base {
   using Base::Base;
   virtual void reset() = 0;
   std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override {
-    auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
-    Cloneable& fresh = *copy;
-    fresh.finish_clone(*this, device, [&fresh] { fresh.reset(); });
+    // By way of Module, so that the compiler makes one kind of shared_ptr for all layers.
+    std::shared_ptr<Module> copy(static_cast<Module*>(new Derived(static_cast<const Derived&>(*this))));
+    static_cast<Cloneable&>(*copy).finish_clone(
+        *this, device,
+        [](Module& fresh, const Module&, const std::optional<Device>&) { static_cast<Cloneable&>(fresh).reset(); });
     return copy;
   }
 };
 
+namespace detail {
+
+struct NoOptions {};
+
+/// A layer without parameters: options, and a forward that the derived layer writes.
+template <class Derived, class Options = NoOptions>
+class PlainLayer : public Cloneable<Derived> {
+ public:
+  PlainLayer() requires std::is_default_constructible_v<Options>
+  = default;
+  explicit PlainLayer(const Options& options) : options(options) {}
+  void reset() override {}
+
+  Options options;
+};
+
+}  // namespace detail
 }  // namespace gradus::nn
 
 #include <gradus/layers/module_holder.h>

@@ -1,32 +1,126 @@
-// MaxPool2d.
+// Pooling. Sizes are one number for both directions or {height, width}; images are (N, C, H, W) or (C, H, W), sequences
+// (N, C, L) or (C, L).
 #pragma once
 
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/pool.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/module.h>
 
 namespace gradus::nn {
 
-/// Pairs are one number for both directions or {height, width}. The stride is the kernel's size unless set.
-struct MaxPool2dOptions {
-  MaxPool2dOptions(Pair kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
-  MaxPool2dOptions(int64_t kernel_size) : MaxPool2dOptions(Pair(kernel_size)) {}           // NOLINT
+/// The stride is the kernel's size unless set.
+template <class Size>
+struct MaxPoolOptions {
+  MaxPoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
+  MaxPoolOptions(int64_t kernel_size) requires(!std::is_integral_v<Size>)                // NOLINT
+      : MaxPoolOptions(Size(kernel_size)) {}
+  GRADUS_ARG(Size, kernel_size);
+  GRADUS_ARG(Size, stride);
+  GRADUS_ARG(Size, padding) = 0;
+  GRADUS_ARG(Size, dilation) = 1;
+  GRADUS_ARG(bool, ceil_mode) = false;
+};
+using MaxPool1dOptions = MaxPoolOptions<int64_t>;
+using MaxPool2dOptions = MaxPoolOptions<Pair>;
+
+/// Maximum over windows.
+struct MaxPool1dImpl : detail::PlainLayer<MaxPool1dImpl, MaxPool1dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  /// The maxima and the int64 index of each in its sequence.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(MaxPool1d);
+
+/// Maximum over windows.
+struct MaxPool2dImpl : detail::PlainLayer<MaxPool2dImpl, MaxPool2dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  /// The maxima and the int64 index h * W + w of each in its plane.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(MaxPool2d);
+
+struct AvgPool1dOptions {
+  AvgPool1dOptions(int64_t kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
+  GRADUS_ARG(int64_t, kernel_size);
+  GRADUS_ARG(int64_t, stride);
+  GRADUS_ARG(int64_t, padding) = 0;
+  GRADUS_ARG(bool, ceil_mode) = false;
+  /// Whether the padding counts among what the sum is divided by.
+  GRADUS_ARG(bool, count_include_pad) = true;
+};
+
+/// Mean over windows.
+struct AvgPool1dImpl : detail::PlainLayer<AvgPool1dImpl, AvgPool1dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AvgPool1d);
+
+struct AvgPool2dOptions {
+  AvgPool2dOptions(Pair kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
+  AvgPool2dOptions(int64_t kernel_size) : AvgPool2dOptions(Pair(kernel_size)) {}           // NOLINT
   GRADUS_ARG(Pair, kernel_size);
   GRADUS_ARG(Pair, stride);
   GRADUS_ARG(Pair, padding) = 0;
-  GRADUS_ARG(Pair, dilation) = 1;
   GRADUS_ARG(bool, ceil_mode) = false;
+  GRADUS_ARG(bool, count_include_pad) = true;
+  /// What the sum is divided by instead of the number of elements.
+  GRADUS_ARG(std::optional<int64_t>, divisor_override);
 };
 
-/// Maximum over windows of x (N, C, H, W) or (C, H, W).
-struct MaxPool2dImpl : Cloneable<MaxPool2dImpl> {
-  explicit MaxPool2dImpl(const MaxPool2dOptions& options) : options(options) {}
-  void reset() override {}
+/// Mean over windows.
+struct AvgPool2dImpl : detail::PlainLayer<AvgPool2dImpl, AvgPool2dOptions> {
+  using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
-
-  MaxPool2dOptions options;
 };
-GRADUS_MODULE(MaxPool2d);
+GRADUS_MODULE(AvgPool2d);
+
+template <class Size>
+struct AdaptivePoolOptions {
+  AdaptivePoolOptions(Size output_size) : output_size_(output_size) {}          // NOLINT
+  AdaptivePoolOptions(int64_t output_size) requires(!std::is_integral_v<Size>)  // NOLINT
+      : AdaptivePoolOptions(Size(output_size)) {}
+  GRADUS_ARG(Size, output_size);
+};
+using AdaptiveAvgPool1dOptions = AdaptivePoolOptions<int64_t>;
+using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
+/// {height, width}, either of which may be std::nullopt: the input's.
+using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
+using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
+
+/// Mean, or maximum, over windows that cut the input into output_size parts.
+struct AdaptiveAvgPool1dImpl : detail::PlainLayer<AdaptiveAvgPool1dImpl, AdaptiveAvgPool1dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AdaptiveAvgPool1d);
+
+struct AdaptiveAvgPool2dImpl : detail::PlainLayer<AdaptiveAvgPool2dImpl, AdaptiveAvgPool2dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AdaptiveAvgPool2d);
+
+struct AdaptiveMaxPool1dImpl : detail::PlainLayer<AdaptiveMaxPool1dImpl, AdaptiveMaxPool1dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AdaptiveMaxPool1d);
+
+struct AdaptiveMaxPool2dImpl : detail::PlainLayer<AdaptiveMaxPool2dImpl, AdaptiveMaxPool2dOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AdaptiveMaxPool2d);
 
 }  // namespace gradus::nn

@@ -32,14 +32,16 @@ const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
 
 std::shared_ptr<Module> SequentialImpl::clone(const std::optional<Device>& device) const {
   auto copy = std::make_shared<SequentialImpl>(*this);
-  copy->modules_.clear();
-  copy->finish_clone(*this, device, [&] {
-    const std::vector<std::string> names = named_children().keys();
-    for (size_t i = 0; i < modules_.size(); ++i) {
+  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
+    auto& copies = static_cast<SequentialImpl&>(fresh);
+    const std::vector<AnyModule> modules = std::move(copies.modules_);
+    copies.modules_.clear();
+    const std::vector<std::string> names = original.named_children().keys();
+    for (size_t i = 0; i < modules.size(); ++i) {
       // A module that stands here twice is one module in the copy too.
       size_t first = 0;
-      while (modules_[first].ptr() != modules_[i].ptr()) ++first;
-      copy->push_back(names[i], first < i ? copy->modules_[first] : modules_[i].clone(device));
+      while (modules[first].ptr() != modules[i].ptr()) ++first;
+      copies.push_back(names[i], first < i ? copies.modules_[first] : modules[i].clone(to));
     }
   });
   return copy;

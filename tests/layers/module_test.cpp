@@ -255,7 +255,7 @@ TEST_CASE("a net prints as LibTorch prints it") {
   CHECK(net_type.ends_with("NetImpl"));
   CHECK(printed(nn::ConvReLU2d(nn::ConvReLU2dOptions(4, 8, {3, 5}).stride({2, 1}).dilation(2).groups(2))) ==
         "gradus::nn::ConvReLU2d(4, 8, kernel_size=[3, 5], stride=[2, 1], dilation=[2, 2], groups=2)");
-  CHECK(printed(nn::ReLU(true)) == "gradus::nn::ReLU(inplace)");
+  CHECK(printed(nn::ReLU(true)) == "gradus::nn::ReLU(inplace=true)");
   CHECK(printed(nn::LogSoftmax(1)) == "gradus::nn::LogSoftmax(dim=1)");
   CHECK(printed(nn::Softmax(-1)) == "gradus::nn::Softmax(dim=-1)");
   CHECK(printed(nn::Sigmoid()) == "gradus::nn::Sigmoid()");

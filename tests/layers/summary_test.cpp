@@ -41,7 +41,7 @@ TEST_CASE("a summary tells shapes, parameters and multiply-adds, the same on eve
     CHECK(summary.layers[0].output_shapes == std::vector<Shape>{{2, 4}});
     CHECK(layer(summary, "features").type == "Sequential");
     CHECK(layer(summary, "features").depth == 1);
-    const nn::LayerSummary& conv = layer(summary, "features.0");
+    const nn::LayerSummary conv = layer(summary, "features.0");
     CHECK(conv.type == "Conv2d");
     CHECK(conv.depth == 2);
     CHECK(conv.calls == 1);

@@ -1,0 +1,115 @@
+// Attention with several heads, and the encoder of the Transformer (Vaswani et al., "Attention is all you need", 2017).
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include <gradus/layers/containers.h>
+#include <gradus/layers/dropout.h>
+#include <gradus/layers/init.h>
+#include <gradus/layers/linear.h>
+#include <gradus/layers/norm.h>
+
+namespace gradus::nn {
+
+struct MultiheadAttentionOptions {
+  MultiheadAttentionOptions(int64_t embed_dim, int64_t num_heads) : embed_dim_(embed_dim), num_heads_(num_heads) {}
+  GRADUS_ARG(int64_t, embed_dim);
+  GRADUS_ARG(int64_t, num_heads);
+  /// Probability with which weights are dropped in training.
+  GRADUS_ARG(double, dropout) = 0;
+  GRADUS_ARG(bool, bias) = true;
+  /// One more key and value that are learned; one more that are zero.
+  GRADUS_ARG(bool, add_bias_kv) = false;
+  GRADUS_ARG(bool, add_zero_attn) = false;
+  /// Features of keys and values, embed_dim unless set.
+  GRADUS_ARG(std::optional<int64_t>, kdim);
+  GRADUS_ARG(std::optional<int64_t>, vdim);
+  /// Whether inputs are (N, L, E) instead of (L, N, E); LibTorch has this in Python only.
+  GRADUS_ARG(bool, batch_first) = false;
+};
+
+/// query (L, N, E), key (S, N, kdim), value (S, N, vdim), or without N, to (output (L, N, E), weights (N, L, S)).
+/// key_padding_mask (N, S) and attn_mask (L, S) or (N * heads, L, S): booleans are true where there is no attention, floating
+/// ones are added. Weights are averaged over the heads or, without average_attn_weights, (N, heads, L, S); without
+/// need_weights they are undefined, which is faster.
+///
+/// Parameters are PyTorch's: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight and v_proj_weight where kdim or vdim
+/// is not E; in_proj_bias (3 E); bias_k and bias_v (1, 1, E); out_proj.weight (E, E), out_proj.bias (E).
+class MultiheadAttentionImpl : public Cloneable<MultiheadAttentionImpl> {
+ public:
+  MultiheadAttentionImpl(int64_t embed_dim, int64_t num_heads)
+      : MultiheadAttentionImpl(MultiheadAttentionOptions(embed_dim, num_heads)) {}
+  explicit MultiheadAttentionImpl(const MultiheadAttentionOptions& options);
+  void reset() override;
+  void reset_parameters();
+  std::tuple<Tensor, Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                     const Tensor& key_padding_mask = {}, bool need_weights = true,
+                                     const Tensor& attn_mask = {}, bool average_attn_weights = true);
+  void pretty_print(std::ostream& stream) const override;
+
+  MultiheadAttentionOptions options;
+  Tensor in_proj_weight, in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight, bias_k, bias_v;
+  Linear out_proj{nullptr};
+
+ private:
+  /// What is added to the scores, (N, 1 or heads, 1 or L, S), or undefined.
+  Tensor combined_mask(const Tensor& attn_mask, const Tensor& key_padding_mask, int64_t batch, int64_t queries,
+                       int64_t keys, DType dtype) const;
+};
+GRADUS_MODULE(MultiheadAttention);
+
+struct TransformerEncoderLayerOptions {
+  TransformerEncoderLayerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
+  GRADUS_ARG(int64_t, d_model);
+  GRADUS_ARG(int64_t, nhead);
+  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
+  GRADUS_ARG(double, dropout) = 0.1;
+  /// kReLU or kGELU.
+  GRADUS_ARG(init::Nonlinearity, activation) = kReLU;
+};
+
+/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the same
+/// shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
+class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
+ public:
+  TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
+      : TransformerEncoderLayerImpl(TransformerEncoderLayerOptions(d_model, nhead)) {}
+  explicit TransformerEncoderLayerImpl(const TransformerEncoderLayerOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
+  void pretty_print(std::ostream& stream) const override;
+
+  TransformerEncoderLayerOptions options;
+  MultiheadAttention self_attn{nullptr};
+  Linear linear1{nullptr}, linear2{nullptr};
+  Dropout dropout{nullptr}, dropout1{nullptr}, dropout2{nullptr};
+  LayerNorm norm1{nullptr}, norm2{nullptr};
+};
+GRADUS_MODULE(TransformerEncoderLayer);
+
+struct TransformerEncoderOptions {
+  TransformerEncoderOptions(TransformerEncoderLayerOptions layer, int64_t num_layers)
+      : encoder_layer_(std::move(layer)), num_layers_(num_layers) {}
+  TransformerEncoderOptions(const TransformerEncoderLayer& layer, int64_t num_layers)
+      : TransformerEncoderOptions(layer->options, num_layers) {}
+  GRADUS_ARG(TransformerEncoderLayerOptions, encoder_layer);
+  GRADUS_ARG(int64_t, num_layers);
+};
+
+/// num_layers encoder layers one after the other, children layers.0, layers.1, …, each with its own start.
+class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
+ public:
+  TransformerEncoderImpl(const TransformerEncoderLayer& layer, int64_t num_layers)
+      : TransformerEncoderImpl(TransformerEncoderOptions(layer, num_layers)) {}
+  explicit TransformerEncoderImpl(const TransformerEncoderOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
+  void pretty_print(std::ostream& stream) const override;
+
+  TransformerEncoderOptions options;
+  ModuleList layers{nullptr};
+};
+GRADUS_MODULE(TransformerEncoder);
+
+}  // namespace gradus::nn

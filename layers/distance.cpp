@@ -1,0 +1,66 @@
+#include <gradus/layers/distance.h>
+
+#include <cmath>
+
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/linear_algebra.h>
+#include <gradus/autograd/ops/matmul.h>
+#include <gradus/layers/init.h>
+#include <gradus/layers/layer_printer.h>
+
+namespace gradus::nn {
+
+Tensor CosineSimilarityImpl::forward(const Tensor& a, const Tensor& b) {
+  const auto frame = enter();
+  return cosine_similarity(a, b, options.dim(), options.eps());
+}
+void CosineSimilarityImpl::pretty_print(std::ostream& stream) const {
+  detail::LayerPrinter(stream, "CosineSimilarity")("dim", options.dim())("eps", options.eps());
+}
+
+Tensor PairwiseDistanceImpl::forward(const Tensor& a, const Tensor& b) {
+  const auto frame = enter();
+  return pairwise_distance(a, b, options.p(), options.eps(), options.keepdim());
+}
+void PairwiseDistanceImpl::pretty_print(std::ostream& stream) const {
+  detail::LayerPrinter(stream, "PairwiseDistance")("p", options.p())("eps", options.eps())("keepdim",
+                                                                                           options.keepdim());
+}
+
+void BilinearImpl::reset() {
+  const int64_t in1 = options.in1_features(), in2 = options.in2_features(), out = options.out_features();
+  GRADUS_CHECK(in1 > 0 && in2 > 0 && out > 0, ValueError, "Bilinear from ", in1, " and ", in2, " to ", out,
+               " features");
+  weight = register_parameter("weight", empty({out, in1, in2}));
+  bias = register_parameter("bias", options.bias() ? empty({out}) : Tensor());
+  reset_parameters();
+}
+
+void BilinearImpl::reset_parameters() {
+  const double bound = 1 / std::sqrt(static_cast<double>(weight.size(1)));
+  init::uniform_(weight, -bound, bound);
+  if (bias.defined()) init::uniform_(bias, -bound, bound);
+}
+
+Tensor BilinearImpl::forward(const Tensor& a, const Tensor& b) {
+  const auto frame = enter();
+  const OpContext context("bilinear");
+  const int64_t in1 = options.in1_features(), in2 = options.in2_features(), out = options.out_features();
+  GRADUS_CHECK(a.dim() > 0 && b.dim() > 0 && a.size(-1) == in1 && b.size(-1) == in2, ShapeError, "inputs of shape (…, ",
+               in1, ") and (…, ", in2, ") are needed, got ", a.sizes(), " and ", b.sizes());
+  Shape lead = a.sizes(), other = b.sizes();
+  lead.resize(lead.size() - 1), other.resize(other.size() - 1);
+  GRADUS_CHECK(lead == other, ShapeError, "the inputs have different leading sizes: ", a.sizes(), " and ", b.sizes());
+  const int64_t rows = numel_of(lead);
+  const Tensor left = a.reshape({rows, in1}).matmul(weight.permute({1, 0, 2}).reshape({in1, out * in2}));
+  const Tensor y = left.view({rows, out, in2}).matmul(b.reshape({rows, in2, 1})).squeeze(-1);  // (rows, out)
+  lead.push_back(out);
+  return (bias.defined() ? y + bias : y).reshape(lead);
+}
+
+void BilinearImpl::pretty_print(std::ostream& stream) const {
+  detail::LayerPrinter(stream, "Bilinear")("in1_features", options.in1_features())(
+      "in2_features", options.in2_features())("out_features", options.out_features())("bias", options.bias());
+}
+
+}  // namespace gradus::nn

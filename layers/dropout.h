@@ -1,0 +1,61 @@
+// Dropout and its variants: in training each zeroes at random and scales the rest; in evaluation all are the identity.
+#pragma once
+
+#include <gradus/core/options.h>
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+struct DropoutOptions {
+  DropoutOptions(double p = 0.5) : p_(p) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(double, p);
+  GRADUS_ARG(bool, inplace) = false;
+};
+using Dropout2dOptions = DropoutOptions;
+using AlphaDropoutOptions = DropoutOptions;
+using FeatureAlphaDropoutOptions = DropoutOptions;
+
+namespace detail {
+/// p outside [0, 1] is a ValueError.
+template <class Derived>
+struct DropoutLayer : PlainLayer<Derived, DropoutOptions> {
+  explicit DropoutLayer(const DropoutOptions& options = {}) : PlainLayer<Derived, DropoutOptions>(options) {
+    GRADUS_CHECK(options.p() >= 0 && options.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
+                 options.p());
+  }
+};
+}  // namespace detail
+
+/// Zeroes each element with probability p and scales the others by 1 / (1 - p).
+struct DropoutImpl : detail::DropoutLayer<DropoutImpl> {
+  using DropoutLayer::DropoutLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Dropout);
+
+/// The same for whole channels of x (N, C, H, W) or (C, H, W).
+struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl> {
+  using DropoutLayer::DropoutLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Dropout2d);
+
+/// Keeps mean 0 and variance 1, for nets of SELU; by elements.
+struct AlphaDropoutImpl : detail::DropoutLayer<AlphaDropoutImpl> {
+  using DropoutLayer::DropoutLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(AlphaDropout);
+
+/// The same by whole channels of x (N, C, …).
+struct FeatureAlphaDropoutImpl : detail::DropoutLayer<FeatureAlphaDropoutImpl> {
+  using DropoutLayer::DropoutLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(FeatureAlphaDropout);
+
+}  // namespace gradus::nn

@@ -1,0 +1,159 @@
+// Normalisation. Formulas and their sources stand in autograd/ops/norm.h.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <gradus/core/options.h>
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+/// Of batch normalisation. Without momentum (std::nullopt) the running statistics are the plain average over all batches.
+struct BatchNormOptions {
+  BatchNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, num_features);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(std::optional<double>, momentum) = 0.1;
+  /// Whether there are a weight and a bias.
+  GRADUS_ARG(bool, affine) = true;
+  /// Whether there are running statistics, which evaluation uses; else it uses the batch's.
+  GRADUS_ARG(bool, track_running_stats) = true;
+};
+using BatchNorm1dOptions = BatchNormOptions;
+using BatchNorm2dOptions = BatchNormOptions;
+
+struct InstanceNormOptions {
+  InstanceNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, num_features);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(std::optional<double>, momentum) = 0.1;
+  GRADUS_ARG(bool, affine) = false;
+  GRADUS_ARG(bool, track_running_stats) = false;
+};
+using InstanceNorm1dOptions = InstanceNormOptions;
+using InstanceNorm2dOptions = InstanceNormOptions;
+
+namespace detail {
+
+/// Parameters `weight` (ones) and `bias` (zeros) where affine; buffers `running_mean` (zeros), `running_var` (ones) and
+/// `num_batches_tracked` (int64) where statistics are tracked; all of (num_features) but the last.
+template <class Options>
+struct NormBase : Module {
+  explicit NormBase(const Options& options) : options(options) { register_tensors(); }
+  void reset_parameters();
+  void reset_running_stats();
+
+  Options options;
+  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ protected:
+  void register_tensors();
+  /// Counts the batch in training and gives the momentum of its statistics.
+  double next_momentum();
+  Tensor batch_normalized(const Tensor& x);
+  Tensor instance_normalized(const Tensor& x);
+  void print(std::ostream& stream, const char* name) const;
+};
+
+}  // namespace detail
+
+/// x (N, C) or (N, C, L), normalised for each channel over the batch.
+struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::NormBase<BatchNormOptions>> {
+  explicit BatchNorm1dImpl(const BatchNorm1dOptions& options) : Cloneable(options) {}
+  void reset() override { register_tensors(); }
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm1d"); }
+};
+GRADUS_MODULE(BatchNorm1d);
+
+/// x (N, C, H, W), normalised for each channel over the batch.
+struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::NormBase<BatchNormOptions>> {
+  explicit BatchNorm2dImpl(const BatchNorm2dOptions& options) : Cloneable(options) {}
+  void reset() override { register_tensors(); }
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm2d"); }
+};
+GRADUS_MODULE(BatchNorm2d);
+
+/// x (N, C, L) or (C, L), normalised for each channel of each sample.
+struct InstanceNorm1dImpl : Cloneable<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
+  explicit InstanceNorm1dImpl(const InstanceNorm1dOptions& options) : Cloneable(options) {}
+  void reset() override { register_tensors(); }
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm1d"); }
+};
+GRADUS_MODULE(InstanceNorm1d);
+
+/// x (N, C, H, W) or (C, H, W), normalised for each channel of each sample.
+struct InstanceNorm2dImpl : Cloneable<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
+  explicit InstanceNorm2dImpl(const InstanceNorm2dOptions& options) : Cloneable(options) {}
+  void reset() override { register_tensors(); }
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm2d"); }
+};
+GRADUS_MODULE(InstanceNorm2d);
+
+struct LayerNormOptions {
+  LayerNormOptions(std::vector<int64_t> normalized_shape)
+      : normalized_shape_(std::move(normalized_shape)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(std::vector<int64_t>, normalized_shape);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(bool, elementwise_affine) = true;
+};
+
+/// x (…, normalized_shape), normalised for each sample over its last dimensions. Parameters `weight` (ones) and `bias`
+/// (zeros) of that shape.
+struct LayerNormImpl : Cloneable<LayerNormImpl> {
+  explicit LayerNormImpl(std::vector<int64_t> normalized_shape)
+      : LayerNormImpl(LayerNormOptions(std::move(normalized_shape))) {}
+  explicit LayerNormImpl(const LayerNormOptions& options) : options(options) { LayerNormImpl::reset(); }
+  void reset() override;
+  void reset_parameters();
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+
+  LayerNormOptions options;
+  Tensor weight, bias;
+};
+GRADUS_MODULE(LayerNorm);
+
+struct GroupNormOptions {
+  GroupNormOptions(int64_t num_groups, int64_t num_channels) : num_groups_(num_groups), num_channels_(num_channels) {}
+  GRADUS_ARG(int64_t, num_groups);
+  GRADUS_ARG(int64_t, num_channels);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(bool, affine) = true;
+};
+
+/// x (N, C, …), normalised for each group of channels of each sample. Parameters `weight` (ones) and `bias` (zeros) of (C).
+struct GroupNormImpl : Cloneable<GroupNormImpl> {
+  GroupNormImpl(int64_t num_groups, int64_t num_channels) : GroupNormImpl(GroupNormOptions(num_groups, num_channels)) {}
+  explicit GroupNormImpl(const GroupNormOptions& options) : options(options) { GroupNormImpl::reset(); }
+  void reset() override;
+  void reset_parameters();
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+
+  GroupNormOptions options;
+  Tensor weight, bias;
+};
+GRADUS_MODULE(GroupNorm);
+
+struct LocalResponseNormOptions {
+  LocalResponseNormOptions(int64_t size) : size_(size) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, size);
+  GRADUS_ARG(double, alpha) = 1e-4;
+  GRADUS_ARG(double, beta) = 0.75;
+  GRADUS_ARG(double, k) = 1;
+};
+
+/// x / (k + alpha avg(x²))^beta, the average over `size` neighbouring channels.
+struct LocalResponseNormImpl : detail::PlainLayer<LocalResponseNormImpl, LocalResponseNormOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(LocalResponseNorm);
+
+}  // namespace gradus::nn

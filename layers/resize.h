@@ -1,0 +1,200 @@
+// Padding, and layers that change the size of images.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <gradus/autograd/ops/pad.h>
+#include <gradus/autograd/ops/resample.h>
+#include <gradus/core/options.h>
+#include <gradus/layers/init.h>
+#include <gradus/layers/module.h>
+
+namespace gradus::nn {
+
+/// How many elements to add on each side: one number for all, or {left, right} and, for images, {left, right, top, bottom}.
+template <int kSides>
+struct PadSides {
+  PadSides(int64_t all) : sizes(Dims::filled(kSides, all)) {}                // NOLINT(google-explicit-constructor)
+  PadSides(std::initializer_list<int64_t> sizes) : PadSides(Dims(sizes)) {}  // NOLINT(google-explicit-constructor)
+  PadSides(const Dims& sizes) : sizes(sizes) {                               // NOLINT(google-explicit-constructor)
+    GRADUS_CHECK(sizes.size() == kSides, ValueError, "this padding needs ", kSides, " numbers, got ", sizes);
+  }
+  Dims sizes;
+};
+
+template <int kSides>
+struct PadOptions {
+  PadOptions(PadSides<kSides> padding) : padding_(padding) {}                // NOLINT(google-explicit-constructor)
+  PadOptions(int64_t padding) : padding_(padding) {}                         // NOLINT(google-explicit-constructor)
+  PadOptions(std::initializer_list<int64_t> padding) : padding_(padding) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(PadSides<kSides>, padding);
+};
+using ReflectionPad1dOptions = PadOptions<2>;
+using ReflectionPad2dOptions = PadOptions<4>;
+using ReplicationPad1dOptions = PadOptions<2>;
+using ReplicationPad2dOptions = PadOptions<4>;
+using ZeroPad2dOptions = PadOptions<4>;
+
+template <int kSides>
+struct ConstantPadOptions {
+  ConstantPadOptions(PadSides<kSides> padding, double value) : padding_(padding), value_(value) {}
+  GRADUS_ARG(PadSides<kSides>, padding);
+  GRADUS_ARG(double, value);
+};
+using ConstantPad1dOptions = ConstantPadOptions<2>;
+using ConstantPad2dOptions = ConstantPadOptions<4>;
+
+/// x (…, L) with `value` at its ends.
+struct ConstantPad1dImpl : detail::PlainLayer<ConstantPad1dImpl, ConstantPad1dOptions> {
+  using PlainLayer::PlainLayer;
+  ConstantPad1dImpl(PadSides<2> padding, double value) : PlainLayer(ConstantPad1dOptions(padding, value)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ConstantPad1d);
+
+/// x (…, H, W) with `value` around it.
+struct ConstantPad2dImpl : detail::PlainLayer<ConstantPad2dImpl, ConstantPad2dOptions> {
+  using PlainLayer::PlainLayer;
+  ConstantPad2dImpl(PadSides<4> padding, double value) : PlainLayer(ConstantPad2dOptions(padding, value)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ConstantPad2d);
+
+/// x (…, H, W) with zeros around it.
+struct ZeroPad2dImpl : detail::PlainLayer<ZeroPad2dImpl, ZeroPad2dOptions> {
+  using PlainLayer::PlainLayer;
+  ZeroPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ZeroPad2dOptions(padding)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ZeroPad2d);
+
+/// x (…, L) mirrored at its ends.
+struct ReflectionPad1dImpl : detail::PlainLayer<ReflectionPad1dImpl, ReflectionPad1dOptions> {
+  using PlainLayer::PlainLayer;
+  ReflectionPad1dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReflectionPad1dOptions(padding)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ReflectionPad1d);
+
+/// x (…, H, W) mirrored at its edges.
+struct ReflectionPad2dImpl : detail::PlainLayer<ReflectionPad2dImpl, ReflectionPad2dOptions> {
+  using PlainLayer::PlainLayer;
+  ReflectionPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReflectionPad2dOptions(padding)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ReflectionPad2d);
+
+/// x (…, L) with its ends repeated.
+struct ReplicationPad1dImpl : detail::PlainLayer<ReplicationPad1dImpl, ReplicationPad1dOptions> {
+  using PlainLayer::PlainLayer;
+  ReplicationPad1dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReplicationPad1dOptions(padding)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ReplicationPad1d);
+
+/// x (…, H, W) with its edges repeated.
+struct ReplicationPad2dImpl : detail::PlainLayer<ReplicationPad2dImpl, ReplicationPad2dOptions> {
+  using PlainLayer::PlainLayer;
+  ReplicationPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReplicationPad2dOptions(padding)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(ReplicationPad2d);
+
+/// How pixels are interpolated: kNearest, kLinear, kBilinear, kBicubic, kArea.
+struct UpsampleMode {
+  UpsampleMode(InterpolateMode mode) : mode(mode) {}  // NOLINT(google-explicit-constructor)
+  /// LibTorch's kLinear is one constant for both enumerations.
+  UpsampleMode(init::Nonlinearity linear) : mode(InterpolateMode::linear) {  // NOLINT(google-explicit-constructor)
+    GRADUS_CHECK(linear == init::Nonlinearity::linear, ValueError, "a nonlinearity is not a mode of interpolation");
+  }
+  InterpolateMode mode;
+};
+
+struct UpsampleOptions {
+  /// Sizes of the result, or factors, one for each dimension of the image.
+  GRADUS_ARG(std::optional<std::vector<int64_t>>, size);
+  GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
+  GRADUS_ARG(UpsampleMode, mode) = kNearest;
+  GRADUS_ARG(std::optional<bool>, align_corners);
+};
+
+/// x (N, C, L) or (N, C, H, W) at another size (interpolate in autograd/ops/resample.h).
+struct UpsampleImpl : detail::PlainLayer<UpsampleImpl, UpsampleOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Upsample);
+
+struct PixelShuffleOptions {
+  PixelShuffleOptions(int64_t upscale_factor)
+      : upscale_factor_(upscale_factor) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, upscale_factor);
+};
+
+/// (…, C r r, H, W) to (…, C, H r, W r).
+struct PixelShuffleImpl : detail::PlainLayer<PixelShuffleImpl, PixelShuffleOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(PixelShuffle);
+
+struct PixelUnshuffleOptions {
+  PixelUnshuffleOptions(int64_t downscale_factor)
+      : downscale_factor_(downscale_factor) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, downscale_factor);
+};
+
+/// (…, C, H r, W r) to (…, C r r, H, W).
+struct PixelUnshuffleImpl : detail::PlainLayer<PixelUnshuffleImpl, PixelUnshuffleOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(PixelUnshuffle);
+
+struct UnfoldOptions {
+  UnfoldOptions(Pair kernel_size) : kernel_size_(kernel_size) {}            // NOLINT(google-explicit-constructor)
+  UnfoldOptions(int64_t kernel_size) : UnfoldOptions(Pair(kernel_size)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(Pair, kernel_size);
+  GRADUS_ARG(Pair, dilation) = 1;
+  GRADUS_ARG(Pair, padding) = 0;
+  GRADUS_ARG(Pair, stride) = 1;
+};
+
+/// The windows of x (N, C, H, W) as columns: (N, C R S, windows).
+struct UnfoldImpl : detail::PlainLayer<UnfoldImpl, UnfoldOptions> {
+  using PlainLayer::PlainLayer;
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Unfold);
+
+struct FoldOptions {
+  FoldOptions(Pair output_size, Pair kernel_size) : output_size_(output_size), kernel_size_(kernel_size) {}
+  GRADUS_ARG(Pair, output_size);
+  GRADUS_ARG(Pair, kernel_size);
+  GRADUS_ARG(Pair, dilation) = 1;
+  GRADUS_ARG(Pair, padding) = 0;
+  GRADUS_ARG(Pair, stride) = 1;
+};
+
+/// The transpose of Unfold: columns are added up where windows overlap.
+struct FoldImpl : detail::PlainLayer<FoldImpl, FoldOptions> {
+  using PlainLayer::PlainLayer;
+  FoldImpl(Pair output_size, Pair kernel_size) : PlainLayer(FoldOptions(output_size, kernel_size)) {}
+  Tensor forward(const Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+};
+GRADUS_MODULE(Fold);
+
+}  // namespace gradus::nn

@@ -1,0 +1,274 @@
+#include <gradus/layers/rnn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/dropout.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/layers/layer_printer.h>
+
+namespace gradus::nn {
+
+namespace {
+
+using detail::RecurrentState;
+using detail::RecurrentWeights;
+
+// One step. `from_input` is W x + b_ih (N, gates * hidden), which does not wait for the hidden state and so is computed for
+// a whole sequence at once.
+
+Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
+  const Tensor sum = from_input + linear(h, w.w_hh, w.b_hh);
+  return nonlinearity == kReLU ? relu(sum) : tanh(sum);
+}
+
+RecurrentState lstm_step(const Tensor& from_input, const RecurrentState& state, const RecurrentWeights& w) {
+  const TensorList gates = chunk(from_input + linear(state.hidden, w.w_hh, w.b_hh), 4, -1);
+  const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);
+  const Tensor cell = forget * state.cell + input * tanh(gates[2]);
+  const Tensor hidden = output * tanh(cell);
+  return {w.w_hr.defined() ? linear(hidden, w.w_hr) : hidden, cell};
+}
+
+Tensor gru_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w) {
+  const TensorList x = chunk(from_input, 3, -1), u = chunk(linear(h, w.w_hh, w.b_hh), 3, -1);
+  const Tensor reset = sigmoid(x[0] + u[0]), update = sigmoid(x[1] + u[1]);
+  const Tensor candidate = tanh(x[2] + reset * u[2]);
+  return candidate + update * (h - candidate);
+}
+
+void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
+  const double bound = hidden_size > 0 ? 1 / std::sqrt(static_cast<double>(hidden_size)) : 0;
+  for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
+}
+
+void check_nonlinearity(RNNNonlinearity nonlinearity) {
+  GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
+               "the nonlinearity of an RNN is kTanh or kReLU");
+}
+
+}  // namespace
+
+namespace detail {
+
+void RecurrentBase::register_weights(const Layout& layout) {
+  GRADUS_CHECK(layout.input_size > 0 && layout.hidden_size > 0 && layout.num_layers > 0, ValueError,
+               "a recurrent layer needs positive sizes, got input_size ", layout.input_size, ", hidden_size ",
+               layout.hidden_size, ", num_layers ", layout.num_layers);
+  GRADUS_CHECK(layout.dropout >= 0 && layout.dropout <= 1, ValueError, "dropout must be in [0, 1], got ",
+               layout.dropout);
+  GRADUS_CHECK(layout.proj_size >= 0 && layout.proj_size < layout.hidden_size, ValueError, "proj_size ",
+               layout.proj_size, " must be less than hidden_size ", layout.hidden_size);
+  check_nonlinearity(layout.nonlinearity);
+  layout_ = layout;
+  weights_.clear();
+  const int64_t gates = (cell_ == Cell::lstm ? 4 : cell_ == Cell::gru ? 3 : 1) * layout.hidden_size;
+  const int64_t state_size = layout.proj_size > 0 ? layout.proj_size : layout.hidden_size;
+  for (int64_t layer = 0; layer < layout.num_layers; ++layer) {
+    const int64_t input_size = layer == 0 ? layout.input_size : state_size * directions();
+    for (int64_t direction = 0; direction < directions(); ++direction) {
+      const std::string suffix = "_l" + std::to_string(layer) + (direction ? "_reverse" : "");
+      RecurrentWeights& w = weights_.emplace_back();
+      w.w_ih = register_parameter("weight_ih" + suffix, empty({gates, input_size}));
+      w.w_hh = register_parameter("weight_hh" + suffix, empty({gates, state_size}));
+      if (layout.bias) {
+        w.b_ih = register_parameter("bias_ih" + suffix, empty({gates}));
+        w.b_hh = register_parameter("bias_hh" + suffix, empty({gates}));
+      }
+      if (layout.proj_size > 0)
+        w.w_hr = register_parameter("weight_hr" + suffix, empty({layout.proj_size, layout.hidden_size}));
+    }
+  }
+  reset_parameters();
+}
+
+void RecurrentBase::reset_parameters() { fill_uniform(parameters(false), layout_.hidden_size); }
+
+Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse,
+                                    RecurrentState* state) const {
+  const TensorList steps = unbind(linear(input, weights.w_ih, weights.b_ih));
+  TensorList outputs(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const size_t t = reverse ? steps.size() - 1 - i : i;
+    switch (cell_) {
+      case Cell::rnn: state->hidden = rnn_step(steps[t], state->hidden, weights, layout_.nonlinearity); break;
+      case Cell::lstm: *state = lstm_step(steps[t], *state, weights); break;
+      case Cell::gru: state->hidden = gru_step(steps[t], state->hidden, weights); break;
+    }
+    outputs[t] = state->hidden;
+  }
+  return stack(outputs);
+}
+
+std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, RecurrentState initial) {
+  const OpContext context(cell_ == Cell::lstm ? "lstm" : cell_ == Cell::gru ? "gru" : "rnn");
+  GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "a sequence has two or three dimensions, got x of shape ",
+               x.sizes());
+  GRADUS_CHECK(x.size(-1) == layout_.input_size, ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
+               " features, expected input_size ", layout_.input_size);
+  const bool batched = x.dim() == 3;
+  Tensor input = !batched ? x.unsqueeze(1) : layout_.batch_first ? x.transpose(0, 1) : x;  // (L, N, features)
+  GRADUS_CHECK(input.size(0) > 0, ShapeError, "a sequence of no steps: x has shape ", x.sizes());
+
+  const int64_t count = layout_.num_layers * directions();
+  const int64_t state_size = layout_.proj_size > 0 ? layout_.proj_size : layout_.hidden_size;
+  auto prepared = [&](const Tensor& state, int64_t size, const char* name) {
+    const Shape wanted = batched ? Shape{count, input.size(1), size} : Shape{count, size};
+    if (!state.defined()) return zeros({count, input.size(1), size}, x.options());
+    GRADUS_CHECK(state.sizes() == wanted, ShapeError, name, " of shape ", wanted, " is needed for x of shape ",
+                 x.sizes(), ", got ", state.sizes());
+    return batched ? state : state.unsqueeze(1);
+  };
+  const TensorList hidden = unbind(prepared(initial.hidden, state_size, "an initial state"));
+  const TensorList cell =
+      cell_ == Cell::lstm ? unbind(prepared(initial.cell, layout_.hidden_size, "an initial cell state")) : TensorList();
+
+  TensorList last_hidden, last_cell;
+  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+    TensorList outputs;
+    for (int64_t direction = 0; direction < directions(); ++direction) {
+      const size_t index = static_cast<size_t>(layer * directions() + direction);
+      RecurrentState state{hidden[index], cell.empty() ? Tensor() : cell[index]};
+      outputs.push_back(run_direction(input, weights_[index], direction == 1, &state));
+      last_hidden.push_back(state.hidden);
+      last_cell.push_back(state.cell);
+    }
+    input = outputs.size() == 1 ? outputs[0] : cat(outputs, -1);
+    if (layout_.dropout > 0 && layer + 1 < layout_.num_layers) input = dropout(input, layout_.dropout, is_training());
+  }
+  auto finished = [&](const TensorList& states) { return batched ? stack(states) : stack(states).squeeze(1); };
+  RecurrentState last{finished(last_hidden), cell.empty() ? Tensor() : finished(last_cell)};
+  return {!batched ? input.squeeze(1) : layout_.batch_first ? input.transpose(0, 1) : input, std::move(last)};
+}
+
+void RecurrentBase::print(std::ostream& stream, const char* name) const {
+  LayerPrinter printer(stream, name);
+  printer("input_size", layout_.input_size)("hidden_size", layout_.hidden_size)("num_layers", layout_.num_layers)(
+      "bias", layout_.bias)("batch_first", layout_.batch_first)("dropout", layout_.dropout)("bidirectional",
+                                                                                            layout_.bidirectional);
+  printer("proj_size", layout_.proj_size, layout_.proj_size > 0);
+}
+
+void CellBase::register_weights(int64_t gates, int64_t input_size, int64_t hidden_size, bool bias) {
+  GRADUS_CHECK(input_size > 0 && hidden_size > 0, ValueError, "a recurrent cell needs positive sizes, got input_size ",
+               input_size, " and hidden_size ", hidden_size);
+  weight_ih = register_parameter("weight_ih", empty({gates * hidden_size, input_size}));
+  weight_hh = register_parameter("weight_hh", empty({gates * hidden_size, hidden_size}));
+  bias_ih = register_parameter("bias_ih", bias ? empty({gates * hidden_size}) : Tensor());
+  bias_hh = register_parameter("bias_hh", bias ? empty({gates * hidden_size}) : Tensor());
+  reset_parameters();
+}
+
+void CellBase::reset_parameters() { fill_uniform(parameters(false), weight_hh.size(1)); }
+
+Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
+  GRADUS_CHECK(x.dim() == 1 || x.dim() == 2, ShapeError, "x must be (N, ", weight_ih.size(1), ") or (",
+               weight_ih.size(1), "), got shape ", x.sizes());
+  GRADUS_CHECK(x.size(-1) == weight_ih.size(1), ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
+               " features, expected input_size ", weight_ih.size(1));
+  Shape wanted = x.sizes();
+  wanted[wanted.size() - 1] = weight_hh.size(1);
+  if (!state.defined()) return zeros(wanted, x.options());
+  GRADUS_CHECK(state.sizes() == wanted, ShapeError, "a state of shape ", wanted, " is needed for x of shape ",
+               x.sizes(), ", got ", state.sizes());
+  return state;
+}
+
+}  // namespace detail
+
+// ---- Over sequences ----
+
+RNNImpl::RNNImpl(const RNNOptions& options) : Cloneable(Cell::rnn), options(options) { RNNImpl::reset(); }
+void RNNImpl::reset() {
+  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
+                    options.batch_first(), options.dropout(), options.bidirectional(), 0, options.nonlinearity()});
+}
+std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& x, const Tensor& h0) {
+  const auto frame = enter();
+  auto [output, state] = run(x, {h0, {}});
+  return {output, state.hidden};
+}
+
+LSTMImpl::LSTMImpl(const LSTMOptions& options) : Cloneable(Cell::lstm), options(options) { LSTMImpl::reset(); }
+void LSTMImpl::reset() {
+  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
+                    options.batch_first(), options.dropout(), options.bidirectional(), options.proj_size(), kTanh});
+}
+std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
+    const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
+  const auto frame = enter();
+  auto [output, state] = h0_c0 ? run(x, {std::get<0>(*h0_c0), std::get<1>(*h0_c0)}) : run(x, {});
+  return {output, {state.hidden, state.cell}};
+}
+
+GRUImpl::GRUImpl(const GRUOptions& options) : Cloneable(Cell::gru), options(options) { GRUImpl::reset(); }
+void GRUImpl::reset() {
+  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
+                    options.batch_first(), options.dropout(), options.bidirectional(), 0, kTanh});
+}
+std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& x, const Tensor& h0) {
+  const auto frame = enter();
+  auto [output, state] = run(x, {h0, {}});
+  return {output, state.hidden};
+}
+
+// ---- One step ----
+
+namespace {
+void print_cell(std::ostream& stream, const char* name, int64_t input_size, int64_t hidden_size, bool bias,
+                const char* nonlinearity = nullptr) {
+  detail::LayerPrinter printer(stream, name);
+  printer.value(input_size).value(hidden_size);
+  printer("bias", bias, !bias);
+  if (nonlinearity) printer("nonlinearity", nonlinearity);
+}
+}  // namespace
+
+RNNCellImpl::RNNCellImpl(const RNNCellOptions& options) : options(options) { RNNCellImpl::reset(); }
+void RNNCellImpl::reset() {
+  check_nonlinearity(options.nonlinearity());
+  register_weights(1, options.input_size(), options.hidden_size(), options.bias());
+}
+Tensor RNNCellImpl::forward(const Tensor& x, const Tensor& hx) {
+  const auto frame = enter();
+  const OpContext context("rnn_cell");
+  const Tensor h = checked_state(x, hx);
+  return rnn_step(linear(x, weight_ih, bias_ih), h, weights(), options.nonlinearity());
+}
+void RNNCellImpl::pretty_print(std::ostream& stream) const {
+  print_cell(stream, "RNNCell", options.input_size(), options.hidden_size(), options.bias(),
+             options.nonlinearity() == kReLU ? "kReLU" : nullptr);
+}
+
+LSTMCellImpl::LSTMCellImpl(const LSTMCellOptions& options) : options(options) { LSTMCellImpl::reset(); }
+void LSTMCellImpl::reset() { register_weights(4, options.input_size(), options.hidden_size(), options.bias()); }
+std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
+                                                 const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
+  const auto frame = enter();
+  const OpContext context("lstm_cell");
+  const Tensor h = checked_state(x, hx_cx ? std::get<0>(*hx_cx) : Tensor());
+  const Tensor c = checked_state(x, hx_cx ? std::get<1>(*hx_cx) : Tensor());
+  const RecurrentState next = lstm_step(linear(x, weight_ih, bias_ih), {h, c}, weights());
+  return {next.hidden, next.cell};
+}
+void LSTMCellImpl::pretty_print(std::ostream& stream) const {
+  print_cell(stream, "LSTMCell", options.input_size(), options.hidden_size(), options.bias());
+}
+
+GRUCellImpl::GRUCellImpl(const GRUCellOptions& options) : options(options) { GRUCellImpl::reset(); }
+void GRUCellImpl::reset() { register_weights(3, options.input_size(), options.hidden_size(), options.bias()); }
+Tensor GRUCellImpl::forward(const Tensor& x, const Tensor& hx) {
+  const auto frame = enter();
+  const OpContext context("gru_cell");
+  const Tensor h = checked_state(x, hx);
+  return gru_step(linear(x, weight_ih, bias_ih), h, weights());
+}
+void GRUCellImpl::pretty_print(std::ostream& stream) const {
+  print_cell(stream, "GRUCell", options.input_size(), options.hidden_size(), options.bias());
+}
+
+}  // namespace gradus::nn

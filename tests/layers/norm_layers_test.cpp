@@ -1,0 +1,147 @@
+// What normalisation layers and embeddings keep beside their parameters, and what they refuse.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <sstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream stream;
+  stream << value;
+  return stream.str();
+}
+
+}  // namespace
+
+TEST_CASE("batch normalisation tracks the batches it sees in training and uses them in evaluation") {
+  manual_seed(1);
+  nn::BatchNorm2d norm(3);
+  CHECK(norm->named_parameters().keys() == Names{"weight", "bias"});
+  CHECK(norm->named_buffers().keys() == Names{"running_mean", "running_var", "num_batches_tracked"});
+  const Tensor x = randn({4, 3, 5, 5}) * 2 + 1;
+  const Tensor y = norm(x);
+  const Tensor mean = x.mean({0, 2, 3}), var = x.var({0, 2, 3}, true);
+  CHECK(norm->running_mean.allclose(0.1 * mean, 1e-4, 1e-5));
+  CHECK(norm->running_var.allclose(0.9 + 0.1 * var, 1e-4, 1e-5));
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 1);
+  CHECK(y.detach().mean({0, 2, 3}).allclose(zeros({3}), 0, 1e-5));
+
+  norm->eval();
+  const Tensor before = norm->running_mean.clone();
+  const Tensor expected =
+      (x - norm->running_mean.view({1, 3, 1, 1})) / (norm->running_var.view({1, 3, 1, 1}) + 1e-5).sqrt();
+  CHECK(norm(x).detach().allclose(expected, 1e-4, 1e-5));
+  CHECK(norm->running_mean.equal(before));
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 1);
+
+  norm->reset_running_stats();
+  CHECK(norm->running_var.equal(ones({3})));
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 0);
+
+  // Everything moves and is saved with the module, the count stays an integer.
+  norm->to(kDouble);
+  CHECK(norm->running_mean.dtype() == kDouble);
+  CHECK(norm->num_batches_tracked.dtype() == kLong);
+  CHECK(norm->state_dict().keys() == Names{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"});
+  auto copy = std::dynamic_pointer_cast<nn::BatchNorm2dImpl>(norm->clone());
+  CHECK_FALSE(copy->running_mean.is_same(norm->running_mean));
+  CHECK(copy->running_mean.is_same(copy->named_buffers()["running_mean"]));
+}
+
+TEST_CASE("without momentum the running statistics are the average over all batches") {
+  manual_seed(2);
+  nn::BatchNorm1d norm(nn::BatchNorm1dOptions(2).momentum(std::nullopt));
+  Tensor sum = zeros({2});
+  for (int i = 1; i <= 3; ++i) {
+    const Tensor x = randn({8, 2});
+    norm(x);
+    sum = sum + x.mean(0);
+    CHECK(norm->running_mean.allclose(sum / i, 1e-4, 1e-5));
+  }
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 3);
+}
+
+TEST_CASE("without running statistics evaluation uses the batch's") {
+  nn::BatchNorm1d norm(nn::BatchNorm1dOptions(2).track_running_stats(false).affine(false));
+  CHECK(norm->buffers().empty());
+  CHECK(norm->parameters().empty());
+  const Tensor x = randn({8, 2});
+  const Tensor trained = norm(x);
+  norm->eval();
+  CHECK(norm(x).equal(trained));
+  nn::InstanceNorm2d instance(nn::InstanceNorm2dOptions(3).track_running_stats(true).affine(true));
+  CHECK(instance->state_dict().size() == 5);
+  const Tensor image = randn({3, 4, 4});
+  CHECK(instance(image).sizes() == image.sizes());
+  CHECK(instance->num_batches_tracked.item<int64_t>() == 1);
+}
+
+TEST_CASE("normalisation layers start at ones and zeros, and print") {
+  nn::LayerNorm layer(nn::LayerNormOptions({2, 3}));
+  CHECK(layer->weight.detach().equal(ones({2, 3})));
+  CHECK(layer->bias.detach().equal(zeros({2, 3})));
+  CHECK(nn::LayerNorm(nn::LayerNormOptions({2}).elementwise_affine(false))->parameters().empty());
+  CHECK(printed(nn::BatchNorm2d(4)) ==
+        "gradus::nn::BatchNorm2d(4, eps=1e-05, momentum=0.1, affine=true, track_running_stats=true)");
+  CHECK(printed(layer) == "gradus::nn::LayerNorm([2, 3], eps=1e-05, elementwise_affine=true)");
+  CHECK(printed(nn::GroupNorm(2, 4)) == "gradus::nn::GroupNorm(2, 4, eps=1e-05, affine=true)");
+  CHECK(printed(nn::LocalResponseNorm(2)) == "gradus::nn::LocalResponseNorm(2, alpha=0.0001, beta=0.75, k=1)");
+  CHECK(printed(nn::Embedding(nn::EmbeddingOptions(10, 3).padding_idx(2))) ==
+        "gradus::nn::Embedding(num_embeddings=10, embedding_dim=3, padding_idx=2)");
+}
+
+TEST_CASE("what does not fit is refused, and the message names the layer") {
+  nn::Sequential net(nn::Identity(), nn::BatchNorm2d(3));
+  CHECK_THROWS_WITH(net(randn({2, 4, 4})), contains("layer '1'") && contains("(2, 4, 4)"));
+  CHECK_THROWS_WITH(net(randn({2, 4, 4, 4})), contains("layer '1'") && contains("4"));
+  CHECK_THROWS_AS(nn::BatchNorm1d(3)(randn({2, 3, 4, 4})), ShapeError);
+  CHECK_THROWS_AS(nn::InstanceNorm2d(3)(randn({2, 4, 4, 4})), ShapeError);
+  CHECK_THROWS_AS(nn::LayerNorm(nn::LayerNormOptions({3}))(randn({2, 4})), ShapeError);
+  CHECK_THROWS_AS(nn::GroupNorm(3, 4), ValueError);
+  CHECK_THROWS_AS(nn::BatchNorm2d(0), ValueError);
+  CHECK_THROWS_AS(nn::Embedding(0, 3), ValueError);
+  CHECK_THROWS_AS(nn::Embedding(nn::EmbeddingOptions(4, 3).padding_idx(4)), IndexError);
+  CHECK_THROWS_AS(nn::Embedding(4, 3)(full({2}, 4)), IndexError);
+}
+
+TEST_CASE("an embedding's padding row is zero and gets no gradient") {
+  manual_seed(3);
+  nn::Embedding table(nn::EmbeddingOptions(5, 3).padding_idx(-1));
+  CHECK(table->options.padding_idx() == 4);
+  CHECK(table->weight[4].detach().equal(zeros({3})));
+  const Tensor indices = tensor({{0, 4}, {4, 2}});
+  const Tensor y = table(indices);
+  CHECK(y.sizes() == Shape({2, 2, 3}));
+  CHECK(y[0][0].equal(table->weight[0]));
+  y.sum().backward();
+  CHECK(table->weight.grad()[4].equal(zeros({3})));
+  CHECK(table->weight.grad()[2].equal(ones({3})));
+
+  nn::Embedding short_rows(nn::EmbeddingOptions(5, 3).max_norm(0.5));
+  short_rows(tensor({1, 3}));
+  CHECK(short_rows->weight[1].detach().norm().item<double>() <= 0.5001);
+}
+
+TEST_CASE("an embedding from given vectors is them, frozen unless told") {
+  const Tensor vectors = randn({4, 2});
+  nn::Embedding frozen = nn::Embedding::from_pretrained(vectors);
+  CHECK(frozen->weight.is_same(vectors));
+  CHECK_FALSE(frozen->weight.requires_grad());
+  CHECK(frozen(tensor({3})).equal(vectors.slice(0, 3, 4)));
+  auto copy = std::dynamic_pointer_cast<nn::EmbeddingImpl>(frozen->clone());
+  CHECK_FALSE(copy->weight.is_same(vectors));
+  CHECK(copy->weight.equal(vectors));
+  CHECK(frozen->weight.is_same(vectors));
+  CHECK(nn::Embedding::from_pretrained(randn({4, 2}), nn::EmbeddingFromPretrainedOptions().freeze(false))
+            ->weight.requires_grad());
+  CHECK_THROWS_AS(nn::Embedding::from_pretrained(randn({4})), ShapeError);
+  CHECK_THROWS_AS(nn::Embedding(nn::EmbeddingOptions(4, 3)._weight(vectors)), ShapeError);
+}

@@ -1,0 +1,169 @@
+// Recurrent layers and attention: names, states, shapes, and what they refuse. Their numbers are op cases.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+#include <sstream>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream stream;
+  stream << value;
+  return stream.str();
+}
+
+}  // namespace
+
+TEST_CASE("recurrent layers have PyTorch's parameters, started in its range") {
+  manual_seed(1);
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true));
+  CHECK(lstm->named_parameters().keys() == Names{"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0",
+                                                 "weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse",
+                                                 "bias_hh_l0_reverse", "weight_ih_l1", "weight_hh_l1", "bias_ih_l1",
+                                                 "bias_hh_l1", "weight_ih_l1_reverse", "weight_hh_l1_reverse",
+                                                 "bias_ih_l1_reverse", "bias_hh_l1_reverse"});
+  CHECK(lstm->named_parameters()["weight_ih_l1"].sizes() == Shape({16, 8}));
+  CHECK(nn::GRU(3, 4)->named_parameters()["weight_hh_l0"].sizes() == Shape({12, 4}));
+  CHECK(nn::LSTM(nn::LSTMOptions(3, 4).proj_size(2))->named_parameters()["weight_hr_l0"].sizes() == Shape({2, 4}));
+  for (const Tensor& parameter : lstm->parameters()) {
+    CHECK(parameter.max().item<double>() <= 0.5);
+    CHECK(parameter.min().item<double>() >= -0.5);
+    CHECK(parameter.detach().abs().max().item<double>() > 0.2);
+  }
+  CHECK(nn::GRUCell(3, 4)->named_parameters().keys() == Names{"weight_ih", "weight_hh", "bias_ih", "bias_hh"});
+  CHECK(printed(nn::GRU(3, 4)) ==
+        "gradus::nn::GRU(input_size=3, hidden_size=4, num_layers=1, bias=true, "
+        "batch_first=false, dropout=0, bidirectional=false)");
+  CHECK(printed(nn::LSTMCell(3, 4)) == "gradus::nn::LSTMCell(3, 4)");
+}
+
+TEST_CASE("shapes of outputs and states, batched, batch first and without a batch") {
+  const Tensor x = randn({5, 2, 3});
+  nn::GRU gru(nn::GRUOptions(3, 4).num_layers(2).bidirectional(true));
+  const auto [output, state] = gru(x);
+  CHECK(output.sizes() == Shape({5, 2, 8}));
+  CHECK(state.sizes() == Shape({4, 2, 4}));
+  // The forward direction's state is its last output, the reverse direction's its first.
+  CHECK(output[4].slice(1, 0, 4).equal(state[2]));
+  CHECK(output[0].slice(1, 4, 8).equal(state[3]));
+
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).batch_first(true));
+  const auto [sequence, states] = lstm(x);
+  CHECK(sequence.sizes() == Shape({5, 2, 4}));
+  CHECK(std::get<1>(states).sizes() == Shape({1, 5, 4}));
+  const auto [single, single_states] = lstm(x[0]);
+  CHECK(single.allclose(sequence[0], 1e-5, 1e-6));
+  CHECK(std::get<0>(single_states).sizes() == Shape({1, 4}));
+
+  // Going on from a state is going on.
+  nn::RNN rnn(3, 4);
+  const auto [all, last] = rnn(x);
+  const auto [first, middle] = rnn(x.slice(0, 0, 2));
+  const auto [rest, end] = rnn(x.slice(0, 2, 5), middle);
+  CHECK(cat({first, rest}).allclose(all, 1e-5, 1e-6));
+  CHECK(end.allclose(last, 1e-5, 1e-6));
+  // A cell makes the same steps.
+  nn::RNNCell cell(3, 4);
+  cell->load_state_dict({{"weight_ih", rnn->named_parameters()["weight_ih_l0"].detach()},
+                         {"weight_hh", rnn->named_parameters()["weight_hh_l0"].detach()},
+                         {"bias_ih", rnn->named_parameters()["bias_ih_l0"].detach()},
+                         {"bias_hh", rnn->named_parameters()["bias_hh_l0"].detach()}});
+  Tensor h;
+  for (int64_t t = 0; t < 5; ++t) h = cell(x[t], h);
+  CHECK(h.allclose(last[0], 1e-5, 1e-6));
+}
+
+TEST_CASE("dropout between recurrent layers acts in training alone; clones and moves keep the numbers") {
+  manual_seed(2);
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).dropout(0.5));
+  const Tensor x = randn({5, 2, 3});
+  CHECK_FALSE(std::get<0>(lstm(x)).equal(std::get<0>(lstm(x))));
+  lstm->eval();
+  const Tensor y = std::get<0>(lstm(x));
+  CHECK(std::get<0>(lstm(x)).equal(y));
+  auto copy = std::dynamic_pointer_cast<nn::LSTMImpl>(lstm->clone());
+  CHECK(std::get<0>(copy->forward(x)).equal(y));
+  nn::init::zeros_(lstm->parameters()[0]);
+  CHECK(std::get<0>(copy->forward(x)).equal(y));
+  copy->to(kDouble);
+  CHECK(std::get<0>(copy->forward(x.to(kDouble))).to(kFloat).allclose(y, 1e-4, 1e-5));
+}
+
+TEST_CASE("recurrent layers refuse what does not fit, by name") {
+  nn::Sequential holder;
+  nn::LSTM lstm(3, 4);
+  struct Outer : nn::Module {
+    explicit Outer(nn::LSTM lstm) { register_module("encoder", lstm); }
+  } outer(lstm);
+  CHECK_THROWS_WITH(lstm(randn({5, 2, 4})), contains("[lstm] layer 'encoder'") && contains("input_size 3"));
+  CHECK_THROWS_AS(lstm(randn({5})), ShapeError);
+  CHECK_THROWS_AS(lstm(randn({0, 2, 3})), ShapeError);
+  CHECK_THROWS_WITH(lstm(randn({5, 2, 3}), std::tuple(zeros({1, 3, 4}), zeros({1, 2, 4}))), contains("(1, 2, 4)"));
+  CHECK_THROWS_AS(nn::GRUCell(3, 4)(randn({2, 4})), ShapeError);
+  CHECK_THROWS_AS(nn::GRUCell(3, 4)(randn({2, 3}), zeros({2, 3})), ShapeError);
+  CHECK_THROWS_AS(nn::RNN(nn::RNNOptions(3, 4).nonlinearity(kSigmoid)), ValueError);
+  CHECK_THROWS_AS(nn::LSTM(nn::LSTMOptions(3, 4).proj_size(4)), ValueError);
+  CHECK_THROWS_AS(nn::LSTM(nn::LSTMOptions(3, 4).dropout(1.5)), ValueError);
+  CHECK_THROWS_AS(nn::LSTM(0, 4), ValueError);
+}
+
+TEST_CASE("attention with and without weights is the same, and masks cut it off") {
+  manual_seed(3);
+  nn::MultiheadAttention attention(8, 2);
+  CHECK(attention->named_parameters().keys() ==
+        Names{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"});
+  CHECK(attention->in_proj_bias.detach().equal(zeros({24})));
+  const Tensor query = randn({3, 2, 8}), keys = randn({5, 2, 8});
+  const auto [output, weights] = attention(query, keys, keys);
+  CHECK(output.sizes() == Shape({3, 2, 8}));
+  CHECK(weights.sizes() == Shape({2, 3, 5}));
+  CHECK(weights.sum(-1).detach().allclose(ones({2, 3})));
+  const auto [fast, none] = attention(query, keys, keys, Tensor(), false);
+  CHECK(fast.allclose(output, 1e-4, 1e-5));
+  CHECK_FALSE(none.defined());
+
+  // Padding of the second sample's last two keys, as booleans and as numbers.
+  Tensor padding = zeros({2, 5}, kBool);
+  padding[1].slice(0, 3, 5).fill_(true);
+  const auto [masked, masked_weights] = attention(query, keys, keys, padding);
+  CHECK(masked_weights[1].slice(-1, 3, 5).detach().equal(zeros({3, 2})));
+  const Tensor shortened = std::get<0>(attention(query, keys.slice(0, 0, 3), keys.slice(0, 0, 3)));
+  CHECK(masked.select(1, 1).allclose(shortened.select(1, 1), 1e-4, 1e-5));
+  CHECK(masked.select(1, 0).allclose(output.select(1, 0), 1e-4, 1e-5));
+  const Tensor numbers = where(padding, -INFINITY, zeros({2, 5}));
+  CHECK(std::get<0>(attention(query, keys, keys, numbers)).allclose(masked, 1e-4, 1e-5));
+  CHECK(std::get<0>(attention(query, keys, keys, padding, false)).allclose(masked, 1e-4, 1e-5));
+
+  CHECK_THROWS_AS(nn::MultiheadAttention(8, 3), ValueError);
+  CHECK_THROWS_AS(attention(query, keys, keys, zeros({2, 4}, kBool)), ShapeError);
+  CHECK_THROWS_AS(attention(query, keys, keys, zeros({2, 5}, kLong)), DTypeError);
+  CHECK_THROWS_AS(attention(query, keys, keys.slice(0, 0, 4)), ShapeError);
+  CHECK_THROWS_AS(attention(query, keys, keys, Tensor(), true, zeros({3, 4})), ShapeError);
+}
+
+TEST_CASE("a Transformer's encoder") {
+  manual_seed(4);
+  nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16));
+  nn::TransformerEncoder encoder(layer, 2);
+  CHECK(encoder->named_parameters().contains("layers.1.self_attn.out_proj.weight"));
+  CHECK(encoder->named_parameters().keys().front() == "layers.0.self_attn.in_proj_weight");
+  encoder->eval();
+  const Tensor x = randn({4, 2, 8});
+  const Tensor y = encoder(x);
+  CHECK(y.sizes() == x.sizes());
+  CHECK(y.detach().mean(-1).allclose(zeros({4, 2}), 0, 1e-5));
+  auto copy = std::dynamic_pointer_cast<nn::TransformerEncoderImpl>(encoder->clone());
+  CHECK(copy->forward(x).equal(y));
+  encoder->train();
+  CHECK_FALSE(encoder(x).equal(y));
+  CHECK_THROWS_AS(nn::TransformerEncoder(layer, 0), ValueError);
+  CHECK_THROWS_AS(nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).activation(kTanh)), ValueError);
+}

@@ -20,7 +20,7 @@ struct NetImpl : nn::Module {
 };
 GRADUS_MODULE(Net);
 
-const Profiler::Row& find(const std::vector<Profiler::Row>& rows, const std::string& name) {
+Profiler::Row find(const std::vector<Profiler::Row>& rows, const std::string& name) {
   for (const Profiler::Row& row : rows)
     if (row.name == name) return row;
   FAIL("no row " << name);
@@ -59,7 +59,7 @@ TEST_CASE("a profile tells operators, kernels, modules and memory", "[profiler]"
   const auto operators = profiler.operators(), kernels = profiler.kernels();
   CHECK(find(operators, "conv2d").calls == 3);
   CHECK(find(operators, "optimizer_step").calls == 3);
-  const Profiler::Row& backward = find(operators, "backward");
+  const Profiler::Row backward = find(operators, "backward");
   CHECK(backward.calls == 3);
   CHECK(backward.self_seconds < backward.total_seconds);
   double self = 0;
@@ -173,7 +173,7 @@ TEST_CASE("events that began before a profile are left out; nested events of one
     { EventScope left("left"); }
     const auto rows = profiler.operators();
     CHECK(rows.size() == 2);
-    const Profiler::Row& again = find(rows, "again");
+    const Profiler::Row again = find(rows, "again");
     CHECK(again.calls == 2);
     CHECK(again.total_seconds == Approx(again.self_seconds));
   }

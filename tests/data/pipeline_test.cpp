@@ -131,7 +131,6 @@ TEST_CASE("a filter does not change its mind over random samples", "[data][pipel
   auto lucky = Counted(200).map(add_noise).filter([](const Example<>& sample) {
     return sample.data.item<float>() - static_cast<float>(sample.target.item<int64_t>()) > 0.5f;
   });
-  std::vector<size_t> sizes;
   for (int i = 0; i < 2; ++i) {
     auto copy = Counted(200).map(add_noise).filter([](const Example<>& sample) {
       return sample.data.item<float>() - static_cast<float>(sample.target.item<int64_t>()) > 0.5f;

@@ -1,5 +1,7 @@
 #include <gradus/autograd/ops/creation.h>
 
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/creation.h>
@@ -163,6 +165,7 @@ static Tensor triangle(const char* name, BinaryOp compare, int64_t row, int64_t 
                        const TensorOptions& options, Loc where) {
   OpScope op(name, where);
   GRADUS_CHECK(row >= 0 && col >= 0, ValueError, "sizes must not be negative, got ", row, " and ", col);
+  offset = std::clamp(offset, -row - 1, col + 1);
   const Array rows = ops::arange(offset, row + offset, 1, DType::i64, options.device());
   const Array columns = ops::arange(0, col, 1, DType::i64, options.device());
   const Array places = ops::nonzero(ops::binary(compare, columns, rows.unsqueeze(1)));

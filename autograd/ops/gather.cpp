@@ -1,6 +1,8 @@
 // Reading and writing by index tensors and masks: gather and scatter are each other's gradient.
 #include <gradus/autograd/ops/index.h>
 
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -263,7 +265,8 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   GRADUS_CHECK(x.dtype() == kLong || x.dtype() == kInt, DTypeError, "classes must be int64 or int32, got ", x.dtype());
   GRADUS_CHECK(num_classes >= -1, ValueError, "num_classes must not be negative, got ", num_classes);
   GRADUS_CHECK(num_classes > 0 || x.numel() > 0, ValueError, "without elements the number of classes must be given");
-  const int64_t classes = num_classes >= 0 ? num_classes : x.max(where).item<int64_t>(where) + 1;
+  const int64_t largest = num_classes >= 0 ? num_classes - 1 : x.max(where).item<int64_t>(where);
+  const int64_t classes = std::min(largest, INT64_MAX - 1) + 1;
   Shape shape = x.sizes();
   shape.push_back(std::max<int64_t>(classes, 0));
   const Tensor y = zeros(shape, TensorOptions(kLong).device(x.device()));

@@ -33,11 +33,11 @@ int64_t dimensions_of(const TensorIndex& index) {
   return index.tensor.dtype() == kBool ? index.tensor.dim() : 1;
 }
 
-Entry entry_of_mask(const Tensor& view, int axis, const Tensor& mask) {
+Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask) {
   const int span = static_cast<int>(mask.dim());
   for (int i = 0; i < span; ++i)
-    GRADUS_CHECK(mask.sizes()[i] == view.sizes()[axis + i], IndexError, "mask of shape ", mask.sizes(),
-                 " does not fit dimension ", axis + i, " of the indexed shape ", view.sizes());
+    GRADUS_CHECK(mask.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", mask.sizes(),
+                 " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());
   return {axis, span, {}, mask};
 }
 
@@ -81,7 +81,7 @@ Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
 
   Resolved result{x, {}};
   Tensor& view = result.view;
-  int axis = 0;
+  int axis = 0, dimension = 0;            // of the view, and of x
   const auto new_axis = [&](bool keep) {  // true and false: a new dimension, of which one element or none is taken
     view = view.unsqueeze(axis, Loc{});
     result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});
@@ -92,7 +92,9 @@ Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
       case Kind::integer: view = view.select(axis, index.integer, Loc{}); break;
       case Kind::slice: view = view.slice(axis++, index.slice.start, index.slice.end, index.slice.step, Loc{}); break;
       case Kind::none: view = view.unsqueeze(axis++, Loc{}); break;
-      case Kind::ellipsis: axis += static_cast<int>(x.dim() - consumed); break;
+      case Kind::ellipsis:
+        axis += static_cast<int>(x.dim() - consumed), dimension += static_cast<int>(x.dim() - consumed);
+        break;
       case Kind::boolean: new_axis(index.integer != 0); break;
       case Kind::tensor:
         GRADUS_CHECK(tensor.dtype() == kBool || tensor.dtype() == kLong || tensor.dtype() == kInt, DTypeError,
@@ -103,13 +105,15 @@ Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
         } else if (tensor.dim() == 0) {
           view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
         } else if (tensor.dtype() == kBool) {
-          result.entries.push_back(entry_of_mask(view, axis, tensor));
+          result.entries.push_back(entry_of_mask(x, dimension, axis, tensor));
           axis += result.entries.back().span;
         } else {
-          result.entries.push_back({axis, 1, Tensor(ops::checked_index(tensor.array(), view.size(axis), axis)), {}});
+          result.entries.push_back(
+              {axis, 1, Tensor(ops::checked_index(tensor.array(), view.size(axis), dimension)), {}});
           ++axis;
         }
     }
+    dimension += static_cast<int>(dimensions_of(index));
   }
   return result;
 }

@@ -1,4 +1,6 @@
 // Joining tensors, and views of their parts.
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/shape.h>
@@ -173,9 +175,9 @@ static TensorList split_sizes_of(const Tensor& x, const std::vector<int64_t>& si
   int64_t sum = 0;
   for (int64_t size : sizes) {
     GRADUS_CHECK(size >= 0, ValueError, "sizes must not be negative, got ", size);
-    sum += size;
+    sum += std::min(size, x.sizes()[axis] + 1);
   }
-  GRADUS_CHECK(sum == x.sizes()[axis], ShapeError, "sizes that add up to ", sum, " do not split dimension ", dim,
+  GRADUS_CHECK(sum == x.sizes()[axis], ShapeError, "sizes ", Dims(sizes), " do not add up to dimension ", dim,
                " of shape ", x.sizes());
   return run_split(x, sizes, axis);
 }
@@ -194,7 +196,7 @@ TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim, Loc where) {
   const int axis = axis_of_array(x, dim);
   const int64_t size = x.sizes()[axis];
   if (size == 0) return run_split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), axis);
-  return split(x, (size + chunks - 1) / chunks, axis, where);
+  return split(x, size / chunks + (size % chunks != 0), axis, where);
 }
 
 TensorList unbind(const Tensor& x, int64_t dim, Loc where) {

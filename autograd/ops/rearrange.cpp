@@ -1,4 +1,6 @@
 // Copies in another arrangement: repeated, reversed, shifted, with parts set to 0.
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -45,9 +47,9 @@ struct Flip final : Node {
 struct Roll final : Node {  // along one dimension
   int64_t axis = 0, shift = 0;
   Array forward(const Array& x, int along, int64_t by) {
-    axis = along, shift = by;
     Array y = Array::empty_like(x);
     const int64_t size = x.shape()[along], first = size > 0 ? ((by % size) + size) % size : 0;
+    axis = along, shift = first;
     ops::copy_into(y.slice(along, first, size), x.slice(along, 0, size - first));
     ops::copy_into(y.slice(along, 0, first), x.slice(along, size - first, size));
     return y;
@@ -63,14 +65,16 @@ Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();
   shape[at] = count;
+  const Tensor repeated = room.expand(shape, Loc{});  // checks that there are not too many
   Shape joined = x.sizes();
   joined[start] *= count;
-  return room.expand(shape, Loc{}).reshape(joined, Loc{});
+  return repeated.reshape(joined, Loc{});
 }
 
-// 1 where tril keeps an element: column - row <= diagonal.
+// true where tril keeps an element: column - row <= diagonal.
 Tensor lower_triangle(const Tensor& x, int64_t diagonal, Loc where) {
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
+  diagonal = std::clamp(diagonal, -x.size(-2), x.size(-1));
   const TensorOptions options = TensorOptions(kLong).device(x.device());
   const Tensor rows = arange(x.size(-2), options, where).unsqueeze(1, where),
                columns = arange(x.size(-1), options, where);
@@ -143,12 +147,14 @@ Tensor tril(const Tensor& x, int64_t diagonal, Loc where) {
 }
 Tensor triu(const Tensor& x, int64_t diagonal, Loc where) {
   OpScope op("triu", where);
-  return gradus::where(lower_triangle(x, diagonal - 1, where), {false, where}, x);
+  return gradus::where(lower_triangle(x, std::max(diagonal, -INT64_MAX) - 1, where), {false, where}, x);
 }
 
 Tensor diag(const Tensor& x, int64_t diagonal, Loc where) {
   OpScope op("diag", where);
   GRADUS_CHECK(x.dim() == 1 || x.dim() == 2, ShapeError, "needs a vector or a matrix, got shape ", x.sizes());
+  constexpr int64_t most = int64_t{1} << 31;
+  GRADUS_CHECK(-most < diagonal && diagonal < most, ValueError, "there is no diagonal ", diagonal);
   return x.dim() == 1 ? apply<Diag>(op, x, diagonal) : x.diagonal(diagonal, 0, 1, where).clone(where);
 }
 

@@ -1,5 +1,7 @@
 #include <gradus/autograd/ops/shape.h>
 
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/views.h>
@@ -260,7 +262,7 @@ Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) c
   GRADUS_CHECK(dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", sizes());
   const int first = axis_of(*this, dim1), second = axis_of(*this, dim2);
   GRADUS_CHECK(first != second, IndexError, "dim1 and dim2 are both ", first);
-  return apply_view<Diagonal>(op, *this, offset, first, second);
+  return apply_view<Diagonal>(op, *this, std::clamp(offset, -sizes()[first], sizes()[second]), first, second);
 }
 
 // ---- Functions that are not methods ----

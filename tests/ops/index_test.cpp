@@ -85,3 +85,33 @@ TEST_CASE("einsum orders an implicit result as NumPy does") {
   CHECK(einsum("bac", {x}).equal(x.permute({1, 0, 2})));
   CHECK(einsum("b...a", {x}).equal(x.permute({1, 2, 0})));
 }
+
+TEST_CASE("diagonals far away are no diagonals") {
+  const Tensor x = ones({2, 3});
+  CHECK(x.diagonal(INT64_MAX).numel() == 0);
+  CHECK(x.diagonal(INT64_MIN).numel() == 0);
+  CHECK(x.tril(INT64_MAX).equal(x));
+  CHECK(x.triu(INT64_MIN).equal(x));
+  CHECK(x.tril(INT64_MIN).equal(zeros({2, 3})));
+  CHECK(tril_indices(2, 3, INT64_MAX).size(1) == 6);
+  CHECK(triu_indices(2, 3, INT64_MAX).size(1) == 0);
+  CHECK(x.roll({INT64_MIN}, {1}).equal(x));
+}
+
+TEST_CASE("attention drops weights and keeps their mean") {
+  manual_seed(4);
+  const Tensor q = zeros({1, 8}), k = zeros({4000, 8}), v = ones({4000, 1});
+  const double kept = scaled_dot_product_attention(q, k, v, {}, 0.5).item<double>();
+  CHECK(kept == Approx(1).margin(0.1));
+  CHECK(kept != 1.0);
+  CHECK(scaled_dot_product_attention(q, k, v).item<double>() == Approx(1));
+}
+
+TEST_CASE("embedding_renorm_ scales long rows alone, and only those that are looked up") {
+  const Tensor weight = tensor({{3., 4.}, {0.3, 0.4}, {30., 40.}}, dtype(kDouble).requires_grad());
+  embedding_renorm_(weight, tensor({0, 1, 0}), 1.0);
+  CHECK(weight.detach().allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {30., 40.}}, kDouble), 1e-6));
+  embedding_renorm_(weight, tensor({2}), 7.0, 1);
+  CHECK(weight.detach()[2].allclose(tensor({3., 4.}, kDouble), 1e-6));
+  CHECK(weight.is_leaf());
+}

@@ -61,7 +61,7 @@ struct MutableView : StridedLayout {
   }
 };
 
-/// Element-wise functions of one argument; formulas and derivatives are in core/scalar_ops.h.
+/// Element-wise functions of one argument; formulas and derivatives are in core/scalar_unary.h.
 enum class UnaryOp : uint8_t {
   // clang-format off
   neg, abs, sign, floor, ceil, round, trunc, square, exp, expm1, log, log1p, log2, log10, sqrt, rsqrt,

@@ -168,7 +168,7 @@ template <> struct Unary<UnaryOp::hardtanh> {  // clamp with the derivative 0 at
 };
 template <> struct Unary<UnaryOp::leaky_relu> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    return x * (x > T(0) ? T(1) : T(args.a));  // compilers vectorise a choice between numbers
+    return (x < T(0) ? T(0) : x) + T(args.a) * (x > T(0) ? T(0) : x);  // a form that compilers vectorise
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
     return x > T(0) ? T(1) : T(args.a);

@@ -61,7 +61,7 @@ struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weig
   }
 
   Grads backward(const Tensor& dy) override {
-    if (!needs_grad(0) && !needs_grad(1)) return {Tensor(), Tensor(), bias_gradient(dy)};
+    if (!needs_grad(0) && !needs_grad(1)) return {Tensor(), Tensor(), sum_to_parameters(dy.reshape(geometry.shape))};
     if (GradMode::is_enabled()) return differentiable_backward(dy);
     const Array& X = x.array();
     const Array W = weight.defined() ? ops::reshape(weight.array(), geometry.parameters) : Array();
@@ -87,7 +87,7 @@ struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weig
     move(running.variance, ops::binary_scalar(BinaryOp::mul, batch.variance, count / (count - 1)));  // unbiased
   }
 
-  Tensor bias_gradient(const Tensor& dy) const { return sum_to_parameters(dy.reshape(geometry.shape)); }
+  // Sums of what weight and bias were broadcast to.
   Tensor sum_to_parameters(const Tensor& terms) const {
     uint32_t summed = 0;
     for (int i = 0; i < geometry.shape.size(); ++i)

@@ -60,7 +60,7 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
 
 // Where the elements of an axis with `before` and `after` more come from.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
-  const int64_t most = mode == kReflect ? size - 1 : mode == kCircular ? size : INT64_MAX / 4;
+  const int64_t most = mode == kReflect ? size - 1 : mode == kCircular ? size : int64_t{1} << 24;
   GRADUS_CHECK(size > 0 && before <= most && after <= most, ShapeError, "padding (", before, ", ", after, ") of a ",
                mode == kReflect    ? "reflected"
                : mode == kCircular ? "circular"
@@ -180,6 +180,8 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
   GRADUS_CHECK(pad.size() % 2 == 0 && pad.size() / 2 <= x.dim(), ShapeError,
                "pad must list two numbers for each of the last dimensions of input of shape ", x.sizes(), ", got ",
                pad);
+  for (int64_t amount : pad)
+    GRADUS_CHECK(amount < int64_t{1} << 40 && amount > -(int64_t{1} << 40), ShapeError, "pad ", pad, " is too large");
   if (mode == kConstant) return constant_pad(op, x, pad, value);
   const int64_t count = pad.size() / 2;
   GRADUS_CHECK(

@@ -114,6 +114,7 @@ Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, Run&& run) {
     GRADUS_CHECK((image.size(2) > 0 && image.size(3) > 0) || h * w == 0, ShapeError, "no pixels to pool: shape ",
                  x.sizes());
     ops::check_floating(image.array(), "input");
+    check_axis(h), check_axis(w);
     return run(op, image, h, w);
   });
 }

@@ -66,6 +66,7 @@ std::vector<Axis> axes_of(const Tensor& x, const std::optional<IntArrayRef>& siz
     }
     GRADUS_CHECK(in > 0 && axis.out > 0, ShapeError, "input and output sizes must be positive, got input of shape ",
                  x.sizes(), " and an output size of ", axis.out);
+    check_axis(axis.out);
     if (size || recompute) axis.scale = static_cast<double>(axis.out) / static_cast<double>(in);
     axes.push_back(axis);
   }

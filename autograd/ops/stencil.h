@@ -12,6 +12,11 @@ class OpScope;
 /// differentiated any number of times.
 Tensor resample2d(OpScope& op, const Tensor& x, const ops::OwnedStencil& rows, const ops::OwnedStencil& columns);
 
+/// Refuses sizes of an axis that no image has: stencils list every position.
+inline void check_axis(int64_t size) {
+  GRADUS_CHECK(size <= int64_t{1} << 24, ShapeError, "an axis of ", size, " elements is too long: at most ", 1 << 24);
+}
+
 /// body(x), or, where x has one dimension less than `dims`, body of x as a batch of one.
 template <class Body>
 Tensor batched(const Tensor& x, int64_t dims, Body&& body) {

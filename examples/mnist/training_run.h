@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <optional>
 
+#include <gradus/examples/common/progress.h>
 #include <gradus/examples/mnist/curves.h>
 #include <gradus/examples/mnist/log.h>
 #include <gradus/examples/mnist/models.h>
 #include <gradus/examples/mnist/options.h>
-#include <gradus/examples/mnist/progress.h>
 #include <gradus/examples/mnist/training_step.h>
 
 template <class TrainLoader, class TestLoader>

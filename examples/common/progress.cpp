@@ -1,4 +1,4 @@
-#include <gradus/examples/mnist/progress.h>
+#include <gradus/examples/common/progress.h>
 
 #include <unistd.h>
 

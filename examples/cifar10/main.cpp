@@ -1,0 +1,106 @@
+// Trains a ResNet-18 on CIFAR-10, with a switch for each of the usual ways to keep a net from learning by heart.
+//
+//   cifar10 --width 16 --epochs 10                              narrow enough for a CPU
+//   cifar10 --augment none --weight-decay 0 --no-batch-norm     how much worse is it without?
+//   cifar10 --dropout 0.3 --label-smoothing 0.1 --early-stopping 5
+//   cifar10 --checkpoint run.safetensors --resume               stops at Ctrl-C, and goes on where it stopped
+//
+// The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws the
+// curves of several runs side by side.
+#include <CLI/CLI.hpp>
+
+#include <gradus/examples/common/image_run.h>
+#include <gradus/examples/common/resnet.h>
+
+using namespace gradus;
+using data::datasets::CIFAR10;
+namespace transforms = data::transforms;
+
+namespace {
+
+struct Options : RunOptions {
+  int width = 64;
+  bool batch_norm = true;
+  double dropout = 0;
+  double weight_decay = 5e-4;
+  double label_smoothing = 0;
+  std::string augment = "crop+flip";
+  int early_stopping = 0;  // epochs of patience; 0: off
+};
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  options.out = "runs/cifar10";
+  options.batch_size = 128;
+  options.lr = 0.05;
+  CLI::App app("Trains a ResNet-18 on CIFAR-10 and tests it after every epoch.");
+  add_run_options(app, options);
+  app.add_option("--width", options.width, "channels of the first stage; 64 is the paper's")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--batch-norm,!--no-batch-norm", options.batch_norm, "normalise after each convolution");
+  app.add_option("--dropout", options.dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
+  app.add_option("--weight-decay", options.weight_decay, "pull of the weights towards 0")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--label-smoothing", options.label_smoothing, "share of the label that all classes get")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--augment", options.augment, "crop+flip shows each image moved and mirrored at random")
+      ->check(CLI::IsMember({"none", "crop+flip"}));
+  app.add_option("--early-stopping", options.early_stopping,
+                 "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
+      ->check(CLI::Range(0, 1000000));
+  if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  return options;
+}
+
+/// Means and deviations of the red, green and blue values of the training images.
+Images normalised(Images images) {
+  return images.map(transforms::Normalize<>({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}));
+}
+
+Images augmented(const Images& images, const Options& options) {
+  if (options.augment == "none") return images;
+  return Images(images).map(transforms::RandomCrop(32).padding(4)).map(transforms::RandomHorizontalFlip());
+}
+
+int run(const Options& options) {
+  const std::string folder = data::datasets::find_cifar10(options.data);
+  GRADUS_CHECK(!folder.empty(), IoError, "no CIFAR-10 in ",
+               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data,
+               ": give its folder with --data, or fetch it with scripts/cifar10_data.sh");
+  Images train_set = first(CIFAR10(folder, CIFAR10::kTrain), options.images);
+  const Images test_set = normalised(CIFAR10(folder, CIFAR10::kTest));
+  std::optional<Images> validation_set;
+  if (options.early_stopping > 0) {
+    const auto parts = data::datasets::random_split(train_set, {0.9, 0.1});
+    train_set = parts[0];
+    validation_set = normalised(parts[1]);
+  }
+
+  const ResNet18 model(ResNet18Options().width(options.width).batch_norm(options.batch_norm).dropout(options.dropout));
+  ImageRun run(options, normalised(augmented(train_set, options)), test_set, CIFAR10::class_names(),
+               nn::AnyModule(model));
+  if (validation_set) run.stop_early(*validation_set, options.early_stopping);
+  run.optimizer = std::make_unique<optim::SGD>(
+      model->parameters(),
+      optim::SGDOptions(options.lr).momentum(0.9).nesterov(true).weight_decay(options.weight_decay));
+  run.schedule = std::make_unique<optim::CosineAnnealingLR>(*run.optimizer, run.steps());
+  run.loss = [&](const Tensor& logits, const Tensor& labels) {
+    return cross_entropy(logits, labels, {}, Reduction::mean, -100, options.label_smoothing);
+  };
+  run.setting("width", std::to_string(options.width));
+  run.setting("batch_norm", options.batch_norm ? "on" : "off");
+  run.setting("dropout", std::to_string(options.dropout));
+  run.setting("weight_decay", std::to_string(options.weight_decay));
+  run.setting("label_smoothing", std::to_string(options.label_smoothing));
+  run.setting("augment", options.augment);
+  run.setting("early_stopping", std::to_string(options.early_stopping));
+  return run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_example("cifar10", [&] {
+    const auto options = parse_options(argc, argv);
+    return options ? run(*options) : 0;
+  });
+}

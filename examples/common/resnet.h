@@ -1,0 +1,30 @@
+// ResNet-18 (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2016) for small images.
+//
+// As usual for CIFAR, the first convolution is 3 x 3 with stride 1 and no pooling follows it. Parameters have torchvision's
+// names (conv1, bn1, layer1.0.conv1, …, fc), so that weights travel to and from a model made in PyTorch.
+#pragma once
+
+#include <gradus/layers/layers.h>
+
+struct ResNet18Options {
+  GRADUS_ARG(int64_t, classes) = 10;
+  /// Channels of the first stage; the others have 2, 4 and 8 times as many. The paper's are 64.
+  GRADUS_ARG(int64_t, width) = 64;
+  /// Without it the convolutions have biases instead.
+  GRADUS_ARG(bool, batch_norm) = true;
+  /// Probability of dropout before the last layer.
+  GRADUS_ARG(double, dropout) = 0;
+};
+
+/// Images (N, 3, H, W) in, logits (N, classes) out.
+struct ResNet18Impl : gradus::nn::Module {
+  explicit ResNet18Impl(const ResNet18Options& options = {});
+  gradus::Tensor forward(const gradus::Tensor& images);
+
+  gradus::nn::Conv2d conv1{nullptr};
+  gradus::nn::AnyModule bn1;
+  gradus::nn::Sequential layer1, layer2, layer3, layer4;
+  gradus::nn::Dropout dropout{nullptr};
+  gradus::nn::Linear fc{nullptr};
+};
+GRADUS_MODULE(ResNet18);

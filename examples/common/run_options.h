@@ -1,0 +1,34 @@
+// The part of the command line that the image examples share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+struct RunOptions {
+  std::string device = "cpu";
+  std::string backend;  // empty: the device's best
+  int epochs = 10;
+  int batch_size = 32;
+  double lr = 1e-3;
+  int images = 0;  // of the training set that are used; 0: all
+  int workers = 1;
+  int threads = 0;  // 0: all cores
+  uint64_t seed = 1;
+  std::string data;  // empty: where data usually lies
+  std::string out;
+  std::string checkpoint;  // empty: none
+  bool resume = false;
+  bool profile = false;
+  bool quiet = false;
+  std::string command;  // how the program was called
+};
+
+/// Adds these options to those that the program has of its own; what `options` holds are the defaults.
+void add_run_options(CLI::App& app, RunOptions& options);
+/// Reads the command line, checks it, and makes backend, threads and seed what it says. False when it asked for help, which
+/// has been printed then; options that are unknown or contradict each other are a ValueError.
+bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv);

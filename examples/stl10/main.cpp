@@ -1,0 +1,62 @@
+// Trains a small convolutional net on STL-10: 96 x 96 colour photographs of ten kinds of things, 5,000 with labels.
+//
+//   stl10 --epochs 10                                      Adam at 1e-3, batches of 32
+//   stl10 --images 1000 --epochs 2                         a first impression
+//   stl10 --checkpoint run.safetensors --resume            stops at Ctrl-C, and goes on where it stopped
+//
+// The data come from scripts/stl10_data.sh. Writes model.safetensors and log.jsonl to --out.
+#include <CLI/CLI.hpp>
+
+#include <gradus/examples/common/image_run.h>
+
+using namespace gradus;
+using data::datasets::STL10;
+
+namespace {
+
+nn::Sequential make_model(double dropout) {
+  nn::Sequential net;
+  for (const auto& [in, out] : {std::pair(3, 32), {32, 64}, {64, 128}}) {
+    net->push_back(nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1)));
+    net->push_back(nn::ReLU());
+    net->push_back(nn::MaxPool2d(2));  // (N, out, …), half as high and wide
+  }
+  net->push_back(nn::Flatten());  // (N, 128 · 12 · 12)
+  net->push_back(nn::Linear(128 * 12 * 12, 512));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::Dropout(dropout));
+  net->push_back(nn::Linear(512, 10));
+  return net;
+}
+
+/// The training or test images with values between -1 and 1.
+Images load_images(const std::string& folder, STL10::Mode mode) {
+  return STL10(folder, mode).map(data::transforms::Normalize<>(0.5, 0.5));
+}
+
+int run(int argc, char** argv) {
+  RunOptions options;
+  options.out = "runs/stl10";
+  double dropout = 0.5;
+  CLI::App app("Trains a small convolutional net on STL-10 and tests it after every epoch.");
+  add_run_options(app, options);
+  app.add_option("--dropout", dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
+  if (!parse_run_options(app, options, argc, argv)) return 0;
+
+  const std::string folder = data::datasets::find_stl10(options.data);
+  GRADUS_CHECK(!folder.empty(), IoError, "no STL-10 in ",
+               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data,
+               ": give its folder with --data, or fetch it with scripts/stl10_data.sh");
+  const nn::Sequential model = make_model(dropout);
+  ImageRun run(options, first(load_images(folder, STL10::kTrain), options.images), load_images(folder, STL10::kTest),
+               STL10::class_names(), nn::AnyModule(model));
+  run.optimizer = std::make_unique<optim::Adam>(model->parameters(), optim::AdamOptions(options.lr));
+  run.setting("dropout", std::to_string(dropout));
+  return run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_example("stl10", [&] { return run(argc, argv); });
+}

@@ -73,6 +73,7 @@ struct OpCase {
   int order = 2;      ///< how often the results can be differentiated: 0, 1 or 2
   double tolerance = 1;
   bool contiguous_only = false;
+  bool finite_differences = true;
   Results results = Results::any;
   std::optional<DType> result_dtype;
 
@@ -82,6 +83,8 @@ struct OpCase {
   OpCase& loose(double factor) { tolerance = factor; return *this; }
   /// Views and strides whose meaning depends on the input's layout.
   OpCase& only_contiguous() { contiguous_only = true; return *this; }
+  /// No finite differences: of compositions of operators that have cases of their own, where they would take long.
+  OpCase& without_finite_differences() { finite_differences = false; return *this; }
   OpCase& keeps_layout() { results = Results::keep_layout; return *this; }
   OpCase& is_image() { results = Results::image; return *this; }
   OpCase& is_view() { results = Results::view; return *this; }
@@ -90,7 +93,7 @@ struct OpCase {
 
   std::string op() const { return name.substr(0, name.find('.')); }
   bool runs_in(DType dtype) const;
-  /// True if no input sits on a kink, so that finite differences mean something.
+  /// True if finite differences are wanted and no input sits on a kink, so that they mean something.
   bool smooth() const;
 };
 

@@ -25,7 +25,8 @@ Grads FunctionNode::backward_all(const Grads& dys) {
     if (!gradients[i].defined() && context.materialize_ && is_floating(info.dtype))
       gradients[i] = zeros(info.shape, TensorOptions(info.dtype).device(info.device));
   }
-  const TensorList per_argument = backward_(&context, gradients);
+  TensorList per_argument = backward_(&context, gradients);
+  while (per_argument.size() > input_of_argument_.size() && !per_argument.back().defined()) per_argument.pop_back();
   GRADUS_CHECK(per_argument.size() == input_of_argument_.size(), AutogradError, name(), "::backward returned ",
                per_argument.size(), " gradients for ", input_of_argument_.size(),
                " arguments of forward; return an undefined Tensor for those without one");

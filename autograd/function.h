@@ -104,7 +104,8 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
 
 template <class T>
 struct Function {
-  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors).
+  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors), and may
+  /// return undefined ones for further arguments of forward, which had their defaults.
   template <class... Args>
   static auto apply(Args&&... args) {
     TensorList inputs;
@@ -119,7 +120,9 @@ struct Function {
     };
     (note(args), ...);
     using Result = decltype(T::forward(static_cast<AutogradContext*>(nullptr), args...));
-    const Ref<FunctionNode> node = make_ref<FunctionNode>(&T::backward, detail::node_name<T>());
+    const Ref<FunctionNode> node = make_ref<FunctionNode>(
+        [](AutogradContext* context, const TensorList& dys) -> TensorList { return T::backward(context, dys); },
+        detail::node_name<T>());
     TensorList results =
         run_function(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
           if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};

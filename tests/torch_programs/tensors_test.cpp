@@ -1,0 +1,71 @@
+// Tensors in LibTorch's words: creation, options, indexing, conversion, assertions, names of at and c10.
+#include <gradus/torch.h>
+
+#include <gradus/tests/catch.h>
+
+#include <sstream>
+
+TEST_CASE("tensors are made with LibTorch's options") {
+  auto options = torch::TensorOptions().dtype(torch::kFloat64).device(torch::kCPU).requires_grad(true);
+  torch::Tensor a = torch::zeros({2, 3}, options);
+  CHECK(a.dtype() == torch::kF64);
+  CHECK(a.requires_grad());
+  CHECK(torch::ones({2}, torch::dtype(torch::kInt32)).scalar_type() == torch::kInt);
+  CHECK(torch::full({2, 2}, 7, torch::kLong).sum().item<int64_t>() == 28);
+  CHECK(torch::arange(5).sizes() == torch::IntArrayRef({5}));
+  CHECK(torch::eye(3).sum().item().toFloat() == 3);
+  float numbers[] = {1, 2, 3, 4};
+  torch::Tensor view = torch::from_blob(numbers, {2, 2});
+  TORCH_CHECK(numbers == view.data_ptr<float>());
+  std::vector<double> vector = {1, 2, 3};
+  CHECK(torch::tensor(vector).dtype() == torch::kFloat64);
+  CHECK(torch::tensor({{1, 2}, {3, 4}}).dtype() == torch::kInt64);
+  auto accessor = view.accessor<float, 2>();
+  CHECK(accessor[1][0] == 3);
+  CHECK(view.to(torch::kFloat64).dtype() == torch::kDouble);
+}
+
+TEST_CASE("indexing is Python's") {
+  using torch::indexing::Ellipsis;
+  using torch::indexing::None;
+  using torch::indexing::Slice;
+  torch::Tensor s = torch::arange(1, 10).reshape({3, 3});
+  CHECK(s.index({0, 2}).item<int64_t>() == 3);
+  CHECK(s.index({Slice(None, 2), Slice(1, None)}).equal(torch::tensor({{2, 3}, {5, 6}})));
+  CHECK(s.index({Slice(), Slice(None, None, 2)}).equal(torch::tensor({{1, 3}, {4, 6}, {7, 9}})));
+  CHECK(s.index({Ellipsis, Slice(None, 2)}).sizes() == torch::IntArrayRef({3, 2}));
+  CHECK(s.index({"...", 0}).equal(torch::tensor({1, 4, 7})));
+  s.index_put_({Slice(), 0}, 0);
+  CHECK(s.sum().item<int>() == 33);
+  CHECK(s.index({s > 5}).equal(torch::tensor({6, 8, 9})));
+  s[1].copy_(torch::tensor({1, 1, 1}));
+  s[2][2].fill_(5);
+  CHECK(s.equal(torch::tensor({{0, 2, 3}, {1, 1, 1}, {0, 8, 5}})));
+}
+
+TEST_CASE("names of torch, at and c10 are one thing") {
+  at::Tensor x = at::ones({2});
+  c10::optional<int64_t> none = c10::nullopt;
+  torch::optional<double> some = torch::make_optional(2.0);
+  CHECK_FALSE(none.has_value());
+  CHECK(x.mul(*some).equal(torch::full({2}, 2.0)));
+  CHECK(c10::Device("cpu") == torch::Device(torch::kCPU));
+  CHECK(torch::str("a", 1, '-', 2.5) == "a1-2.5");
+  CHECK_THROWS_AS([] { TORCH_CHECK(1 == 2, "numbers ", 1, " and ", 2); }(), torch::Error);
+  CHECK_THROWS_WITH([] { TORCH_CHECK(1 == 2, "numbers ", 1, " and ", 2); }(),
+                    gradus::test::contains("numbers 1 and 2"));
+  CHECK_NOTHROW([] { AT_ASSERT(true); }());
+  torch::ExpandingArray<2> pair({2, 3}), both(4);
+  CHECK((*pair)[1] == 3);
+  CHECK(torch::nn::Functional(torch::reshape, torch::ExpandingArray<2>({-1, 2}))(torch::ones({4, 3})).size(0) == 6);
+  CHECK(torch::nn::Functional(torch::max_pool2d, 2, both, 0, 1, false)(torch::ones({1, 1, 8, 8})).sizes() ==
+        torch::IntArrayRef({1, 1, 2, 2}));
+  CHECK(torch::constant_pad_nd(torch::ones({2}), {1, 1}, 3).equal(torch::tensor({3., 1., 1., 3.})));
+  CHECK(torch::get_num_threads() >= 1);
+
+  torch::nn::Linear a(2, 3), b(2, 3);
+  torch::nn::utils::vector_to_parameters(torch::nn::utils::parameters_to_vector(a->parameters()), b->parameters());
+  CHECK(b->weight.equal(a->weight));
+  CHECK(b->bias.equal(a->bias));
+  CHECK_THROWS_AS(torch::nn::utils::vector_to_parameters(torch::ones(3), b->parameters()), torch::Error);
+}

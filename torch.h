@@ -1,0 +1,207 @@
+// LibTorch's names: with this header, torch:: is gradus, and a LibTorch training program compiles as it stands when
+//   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
+//
+// Opt-in and heavier than gradus.h, which has everything under gradus:: already. Besides the names themselves it has
+// what LibTorch has and gradus spells otherwise: TORCH_MODULE and its like, torch::indexing, torch::save and torch::load
+// of tensors and optimizers, at:: and c10::.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gradus/core/io/safetensors.h>
+#include <gradus/gradus.h>
+
+namespace gradus {
+
+namespace autograd {
+using Variable = Tensor;
+using tensor_list = TensorList;
+using gradus::AutoGradMode;
+using gradus::GradMode;
+}  // namespace autograd
+
+/// The address, as of the shared_ptr that LibTorch has here.
+inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
+
+namespace nn {
+/// LibTorch's utilities for modules.
+namespace utils {
+/// The parameters as one vector, and back.
+inline Tensor parameters_to_vector(const std::vector<Tensor>& parameters) {
+  TensorList flat;
+  for (const Tensor& parameter : parameters) flat.push_back(parameter.reshape(-1));
+  return cat(flat);
+}
+inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& parameters) {
+  int64_t at = 0;
+  for (const Tensor& parameter : parameters) {
+    parameter.set_data(vector.detach().narrow(0, at, parameter.numel()).reshape(parameter.sizes()).clone());
+    at += parameter.numel();
+  }
+  GRADUS_CHECK(at == vector.numel(), ShapeError, "the parameters have ", at, " elements, the vector ", vector.numel());
+}
+}  // namespace utils
+}  // namespace nn
+
+}  // namespace gradus
+
+namespace torch {
+
+using namespace gradus;
+
+// Names that std has too are named here, so that they are found where both namespaces are used.
+using gradus::Tensor;
+
+using Dtype = DType;
+using ScalarType = DType;
+using std::make_optional;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
+
+/// torch::Reduction::Sum is an enumerator in LibTorch's own spelling.
+struct Reduction {
+  static constexpr gradus::Reduction None = gradus::Reduction::none, Mean = gradus::Reduction::mean,
+                                     Sum = gradus::Reduction::sum;
+};
+
+inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16, kI64 = kInt64, kI32 = kInt32, kU8 = kUInt8;
+
+inline int get_num_threads() { return num_threads(); }
+
+/// All arguments printed one after the other.
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream stream;
+  (stream << ... << args);
+  return std::move(stream).str();
+}
+
+/// D numbers, or one for all of them: sizes, strides and padding in options.
+template <size_t D, class T = int64_t>
+class ExpandingArray {
+ public:
+  ExpandingArray(std::initializer_list<T> values) : ExpandingArray(std::vector<T>(values)) {}  // NOLINT
+  ExpandingArray(const std::vector<T>& values) {                                               // NOLINT
+    GRADUS_CHECK(values.size() == D, ValueError, "expected ", D, " numbers, got ", values.size());
+    for (size_t i = 0; i < D; ++i) values_[i] = values[i];
+  }
+  ExpandingArray(T value) { values_.fill(value); }                     // NOLINT(google-explicit-constructor)
+  ExpandingArray(const std::array<T, D>& values) : values_(values) {}  // NOLINT(google-explicit-constructor)
+  const std::array<T, D>& operator*() const { return values_; }
+  const std::array<T, D>* operator->() const { return &values_; }
+  size_t size() const { return D; }
+  operator Pair() const requires(D == 2) { return {values_[0], values_[1]}; }  // NOLINT(google-explicit-constructor)
+  operator IntArrayRef() const { return {values_.data(), D}; }                 // NOLINT(google-explicit-constructor)
+
+ private:
+  std::array<T, D> values_;
+};
+
+namespace indexing {
+using gradus::Ellipsis;
+using gradus::None;
+using gradus::Slice;
+using gradus::TensorIndex;
+}  // namespace indexing
+
+// ---- Operators that gradus has under another name ----
+
+inline Tensor constant_pad_nd(const Tensor& x, IntArrayRef padding, const Scalar& value = 0) {
+  return gradus::pad(x, padding, kConstant, value.to_double());
+}
+inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
+inline Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
+  return gradus::cat(tensors, dim, where);
+}
+inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
+  return gradus::cat(tensors, dim, where);
+}
+
+// ---- Files. All are safetensors, which PyTorch's Python side reads too. ----
+
+using gradus::load;
+using gradus::save;
+
+inline void save(const Tensor& tensor, const std::string& path) {
+  io::save_safetensors(path, {{"tensor", tensor.array()}});
+}
+inline void load(Tensor& tensor, const std::string& path) {
+  auto tensors = io::load_safetensors(path);
+  const auto found = tensors.find("tensor");
+  GRADUS_CHECK(found != tensors.end(), IoError, "'", path, "' holds no tensor by the name 'tensor'");
+  tensor = Tensor(found->second);
+}
+
+inline void save(const std::vector<Tensor>& tensors, const std::string& path) {
+  std::vector<std::pair<std::string, Array>> named;
+  for (size_t i = 0; i < tensors.size(); ++i) named.emplace_back(std::to_string(i), tensors[i].array());
+  io::save_safetensors(path, named);
+}
+inline void load(std::vector<Tensor>& tensors, const std::string& path) {
+  const auto stored = io::load_safetensors(path);
+  tensors.clear();
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const auto found = stored.find(std::to_string(i));
+    GRADUS_CHECK(found != stored.end(), IoError, "'", path, "' holds no tensor by the name '", i, "'");
+    tensors.emplace_back(found->second);
+  }
+}
+
+/// The optimizer's state: momenta, step counts, learning rates.
+inline void save(const optim::Optimizer& optimizer, const std::string& path) {
+  std::vector<std::pair<std::string, Array>> named;
+  for (const auto& item : optimizer.state_dict()) named.emplace_back(item.key(), item->array());
+  io::save_safetensors(path, named);
+}
+inline void load(optim::Optimizer& optimizer, const std::string& path) {
+  optim::Optimizer::StateDict state("Key");
+  for (const auto& [name, array] : io::load_safetensors(path)) state.append(name, Tensor(array));
+  optimizer.load_state_dict(state);
+}
+
+}  // namespace torch
+
+namespace c10 {
+using gradus::Device;
+using gradus::DeviceType;
+using gradus::Error;
+using gradus::InferenceMode;
+using gradus::IntArrayRef;
+using gradus::Scalar;
+using std::make_optional;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
+using ScalarType = gradus::DType;
+using torch::str;
+}  // namespace c10
+
+namespace at {
+using namespace gradus;  // operators are in both places in LibTorch too
+using torch::Reduction;
+using ScalarType = gradus::DType;
+namespace indexing = torch::indexing;
+}  // namespace at
+
+/// Declares `Name`, the holder of `NameImpl`.
+#define TORCH_MODULE(Name) GRADUS_MODULE(Name)
+/// A field of an options struct.
+#define TORCH_ARG(T, name) GRADUS_ARG(T, name)
+/// Throws torch::Error with the other arguments unless the condition holds.
+#define TORCH_CHECK(condition, ...) \
+  GRADUS_CHECK(condition, Error, "Expected " #condition " to be true. " __VA_OPT__(, ) __VA_ARGS__)
+#define TORCH_INTERNAL_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
+#define AT_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
+#define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
+/// LibTorch must be told of default arguments of forward; here nothing is to be said.
+#define FORWARD_HAS_DEFAULT_ARGS(...)

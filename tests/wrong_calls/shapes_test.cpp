@@ -37,6 +37,15 @@ const WrongCalls shapes("shapes", {
     wrong<Error>("view", {"undefined"}, [] { Tensor().view({1}); }),
     wrong<Error>("cat", {"undefined"}, [] { cat({f({2}), Tensor()}); }),
     wrong<Error>("stack", {"undefined"}, [] { stack({f({2}), Tensor()}); }),
+    wrong<ShapeError>("repeat", {"(2,)", "(2, 3)"}, [] { f({2, 3}).repeat({2}); }),
+    wrong<ValueError>("repeat", {"(-1, 2)"}, [] { f({2, 3}).repeat({-1, 2}); }),
+    wrong<Error>("split", {"0"}, [] { split(f({4}), 0); }),
+    wrong<Error>("split", {"(1, 2)", "(4,)"}, [] { split(f({4}), IntArrayRef{1, 2}); }),
+    wrong<Error>("chunk", {"0"}, [] { chunk(f({4}), 0); }),
+    wrong<ValueError>("roll", {"(1, 2)", "(0,)"}, [] { roll(f({2, 3}), {1, 2}, {0}); }),
+    wrong<ShapeError>("diag", {"(2, 3, 4)"}, [] { diag(f({2, 3, 4})); }),
+    wrong<ShapeError>("tril", {"(3,)"}, [] { tril(f({3})); }),
+    wrong<ShapeError>("unflatten", {"(6,)", "(4, 2)"}, [] { unflatten(f({6}), 0, {4, 2}); }),
 });
 // clang-format on
 

@@ -1,0 +1,1 @@
+// Stands for the headers that CMake compiles once for all tests.

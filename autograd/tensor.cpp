@@ -28,8 +28,8 @@ Tensor::Tensor() noexcept = default;
 Tensor::Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
 Tensor::Tensor(const Tensor&) = default;
 Tensor::Tensor(Tensor&&) noexcept = default;
-Tensor& Tensor::operator=(const Tensor&) = default;
-Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) & = default;
+Tensor& Tensor::operator=(Tensor&&) & noexcept = default;
 Tensor::~Tensor() = default;
 
 const Array& Tensor::array() const {

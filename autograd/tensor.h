@@ -90,8 +90,12 @@ class Tensor {
   explicit Tensor(Ref<TensorImpl> impl);
   Tensor(const Tensor&);
   Tensor(Tensor&&) noexcept;
-  Tensor& operator=(const Tensor&);
-  Tensor& operator=(Tensor&&) noexcept;
+  Tensor& operator=(const Tensor&) &;
+  Tensor& operator=(Tensor&&) & noexcept;
+  /// x[i] = y writes into x, as in LibTorch: assigned to, a view that has no name copies the numbers.
+  const Tensor& operator=(const Tensor& source) && { return copy_(source); }
+  const Tensor& operator=(Tensor&& source) && { return copy_(source); }
+  const Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor();
 
   // ---- What it is ----

@@ -48,6 +48,11 @@ class Dims {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + size_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
+  /// Without the first `start`.
+  Dims slice(size_t start) const {
+    GRADUS_CHECK(start <= static_cast<size_t>(size_), IndexError, "slice(", start, ") of a list of ", size_);
+    return Dims(values_ + start, static_cast<size_t>(size_) - start);
+  }
 
   void push_back(int64_t value) {
     GRADUS_CHECK(size_ < kMaxDims, ShapeError, "at most ", kMaxDims, " dimensions are supported");

@@ -281,3 +281,19 @@ TEST_CASE("inference tensors stay out of graphs") {
   CHECK((x.clone() * leaf({1, 2, 3})).requires_grad());
   CHECK_NOTHROW(x + x);
 }
+
+TEST_CASE("assigning to x[i] writes into x, assigning to a name does not") {
+  const Tensor x = zeros({2, 3}), row = tensor({1., 2., 3.});
+  x[0] = row;
+  x[1][2] = 7;
+  CHECK(x.equal(tensor({{1., 2., 3.}, {0., 0., 7.}})));
+  Tensor part = x[0];
+  part = row * 2;
+  CHECK(x[0].equal(row));
+  const Tensor w = randn({3}, requires_grad());
+  const Tensor y = zeros({2, 3});
+  y[1] = w * 2;
+  y.sum().backward();
+  CHECK(w.grad().equal(full({3}, 2.0)));
+  CHECK_THROWS_AS(x[0] = zeros({4}), ShapeError);
+}

@@ -38,8 +38,8 @@ TEST_CASE("indexing is Python's") {
   s.index_put_({Slice(), 0}, 0);
   CHECK(s.sum().item<int>() == 33);
   CHECK(s.index({s > 5}).equal(torch::tensor({6, 8, 9})));
-  s[1].copy_(torch::tensor({1, 1, 1}));
-  s[2][2].fill_(5);
+  s[1] = torch::tensor({1, 1, 1});
+  s[2][2] = 5;
   CHECK(s.equal(torch::tensor({{0, 2, 3}, {1, 1, 1}, {0, 8, 5}})));
 }
 

@@ -38,7 +38,7 @@ def draw(rows, path):
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, (loss, test_error) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
     for number, (row, runs) in enumerate(rows.items()):
@@ -53,8 +53,11 @@ def draw(rows, path):
     for axis in (loss, test_error):
         axis.set_yscale("log")
         axis.set_xlabel("epoch")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize="small")
+    test_error.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    test_error.yaxis.set_minor_formatter(ticker.FormatStrFormatter("%g"))
     figure.savefig(path, dpi=120)
 
 

@@ -7,6 +7,7 @@
 //
 // The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws the
 // curves of several runs side by side.
+#include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
 #include <gradus/examples/common/image_run.h>
@@ -62,10 +63,8 @@ Images augmented(const Images& images, const Options& options) {
 }
 
 int run(const Options& options) {
-  const std::string folder = data::datasets::find_cifar10(options.data);
-  GRADUS_CHECK(!folder.empty(), IoError, "no CIFAR-10 in ",
-               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data,
-               ": give its folder with --data, or fetch it with scripts/cifar10_data.sh");
+  const std::string folder =
+      data_folder(data::datasets::find_cifar10, options, "CIFAR-10", "or fetch it with scripts/cifar10_data.sh");
   Images train_set = first(CIFAR10(folder, CIFAR10::kTrain), options.images);
   const Images test_set = normalised(CIFAR10(folder, CIFAR10::kTest));
   std::optional<Images> validation_set;

@@ -3,11 +3,32 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include <gradus/core/cuda.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/random.h>
 #include <gradus/core/registry.h>
 
 using namespace gradus;
+
+namespace {
+
+// Settles what depends on other options and refuses what contradicts itself.
+void complete(RunOptions& options) {
+  const Device device(options.device);
+  GRADUS_CHECK(!device.is_cuda() || device.index < cuda::device_count(), DeviceError, "--device ", options.device,
+               ": this machine has ", cuda::device_count(),
+               " CUDA devices that this build can use; run with --device cpu");
+  if (options.backend.empty()) options.backend = current_backend(device.type).name();
+  const DeviceType computes_on = backend(options.backend).device_type();
+  GRADUS_CHECK(computes_on == device.type, ValueError, "--backend ", options.backend, " computes on ",
+               name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
+  GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
+               "--graph captures CUDA work: it needs --device cuda, not ", options.device);
+  GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
+               options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
+}
+
+}  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.option_defaults()->always_capture_default();
@@ -25,8 +46,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "folder of the data set (default: the first of $GRADUS_DATA, data, ../shared/data that has it)");
   app.add_option("--out", options.out, "folder for model.safetensors and log.jsonl");
   app.add_option("--checkpoint", options.checkpoint, "file to save the run in, after each epoch and at Ctrl-C");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "save it after so many steps too")
+      ->check(CLI::Range(0, 1000000000));
   app.add_flag("--resume", options.resume, "go on from --checkpoint, if that file is there");
+  app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
+  app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
 }
 
@@ -39,14 +64,18 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
   } catch (const CLI::ParseError& error) { GRADUS_FAIL(ValueError, error.what(), " (see --help)"); }
   for (int i = 0; i < argc; ++i) options.command += std::string(i ? " " : "") + argv[i];
 
-  const Device device(options.device);
-  if (options.backend.empty()) options.backend = current_backend(device.type).name();
-  GRADUS_CHECK(backend(options.backend).device_type() == device.type, ValueError, "--backend ", options.backend,
-               " computes on ", name(backend(options.backend).device_type()), ", but --device is ", options.device);
-  GRADUS_CHECK(!options.resume || !options.checkpoint.empty(), ValueError,
-               "--resume needs the file that an earlier run wrote: --checkpoint FILE");
+  complete(options);
   set_backend(options.backend);
   if (options.threads > 0) set_num_threads(options.threads);
   manual_seed(options.seed);
   return true;
+}
+
+std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,
+                        const char* remedy) {
+  const std::string folder = find(options.data);
+  GRADUS_CHECK(!folder.empty(), IoError, "no ", data_set, " in ",
+               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data,
+               ": give its folder with --data, ", remedy);
+  return folder;
 }

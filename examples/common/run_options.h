@@ -20,9 +20,12 @@ struct RunOptions {
   uint64_t seed = 1;
   std::string data;  // empty: where data usually lies
   std::string out;
-  std::string checkpoint;  // empty: none
+  std::string checkpoint;        // empty: none
+  int64_t checkpoint_every = 0;  // steps; 0: after each epoch alone
   bool resume = false;
+  std::string tensorboard;  // folder; empty: none
   bool profile = false;
+  bool graph = false;
   bool quiet = false;
   std::string command;  // how the program was called
 };
@@ -32,3 +35,6 @@ void add_run_options(CLI::App& app, RunOptions& options);
 /// Reads the command line, checks it, and makes backend, threads and seed what it says. False when it asked for help, which
 /// has been printed then; options that are unknown or contradict each other are a ValueError.
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv);
+/// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what helps.
+std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,
+                        const char* remedy);

@@ -7,79 +7,155 @@
 //   mnist --checkpoint run.safetensors --resume    stops at Ctrl-C, and goes on where it stopped
 //   mnist --profile --tensorboard runs/mnist/tb    where the time goes, and curves
 //
-// Writes model.safetensors and log.jsonl (its keys: log.h) to --out.
+// Writes model.safetensors and log.jsonl (its keys: ../common/run_log.h) to --out.
 #include <gradus/gradus.h>
+#include <CLI/CLI.hpp>
 
-#include <cstdio>
-
-#include <gradus/examples/mnist/options.h>
-#include <gradus/examples/mnist/training_run.h>
+#include <gradus/examples/common/image_run.h>
 
 using namespace gradus;
-using Digits = data::datasets::ImageDataset;
-using Pipeline = data::datasets::AnyDataset<>;
 
 namespace {
 
-/// The training or the test set: MNIST, or digits that the library draws.
-Digits load_digits(const Options& options, Digits::Mode mode) {
-  const size_t drawn = options.images > 0 ? static_cast<size_t>(options.images) : 30000;
-  if (options.synthetic)
-    return data::datasets::SyntheticDigits(mode == Digits::kTrain ? drawn : drawn / 6 + 1, 0, mode);
-  const std::string root = data::datasets::find_mnist(options.data);
-  const std::string places = options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data;
-  GRADUS_CHECK(!root.empty(), IoError, "no MNIST in ", places,
-               ": give its folder with --data, fetch it with scripts/mnist.sh, or train with --synthetic");
-  return data::datasets::MNIST(root, mode);
+// ---- Nets: images (N, 1, 28, 28) in, logits (N, 10) out. Parameters have the names that they have in PyTorch. ----
+
+/// Two linear layers: what can be had without looking at neighbourhoods.
+struct PureLinear : nn::Module {
+  nn::Linear f1 = register_module("f1", nn::Linear(784, 100));
+  nn::Linear f2 = register_module("f2", nn::Linear(100, 10));
+
+  Tensor forward(const Tensor& images) {
+    Tensor x = images.flatten(1);  // (N, 784)
+    x = relu(f1(x));               // (N, 100)
+    return f2(x);                  // (N, 10)
+  }
+};
+
+/// One convolution and two linear layers.
+struct SimpleConv : nn::Module {
+  nn::ConvReLU2d c1 = register_module("c1", nn::ConvReLU2d(1, 16, 5));
+  nn::Linear f1 = register_module("f1", nn::Linear(16 * 12 * 12, 64));
+  nn::Linear f2 = register_module("f2", nn::Linear(64, 10));
+
+  Tensor forward(const Tensor& images) {
+    Tensor x = max_pool2d(c1(images), 2);  // (N, 16, 12, 12)
+    x = relu(f1(x.flatten(1)));            // (N, 64)
+    return f2(x);                          // (N, 10)
+  }
+};
+
+/// LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998: LeNet-5, with ReLU
+/// and maximum pooling as it is taught today.
+struct LeNet : nn::Module {
+  nn::ConvReLU2d c1 = register_module("c1", nn::ConvReLU2d(nn::ConvReLU2dOptions(1, 6, 5).padding(2)));
+  nn::ConvReLU2d c2 = register_module("c2", nn::ConvReLU2d(6, 16, 5));
+  nn::Linear f1 = register_module("f1", nn::Linear(400, 120));
+  nn::Linear f2 = register_module("f2", nn::Linear(120, 84));
+  nn::Linear f3 = register_module("f3", nn::Linear(84, 10));
+
+  Tensor forward(const Tensor& images) {
+    Tensor x = max_pool2d(c1(images), 2);  // (N, 6, 14, 14)
+    x = max_pool2d(c2(x), 2);              // (N, 16, 5, 5)
+    x = relu(f1(x.flatten(1)));            // (N, 120)
+    x = relu(f2(x));                       // (N, 84)
+    return f3(x);                          // (N, 10)
+  }
+};
+
+// ---- What the command line decides, besides what all image examples have (../common/run_options.h) ----
+
+struct Options : RunOptions {
+  std::string model = "lenet", optimizer = "adam", schedule = "cosine", augment = "none";
+  bool synthetic = false;
+};
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  options.epochs = 3;
+  options.batch_size = 64;
+  options.lr = 0;
+  options.out = "runs/mnist";
+  CLI::App app("Trains a small net on MNIST and tests it after every epoch.");
+  add_run_options(app, options);
+  app.add_option("--model", options.model, "the net")->check(CLI::IsMember({"pure_linear", "simple_conv", "lenet"}));
+  app.add_option("--optimizer", options.optimizer, "sgd has momentum 0.9; --lr 0 means 2e-3 for adam, 5e-2 for sgd")
+      ->check(CLI::IsMember({"sgd", "adam"}));
+  app.add_option("--schedule", options.schedule, "cosine lets the learning rate fall to 0")
+      ->check(CLI::IsMember({"none", "cosine"}));
+  app.add_option("--augment", options.augment, "affine turns, moves, scales and shears each training image at random")
+      ->check(CLI::IsMember({"none", "affine"}));
+  app.add_flag("--synthetic", options.synthetic,
+               "train on digits that the library draws itself, 30000 or as many as --images says");
+  if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,
+               "--synthetic draws its own digits: leave out --data");
+  if (options.lr == 0) options.lr = options.optimizer == "adam" ? 2e-3 : 5e-2;
+  return options;
+}
+
+// ---- Data: images (1, 28, 28) with values from 0 to 1, and their classes ----
+
+using data::datasets::MNIST;
+using data::datasets::SyntheticDigits;
+
+struct Digits {
+  Images train, test;
+};
+
+Digits load_digits(const Options& options) {
+  if (options.synthetic) {
+    const size_t count = options.images > 0 ? static_cast<size_t>(options.images) : 30000;
+    return {SyntheticDigits(count, 0, MNIST::kTrain), SyntheticDigits(count / 6 + 1, 0, MNIST::kTest)};
+  }
+  const std::string folder = data_folder(data::datasets::find_mnist, options, "MNIST",
+                                         "fetch it with scripts/mnist.sh, or train with --synthetic");
+  return {first(MNIST(folder, MNIST::kTrain), options.images), MNIST(folder, MNIST::kTest)};
 }
 
 /// Each image a little turned, moved, scaled and sheared, anew in each epoch.
-Pipeline augmented(const Digits& digits) {
+Images augmented(Images digits) {
   data::transforms::RandomAffine affine(10);
   affine.translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(data::transforms::Interpolation::kBilinear);
   return digits.map(affine);
 }
 
-/// Batches of digits with mean 0 and deviation 1.
-template <class Sampler>
-auto make_loader(Pipeline digits, size_t batch_size, const Options& options) {
-  auto dataset = digits.map(data::transforms::Normalize<>(0.1307, 0.3081)).map(data::transforms::Stack<>());
-  return data::make_data_loader<Sampler>(
-      dataset, data::DataLoaderOptions().batch_size(batch_size).workers(static_cast<size_t>(options.workers)));
+/// With mean 0 and deviation 1.
+Images normalised(Images digits) { return digits.map(data::transforms::Normalize<>(0.1307, 0.3081)); }
+
+// ---- The run ----
+
+nn::AnyModule make_model(const std::string& name) {
+  if (name == "pure_linear") return nn::AnyModule(std::make_shared<PureLinear>());
+  if (name == "simple_conv") return nn::AnyModule(std::make_shared<SimpleConv>());
+  return nn::AnyModule(std::make_shared<LeNet>());
 }
 
 int run(const Options& options) {
-  set_backend(options.backend);
-  if (options.threads > 0) set_num_threads(options.threads);
-  manual_seed(options.seed);
+  const Digits digits = load_digits(options);
+  const nn::AnyModule model = make_model(options.model);
+  ImageRun run(options, normalised(options.augment == "affine" ? augmented(digits.train) : digits.train),
+               normalised(digits.test), {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, model);
 
-  const Digits train_set = load_digits(options, Digits::kTrain), test_set = load_digits(options, Digits::kTest);
-  GRADUS_CHECK(*train_set.size() > 0 && *test_set.size() > 0, IoError,
-               "there are no images to train on or to test with");
-  const int64_t images = static_cast<int64_t>(*train_set.size());
-  const auto train_loader = make_loader<data::samplers::RandomSampler>(
-      options.augment == "affine" ? augmented(train_set) : train_set, static_cast<size_t>(options.batch_size), options);
-  const auto test_loader = make_loader<data::samplers::SequentialSampler>(test_set, 1000, options);
+  const std::vector<Tensor> parameters = model.ptr()->parameters();
+  if (options.optimizer == "adam")
+    run.optimizer = std::make_unique<optim::Adam>(parameters, optim::AdamOptions(options.lr));
+  else run.optimizer = std::make_unique<optim::SGD>(parameters, optim::SGDOptions(options.lr).momentum(0.9));
+  if (options.schedule == "cosine")
+    run.schedule = std::make_unique<optim::CosineAnnealingLR>(*run.optimizer, run.steps());
 
-  std::optional<training::Profiler> profiler;
-  if (options.profile) profiler.emplace();
-  const int exit_code = TrainingRun(options, *train_loader, *test_loader, images)();
-  if (!profiler) return exit_code;
-  profiler->stop();
-  profiler->save_trace(options.out + "/trace.json");
-  std::printf("\n%s\nwrote %s/trace.json (for chrome://tracing or ui.perfetto.dev)\n", profiler->table().c_str(),
-              options.out.c_str());
-  return exit_code;
+  run.setting("model", options.model);
+  run.setting("optimizer", options.optimizer);
+  run.setting("schedule", options.schedule);
+  run.setting("augment", options.augment);
+  run.setting("data", options.synthetic ? "synthetic" : "mnist");
+  return run();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return run_example("mnist", [&] {
     const auto options = parse_options(argc, argv);
     return options ? run(*options) : 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "mnist: %s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -5,6 +5,7 @@
 //   stl10 --checkpoint run.safetensors --resume            stops at Ctrl-C, and goes on where it stopped
 //
 // The data come from scripts/stl10_data.sh. Writes model.safetensors and log.jsonl to --out.
+#include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
 #include <gradus/examples/common/image_run.h>
@@ -43,10 +44,8 @@ int run(int argc, char** argv) {
   app.add_option("--dropout", dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
   if (!parse_run_options(app, options, argc, argv)) return 0;
 
-  const std::string folder = data::datasets::find_stl10(options.data);
-  GRADUS_CHECK(!folder.empty(), IoError, "no STL-10 in ",
-               options.data.empty() ? "$GRADUS_DATA, data or ../shared/data" : options.data,
-               ": give its folder with --data, or fetch it with scripts/stl10_data.sh");
+  const std::string folder =
+      data_folder(data::datasets::find_stl10, options, "STL-10", "or fetch it with scripts/stl10_data.sh");
   const nn::Sequential model = make_model(dropout);
   ImageRun run(options, first(load_images(folder, STL10::kTrain), options.images), load_images(folder, STL10::kTest),
                STL10::class_names(), nn::AnyModule(model));

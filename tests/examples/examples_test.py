@@ -23,7 +23,7 @@ PROGRAMS = pathlib.Path()
 KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "optimizer", "schedule", "batch_size",
-    "seed", "data", "train_error", "test_error", "class_accuracy",
+    "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment",
 }  # fmt: skip
 
 
@@ -169,6 +169,11 @@ class Mnist(unittest.TestCase):
         self.assertAlmostEqual(naive["train_loss"], openmp["train_loss"], places=4)
         self.assertAlmostEqual(naive["test_accuracy"], openmp["test_accuracy"], delta=0.02)
 
+    def test_images_are_the_first_of_the_training_set(self):
+        done = self.run_mnist("--model", "pure_linear", "--epochs", "1", "--images", "70", out="few")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("; 70 images to train on", done.stdout)
+
     def test_quiet_prints_nothing(self):
         done = self.run_mnist("--model", "pure_linear", "--epochs", "1", "--quiet")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
@@ -190,7 +195,7 @@ class Mnist(unittest.TestCase):
             (["--device", "cpu", "--backend", "cuda"], "cuda"),
             (["--graph"], "--graph captures CUDA work"),
             (["--synthetic"], "leave out --data"),
-            (["--images", "5"], "add --synthetic"),
+            (["--images", "-5"], "--images"),
             (["--resume"], "add --checkpoint FILE"),
             (["--checkpoint-every", "5"], "add --checkpoint FILE"),
         ):
@@ -466,10 +471,13 @@ class ColourImages(unittest.TestCase):
 
     def test_cifar10_stops_early_with_the_best_weights(self):
         options = ("--width", "2", "--epochs", "50", "--lr", "0", "--early-stopping", "2", "--batch-size", "50")
-        done = self.run_program("cifar10", *options, "--no-batch-norm", out="early")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("back to the weights of epoch 1", done.stdout)
-        self.assertEqual(len(self.log_of("early")), 3)
+        checkpoint = ("--checkpoint", self.folder / "early.safetensors", "--resume")
+        for run in ("from the beginning", "again, when there is nothing left to do"):
+            with self.subTest(run):
+                done = self.run_program("cifar10", *options, *checkpoint, "--no-batch-norm", out="early")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("back to the weights of epoch 1", done.stdout)
+                self.assertEqual(len(self.log_of("early")), 3)
 
     def test_a_resumed_run_ends_with_the_same_bits(self):
         options = ["--width", "2", "--images", "30", "--batch-size", "10", "--epochs", "3"]

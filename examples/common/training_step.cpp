@@ -1,25 +1,25 @@
-#include <gradus/examples/mnist/training_step.h>
+#include <gradus/examples/common/training_step.h>
 
 using namespace gradus;
 
 Totals::Totals(Device device)
-    : loss_sum_(zeros({}, dtype(kDouble).device(device))), correct_(zeros({}, dtype(kLong).device(device))) {}
+    : loss(zeros({}, dtype(kDouble).device(device))), right(zeros({}, dtype(kLong).device(device))) {}
 
 void Totals::reset() {
-  loss_sum_.zero_();
-  correct_.zero_();
+  loss.zero_();
+  right.zero_();
 }
 
-void Totals::add(const Tensor& loss, const Tensor& logits, const Tensor& labels) {
+void Totals::add(const Tensor& batch_loss, const Tensor& logits, const Tensor& labels) {
   const NoGradGuard no_grad;
-  loss_sum_ += loss * labels.size(0);
-  correct_ += (logits.argmax(1) == labels).sum();
+  loss += batch_loss * labels.size(0);
+  right += (logits.argmax(1) == labels).sum();
 }
 
-TrainingStep::TrainingStep(Classifier& model, optim::Optimizer& optimizer, Device device, int64_t batch_size,
-                           bool graph)
-    : model_(model), optimizer_(optimizer), device_(device), batch_size_(batch_size), graph_wanted_(graph),
-      totals_(device) {}
+TrainingStep::TrainingStep(const nn::AnyModule& model, const Loss& loss, optim::Optimizer& optimizer, Totals& totals,
+                           int64_t batch_size, bool graph)
+    : model_(model), loss_(loss), optimizer_(optimizer), totals_(totals), device_(totals.loss.device()),
+      batch_size_(batch_size), graph_wanted_(graph) {}
 
 void TrainingStep::operator()(const Tensor& images, const Tensor& labels) {
   constexpr int kWarmUpSteps = 3;  // kernels are loaded, the optimizer's state is made
@@ -34,7 +34,7 @@ void TrainingStep::operator()(const Tensor& images, const Tensor& labels) {
 void TrainingStep::run(const Tensor& images, const Tensor& labels) {
   optimizer_.zero_grad();
   const Tensor logits = model_.forward(images);
-  const Tensor loss = cross_entropy(logits, labels);
+  const Tensor loss = loss_(logits, labels);
   loss.backward();
   optimizer_.step();
   totals_.add(loss, logits, labels);

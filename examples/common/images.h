@@ -1,0 +1,35 @@
+// Labelled images on their way to a net, and what the net makes of them.
+#pragma once
+
+#include <gradus/data/data.h>
+#include <gradus/layers/any_module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+/// Images (C, H, W) with their classes, through whatever was mapped over them.
+using Images = gradus::data::datasets::AnyDataset<>;
+/// Batches (N, C, H, W) of them, in random order or in their own.
+using Batches = decltype(std::declval<Images&>().map(gradus::data::transforms::Stack<>()));
+using TrainLoader = gradus::data::DataLoader<Batches, gradus::data::samplers::RandomSampler>;
+using TestLoader = gradus::data::DataLoader<Batches, gradus::data::samplers::SequentialSampler>;
+
+/// How many there are; none is an IoError.
+int64_t size_of(const Images& images);
+/// The first `count` of them, or all where it is 0.
+Images first(Images images, int count);
+
+/// What a net makes of test images.
+struct TestResult {
+  double loss = 0, accuracy = 0;         // means over all images
+  std::vector<int64_t> images, right;    // by class
+  std::vector<gradus::Tensor> mistakes;  // the first images that were classified wrong
+
+  std::vector<double> class_accuracy() const;
+  /// A table of it.
+  void print_classes(const std::vector<std::string>& names) const;
+};
+
+/// Runs all that `loader` has through the model, in evaluation mode and on this device. Classes are 0 to classes - 1.
+TestResult evaluate(const gradus::nn::AnyModule& model, TestLoader& loader, gradus::Device device, size_t classes);

@@ -1,0 +1,61 @@
+// What is kept of a run: log.jsonl, curves for TensorBoard, and a line an epoch on the terminal.
+//
+// log.jsonl has one JSON object a line and an epoch:
+//   epoch               1, 2, …
+//   train_loss          mean over the epoch's training images, as they were met
+//   train_accuracy      share of them, 0 to 1, that was classified right; train_error is the rest
+//   test_loss, test_accuracy, test_error   the same over all test images after the epoch
+//   test_images         how many these are
+//   class_accuracy      test_accuracy of each class
+//   lr                  learning rate of the epoch's first step
+//   seconds             duration of the training, without the test
+//   images_per_second   training images by these seconds
+//   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
+//   test_seconds        duration of the test
+//   device, backend, graph, batch_size, seed and the settings of the program   what the run was asked for
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradus/examples/common/images.h>
+#include <gradus/examples/common/run_options.h>
+#include <gradus/training/tensorboard.h>
+
+struct EpochResult {
+  int epoch = 0;
+  int64_t steps = 0;  // of the whole run so far
+  double lr = 0;
+  double train_loss = 0, train_accuracy = 0;
+  TestResult test;
+  double seconds = 0, images_per_second = 0, data_wait_seconds = 0, test_seconds = 0;
+};
+
+class RunLog {
+ public:
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+
+  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below.
+  RunLog(const RunOptions& options, Settings settings, int epochs_done, int64_t steps_done);
+  /// Whether the curves want a point after this step.
+  bool wants_point(int64_t step) const { return curves_ && step % 50 == 0; }
+  /// A look at the running epoch.
+  void point(int64_t step, double mean_loss, double lr);
+  /// The line is written through, so that an interrupted run leaves what it did. The curves get the weights of `model` too,
+  /// and some of the images that it took for something else.
+  void epoch(const EpochResult& result, const gradus::nn::Module& model);
+
+ private:
+  void write_line(const EpochResult& result);
+  void draw(const EpochResult& result, const gradus::nn::Module& model);
+  void print(const EpochResult& result) const;
+
+  const RunOptions& options_;
+  const Settings settings_;
+  const std::string path_;
+  std::ofstream file_;
+  std::unique_ptr<gradus::training::SummaryWriter> curves_;
+};

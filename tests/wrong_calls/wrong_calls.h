@@ -66,8 +66,9 @@ class WrongCalls {
 /// What is wrong with the wrong call, or "".
 std::string verdict(const WrongCall& wrong);
 
-/// Ones: f of float32, i of int64.
+/// Ones: f of float32, i of int64, b of bool.
 inline Tensor f(IntArrayRef size) { return ones(size); }
 inline Tensor i(IntArrayRef size) { return ones(size, kLong); }
+inline Tensor b(IntArrayRef size) { return ones(size, kBool); }
 
 }  // namespace gradus::test

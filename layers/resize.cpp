@@ -4,61 +4,28 @@
 
 namespace gradus::nn {
 
-Tensor ConstantPad1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kConstant, options.value());
-}
-void ConstantPad1dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ConstantPad1d")("padding", options.padding().sizes)("value", options.value());
-}
-
-Tensor ConstantPad2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kConstant, options.value());
-}
-void ConstantPad2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ConstantPad2d")("padding", options.padding().sizes)("value", options.value());
+template <class Derived, class Options, PadMode kMode>
+Tensor detail::PadLayer<Derived, Options, kMode>::forward(const Tensor& x) {
+  const auto frame = this->enter();
+  double value = 0;
+  if constexpr (requires { this->options.value(); }) value = this->options.value();
+  return pad(x, this->options.padding().sizes, kMode, value);
 }
 
-Tensor ZeroPad2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kConstant);
-}
-void ZeroPad2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ZeroPad2d")("padding", options.padding().sizes);
-}
-
-Tensor ReflectionPad1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kReflect);
-}
-void ReflectionPad1dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ReflectionPad1d")("padding", options.padding().sizes);
+template <class Derived, class Options, PadMode kMode>
+void detail::PadLayer<Derived, Options, kMode>::pretty_print(std::ostream& stream) const {
+  LayerPrinter printer(stream, Derived::kName);
+  printer("padding", this->options.padding().sizes);
+  if constexpr (requires { this->options.value(); }) printer("value", this->options.value());
 }
 
-Tensor ReflectionPad2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kReflect);
-}
-void ReflectionPad2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ReflectionPad2d")("padding", options.padding().sizes);
-}
-
-Tensor ReplicationPad1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kReplicate);
-}
-void ReplicationPad1dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ReplicationPad1d")("padding", options.padding().sizes);
-}
-
-Tensor ReplicationPad2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return pad(x, options.padding().sizes, kReplicate);
-}
-void ReplicationPad2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "ReplicationPad2d")("padding", options.padding().sizes);
-}
+template struct detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant>;
+template struct detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant>;
+template struct detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant>;
+template struct detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect>;
+template struct detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect>;
+template struct detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate>;
+template struct detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate>;
 
 Tensor UpsampleImpl::forward(const Tensor& x) {
   const auto frame = enter();

@@ -45,66 +45,69 @@ struct ConstantPadOptions {
 using ConstantPad1dOptions = ConstantPadOptions<2>;
 using ConstantPad2dOptions = ConstantPadOptions<4>;
 
-/// x (…, L) with `value` at its ends.
-struct ConstantPad1dImpl : detail::PlainLayer<ConstantPad1dImpl, ConstantPad1dOptions> {
-  using PlainLayer::PlainLayer;
-  ConstantPad1dImpl(PadSides<2> padding, double value) : PlainLayer(ConstantPad1dOptions(padding, value)) {}
+namespace detail {
+/// Pads the last dimensions of x. LibTorch has a layer for each mode and number of dimensions; kName is its name.
+template <class Derived, class Options, PadMode kMode>
+struct PadLayer : PlainLayer<Derived, Options> {
+  using PlainLayer<Derived, Options>::PlainLayer;
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
+};
+}  // namespace detail
+
+/// x (…, L) with `value` at its ends.
+struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant> {
+  static constexpr const char* kName = "ConstantPad1d";
+  using PadLayer::PadLayer;
+  ConstantPad1dImpl(PadSides<2> padding, double value) : PadLayer(ConstantPad1dOptions(padding, value)) {}
 };
 GRADUS_MODULE(ConstantPad1d);
 
 /// x (…, H, W) with `value` around it.
-struct ConstantPad2dImpl : detail::PlainLayer<ConstantPad2dImpl, ConstantPad2dOptions> {
-  using PlainLayer::PlainLayer;
-  ConstantPad2dImpl(PadSides<4> padding, double value) : PlainLayer(ConstantPad2dOptions(padding, value)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant> {
+  static constexpr const char* kName = "ConstantPad2d";
+  using PadLayer::PadLayer;
+  ConstantPad2dImpl(PadSides<4> padding, double value) : PadLayer(ConstantPad2dOptions(padding, value)) {}
 };
 GRADUS_MODULE(ConstantPad2d);
 
 /// x (…, H, W) with zeros around it.
-struct ZeroPad2dImpl : detail::PlainLayer<ZeroPad2dImpl, ZeroPad2dOptions> {
-  using PlainLayer::PlainLayer;
-  ZeroPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ZeroPad2dOptions(padding)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant> {
+  static constexpr const char* kName = "ZeroPad2d";
+  using PadLayer::PadLayer;
+  ZeroPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ZeroPad2dOptions(padding)) {}
 };
 GRADUS_MODULE(ZeroPad2d);
 
 /// x (…, L) mirrored at its ends.
-struct ReflectionPad1dImpl : detail::PlainLayer<ReflectionPad1dImpl, ReflectionPad1dOptions> {
-  using PlainLayer::PlainLayer;
-  ReflectionPad1dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReflectionPad1dOptions(padding)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect> {
+  static constexpr const char* kName = "ReflectionPad1d";
+  using PadLayer::PadLayer;
+  ReflectionPad1dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReflectionPad1dOptions(padding)) {}
 };
 GRADUS_MODULE(ReflectionPad1d);
 
 /// x (…, H, W) mirrored at its edges.
-struct ReflectionPad2dImpl : detail::PlainLayer<ReflectionPad2dImpl, ReflectionPad2dOptions> {
-  using PlainLayer::PlainLayer;
-  ReflectionPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReflectionPad2dOptions(padding)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect> {
+  static constexpr const char* kName = "ReflectionPad2d";
+  using PadLayer::PadLayer;
+  ReflectionPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReflectionPad2dOptions(padding)) {}
 };
 GRADUS_MODULE(ReflectionPad2d);
 
 /// x (…, L) with its ends repeated.
-struct ReplicationPad1dImpl : detail::PlainLayer<ReplicationPad1dImpl, ReplicationPad1dOptions> {
-  using PlainLayer::PlainLayer;
-  ReplicationPad1dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReplicationPad1dOptions(padding)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate> {
+  static constexpr const char* kName = "ReplicationPad1d";
+  using PadLayer::PadLayer;
+  ReplicationPad1dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReplicationPad1dOptions(padding)) {}
 };
 GRADUS_MODULE(ReplicationPad1d);
 
 /// x (…, H, W) with its edges repeated.
-struct ReplicationPad2dImpl : detail::PlainLayer<ReplicationPad2dImpl, ReplicationPad2dOptions> {
-  using PlainLayer::PlainLayer;
-  ReplicationPad2dImpl(std::initializer_list<int64_t> padding) : PlainLayer(ReplicationPad2dOptions(padding)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate> {
+  static constexpr const char* kName = "ReplicationPad2d";
+  using PadLayer::PadLayer;
+  ReplicationPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReplicationPad2dOptions(padding)) {}
 };
 GRADUS_MODULE(ReplicationPad2d);
 

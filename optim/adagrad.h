@@ -27,12 +27,9 @@ class AdagradOptions final : public OptimizerCloneableOptions<AdagradOptions, Ke
 /// torch.optim.Adagrad. In step t with gradient g:
 ///   g = g + weight_decay p;   sum = sum + g²;   p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)
 /// Negative options are a ValueError.
-class Adagrad final : public KernelOptimizer {
+class Adagrad final : public KernelOptimizerWith<AdagradOptions> {
  public:
-  explicit Adagrad(std::vector<OptimizerParamGroup> groups, AdagradOptions defaults = {})
-      : KernelOptimizer(std::move(groups), defaults) {}
-  explicit Adagrad(std::vector<Tensor> params, AdagradOptions defaults = {})
-      : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

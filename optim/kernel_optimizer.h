@@ -87,4 +87,14 @@ class KernelOptimizer : public Optimizer {
   std::vector<std::vector<ParameterState>> states_;  // by group and position in it
 };
 
+/// The constructors that optimizers have alike: parameters, or groups of them, and the options of groups without their own.
+template <class Options>
+class KernelOptimizerWith : public KernelOptimizer {
+ public:
+  explicit KernelOptimizerWith(std::vector<OptimizerParamGroup> groups, Options defaults = {})
+      : KernelOptimizer(std::move(groups), std::move(defaults)) {}
+  explicit KernelOptimizerWith(std::vector<Tensor> params, Options defaults = {})
+      : KernelOptimizer(std::move(params), std::move(defaults)) {}
+};
+
 }  // namespace gradus::optim

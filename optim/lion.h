@@ -25,11 +25,9 @@ class LionOptions final : public OptimizerCloneableOptions<LionOptions, KernelOp
 ///   p = p (1 - lr weight_decay);   p = p - lr sign(beta1 m + (1 - beta1) g);   m = beta2 m + (1 - beta2) g
 /// Every step has the length lr in every element: learning rates are 3 to 10 times below Adam's, weight decay as much
 /// above. Negative options or betas outside [0, 1) are a ValueError.
-class Lion final : public KernelOptimizer {
+class Lion final : public KernelOptimizerWith<LionOptions> {
  public:
-  explicit Lion(std::vector<OptimizerParamGroup> groups, LionOptions defaults = {})
-      : KernelOptimizer(std::move(groups), defaults) {}
-  explicit Lion(std::vector<Tensor> params, LionOptions defaults = {}) : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

@@ -1,11 +1,9 @@
 #include <gradus/optim/nadam.h>
 
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/optim/check_options.h>
+#include <gradus/optim/adam_family.h>
 
 namespace gradus::optim {
-
-using detail::check_not_negative;
 
 void NAdamOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
@@ -18,24 +16,15 @@ void NAdamOptions::visit(NumberVisitor& visitor) {
 }
 
 void NAdamOptions::check() const {
-  check_not_negative("lr", lr_);
-  check_not_negative("eps", eps_);
-  check_not_negative("weight_decay", weight_decay_);
-  check_not_negative("momentum_decay", momentum_decay_);
-  detail::check_betas(betas_);
+  detail::check_adam_options(*this);
+  detail::check_not_negative("momentum_decay", momentum_decay_);
 }
 
 namespace {
 
 rules::Nadam nadam(const NAdamOptions& options) {
-  rules::Nadam rule;
-  rule.beta1 = std::get<0>(options.betas());
-  rule.beta2 = std::get<1>(options.betas());
-  rule.eps = options.eps();
+  auto rule = detail::adam_rule<rules::Nadam>(options, options.decoupled_weight_decay());
   rule.momentum_decay = options.momentum_decay();
-  rule.weight_decay = options.weight_decay();
-  rule.decoupled = options.decoupled_weight_decay();
-  rule.maximize = options.maximize();
   return rule;
 }
 
@@ -43,9 +32,7 @@ rules::Nadam nadam(const NAdamOptions& options) {
 
 OptimizerRule NAdamOptions::rule() const { return {nadam(*this)}; }
 
-std::vector<KernelOptimizerOptions::StateArray> NAdamOptions::state_arrays() const {
-  return {{0, "exp_avg"}, {1, "exp_avg_sq"}};
-}
+std::vector<KernelOptimizerOptions::StateArray> NAdamOptions::state_arrays() const { return detail::moments(); }
 
 std::vector<KernelOptimizerOptions::StateNumber> NAdamOptions::state_numbers() const {
   return {{StepBlock::step, "step"}, {StepBlock::momentum_product, "mu_product"}};

@@ -33,12 +33,9 @@ class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions, Kernel
 ///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
 ///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 /// Negative options or betas outside [0, 1) are a ValueError.
-class NAdam final : public KernelOptimizer {
+class NAdam final : public KernelOptimizerWith<NAdamOptions> {
  public:
-  explicit NAdam(std::vector<OptimizerParamGroup> groups, NAdamOptions defaults = {})
-      : KernelOptimizer(std::move(groups), defaults) {}
-  explicit NAdam(std::vector<Tensor> params, NAdamOptions defaults = {})
-      : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

@@ -1,10 +1,8 @@
 #include <gradus/optim/radam.h>
 
-#include <gradus/optim/check_options.h>
+#include <gradus/optim/adam_family.h>
 
 namespace gradus::optim {
-
-using detail::check_not_negative;
 
 void RAdamOptions::visit(NumberVisitor& visitor) {
   visitor("lr", lr_);
@@ -15,26 +13,10 @@ void RAdamOptions::visit(NumberVisitor& visitor) {
   visitor("maximize", maximize_);
 }
 
-void RAdamOptions::check() const {
-  check_not_negative("lr", lr_);
-  check_not_negative("eps", eps_);
-  check_not_negative("weight_decay", weight_decay_);
-  detail::check_betas(betas_);
-}
+void RAdamOptions::check() const { detail::check_adam_options(*this); }
 
-OptimizerRule RAdamOptions::rule() const {
-  rules::Radam rule;
-  rule.beta1 = std::get<0>(betas_);
-  rule.beta2 = std::get<1>(betas_);
-  rule.eps = eps_;
-  rule.weight_decay = weight_decay_;
-  rule.decoupled = decoupled_weight_decay_;
-  rule.maximize = maximize_;
-  return {rule};
-}
+OptimizerRule RAdamOptions::rule() const { return {detail::adam_rule<rules::Radam>(*this, decoupled_weight_decay_)}; }
 
-std::vector<KernelOptimizerOptions::StateArray> RAdamOptions::state_arrays() const {
-  return {{0, "exp_avg"}, {1, "exp_avg_sq"}};
-}
+std::vector<KernelOptimizerOptions::StateArray> RAdamOptions::state_arrays() const { return detail::moments(); }
 
 }  // namespace gradus::optim

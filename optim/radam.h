@@ -30,12 +30,9 @@ class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions, Kernel
 ///   rho > 5: p = p - lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
 ///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho);   else p = p - lr u
 /// Negative options or betas outside [0, 1) are a ValueError.
-class RAdam final : public KernelOptimizer {
+class RAdam final : public KernelOptimizerWith<RAdamOptions> {
  public:
-  explicit RAdam(std::vector<OptimizerParamGroup> groups, RAdamOptions defaults = {})
-      : KernelOptimizer(std::move(groups), defaults) {}
-  explicit RAdam(std::vector<Tensor> params, RAdamOptions defaults = {})
-      : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

@@ -28,12 +28,9 @@ class RMSpropOptions final : public OptimizerCloneableOptions<RMSpropOptions, Ke
 ///   g = g + weight_decay p;   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g
 ///   b = momentum b + g / (sqrt(v - a²) + eps);   p = p - lr b
 /// Negative options or alpha above 1 are a ValueError.
-class RMSprop final : public KernelOptimizer {
+class RMSprop final : public KernelOptimizerWith<RMSpropOptions> {
  public:
-  explicit RMSprop(std::vector<OptimizerParamGroup> groups, RMSpropOptions defaults = {})
-      : KernelOptimizer(std::move(groups), defaults) {}
-  explicit RMSprop(std::vector<Tensor> params, RMSpropOptions defaults = {})
-      : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

@@ -26,10 +26,9 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions, KernelOpti
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g, b = g in the first step;
 ///   p = p - lr (nesterov ? g + momentum b : b)
 /// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
-class SGD final : public KernelOptimizer {
+class SGD final : public KernelOptimizerWith<SGDOptions> {
  public:
-  SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults) : KernelOptimizer(std::move(groups), defaults) {}
-  SGD(std::vector<Tensor> params, SGDOptions defaults) : KernelOptimizer(std::move(params), defaults) {}
+  using KernelOptimizerWith::KernelOptimizerWith;
 };
 
 }  // namespace gradus::optim

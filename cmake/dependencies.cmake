@@ -1,4 +1,4 @@
-# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN, _NCCL and _OPENMP from the options AUTO | ON | OFF.
+# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN and _NCCL from the options AUTO | ON | OFF.
 include(CheckLanguage)
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
@@ -18,15 +18,6 @@ function(gradus_settle part found remedy)
     set(GRADUS_WITH_${part} OFF PARENT_SCOPE)
   endif()
 endfunction()
-
-set(found OFF)
-if(GRADUS_OPENMP)
-  find_package(OpenMP QUIET COMPONENTS CXX)
-  if(OpenMP_CXX_FOUND)
-    set(found ON)
-  endif()
-endif()
-gradus_settle(OPENMP ${found} "Use g++, or install clang's OpenMP runtime (Debian: libomp-dev)")
 
 # 75 is Turing, 80 all of Ampere and Ada, 90 Hopper; the PTX of 90 serves what came later.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

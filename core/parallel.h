@@ -1,5 +1,5 @@
 // The one way to use several CPU threads. Work is cut by shape and not by thread count, so results do not depend on the
-// number of threads. Implemented by parallel_openmp.cpp, or parallel_threads.cpp where OpenMP is off (tsan preset).
+// number of threads. The threads are our own (parallel.cpp), started when first needed and shared by all callers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace gradus {
 
-/// Threads that parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores.
+/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores that
+/// this process may run on (taskset's; threads are bound to none).
 int num_threads();
 void set_num_threads(int threads);
 
@@ -31,7 +32,9 @@ class RangeFunction {
 
 /// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. Which chunks
 /// there are depends on count and grain alone. The first exception of a chunk is rethrown here after all have ended.
-/// Nested calls run serially on the calling thread.
+/// Nested calls run serially on the calling thread. Any number of threads may call at once; they share the helpers. The
+/// caller waits only for chunks that a helper has begun, so a helper that gets no core holds nobody up. A forked child
+/// may call too, unless it was forked from within a chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
 namespace detail {

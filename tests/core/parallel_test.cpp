@@ -1,5 +1,10 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
@@ -120,6 +125,96 @@ TEST_CASE("several threads may call at once") {
   for (std::thread& caller : callers) caller.join();
   CHECK(total == 4 * 50 * 100);
 }
+
+TEST_CASE("calls of many threads, of all sizes, with failures among them, each get their own result") {
+  const Threads use(4);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller)
+    callers.emplace_back([&, caller] {
+      for (int64_t round = 0; round < 400; ++round) {
+        const int64_t count = 1 + (round * 37 + caller * 11) % 900, grain = 1 + round % 5;
+        const bool fails = round % 7 == caller;
+        std::atomic<int64_t> sum{0};
+        bool failed = false;
+        try {
+          parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) sum += i;
+            if (fails && begin == 0) throw std::runtime_error("first chunk");
+          });
+        } catch (const std::runtime_error&) { failed = true; }
+        if (failed != fails || (!fails && sum != count * (count - 1) / 2)) ++wrong;
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a call does not wait for helpers that are busy with another") {
+  const Threads use(2);
+  std::atomic<bool> second_done{false};
+  std::atomic<int> begun{0};
+  std::thread first([&] {
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++begun;
+      while (!second_done) std::this_thread::yield();
+    });
+  });
+  while (begun == 0) std::this_thread::yield();
+  CHECK(chunks_of(10, 1).size() == 10);  // whoever helps the first call is held there
+  second_done = true;
+  first.join();
+  CHECK(begun == 2);
+}
+
+TEST_CASE("more calls at a time than the pool has places for") {
+  const Threads use(2);
+  constexpr int kCallers = 24;
+  std::atomic<int> arrived{0}, chunks{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCallers; ++i)
+    callers.emplace_back([&] {
+      std::atomic<bool> counted{false};
+      parallel_for(3, 1, [&](int64_t, int64_t) {
+        if (!counted.exchange(true)) ++arrived;
+        while (arrived < kCallers) std::this_thread::yield();  // so all of them are under way together
+        ++chunks;
+      });
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(chunks == 3 * kCallers);
+}
+
+TEST_CASE("chunks without number are each called once") {
+  const Threads use(3);
+  std::atomic<int64_t> calls{0}, sum{0};
+  parallel_for(200001, 2, [&](int64_t begin, int64_t end) {
+    ++calls;
+    for (int64_t i = begin; i < end; ++i) sum += i;
+  });
+  CHECK(calls == 100001);
+  CHECK(sum == int64_t{200001} * 200000 / 2);
+}
+
+#ifndef __SANITIZE_THREAD__  // which starts no threads in the child of a threaded process
+TEST_CASE("a forked child computes with helpers of its own, and exits as if nothing had happened") {
+  const Threads use(4);
+  CHECK(chunks_of(100, 1).size() == 100);  // the parent has helpers
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::atomic<int64_t> sum{0};
+    for (int i = 0; i < 100; ++i) parallel_for(100, 1, [&](int64_t begin, int64_t) { sum += begin; });
+    std::_Exit(sum == 100 * 4950 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(chunks_of(100, 1).size() == 100);
+}
+#endif
 
 TEST_CASE("a body may be a temporary, an lvalue or const") {
   int64_t sum = 0;

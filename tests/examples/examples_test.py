@@ -108,8 +108,7 @@ class Mnist(unittest.TestCase):
         command = [PROGRAMS / "mnist", "--out", self.folder / out, *options]
         if data:
             command += ["--data", self.data]
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def trained(self, *options, out="run"):
         """The log of a run that must succeed."""
@@ -236,8 +235,7 @@ class Mnist(unittest.TestCase):
 
     def start_long(self, out, *options):
         command = [PROGRAMS / "mnist", *self.LONG, "--out", self.folder / out, *options]
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def results(self, out):
         """Weights and log of a run, without the times."""
@@ -431,8 +429,7 @@ class ColourImages(unittest.TestCase):
 
     def run_program(self, program, *options, out="run", data=None):
         command = [PROGRAMS / program, "--data", data or self.folder, "--out", self.folder / out, *options]
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def log_of(self, out):
         return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]

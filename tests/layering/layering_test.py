@@ -46,7 +46,6 @@ KEPT = [
     ("backends/cudnn/conv.cpp", "#include <cudnn.h>"),
     ("backends/register.cpp", "#include <gradus/backends/cuda/cuda.h>"),
     ("backends/register.cpp", "#if GRADUS_WITH_CUDA"),
-    ("core/parallel_openmp.cpp", "#include <omp.h>"),
     ("optim/sgd.h", "#include <gradus/autograd/tensor.h>"),
     ("training/checkpoint.h", "#include <gradus/layers/module.h>"),
     ("examples/hello.cpp", "#include <gradus/gradus.h>"),

@@ -264,7 +264,8 @@ class Backend {
   /// y = (x - mean) / sqrt(variance + eps) * weight + bias, the one formula of batch, layer, group and instance norm.
   /// mean and variance (biased, sum of squared deviations over the count) are over `axes` and keep x's rank with size 1
   /// there; both are outputs, or, with `fixed_statistics`, inputs. weight and bias are broadcast to x's shape by strides,
-  /// or null. Statistics are accumulated in float or wider and stored in their views' dtype.
+  /// or null; they are of x's dtype, or float32 with an x of a half type. Statistics are accumulated in float or wider and
+  /// stored in their views' dtype.
   virtual void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                          bool fixed_statistics, const MutableView& y, const MutableView& mean,
                          const MutableView& variance);

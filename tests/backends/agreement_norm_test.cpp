@@ -1,6 +1,8 @@
 // Normalisation and resampling: every backend gives naive's results, and the default bodies give the overrides'.
 #include <cmath>
+#include <limits>
 
+#include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/norm.h>
 #include <gradus/core/ops/resample.h>
 #include <gradus/tests/backends/support.h>
@@ -132,4 +134,29 @@ TEST_CASE("resampling agrees on every backend") {
       };
       check_agreement("resample2d", {x}, {y}, run(false), run(true), 8);
     }
+}
+
+TEST_CASE("resampling leaves infinities and NaN in the windows that contain them") {
+  Maker make(34);
+  const ops::OwnedStencil averages = ops::average_stencil(12, 6, 2, 2, 0, false, 0),
+                          parts = ops::adaptive_average_stencil(12, 5),
+                          cubic = ops::cubic_stencil(12, 8, 8. / 12, false),  // weights of both signs
+      linear = ops::linear_stencil(12, 23, 23. / 12, true);                   // and of 0
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16})
+    for (const auto* rows : {&averages, &parts, &cubic, &linear})
+      for (const auto* columns : {&averages, &parts, &cubic, &linear}) {
+        const Array x = make({1, 2, 12, 12}, dtype), y = make({1, 2, rows->size_out(), columns->size_out()}, dtype);
+        const double infinity = std::numeric_limits<double>::infinity();
+        for (double value : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
+          const int64_t channel = make.integer(0, 1), row = make.integer(0, 11), column = make.integer(0, 11);
+          ops::fill(x.select(1, channel).select(1, row).select(1, column), value);
+        }
+        const auto run = [&](bool defaults) {
+          return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
+            if (defaults) on.Backend::resample2d(in[0], rows->view(), columns->view(), out[0]);
+            else on.resample2d(in[0], rows->view(), columns->view(), out[0]);
+          };
+        };
+        check_agreement("resample2d", {x}, {y}, run(false), run(true), 8);
+      }
 }

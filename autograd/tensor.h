@@ -230,7 +230,9 @@ class Tensor {
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
   /// Views of consecutive parts along `dim`: of one size (the last may be smaller), of given sizes, a number of them.
   std::vector<Tensor> split(int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) const;
-  std::vector<Tensor> split(IntArrayRef split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
+  std::vector<Tensor> split(const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
+  std::vector<Tensor> split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim = 0,
+                                       Loc where = Loc::current()) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
   std::vector<Tensor> unbind(int64_t dim = 0, Loc where = Loc::current()) const;
   /// Copies in another arrangement.
@@ -249,9 +251,12 @@ class Tensor {
   /// or index tensors the result is a copy, as in NumPy and PyTorch.
   Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
   Tensor index(const std::vector<TensorIndex>& indices, Loc where = Loc::current()) const;
-  /// Writes `value` (broadcast) into what index() would show.
-  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value) const;
-  const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value) const;
+  /// Writes `value` (broadcast) into what index() would show, or, where it accumulates, adds it there: as often as an
+  /// element is shown.
+  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
+                           bool accumulate = false) const;
+  const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value,
+                           bool accumulate = false) const;
   Tensor index_select(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;
   Tensor gather(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;
   Tensor scatter(int64_t dim, const Tensor& index, const Operand& source) const;

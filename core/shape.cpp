@@ -2,15 +2,16 @@
 
 namespace gradus {
 
-std::string to_string(const Dims& dims) {
+std::string to_string(const std::vector<int64_t>& sizes) {
   std::string text = "(";
-  for (int i = 0; i < dims.size(); ++i) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
     if (i) text += ", ";
-    text += std::to_string(dims[i]);
+    text += std::to_string(sizes[i]);
   }
-  if (dims.size() == 1) text += ",";
+  if (sizes.size() == 1) text += ",";
   return text + ")";
 }
+std::string to_string(const Dims& dims) { return to_string(dims.vec()); }
 
 int64_t numel_of(const Shape& shape) {
   int64_t count = 1;

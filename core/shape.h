@@ -48,6 +48,8 @@ class Dims {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + size_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
+  /// For functions that take lists of any length.
+  operator std::vector<int64_t>() const { return vec(); }  // NOLINT(google-explicit-constructor)
   /// Without the first `start`.
   Dims slice(size_t start) const {
     GRADUS_CHECK(start <= static_cast<size_t>(size_), IndexError, "slice(", start, ") of a list of ", size_);
@@ -92,6 +94,7 @@ using IntArrayRef = Dims;
 
 /// "(2, 3, 4)"
 std::string to_string(const Dims& dims);
+std::string to_string(const std::vector<int64_t>& sizes);
 inline detail::Message& operator<<(detail::Message& message, const Dims& dims) { return message << to_string(dims); }
 
 /// Product of the sizes (1 for a scalar). A negative size or an overflow is a ShapeError.

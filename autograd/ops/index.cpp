@@ -171,20 +171,23 @@ Tensor Tensor::index(const std::vector<TensorIndex>& indices, Loc where) const {
   return index.places.dim() == 1 ? parts : parts.reshape(with_sizes(index, index.places.sizes()), where);
 }
 
-const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, const Operand& value) const {
-  return index_put_(std::vector<TensorIndex>(indices), value);
+const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
+                                 bool accumulate) const {
+  return index_put_(std::vector<TensorIndex>(indices), value, accumulate);
 }
 
-const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Operand& value) const {
+const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) const {
   OpScope op("index_put_", value.where);
   Resolved resolved = resolve(*this, indices);
   if (resolved.entries.empty()) {
-    if (value.tensor) resolved.view.copy_(*value.tensor, false, value.where);
+    if (accumulate) resolved.view.add_(value);
+    else if (value.tensor) resolved.view.copy_(*value.tensor, false, value.where);
     else resolved.view.fill_(value.scalar, value.where);
     return *this;
   }
   const Entry& first = resolved.entries[0];
-  if (resolved.entries.size() == 1 && first.mask.defined() && (!value.tensor || value.tensor->numel() == 1)) {
+  const bool one_value = !value.tensor || value.tensor->numel() == 1;
+  if (resolved.entries.size() == 1 && first.mask.defined() && one_value && !accumulate) {
     resolved.view.masked_fill_(mask_for(first.mask, first.axis, resolved.view.dim()), value);
     return *this;
   }
@@ -196,15 +199,16 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
   const Tensor places = index.places.reshape({-1}, Loc{});
   const Tensor source = rows.expand(shown, Loc{}).reshape(with_sizes(index, {places.numel()}), Loc{});
   const Tensor target = joined(index);
-  index_copy_(target, index.axis, places, source, value.where);
+  if (accumulate) target.index_add_(index.axis, places, source, 1, value.where);
+  else index_copy_(target, index.axis, places, source, value.where);
   const bool copied = !(target.array().storage() == array().storage());
   if (copied) index.view.copy_(target.reshape(index.view.sizes(), Loc{}), false, value.where);
   return *this;
 }
 
-Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value) {
+Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) {
   OpScope op("index_put", value.where);
-  return x.clone(value.where).index_put_(indices, value);
+  return x.clone(value.where).index_put_(indices, value, accumulate);
 }
 
 }  // namespace gradus

@@ -66,8 +66,9 @@ Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tenso
 const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                           Loc where = Loc::current());
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current());
-/// x with `value` (broadcast) in what x.index(indices) shows.
-Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value);
+/// x with `value` (broadcast) in, or added to, what x.index(indices) shows.
+Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value,
+                 bool accumulate = false);
 /// x with `value`, a number or a tensor of one element, where the (broadcast) mask is true.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value);
 /// The elements where the mask is true, in row-major order, of x and mask broadcast against each other.

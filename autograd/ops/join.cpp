@@ -170,23 +170,20 @@ TensorList split(const Tensor& x, int64_t split_size, int64_t dim, Loc where) {
   return run_split(x, sizes, axis);
 }
 
-static TensorList split_sizes_of(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
-  const int axis = axis_of_array(x, dim);
-  int64_t sum = 0;
-  for (int64_t size : sizes) {
-    GRADUS_CHECK(size >= 0, ValueError, "sizes must not be negative, got ", size);
-    sum += std::min(size, x.sizes()[axis] + 1);
-  }
-  GRADUS_CHECK(sum == x.sizes()[axis], ShapeError, "sizes ", Dims(sizes), " do not add up to dimension ", dim,
-               " of shape ", x.sizes());
-  return run_split(x, sizes, axis);
-}
-
-TensorList split(const Tensor& x, IntArrayRef split_sizes, int64_t dim, Loc where) {
+TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) {
   OpScope op("split", where);
-  return split_sizes_of(x, split_sizes.vec(), dim);
+  const int axis = axis_of_array(x, dim);
+  const int64_t size = x.sizes()[axis];
+  int64_t sum = 0;  // stays small, whatever the sizes are
+  for (int64_t part : split_sizes) {
+    GRADUS_CHECK(part >= 0, ValueError, "sizes must not be negative, got ", part);
+    if (sum <= size) sum += std::min(part, size + 1);
+  }
+  GRADUS_CHECK(sum == size, ShapeError, "sizes ", to_string(split_sizes), " do not add up to dimension ", dim,
+               " of shape ", x.sizes());
+  return run_split(x, split_sizes, axis);
 }
-TensorList split_with_sizes(const Tensor& x, IntArrayRef split_sizes, int64_t dim, Loc where) {
+TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) {
   return split(x, split_sizes, dim, where);
 }
 
@@ -214,7 +211,10 @@ TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
 std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim, Loc where) const {
   return gradus::split(*this, split_size, dim, where);
 }
-std::vector<Tensor> Tensor::split(IntArrayRef split_sizes, int64_t dim, Loc where) const {
+std::vector<Tensor> Tensor::split(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
+  return gradus::split(*this, split_sizes, dim, where);
+}
+std::vector<Tensor> Tensor::split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
   return gradus::split(*this, split_sizes, dim, where);
 }
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Loc where) const {

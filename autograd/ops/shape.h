@@ -43,10 +43,11 @@ Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where = Loc::current(
 /// All tensors expanded to the shape that they have together.
 TensorList broadcast_tensors(const TensorList& tensors, Loc where = Loc::current());
 
-/// Views of consecutive parts along `dim`: of one size (the last may be smaller), or of given sizes (at most eight).
+/// Views of consecutive parts along `dim`: of one size (the last may be smaller), or of given sizes.
 TensorList split(const Tensor& x, int64_t split_size, int64_t dim = 0, Loc where = Loc::current());
-TensorList split(const Tensor& x, IntArrayRef split_sizes, int64_t dim = 0, Loc where = Loc::current());
-TensorList split_with_sizes(const Tensor& x, IntArrayRef split_sizes, int64_t dim = 0, Loc where = Loc::current());
+TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current());
+TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0,
+                            Loc where = Loc::current());
 /// At most `chunks` parts of one size, the last may be smaller; fewer where the sizes say so.
 TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Loc where = Loc::current());
 /// The parts of size 1, without the dimension.

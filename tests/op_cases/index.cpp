@@ -100,6 +100,36 @@ static void add_writes(CaseList& cases) {
       "(lambda y: (y.__setitem__(torch.tensor([3, 0]), x[1]), y)[1])(x[0].clone())");
 }
 
+static void add_accumulating_writes(CaseList& cases) {
+  const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) {
+    cases.add(name, std::move(inputs), run, torch).on(floats | integers);
+  };
+  add("index_put_.accumulate", {{4, 3}, index({7}, 4), {7, 3}},
+      [](X x) { return x[0].clone().index_put_({x[1]}, x[2], true); },
+      "x[0].clone().index_put_((x[1],), x[2], accumulate=True)");
+  add("index_put_.accumulate_number", {{4, 3}, index({5}, 4), index({5}, 3)},
+      [](X x) { return x[0].clone().index_put_({x[1], x[2]}, 2, true); },
+      "x[0].clone().index_put_((x[1], x[2]), torch.tensor(2, dtype=x[0].dtype), accumulate=True)");
+  add("index_put_.accumulate_apart", {{4, 2, 3}, index({5}, 4), index({5}, 3), {5, 1}},
+      [](X x) { return x[0].clone().index_put_({x[1], Slice(), x[2]}, x[3], true); },
+      "torch.ops.aten.index_put(x[0], [x[1], None, x[2]], x[3], True)");
+  add("index_put_.accumulate_mask", {{3, 4}, mask({3, 4}), {}},
+      [](X x) { return x[0].clone().index_put_({x[1]}, x[2], true); },
+      "x[0].clone().index_put_((x[1],), x[2], accumulate=True)");
+  add("index_put_.accumulate_slice", {{3, 6}, {2}}, [](X x) {
+    return x[0].clone().index_put_({Slice(1), 2}, x[1], true);
+  }, "(lambda y: (y[1:, 2].add_(x[1]), y)[1])(x[0].clone())");
+  add("index_put_.accumulate_through_view", {{3, 4, 2}, {3}}, [](X x) {
+    Tensor y = x[0].clone();
+    const Tensor rows = tensor({3, 1, 3}, y.device()), columns = tensor({2, 0, 2}, y.device());
+    y.transpose(0, 1).index_put_({rows, columns}, x[1].unsqueeze(1), true);
+    return y;
+  }, "(lambda y: (y.transpose(0, 1).index_put_((torch.tensor([3, 1, 3]), torch.tensor([2, 0, 2])), x[1].unsqueeze(1),"
+     " accumulate=True), y)[1])(x[0].clone())");
+  add("index_put.accumulate", {{5, 3}, {2, 1}}, [](X x) { return index_put(x[0], {tensor({3, 3}, x[0].device())}, x[1], true); },
+      "x[0].index_put((torch.tensor([3, 3]),), x[1], accumulate=True)");
+}
+
 static void add_along_one_dimension(CaseList& cases) {
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) -> OpCase& {
     return cases.add(name, std::move(inputs), run, torch).on(all_types);
@@ -208,6 +238,7 @@ static void add_masks(CaseList& cases) {
 void add_index(CaseList& cases) {
   add_reads(cases);
   add_writes(cases);
+  add_accumulating_writes(cases);
   add_along_one_dimension(cases);
   add_gathers(cases);
   add_masks(cases);

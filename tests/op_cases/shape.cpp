@@ -60,6 +60,10 @@ static void add_parts(CaseList& cases) {
   };
   parts("split", {{5, 3}}, [](X x) { return x[0].split(2); }, "x[0].split(2)");
   parts("split.sizes", {{2, 6}}, [](X x) { return x[0].split({1, 3, 2}, -1); }, "x[0].split((1, 3, 2), -1)");
+  parts("split.many", {{13, 2}}, [](X x) { return x[0].split({1, 1, 0, 2, 1, 1, 3, 1, 1, 2}); },
+        "x[0].split((1, 1, 0, 2, 1, 1, 3, 1, 1, 2))");
+  parts("split.with_sizes", {{2, 5}}, [](X x) { return x[0].split_with_sizes({2, 3}, 1); },
+        "x[0].split_with_sizes((2, 3), 1)");
   parts("split.empty", {{0, 3}}, [](X x) { return split(x[0], 2); }, "x[0].split(2)");
   parts("split.used_in_part", {{6, 2}}, [](X x) {
     const TensorList rows = x[0].split(2);

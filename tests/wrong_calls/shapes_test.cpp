@@ -18,6 +18,8 @@ const WrongCalls shapes("shapes", {
     wrong<ValueError>("split", {"-1"}, [] { f({3}).split({4, -1}); }),
     wrong<Error>("split", {"0"}, [] { split(f({4}), 0); }),
     wrong<Error>("split", {"(1, 2)", "(4,)"}, [] { split(f({4}), IntArrayRef{1, 2}); }),
+    wrong<ShapeError>("split", {"(1, 1, 1, 1, 1, 1, 1, 1, 1, 2)", "dimension 0", "(12, 2)"}, [] { f({12, 2}).split({1, 1, 1, 1, 1, 1, 1, 1, 1, 2}); }),
+    wrong<ShapeError>("split", {"9223372036854775807", "(3,)"}, [] { f({3}).split({INT64_MAX, INT64_MAX}); }),
     wrong<ShapeError>("unbind", {"scalar"}, [] { f({}).unbind(); }),
     wrong<ShapeError>("unflatten", {"(3, 2)", "4"}, [] { f({4, 2}).unflatten(0, {3, 2}); }),
     wrong<ShapeError>("unflatten", {"(6,)", "(4, 2)"}, [] { unflatten(f({6}), 0, {4, 2}); }),

@@ -119,6 +119,18 @@ using gradus::TensorIndex;
 inline Tensor constant_pad_nd(const Tensor& x, IntArrayRef padding, const Scalar& value = 0) {
   return gradus::pad(x, padding, kConstant, value.to_double());
 }
+inline Tensor reflection_pad1d(const Tensor& x, ExpandingArray<2> padding) { return gradus::pad(x, padding, kReflect); }
+inline Tensor reflection_pad2d(const Tensor& x, ExpandingArray<4> padding) { return gradus::pad(x, padding, kReflect); }
+inline Tensor replication_pad1d(const Tensor& x, ExpandingArray<2> padding) {
+  return gradus::pad(x, padding, kReplicate);
+}
+inline Tensor replication_pad2d(const Tensor& x, ExpandingArray<4> padding) {
+  return gradus::pad(x, padding, kReplicate);
+}
+/// Written into a tensor that has the result's shape.
+inline const Tensor& add_out(const Tensor& out, const Tensor& a, const Tensor& b, const Scalar& alpha = 1) {
+  return out.copy_(gradus::add(a, b, alpha));
+}
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
 inline Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);

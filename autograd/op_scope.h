@@ -92,6 +92,10 @@ Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
 void check_in_place(const Tensor& self, bool recording);
 /// Makes `node` the history of self, or of self's base when it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
+/// Checks that `self` may become another tensor: it is no leaf that gradients are recorded for.
+void check_not_leaf(const Tensor& self);
+/// Makes `self` that view of itself, with `node` (or null) as its history.
+void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view);
 
 }  // namespace detail
 
@@ -150,6 +154,21 @@ Tensor apply_view(OpScope&, const Tensor& of, const Args&... args) {
   detail::check_inputs(inputs.data(), inputs.size(), recording);
   auto finish = [&](Ref<Node> node, Array result) { return detail::finish_view(node, of, std::move(result)); };
   return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, of, args...);
+}
+
+/// Like apply_view, for an operator that makes `self` that view of itself (unsqueeze_).
+template <class N, class... Args>
+const Tensor& apply_view_in_place(OpScope&, const Tensor& self, const Args&... args) {
+  const auto inputs = detail::tensor_pointers(self, args...);
+  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
+  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::check_not_leaf(self);
+  auto finish = [&](Ref<Node> node, Array view) {
+    detail::finish_view_in_place(self, node, std::move(view));
+    return 0;
+  };
+  detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, self, args...);
+  return self;
 }
 
 /// Like apply, for an operator that writes its result into `self`. forward gets self's array first and returns it.

@@ -22,9 +22,9 @@ struct TensorImpl;
 /// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
-  TensorOptions(DType dtype) : dtype_(dtype) {}      // NOLINT(google-explicit-constructor)
-  TensorOptions(Device device) : device_(device) {}  // NOLINT(google-explicit-constructor)
-  TensorOptions(DeviceType type) : device_(type) {}  // NOLINT(google-explicit-constructor)
+  TensorOptions(DType dtype) : dtype_(dtype) {}              // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device) {}          // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : device_(Device(type)) {}  // NOLINT(google-explicit-constructor)
   TensorOptions dtype(DType dtype) const {
     TensorOptions o = *this;
     o.dtype_ = dtype;
@@ -47,14 +47,16 @@ struct TensorOptions {
   }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(DType::f32); }
-  Device device() const { return device_; }
+  Device device_or(Device fallback) const { return device_.value_or(fallback); }
+  Device device() const { return device_.value_or(Device()); }
   bool requires_grad_wanted() const { return requires_grad_; }
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
+  bool has_device() const { return device_.has_value(); }
 
  private:
   std::optional<DType> dtype_;
-  Device device_;
+  std::optional<Device> device_;
   bool requires_grad_ = false;
   MemoryFormat format_ = MemoryFormat::contiguous;
 };
@@ -200,11 +202,12 @@ class Tensor {
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
   Tensor clone(Loc where = Loc::current()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Loc where = Loc::current()) const;
-  /// New tensors with this one's dtype and device.
-  Tensor new_empty(IntArrayRef size, Loc where = Loc::current()) const;
-  Tensor new_zeros(IntArrayRef size, Loc where = Loc::current()) const;
-  Tensor new_ones(IntArrayRef size, Loc where = Loc::current()) const;
-  Tensor new_full(IntArrayRef size, const Scalar& value, Loc where = Loc::current()) const;
+  /// New tensors with this one's dtype and device, unless options say otherwise.
+  Tensor new_empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
+  Tensor new_zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
+  Tensor new_ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
+  Tensor new_full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {},
+                  Loc where = Loc::current()) const;
 
   // ---- Views and shapes (autograd/ops/shape.cpp) ----
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
@@ -225,7 +228,15 @@ class Tensor {
   Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
   Tensor movedim(int64_t source, int64_t destination, Loc where = Loc::current()) const;
   Tensor unflatten(int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) const;
+  /// The windows of `size` elements along `dim`, one every `step` elements: (…, windows, …, size). They may overlap.
+  Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
+  /// The tensor itself becomes that view. A leaf that requires gradients is an AutogradError.
+  const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
+  const Tensor& t_(Loc where = Loc::current()) const;
+  const Tensor& unsqueeze_(int64_t dim, Loc where = Loc::current()) const;
+  const Tensor& squeeze_(Loc where = Loc::current()) const;
+  const Tensor& squeeze_(int64_t dim, Loc where = Loc::current()) const;
   Tensor T(Loc where = Loc::current()) const { return t(where); }
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
   /// Views of consecutive parts along `dim`: of one size (the last may be smaller), of given sizes, a number of them.
@@ -389,6 +400,9 @@ class Tensor {
   Tensor min(Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  /// maximum and minimum of two tensors.
+  Tensor max(const Tensor& other, Loc where = Loc::current()) const;
+  Tensor min(const Tensor& other, Loc where = Loc::current()) const;
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor all(Loc where = Loc::current()) const;

@@ -104,6 +104,10 @@ Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, L
 }
 Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
 Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
+Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(*this), {other, where}); }
+Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(*this), {other, where}); }
+Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
+Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
 std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
   return gradus::max(*this, dim, keepdim, where);
 }

@@ -75,6 +75,17 @@ struct CopySlices final : Node {
   void release_saved() override { write->release_saved(); }
 };
 
+// Makes `node` the history of self.
+void replace_history(const Tensor& self, const Ref<Node>& node) {
+  AutogradMeta& meta = self.impl()->need_meta();
+  if (meta.retains_grad && meta.grad_fn)
+    std::erase_if(meta.grad_fn->retains(), [&](const Node::Retain& retain) { return retain.tensor == self.impl(); });
+  meta.output_nr = node->add_output(self.array());
+  meta.grad_fn = node;
+  meta.requires_grad = false;
+  if (meta.retains_grad) node->retains().push_back({meta.output_nr, self.impl()});
+}
+
 std::mutex refresh_mutex;
 
 }  // namespace
@@ -167,23 +178,24 @@ Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
   return view;
 }
 
-void check_in_place(const Tensor& self, bool recording) {
+void check_not_leaf(const Tensor& self) {
   const AutogradMeta* meta = self.impl()->meta.get();
-  if (GradMode::is_enabled() && meta) {
-    GRADUS_CHECK(
-        !(meta->requires_grad && self.is_leaf()), AutogradError,
-        "a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or an operator "
-        "that makes a new tensor");
-    if (recording && meta->view) {
-      GRADUS_CHECK(!meta->view->made_without_grad, AutogradError,
-                   "this view was made under NoGradGuard and cannot be written in place where gradients are recorded; "
-                   "make the view outside, or clone() it");
-      const Tensor& base = meta->view->base;
-      GRADUS_CHECK(
-          !(base.requires_grad() && base.is_leaf()), AutogradError,
-          "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "
-          "clone() first");
-    }
+  GRADUS_CHECK(!(GradMode::is_enabled() && meta && meta->requires_grad && self.is_leaf()), AutogradError,
+               "a leaf that requires gradients cannot be changed in place; use NoGradGuard for updates, or an operator "
+               "that makes a new tensor");
+}
+
+void check_in_place(const Tensor& self, bool recording) {
+  check_not_leaf(self);
+  const AutogradMeta* meta = self.impl()->meta.get();
+  if (recording && meta && meta->view) {
+    GRADUS_CHECK(!meta->view->made_without_grad, AutogradError,
+                 "this view was made under NoGradGuard and cannot be written in place where gradients are recorded; "
+                 "make the view outside, or clone() it");
+    const Tensor& base = meta->view->base;
+    GRADUS_CHECK(!(base.requires_grad() && base.is_leaf()), AutogradError,
+                 "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "
+                 "clone() first");
   }
   GRADUS_CHECK(!recording || is_floating(self.dtype()), DTypeError,
                "a result with gradients cannot be written into a "
@@ -201,13 +213,12 @@ void finish_in_place(const Tensor& self, const Ref<Node>& node) {
     rebase_history(self, node);
     return;
   }
-  AutogradMeta& meta = self.impl()->need_meta();
-  if (meta.retains_grad && meta.grad_fn)
-    std::erase_if(meta.grad_fn->retains(), [&](const Node::Retain& retain) { return retain.tensor == self.impl(); });
-  meta.output_nr = node->add_output(self.array());
-  meta.grad_fn = node;
-  meta.requires_grad = false;
-  if (meta.retains_grad) node->retains().push_back({meta.output_nr, self.impl()});
+  replace_history(self, node);
+}
+
+void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view) {
+  self.set_data(Tensor(std::move(view)));
+  if (node) replace_history(self, node);
 }
 
 }  // namespace detail

@@ -37,11 +37,13 @@ Array Array::empty_strided(const Shape& shape, const Strides& strides, DType dty
   return out;
 }
 
-Array Array::empty_like(const Array& x) { return empty_like(x, x.dtype()); }
+Array Array::empty_like(const Array& x) { return empty_like(x, x.dtype(), x.device()); }
 
-Array Array::empty_like(const Array& x, DType dtype) {
-  if (x.is_contiguous() || !x.is_dense()) return empty(x.shape(), dtype, x.device());
-  return Array(Storage::allocate(checked_bytes(x.shape(), dtype), x.device()), 0, x.shape(), x.strides(), dtype);
+Array Array::empty_like(const Array& x, DType dtype) { return empty_like(x, dtype, x.device()); }
+
+Array Array::empty_like(const Array& x, DType dtype, Device device) {
+  if (x.is_contiguous() || !x.is_dense()) return empty(x.shape(), dtype, device);
+  return Array(Storage::allocate(checked_bytes(x.shape(), dtype), device), 0, x.shape(), x.strides(), dtype);
 }
 
 bool Array::is_contiguous(MemoryFormat format) const {

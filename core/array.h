@@ -23,9 +23,10 @@ class Array {
                      MemoryFormat format = MemoryFormat::contiguous);
   /// Uninitialised with strides of your own, which must be dense and non-overlapping (a permutation of row-major).
   static Array empty_strided(const Shape& shape, const Strides& strides, DType dtype, Device device = {});
-  /// Uninitialised with x's shape, dtype, device and, where x is dense, strides.
+  /// Uninitialised with x's shape, where x is dense its strides, and its dtype and device unless others are given.
   static Array empty_like(const Array& x);
   static Array empty_like(const Array& x, DType dtype);
+  static Array empty_like(const Array& x, DType dtype, Device device);
 
   bool defined() const { return static_cast<bool>(storage_); }
   const Storage& storage() const { return storage_; }

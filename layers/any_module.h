@@ -26,7 +26,10 @@ class AnyModule {
   requires std::is_base_of_v<Module, M>
   explicit AnyModule(M module) : AnyModule(std::make_shared<M>(std::move(module))) {}
 
-  Tensor forward(const Tensor& x) const {
+  /// LibTorch's callers say what comes back: any.forward<>(x).
+  template <class Result = Tensor>
+  requires std::is_same_v<Result, Tensor> Tensor forward(const Tensor& x)
+  const {
     GRADUS_CHECK(module_, ValueError, "this AnyModule is empty");
     return forward_(*module_, x);
   }

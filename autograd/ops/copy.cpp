@@ -70,7 +70,7 @@ Tensor Tensor::to(Device target, bool non_blocking, bool copy, Loc where) const 
 }
 Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Loc where) const {
   const OpContext context("to", where);
-  return to(options.device(), options.dtype_or(dtype()), non_blocking, copy, where);
+  return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy, where);
 }
 
 Tensor Tensor::clone(Loc where) const {

@@ -23,8 +23,13 @@ Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& optio
   return finished(ops::full(size, value, options.dtype(), options.device(), options.memory_format()), options);
 }
 
+// These options, with x's dtype and device where they name none.
+TensorOptions options_like(const Tensor& x, const TensorOptions& options) {
+  return options.dtype(options.dtype_or(x.dtype())).device(options.device_or(x.device()));
+}
+
 Array uninitialised_like(const Tensor& x, const TensorOptions& options) {
-  return Array::empty_like(x.array(), options.dtype_or(x.dtype()));
+  return Array::empty_like(x.array(), options.dtype_or(x.dtype()), options.device_or(x.device()));
 }
 
 Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& options = {}) {
@@ -113,29 +118,31 @@ Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where) {
   ops::normal(y, 0, 1);
   return finished(std::move(y), options);
 }
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Loc where) {
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options, Loc where) {
   OpScope op("randint_like", where);
-  Array y = Array::empty_like(x.array());
+  Array y = uninitialised_like(x, options);
   ops::randint(y, low, high);
-  return Tensor(std::move(y));
+  return finished(std::move(y), options);
 }
-Tensor randint_like(const Tensor& x, int64_t high, Loc where) { return randint_like(x, 0, high, where); }
+Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options, Loc where) {
+  return randint_like(x, 0, high, options, where);
+}
 
-Tensor Tensor::new_empty(IntArrayRef size, Loc where) const {
+Tensor Tensor::new_empty(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_empty", where);
-  return gradus::empty(size, options(), where);
+  return gradus::empty(size, options_like(*this, wanted), where);
 }
-Tensor Tensor::new_zeros(IntArrayRef size, Loc where) const {
+Tensor Tensor::new_zeros(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_zeros", where);
-  return zeros(size, options(), where);
+  return zeros(size, options_like(*this, wanted), where);
 }
-Tensor Tensor::new_ones(IntArrayRef size, Loc where) const {
+Tensor Tensor::new_ones(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_ones", where);
-  return ones(size, options(), where);
+  return ones(size, options_like(*this, wanted), where);
 }
-Tensor Tensor::new_full(IntArrayRef size, const Scalar& value, Loc where) const {
+Tensor Tensor::new_full(IntArrayRef size, const Scalar& value, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_full", where);
-  return full(size, value, options(), where);
+  return full(size, value, options_like(*this, wanted), where);
 }
 
 Tensor arange(const Scalar& end, const TensorOptions& options, Loc where) { return arange(0, end, 1, options, where); }

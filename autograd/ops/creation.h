@@ -13,7 +13,7 @@ Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());
-/// x's shape, device and, unless options say otherwise, dtype.
+/// x's shape and, unless options say otherwise, dtype and device.
 Tensor empty_like(const Tensor& x, Loc where = Loc::current());
 Tensor zeros_like(const Tensor& x, Loc where = Loc::current());
 Tensor ones_like(const Tensor& x, Loc where = Loc::current());
@@ -26,8 +26,9 @@ Tensor ones_like(const Tensor& x, const TensorOptions& options, Loc where = Loc:
 Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where = Loc::current());
 Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
 Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
-Tensor randint_like(const Tensor& x, int64_t high, Loc where = Loc::current());
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Loc where = Loc::current());
+Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
+                    Loc where = Loc::current());
 
 /// start, start + step, … below end. int64 when all three are integers, else float32.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());

@@ -16,6 +16,9 @@ Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optiona
 /// Over all elements; equal extremes share the gradient.
 Tensor max(const Tensor& x, Loc where = Loc::current());
 Tensor min(const Tensor& x, Loc where = Loc::current());
+/// maximum and minimum of two tensors.
+Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current());
+Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// Along one dimension: (values, int64 indices); the gradient goes to the index.
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());

@@ -147,7 +147,38 @@ struct Diagonal final : Node {
   }
 };
 
+struct Windows final : Node {  // y[…, i, …, k] = x[…, i step + k, …]
+  Shape shape;
+  int64_t axis = 0, step = 1;
+  const char* name() const override { return "Unfold"; }
+  Array forward(const Array& x, int along, int64_t size, int64_t distance) {
+    shape = x.shape(), axis = along, step = distance;
+    Shape sizes = x.shape();
+    Strides strides = x.strides();
+    sizes[along] = (sizes[along] - size) / distance + 1;
+    sizes.push_back(size), strides.push_back(strides[along]);
+    if (sizes[along] > 1) strides[along] *= distance;
+    return Array(x.storage(), x.offset(), sizes, strides, x.dtype());
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = zeros(shape, dy.options());
+    const int64_t windows = dy.size(axis), size = dy.size(-1);
+    for (int64_t k = 0; k < size; ++k)
+      dx.slice(axis, k, k + (windows - 1) * step + 1, step, Loc{}).add_({dy.select(-1, k, Loc{}), Loc{}});
+    return {dx};
+  }
+};
+
 int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+
+// ---- Views of one tensor, for the methods that return them and those that make the tensor one ----
+
+uint32_t squeezed_axis(const Tensor& x, int64_t dim) { return 1u << axis_of(x, dim); }
+int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim()) + 1); }
+void check_matrix(const Tensor& x, const char* method) {
+  GRADUS_CHECK(x.dim() <= 2, ShapeError, method, " needs at most two dimensions, got shape ", x.sizes(),
+               "; use transpose");
+}
 
 }  // namespace
 
@@ -186,7 +217,7 @@ Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Loc where) const {
 
 Tensor Tensor::t(Loc where) const {
   OpScope op("t", where);
-  GRADUS_CHECK(dim() <= 2, ShapeError, "t() needs at most two dimensions, got shape ", sizes(), "; use transpose");
+  check_matrix(*this, "t()");
   return dim() < 2 ? *this : transpose(0, 1, where);
 }
 
@@ -222,7 +253,7 @@ Tensor Tensor::select(int64_t dim, int64_t index, Loc where) const {
 
 Tensor Tensor::unsqueeze(int64_t dim, Loc where) const {
   OpScope op("unsqueeze", where);
-  return apply_view<Unsqueeze>(op, *this, static_cast<int64_t>(normalize_axis(dim, static_cast<int>(this->dim()) + 1)));
+  return apply_view<Unsqueeze>(op, *this, new_axis(*this, dim));
 }
 
 Tensor Tensor::squeeze(Loc where) const {
@@ -232,7 +263,44 @@ Tensor Tensor::squeeze(Loc where) const {
 
 Tensor Tensor::squeeze(int64_t dim, Loc where) const {
   OpScope op("squeeze", where);
-  return apply_view<Squeeze>(op, *this, 1u << normalize_axis(dim, static_cast<int>(this->dim())));
+  return apply_view<Squeeze>(op, *this, squeezed_axis(*this, dim));
+}
+
+const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1, Loc where) const {
+  OpScope op("transpose_", where);
+  return apply_view_in_place<Transpose>(op, *this, dim0, dim1);
+}
+
+const Tensor& Tensor::t_(Loc where) const {
+  OpScope op("t_", where);
+  check_matrix(*this, "t_()");
+  return dim() < 2 ? *this : transpose_(0, 1, where);
+}
+
+const Tensor& Tensor::unsqueeze_(int64_t dim, Loc where) const {
+  OpScope op("unsqueeze_", where);
+  return apply_view_in_place<Unsqueeze>(op, *this, new_axis(*this, dim));
+}
+
+const Tensor& Tensor::squeeze_(Loc where) const {
+  OpScope op("squeeze_", where);
+  return apply_view_in_place<Squeeze>(op, *this, ~0u);
+}
+
+const Tensor& Tensor::squeeze_(int64_t dim, Loc where) const {
+  OpScope op("squeeze_", where);
+  return apply_view_in_place<Squeeze>(op, *this, squeezed_axis(*this, dim));
+}
+
+Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const {
+  OpScope op("unfold", where);
+  GRADUS_CHECK(step > 0, ValueError, "step must be positive, got ", step);
+  const int axis = axis_of(*this, dim);
+  const int64_t length = this->dim() > 0 ? sizes()[axis] : 1;
+  GRADUS_CHECK(size >= 0 && size <= length, ShapeError, "windows of ", size, " elements do not fit dimension ", dim,
+               " of shape ", sizes());
+  if (this->dim() == 0) return unsqueeze(0, where).unfold(0, size, step, where).select(0, 0, where);
+  return apply_view<Windows>(op, *this, axis, size, step);
 }
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,

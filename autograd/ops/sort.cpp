@@ -1,7 +1,9 @@
 #include <gradus/autograd/ops/sort.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
@@ -144,6 +146,27 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool retu
   auto [values, inverse, counts] = apply<NotDifferentiable>(op, x.detach(), false);
   const Tensor nothing(Array::empty({0}, DType::i64, x.device()));
   return {values, return_inverse ? inverse : nothing, return_counts ? counts : nothing};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool, bool return_inverse,
+                                              bool return_counts, Loc where) {
+  OpScope op("unique_dim", where);
+  GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no slices");
+  const int axis = axis_of(x, dim);
+  const int64_t count = x.size(axis), length = count > 0 ? x.numel() / count : 0;
+  GRADUS_CHECK(count == 0 || length > 0, ShapeError, "the slices along dimension ", dim, " of shape ", x.sizes(),
+               " have no elements");
+  const Tensor columns = x.detach().transpose(0, axis).reshape({count, length}).t();  // (length, count)
+  // Column after column: which place each slice has among those that are different so far.
+  const TensorOptions integers = TensorOptions(kLong).device(x.device());
+  Tensor place = zeros({count}, integers);
+  for (int64_t i = 0; i < length; ++i)
+    place = std::get<1>(_unique2(place * count + std::get<1>(_unique2(columns[i], true, true)), true, true));
+  auto [places, inverse, counts] = _unique2(place, true, true, true);
+  const Tensor one_of_each = zeros({places.numel()}, integers).scatter_(0, place, arange(count, integers));
+  const Tensor nothing = zeros({0}, integers);
+  return {x.detach().index_select(axis, one_of_each), return_inverse ? inverse : nothing,
+          return_counts ? counts : nothing};
 }
 
 Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {

@@ -30,6 +30,10 @@ std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool ret
 /// The same without sorting: only neighbours that are equal become one.
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse = false,
                                                       bool return_counts = false, Loc where = Loc::current());
+/// The different slices along `dim`, in lexicographic order, with the same tuple. Slices without elements are a ShapeError.
+std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool sorted = true,
+                                              bool return_inverse = false, bool return_counts = false,
+                                              Loc where = Loc::current());
 
 /// num_samples indices (int64) along the last dimension of x (C) or (N, C), each drawn with a probability proportional to
 /// x (not negative, finite, not all 0); without replacement one after the other from what is left.

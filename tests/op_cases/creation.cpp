@@ -26,6 +26,7 @@ static void add_constants(CaseList& cases) {
   add("new_empty", [](X x) { return x[0].new_empty({2, 0}); }, "x[0].new_empty(2, 0)");
   add("new_zeros", [](X x) { return x[0].new_zeros({2, 3}); }, "x[0].new_zeros(2, 3)");
   add("new_ones", [](X x) { return x[0].new_ones({2}); }, "x[0].new_ones(2)");
+  add("new_zeros.typed", [](X x) { return x[0].new_zeros({2, 3}, kLong); }, "x[0].new_zeros(2, 3, dtype=torch.int64)");
   add("new_full", [](X x) { return x[0].new_full({2}, 2.5); }, "x[0].new_full((2,), 2.5)");
   cases.add("zeros_like.typed", {{2, 3}}, [](X x) { return zeros_like(x[0], kLong); },
             "torch.zeros_like(x[0], dtype=torch.int64)").on(all_types).differentiable(0);
@@ -58,6 +59,7 @@ static void add_random(CaseList& cases) {
   add("rand_like.typed", {{3, 5}}, [](X x) { return rand_like(x[0], kDouble); });
   add("randn_like.typed", {{3, 5}}, [](X x) { return randn_like(x[0], kDouble); });
   add("randint_like", {{3, 5}}, [](X x) { return randint_like(x[0], 2, 9); });
+  add("randint_like.typed", {{3, 5}}, [](X x) { return randint_like(x[0], 9, kLong); });
   add("normal", {{1}}, [](X x) { return normal(1, 0.5, {3, 7}, x[0].options()); });
   add("randint", {{1}}, [](X x) { return randint(-5, 9, {4, 5}, x[0].device()); });
   add("randperm", {{1}}, [](X x) { return randperm(50, x[0].device()); });

@@ -136,6 +136,10 @@ static void add_binary(CaseList& cases) {
 }
 
 static void add_more_binary(CaseList& cases) {
+  cases.add("maximum.max", {{3, 5}, {5}}, [](X x) { return max(x[0], x[1]) - x[0].max(x[1] * 2); },
+            "torch.max(x[0], x[1]) - x[0].max(x[1] * 2)").on(floats | integers);
+  cases.add("minimum.min", {{3, 5}, {5}}, [](X x) { return min(x[0], x[1]) - x[0].min(x[1] * 2); },
+            "torch.min(x[0], x[1]) - x[0].min(x[1] * 2)").on(floats | integers);
   cases.add("maximum.number", {{3, 5}}, [](X x) { return maximum(x[0], 0.3); },
             "torch.maximum(x[0], torch.tensor(0.3, dtype=x[0].dtype))");
   cases.add("minimum.special", {special({11}), {11}}, [](X x) { return minimum(x[0], x[1]); },

@@ -156,7 +156,32 @@ static void add_through_views(CaseList& cases) {
   }, "(lambda y: (lambda r: (r.add_(x[1]), y.mul_(2), (y, y[0] * y[0]))[2])(y[0]))(x[0].clone())");
 }
 
+// Tensors that become views of themselves.
+static void add_views_of_itself(CaseList& cases) {
+  const auto add = [&](const char* name, const Input& input, Tensor (*run)(X), const char* torch) {
+    cases.add(name, {input}, run, torch).on(all_types);
+  };
+  add("unsqueeze_", {2, 3}, [](X x) { return x[0].clone().unsqueeze_(1); }, "x[0].clone().unsqueeze_(1)");
+  add("squeeze_", {1, 3, 1}, [](X x) { return x[0].clone().squeeze_(); }, "x[0].clone().squeeze_()");
+  add("squeeze_.dim", {1, 3, 1}, [](X x) { return x[0].clone().squeeze_(-1); }, "x[0].clone().squeeze_(-1)");
+  add("transpose_", {2, 3, 4}, [](X x) { return x[0].clone().transpose_(0, -1); }, "x[0].clone().transpose_(0, -1)");
+  add("t_", {2, 3}, [](X x) { return x[0].clone().t_(); }, "x[0].clone().t_()");
+  cases.add("unsqueeze_.view", {{3, 4}, {4}}, [](X x) {  // a view that is written to afterwards
+    Tensor y = x[0].clone(), row = y.select(0, 1);
+    row.unsqueeze_(0);
+    row.mul_(x[1]);
+    return TensorList{y, row * row};
+  }, "(lambda y: (lambda r: (r.unsqueeze_(0), r.mul_(x[1]), (y, r * r))[2])(y.select(0, 1)))(x[0].clone())");
+  cases.add("t_.base", {{3, 4}, {4}}, [](X x) {  // a base whose view is written to afterwards
+    Tensor y = x[0].clone(), row = y.select(0, 1);
+    y.t_();
+    row.mul_(x[1]);
+    return TensorList{y * y, row};
+  }, "(lambda y: (lambda r: (y.t_(), r.mul_(x[1]), (y * y, r))[2])(y.select(0, 1)))(x[0].clone())");
+}
+
 void add_in_place(CaseList& cases) {
+  add_views_of_itself(cases);
   add_to_whole(cases);
   add_unary_to_whole(cases);
   add_binary_to_whole(cases);

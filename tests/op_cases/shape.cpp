@@ -44,6 +44,12 @@ static void add_views(CaseList& cases) {
   view("diagonal.above", {{3, 4, 5}}, [](X x) { return x[0].diagonal(2, -1, 0); }, "x[0].diagonal(2, -1, 0)");
   view("diagonal.below", {{4, 3}}, [](X x) { return diagonal(x[0], -2); }, "x[0].diagonal(-2)");
   view("diagonal.beyond", {{2, 3}}, [](X x) { return diagonal(x[0], 3); }, "x[0].diagonal(3)");
+  view("unfold.dim", {{3, 8}}, [](X x) { return x[0].unfold(1, 3, 2); }, "x[0].unfold(1, 3, 2)");
+  view("unfold.dim_first", {{5, 2, 3}}, [](X x) { return x[0].unfold(0, 4, 1); }, "x[0].unfold(0, 4, 1)");
+  view("unfold.dim_gaps", {{9}}, [](X x) { return x[0].unfold(-1, 2, 5); }, "x[0].unfold(-1, 2, 5)");
+  view("unfold.dim_nothing", {{3, 2}}, [](X x) { return x[0].unfold(0, 0, 1); }, "x[0].unfold(0, 0, 1)")
+      .differentiable(1);
+  view("unfold.dim_scalar", {{}}, [](X x) { return x[0].unfold(0, 1, 3); }, "x[0].unfold(0, 1, 3)");
   view("mT", {{2, 3, 4}}, [](X x) { return x[0].mT(); }, "x[0].mT");
   view("broadcast_to", {{3, 1}}, [](X x) { return broadcast_to(x[0], {2, 3, 4}); }, "x[0].broadcast_to(2, 3, 4)");
   view("atleast_3d", {{3, 4}}, [](X x) { return atleast_3d(x[0]); }, "torch.atleast_3d(x[0])").only_contiguous();

@@ -66,6 +66,12 @@ static void add_sets(CaseList& cases) {
   }, "torch.unique(x[0], return_counts=True)");
   add("unique.empty", {{0, 3}}, [list](X x) { return list(_unique2(x[0], true, true, true)); },
       "torch.unique(x[0], return_inverse=True, return_counts=True)");
+  add("unique_dim", {ties({9, 2})}, [list](X x) { return list(unique_dim(x[0], 0, true, true, true)); },
+      "torch.unique(x[0], dim=0, return_inverse=True, return_counts=True)");
+  add("unique_dim.columns", {ties({2, 1, 12})}, [](X x) { return TensorList{std::get<0>(unique_dim(x[0], -1))}; },
+      "torch.unique(x[0], dim=-1)");
+  add("unique_dim.vector", {ties({7})}, [list](X x) { return list(unique_dim(x[0], 0, true, true, true)); },
+      "torch.unique(x[0], dim=0, return_inverse=True, return_counts=True)");
   add("unique_consecutive", {ties({4, 5})}, [list](X x) { return list(unique_consecutive(x[0], true, true)); },
       "torch.unique_consecutive(x[0], return_inverse=True, return_counts=True)");
 }

@@ -43,6 +43,27 @@ TEST_CASE("indexing is Python's") {
   CHECK(s.equal(torch::tensor({{0, 2, 3}, {1, 1, 1}, {0, 8, 5}})));
 }
 
+TEST_CASE("tensors change their shape in place, and are made like others") {
+  torch::Tensor x = torch::arange(6);
+  x.unsqueeze_(0).t_();
+  CHECK(x.sizes() == torch::IntArrayRef({6, 1}));
+  x.squeeze_(1);
+  CHECK(x.unfold(0, 3, 2).equal(torch::tensor({{0, 1, 2}, {2, 3, 4}})));
+  CHECK(torch::max(x, torch::full_like(x, 3)).equal(torch::tensor({3, 3, 3, 3, 4, 5})));
+  CHECK(torch::min(x).item<int>() + x.min(x + 1).sum().item<int>() == 15);
+  x.index_put_({torch::tensor({1, 1, 1})}, torch::tensor(10), true);
+  CHECK(x[1].item<int>() == 31);
+  CHECK(x.split_with_sizes({1, 2, 3}).back().equal(torch::tensor({3, 4, 5})));
+  CHECK(torch::randn_like(x, torch::TensorOptions(torch::kDouble).requires_grad(true)).requires_grad());
+  CHECK(x.new_zeros({2, 2}, torch::TensorOptions(torch::kDouble)).dtype() == torch::kDouble);
+  auto [rows, inverse, counts] = torch::unique_dim(torch::tensor({{1, 2}, {0, 5}, {1, 2}}), 0, false, true, true);
+  CHECK(rows.equal(torch::tensor({{0, 5}, {1, 2}})));
+  CHECK(inverse.equal(torch::tensor({1, 0, 1})));
+  CHECK(counts.equal(torch::tensor({1, 2})));
+  torch::nn::AnyModule any(torch::nn::Identity{});
+  CHECK(any.forward<>(x).is_same(x));
+}
+
 TEST_CASE("names of torch, at and c10 are one thing") {
   at::Tensor x = at::ones({2});
   c10::optional<int64_t> none = c10::nullopt;
@@ -61,6 +82,11 @@ TEST_CASE("names of torch, at and c10 are one thing") {
   CHECK(torch::nn::Functional(torch::max_pool2d, 2, both, 0, 1, false)(torch::ones({1, 1, 8, 8})).sizes() ==
         torch::IntArrayRef({1, 1, 2, 2}));
   CHECK(torch::constant_pad_nd(torch::ones({2}), {1, 1}, 3).equal(torch::tensor({3., 1., 1., 3.})));
+  CHECK(torch::reflection_pad2d(torch::arange(3).view({1, 1, 3}).to(torch::kFloat), {2, 0, 0, 0})
+            .equal(torch::tensor({2., 1., 0., 1., 2.}).view({1, 1, 5})));
+  CHECK(torch::replication_pad1d(torch::ones({1, 2}), 1).sizes() == torch::IntArrayRef({1, 4}));
+  torch::add_out(x, torch::ones(2), torch::ones(2));
+  CHECK(x.equal(torch::full({2}, 2.0)));
   CHECK(torch::get_num_threads() >= 1);
 
   torch::nn::Linear a(2, 3), b(2, 3);

@@ -43,6 +43,7 @@ const WrongCalls elementwise("elementwise", {
     wrong<Error>("relu", {"undefined"}, [] { relu(Tensor()); }),
     wrong<ShapeError>("maximum", {"(2,)", "(3,)"}, [] { maximum(f({2}), f({3})); }),
     wrong<ShapeError>("maximum", {"(2, 3)", "(2,)"}, [] { maximum(f({2, 3}), f({2})); }),
+    wrong<ShapeError>("maximum", {"(2,)", "(3,)"}, [] { max(f({2}), f({3})); }),
     wrong<ShapeError>("fmod", {"(2, 3)", "(2,)"}, [] { fmod(f({2, 3}), f({2})); }),
     wrong<ShapeError>("fmod", {"(2, 3)", "(4,)"}, [] { fmod(f({2, 3}), f({4})); }),
     wrong<ShapeError>("fmod", {"(2, 3)", "(4,)"}, [] { f({2, 3}).fmod(f({4})); }),

@@ -87,6 +87,8 @@ const WrongCalls reductions("reductions", {
     wrong<IndexError>("kthvalue", {"4", "(2, 3)"}, [] { kthvalue(f({2, 3}), 4); }),
     wrong<IndexError>("softmin", {"2"}, [] { softmin(f({2, 2}), 2); }),
     wrong<Error>("unique", {"undefined"}, [] { _unique2(none); }),
+    wrong<ShapeError>("unique_dim", {"dimension 0", "(3, 0)"}, [] { unique_dim(f({3, 0}), 0); }),
+    wrong<IndexError>("unique_dim", {"2"}, [] { unique_dim(f({3, 2}), 2); }),
 });
 // clang-format on
 

@@ -74,11 +74,22 @@ const WrongCalls shapes("shapes", {
     wrong<ShapeError>("", {"9", "8 dimensions"}, [] { f({2}).reshape({1, 1, 1, 1, 1, 1, 1, 1, 2}); }).found_outside_of_operators(),
     wrong<ShapeError>("unsqueeze", {"8"}, [] { f({1, 1, 1, 1, 1, 1, 1, 1}).unsqueeze(0); }),
     wrong<IndexError>("unsqueeze", {"3"}, [] { f({3, 2}).unsqueeze(3); }),
+    wrong<ShapeError>("unsqueeze_", {"8"}, [] { f({1, 1, 1, 1, 1, 1, 1, 1}).unsqueeze_(0); }),
+    wrong<IndexError>("unsqueeze_", {"3"}, [] { f({3, 2}).unsqueeze_(3); }),
+    wrong<AutogradError>("unsqueeze_", {"leaf"}, [] { ones({2}, requires_grad()).unsqueeze_(0); }),
     wrong<ShapeError>("t", {"(2, 3, 4)"}, [] { f({2, 3, 4}).t(); }),
+    wrong<ShapeError>("t_", {"(2, 3, 4)"}, [] { f({2, 3, 4}).t_(); }),
     wrong<IndexError>("transpose", {"2"}, [] { f({3, 2}).transpose(0, 2); }),
+    wrong<IndexError>("transpose_", {"2"}, [] { f({3, 2}).transpose_(0, 2); }),
+    wrong<AutogradError>("transpose_", {"leaf"}, [] { ones({2, 3}, requires_grad()).transpose_(0, 1); }),
+    wrong<ShapeError>("unfold", {"windows of 4", "dimension 0", "(3, 2)"}, [] { f({3, 2}).unfold(0, 4, 1); }),
+    wrong<ShapeError>("unfold", {"-1"}, [] { f({3, 2}).unfold(1, -1, 1); }),
+    wrong<ValueError>("unfold", {"step", "0"}, [] { f({3, 2}).unfold(1, 1, 0); }),
+    wrong<IndexError>("unfold", {"2"}, [] { f({3, 2}).unfold(2, 1, 1); }),
     wrong<IndexError>("flatten", {"4"}, [] { f({3, 2}).flatten(0, 4); }),
     wrong<ShapeError>("flatten", {"1", "0", "(3, 2)"}, [] { f({3, 2}).flatten(1, 0); }),
     wrong<IndexError>("squeeze", {"2"}, [] { f({2, 1}).squeeze(2); }),
+    wrong<IndexError>("squeeze_", {"2"}, [] { f({2, 1}).squeeze_(2); }),
 });
 // clang-format on
 

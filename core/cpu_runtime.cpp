@@ -15,6 +15,7 @@ constexpr size_t kAlignment = 64;
 // Sits before every block: 64 bytes, so that the block keeps its alignment.
 struct Header {
   size_t capacity;
+  size_t bytes;  // that were asked for, and are counted
 };
 static_assert(sizeof(Header) <= kAlignment);
 
@@ -61,9 +62,10 @@ class CpuRuntime final : public DeviceRuntime {
       }
     }
     if (!block) block = from_system(capacity, bytes);
+    static_cast<Header*>(block)->bytes = bytes;
     std::lock_guard lock(mutex_);
     ++stats_.allocations;
-    stats_.allocated += static_cast<int64_t>(capacity);
+    stats_.allocated += static_cast<int64_t>(bytes);
     stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
     return static_cast<char*>(block) + kAlignment;
   }
@@ -71,9 +73,9 @@ class CpuRuntime final : public DeviceRuntime {
   void free(void* data) noexcept override {
     if (!data) return;
     void* block = static_cast<char*>(data) - kAlignment;
-    const size_t capacity = static_cast<Header*>(block)->capacity;
+    const auto [capacity, bytes] = *static_cast<Header*>(block);
     std::lock_guard lock(mutex_);
-    stats_.allocated -= static_cast<int64_t>(capacity);
+    stats_.allocated -= static_cast<int64_t>(bytes);
     try {
       free_[capacity].push_back(block);
     } catch (...) {

@@ -79,7 +79,7 @@ TEST_CASE("the cpu allocator reuses freed blocks, counts, and aligns to 64 bytes
   const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
   void* a = cpu->allocate(1000, {});
   CHECK(reinterpret_cast<uintptr_t>(a) % 64 == 0);
-  CHECK(cpu->memory_stats(0).allocated == 1024);
+  CHECK(cpu->memory_stats(0).allocated == 1000);  // what was asked for; the block has 1024
   CHECK(cpu->memory_stats(0).system_allocations == 1);
   cpu->free(a);
   CHECK(cpu->memory_stats(0).allocated == 0);
@@ -90,7 +90,7 @@ TEST_CASE("the cpu allocator reuses freed blocks, counts, and aligns to 64 bytes
   const MemoryStats stats = cpu->memory_stats(0);
   CHECK(stats.allocations == 3);
   CHECK(stats.system_allocations == 2);
-  CHECK(stats.peak_allocated == 2048);
+  CHECK(stats.peak_allocated == 2 * 970);
   cpu->free(a), cpu->free(b), cpu->free(nullptr);
   cpu->reset_peak_memory_stats(0);
   CHECK(cpu->memory_stats(0).peak_allocated == 0);

@@ -12,36 +12,73 @@ using detail::Planes;
 
 double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 
-// A position in the image: the pixel at or before it and the way to the next, for each axis.
-struct Place {
-  int64_t x, y;
-  float a, b;
+// Positions are kept within [-2, size + 2]; all that lies beyond is outside of the image anyway. Around the image is a
+// border of `outside` in which the four pixels around such a position are, so that the inner loops ask nothing.
+constexpr int64_t kBefore = 2, kAfter = 4;
+
+Planes bordered(const Planes& x, const std::vector<float>& outside) {
+  const Planes y = detail::planes_like(x, {x.height + kBefore + kAfter, x.width + kBefore + kAfter});
+  for (int64_t i = 0; i < x.count; ++i) {
+    const float fill = outside[static_cast<size_t>(i)];
+    const float* from = x.plane(i);
+    float* to = std::fill_n(y.plane(i), kBefore * y.width, fill);
+    for (int64_t row = 0; row < x.height; ++row, from += x.width)
+      to = std::fill_n(std::copy_n(from, x.width, std::fill_n(to, kBefore, fill)), kAfter, fill);
+    std::fill_n(to, kAfter * y.width, fill);
+  }
+  return y;
+}
+
+// Where the pixels of a part of a row come from: the pixel at or before each position and the way to the next.
+struct Places {
+  static constexpr int64_t kMost = 128;
+  int32_t x[kMost], y[kMost];
+  float a[kMost], b[kMost];
 };
 
+// Not a number is outside too.
+float within(float value, float low, float high) {
+  const float raised = value > low ? value : low;
+  return raised < high ? raised : high;
+}
+
 // std::floor is a function call on baseline x86-64; positions are far from the limits of int here.
-int64_t floor_of(float value) {
-  const int truncated = static_cast<int>(value);
-  return truncated - (value < static_cast<float>(truncated));
+int32_t floor_of(float value) {
+  const int32_t truncated = static_cast<int32_t>(value);
+  return truncated - (value < static_cast<float>(truncated) ? 1 : 0);
 }
 
 // To the nearest whole number, halves to the even one, as grid_sample does. Adding 1.5 * 2^23 leaves no room for a fraction.
-int64_t round_of(float value) { return static_cast<int64_t>((value + 12582912.0f) - 12582912.0f); }
+int32_t round_of(float value) { return static_cast<int32_t>((value + 12582912.0f) - 12582912.0f); }
 
-float pixel_or(const float* plane, const Planes& image, int64_t x, int64_t y, float outside) {
-  return x >= 0 && x < image.width && y >= 0 && y < image.height ? plane[y * image.width + x] : outside;
+// Of `count` pixels from `column` on: positions first + column * step.
+void find_places(Places& at, int64_t column, int64_t count, float first_u, float step_u, float far_u, float first_v,
+                 float step_v, float far_v, Interpolation interpolation) {
+  const bool nearest = interpolation == Interpolation::kNearest;
+  const int32_t start = static_cast<int32_t>(column), size = static_cast<int32_t>(count);
+  for (int32_t i = 0; i < size; ++i) {
+    const float place = static_cast<float>(start + i);
+    const float u = within(first_u + place * step_u, -2.0f, far_u);
+    const float v = within(first_v + place * step_v, -2.0f, far_v);
+    at.x[i] = nearest ? round_of(u) : floor_of(u);
+    at.y[i] = nearest ? round_of(v) : floor_of(v);
+    at.a[i] = u - static_cast<float>(at.x[i]);
+    at.b[i] = v - static_cast<float>(at.y[i]);
+  }
 }
 
-float bilinear(const float* plane, const Planes& image, const Place& at, float outside) {
-  float p00, p10, p01, p11;
-  if (at.x >= 0 && at.y >= 0 && at.x + 1 < image.width && at.y + 1 < image.height) {
-    const float* corner = plane + at.y * image.width + at.x;
-    p00 = corner[0], p10 = corner[1], p01 = corner[image.width], p11 = corner[image.width + 1];
-  } else {
-    p00 = pixel_or(plane, image, at.x, at.y, outside), p10 = pixel_or(plane, image, at.x + 1, at.y, outside);
-    p01 = pixel_or(plane, image, at.x, at.y + 1, outside), p11 = pixel_or(plane, image, at.x + 1, at.y + 1, outside);
+// `corner` is pixel (0, 0) of a bordered image.
+void sample_nearest(const Places& at, int64_t count, const float* corner, int64_t row_length, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = corner[at.y[i] * row_length + at.x[i]];
+}
+
+void sample_bilinear(const Places& at, int64_t count, const float* corner, int64_t row_length, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* p = corner + at.y[i] * row_length + at.x[i];
+    const float* q = p + row_length;
+    const float top = p[0] + at.a[i] * (p[1] - p[0]), bottom = q[0] + at.a[i] * (q[1] - q[0]);
+    to[i] = top + at.b[i] * (bottom - top);
   }
-  const float top = p00 + at.a * (p10 - p00), bottom = p01 + at.a * (p11 - p01);
-  return top + at.b * (bottom - top);
 }
 
 }  // namespace
@@ -50,10 +87,10 @@ AffineMap inverse_affine_map(double angle, double translate_x, double translate_
                              double shear_y, double center_x, double center_y) {
   GRADUS_CHECK(scale > 0, ValueError, "affine needs a scale above 0, got ", scale);
   const double rotation = radians(angle), sx = radians(shear_x), sy = radians(shear_y);
-  const double a = std::cos(rotation - sy) / std::cos(sy);
-  const double b = -std::cos(rotation - sy) * std::tan(sx) / std::cos(sy) - std::sin(rotation);
-  const double c = std::sin(rotation - sy) / std::cos(sy);
-  const double d = -std::sin(rotation - sy) * std::tan(sx) / std::cos(sy) + std::cos(rotation);
+  const double cosine = std::cos(rotation - sy), sine = std::sin(rotation - sy);
+  const double cos_sy = std::cos(sy), tan_sx = std::tan(sx);
+  const double a = cosine / cos_sy, b = -cosine * tan_sx / cos_sy - std::sin(rotation);
+  const double c = sine / cos_sy, d = -sine * tan_sx / cos_sy + std::cos(rotation);
   // The determinant of [a b; c d] is 1.
   AffineMap map = {{d / scale, -b / scale, 0, -c / scale, a / scale, 0}};
   const double x = -center_x - translate_x, y = -center_y - translate_y;
@@ -68,12 +105,11 @@ Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, 
   for (double value : map.m) GRADUS_CHECK(std::isfinite(value), ValueError, "affine needs finite numbers");
   std::vector<float> outside;
   for (int64_t i = 0; i < x.count; ++i) outside.push_back(detail::fill_of(fill, x, i, "affine"));
-  const bool nearest = interpolation == Interpolation::kNearest;
+  const Planes source = bordered(x, outside);
+  const auto sample = interpolation == Interpolation::kNearest ? sample_nearest : sample_bilinear;
   const float step_u = static_cast<float>(map.m[0]), step_v = static_cast<float>(map.m[3]);
-  // Positions farther out than this are outside all the same.
   const float far_u = static_cast<float>(x.width) + 2, far_v = static_cast<float>(x.height) + 2;
-  const float* const from = x.plane(0);
-  float* to = y.plane(0);
+  Places at;
   for (int64_t row = 0; row < size.height; ++row) {
     // Positions count from the middle of an image; pixel 0 has its middle at 1/2 - size / 2.
     const double first_x = 0.5 - static_cast<double>(size.width) / 2;
@@ -82,19 +118,12 @@ Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, 
         static_cast<float>(map.m[0] * first_x + map.m[1] * row_y + map.m[2] + static_cast<double>(x.width) / 2 - 0.5);
     const float first_v =
         static_cast<float>(map.m[3] * first_x + map.m[4] * row_y + map.m[5] + static_cast<double>(x.height) / 2 - 0.5);
-    for (int64_t column = 0; column < size.width; ++column, ++to) {
-      const float u = std::clamp(first_u + static_cast<float>(column) * step_u, -2.0f, far_u);
-      const float v = std::clamp(first_v + static_cast<float>(column) * step_v, -2.0f, far_v);
-      if (nearest) {
-        const int64_t source_x = round_of(u), source_y = round_of(v);
-        for (int64_t i = 0; i < x.count; ++i)
-          to[i * y.pixels()] = pixel_or(from + i * x.pixels(), x, source_x, source_y, outside[static_cast<size_t>(i)]);
-      } else {
-        const int64_t x0 = floor_of(u), y0 = floor_of(v);
-        const Place at = {x0, y0, u - static_cast<float>(x0), v - static_cast<float>(y0)};
-        for (int64_t i = 0; i < x.count; ++i)
-          to[i * y.pixels()] = bilinear(from + i * x.pixels(), x, at, outside[static_cast<size_t>(i)]);
-      }
+    for (int64_t column = 0; column < size.width; column += Places::kMost) {
+      const int64_t count = std::min(Places::kMost, size.width - column);
+      find_places(at, column, count, first_u, step_u, far_u, first_v, step_v, far_v, interpolation);
+      for (int64_t i = 0; i < x.count; ++i)
+        sample(at, count, source.plane(i) + kBefore * source.width + kBefore, source.width,
+               y.plane(i) + row * size.width + column);
     }
   }
   return Tensor(y.array);

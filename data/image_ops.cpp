@@ -90,6 +90,19 @@ Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const 
   return Tensor(y.array);
 }
 
+// Of the image with its padding, which must make sense.
+ImageSize padded_size(const Planes& x, const Padding& padding, PaddingMode mode) {
+  const int64_t least = std::min({padding.left, padding.top, padding.right, padding.bottom});
+  GRADUS_CHECK(least >= 0, ValueError, "pad needs paddings of at least 0, got ", least);
+  if (mode == PaddingMode::kReflect || mode == PaddingMode::kSymmetric) {
+    const int64_t spare = mode == PaddingMode::kReflect ? 1 : 0;
+    GRADUS_CHECK(std::max(padding.left, padding.right) <= x.width - spare &&
+                     std::max(padding.top, padding.bottom) <= x.height - spare,
+                 ValueError, "pad cannot mirror more than there is of an image of shape ", x.array.shape());
+  }
+  return {x.height + padding.top + padding.bottom, x.width + padding.left + padding.right};
+}
+
 // Weights of the image's pixels in the pixels of one resized axis.
 struct Taps {
   std::vector<int64_t> first;  // of each output pixel, with `count` weights from there on
@@ -144,16 +157,17 @@ Tensor center_crop(const Tensor& image, ImageSize size) {
 
 Tensor pad(const Tensor& image, const Padding& padding, const Fill& fill, PaddingMode mode) {
   const Planes x = planes_of(image, "pad");
-  const int64_t least = std::min({padding.left, padding.top, padding.right, padding.bottom});
-  GRADUS_CHECK(least >= 0, ValueError, "pad needs paddings of at least 0, got ", least);
-  if (mode == PaddingMode::kReflect || mode == PaddingMode::kSymmetric) {
-    const int64_t spare = mode == PaddingMode::kReflect ? 1 : 0;
-    GRADUS_CHECK(std::max(padding.left, padding.right) <= x.width - spare &&
-                     std::max(padding.top, padding.bottom) <= x.height - spare,
-                 ValueError, "pad cannot mirror more than there is of an image of shape ", x.array.shape());
-  }
-  const ImageSize size(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
-  return window(x, -padding.top, -padding.left, size, fill, mode, "pad");
+  return window(x, -padding.top, -padding.left, padded_size(x, padding, mode), fill, mode, "pad");
+}
+
+Tensor padded_crop(const Tensor& image, const Padding& padding, int64_t top, int64_t left, ImageSize size,
+                   const Fill& fill, PaddingMode mode) {
+  const Planes x = planes_of(image, "padded_crop");
+  const ImageSize padded = padded_size(x, padding, mode);
+  GRADUS_CHECK(top >= 0 && left >= 0 && size.height <= padded.height - top && size.width <= padded.width - left,
+               ValueError, "padded_crop: rows ", top, " + ", size.height, " and columns ", left, " + ", size.width,
+               " are not within a padded image of ", padded.height, "x", padded.width);
+  return window(x, top - padding.top, left - padding.left, size, fill, mode, "padded_crop");
 }
 
 Tensor hflip(const Tensor& image) {

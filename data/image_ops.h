@@ -50,6 +50,10 @@ Tensor center_crop(const Tensor& image, ImageSize size);
 /// kReflect needs less padding than the image is wide, kSymmetric at most as much (ValueError).
 Tensor pad(const Tensor& image, const Padding& padding, const Fill& fill = 0,
            PaddingMode mode = PaddingMode::kConstant);
+/// crop(pad(image, padding, fill, mode), top, left, height, width) of a window within the padded image (ValueError),
+/// without that image in between.
+Tensor padded_crop(const Tensor& image, const Padding& padding, int64_t top, int64_t left, ImageSize size,
+                   const Fill& fill = 0, PaddingMode mode = PaddingMode::kConstant);
 /// Left and right exchanged.
 Tensor hflip(const Tensor& image);
 /// Top and bottom exchanged.

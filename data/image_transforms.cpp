@@ -81,19 +81,22 @@ std::string Pad::describe() const {
 RandomCrop::RandomCrop(ImageSize size) : size_(checked_size(size, "RandomCrop")) {}
 
 Tensor RandomCrop::operator()(const Tensor& image) const {
-  Tensor padded = padding_ ? functional::pad(image, *padding_, fill_, mode_) : image;
-  detail::Planes x = detail::planes_of(padded, "RandomCrop");
-  const int64_t missing_width = std::max<int64_t>(size_.width - x.width, 0);
-  const int64_t missing_height = std::max<int64_t>(size_.height - x.height, 0);
-  if (pad_if_needed_ && missing_width + missing_height > 0) {
-    padded = functional::pad(padded, {missing_width, missing_height}, fill_, mode_);  // on both sides, as torchvision
-    x = detail::planes_of(padded, "RandomCrop");
+  Tensor padded = image;
+  Padding padding = padding_.value_or(0);
+  detail::Planes x = detail::planes_of(image, "RandomCrop");
+  ImageSize room(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
+  const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
+  const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
+  if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as torchvision
+    padded = functional::pad(image, padding, fill_, mode_);
+    padding = {missing_width, missing_height};
+    room.height += 2 * missing_height, room.width += 2 * missing_width;
   }
-  GRADUS_CHECK(size_.height <= x.height && size_.width <= x.width, ShapeError, "RandomCrop cannot take ",
-               text_of(size_), " out of an image of ", x.height, "x", x.width, "; pad_if_needed() makes room");
-  const int64_t top = draw_integer(0, x.height - size_.height + 1);
-  const int64_t left = draw_integer(0, x.width - size_.width + 1);
-  return functional::crop(padded, top, left, size_.height, size_.width);
+  GRADUS_CHECK(size_.height <= room.height && size_.width <= room.width, ShapeError, "RandomCrop cannot take ",
+               text_of(size_), " out of an image of ", room.height, "x", room.width, "; pad_if_needed() makes room");
+  const int64_t top = draw_integer(0, room.height - size_.height + 1);
+  const int64_t left = draw_integer(0, room.width - size_.width + 1);
+  return functional::padded_crop(padded, padding, top, left, size_, fill_, mode_);
 }
 std::string RandomCrop::describe() const {
   return "RandomCrop(" + text_of(size_) + (padding_ ? ", padding " + std::to_string(padding_->left) : "") + ")";

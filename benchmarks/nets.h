@@ -1,21 +1,30 @@
-// The nets of the experiments, by name; benchmarks/vs_pytorch.py has the same.
+// The nets of the experiments, by name; benchmarks/nets.py has the same.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include <gradus/examples/common/resnet.h>
 #include <gradus/gradus.h>
 
 namespace gradus::benchmarks {
 
-/// A net, the size of its images and the batch sizes at which it is measured.
+/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is measured.
 struct Workload {
   std::string name;
-  Shape image;  // (C, H, W)
+  std::function<Shape(int64_t batch)> input;
   std::vector<int64_t> batches;
-  std::function<nn::Sequential()> make;
+  std::function<nn::AnyModule()> make;
 };
+
+inline auto images(int64_t channels, int64_t height, int64_t width) {
+  return [=](int64_t batch) { return Shape{batch, channels, height, width}; };
+}
+
+inline auto sequences(int64_t length, int64_t features) {
+  return [=](int64_t batch) { return Shape{length, batch, features}; };
+}
 
 /// 784-100-10
 inline nn::Sequential pure_linear() {
@@ -55,14 +64,38 @@ inline nn::Sequential stl10_net() {
   return net;
 }
 
+/// One LSTM layer, and a linear one of its last output.
+struct LstmNet : nn::Module {
+  nn::LSTM lstm = register_module("lstm", nn::LSTM(128, 128));
+  nn::Linear fc = register_module("fc", nn::Linear(128, 10));
+
+  Tensor forward(const Tensor& x) { return fc(std::get<0>(lstm(x))[-1]); }
+};
+
+/// One encoder layer of a transformer (4 heads, 2048 features between its linear layers), and a linear layer of the mean
+/// of its outputs.
+struct AttentionNet : nn::Module {
+  nn::TransformerEncoderLayer encoder = register_module("encoder", nn::TransformerEncoderLayer(128, 4));
+  nn::Linear fc = register_module("fc", nn::Linear(128, 10));
+
+  Tensor forward(const Tensor& x) { return fc(encoder(x).mean({0})); }
+};
+
 inline std::vector<Workload> workloads() {
-  return {{"pure_linear", {1, 28, 28}, {128}, pure_linear},
-          {"conv2_c1", {1, 28, 28}, {128}, [] { return conv_net(2, 1); }},
-          {"conv10_c1", {1, 28, 28}, {128}, [] { return conv_net(10, 1); }},
-          {"conv2_c32", {1, 28, 28}, {128}, [] { return conv_net(2, 32); }},
-          {"conv10_c32", {1, 28, 28}, {128}, [] { return conv_net(10, 32); }},
-          {"lenet", {1, 28, 28}, {64, 1024}, lenet},
-          {"stl10_net", {3, 96, 96}, {32, 128}, stl10_net}};
+  const auto of = [](auto make) { return [=] { return nn::AnyModule(make()); }; };
+  const auto convolutions = [&](int64_t depth, int64_t channels) {
+    return of([=] { return conv_net(depth, channels); });
+  };
+  return {{"pure_linear", images(1, 28, 28), {128}, of(pure_linear)},
+          {"conv2_c1", images(1, 28, 28), {128}, convolutions(2, 1)},
+          {"conv10_c1", images(1, 28, 28), {128}, convolutions(10, 1)},
+          {"conv2_c32", images(1, 28, 28), {128}, convolutions(2, 32)},
+          {"conv10_c32", images(1, 28, 28), {128}, convolutions(10, 32)},
+          {"lenet", images(1, 28, 28), {64, 1024}, of(lenet)},
+          {"stl10_net", images(3, 96, 96), {32, 128}, of(stl10_net)},
+          {"resnet18", images(3, 32, 32), {32}, of([] { return ResNet18(); })},
+          {"lstm", sequences(64, 128), {32}, of([] { return std::make_shared<LstmNet>(); })},
+          {"attention", sequences(64, 128), {16}, of([] { return std::make_shared<AttentionNet>(); })}};
 }
 
 }  // namespace gradus::benchmarks

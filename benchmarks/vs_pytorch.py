@@ -1,186 +1,338 @@
 #!/usr/bin/env python3
-"""gradus beside PyTorch: the training steps of benchmarks/train_step.cpp, both in one run on one machine.
+"""gradus beside PyTorch: the training steps of benchmarks/train_step.cpp and a product of matrices, both in one run on
+one machine.
 
-Each round runs every net on PyTorch and on gradus in turn, so that a machine whose speed drifts slows both; the table
-shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster). PyTorch's best of contiguous and
-channels-last, and on cuda of eager and graph, is named in its column.
+Each round measures every row on PyTorch and on gradus in turn, so that a machine whose speed drifts slows both; the table
+shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster), each with the better of contiguous and
+channels-last. Peak: the most bytes that tensors held during a step (benchmarks/README.md says what counts).
 
-    python3 benchmarks/vs_pytorch.py --train-step build/cpu-release/benchmarks/train_step --threads 2
-    python3 benchmarks/vs_pytorch.py --device cuda --graph --train-step build/cuda/benchmarks/train_step
+    python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2
+    python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2 --quick --rows lenet matmul
+    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --graph
+    python3 benchmarks/vs_pytorch.py --table benchmarks/results/vs_pytorch_two_cores.json
 """
 import argparse
+import ctypes
+import ctypes.util
+import datetime
+import gc
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts/experiments"))
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler tells when it starts and stops
 
-
-def conv_net(depth, channels):
-    layers = []
-    for i in range(depth):
-        layers += [nn.Conv2d(1 if i == 0 else channels, channels, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * 28 * 28, 10))
+from record import code_version, machine  # noqa: E402
 
 
-def lenet():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
-                         nn.Linear(84, 10))
+class Variant(NamedTuple):
+    """How a row is measured."""
+
+    mode: str = "eager"  # or graph
+    layout: str = "contiguous"  # or channels_last
+    threads: int = 0  # of the CPU; 0: all
+
+    def key(self):
+        return " ".join([self.mode, self.layout, *([f"{self.threads} threads"] if self.threads else [])])
 
 
-def stl10_net():
-    layers, width = [], 3
-    for out in (32, 64, 128):
-        layers += [nn.Conv2d(width, out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        width = out
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 12 * 12, 512), nn.Dropout(0.5), nn.Linear(512, 10))
+def timed(work, device, seconds):
+    """Median milliseconds of a call, measured as benchmarks/timing.h does."""
+    import torch
 
-
-NETS = {
-    "pure_linear": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10)), (1, 28, 28), [128]),
-    "conv2_c1": (lambda: conv_net(2, 1), (1, 28, 28), [128]),
-    "conv10_c1": (lambda: conv_net(10, 1), (1, 28, 28), [128]),
-    "conv2_c32": (lambda: conv_net(2, 32), (1, 28, 28), [128]),
-    "conv10_c32": (lambda: conv_net(10, 32), (1, 28, 28), [128]),
-    "lenet": (lenet, (1, 28, 28), [64, 1024]),
-    "stl10_net": (stl10_net, (3, 96, 96), [32, 128]),
-}
-
-
-def timed(step, device, seconds):
-    """Median milliseconds of a step; on cuda, of rows of steps between two events."""
-    for _ in range(5):
-        step()
-    samples = []
-    if device == "cuda":
-        torch.cuda.synchronize()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples) < 5:
-        if device == "cuda":
-            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            a.record()
-            for _ in range(20):
-                step()
-            b.record()
-            b.synchronize()
-            samples.append(a.elapsed_time(b) / 20)
-        else:
-            start = time.perf_counter()
-            step()
-            samples.append((time.perf_counter() - start) * 1e3)
+    row, wait = (20, torch.cuda.synchronize) if device == "cuda" else (1, lambda: None)
+    warm, calls = time.perf_counter() + seconds / 5, 0
+    while time.perf_counter() < warm or calls < 2:
+        work()
+        calls += 1
+    wait()
+    samples, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(samples) < 3:
+        start = time.perf_counter()
+        for _ in range(row):
+            work()
+        wait()
+        samples.append((time.perf_counter() - start) * 1e3 / row)
     return statistics.median(samples)
 
 
-def torch_step(name, batch, device, variant, seconds):
-    make, image, _ = NETS[name]
-    torch.manual_seed(0)
-    net = make().to(device)
-    graph = "graph" in variant
-    x, y = torch.randn(batch, *image, device=device), torch.randint(0, 10, (batch,), device=device)
-    if "channels_last" in variant:
-        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    fused = {"fused": True} if device == "cuda" and not graph else {}
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, **({"capturable": True} if graph else fused))
+class Step:
+    """A row: the training step of a net."""
 
-    def step():
+    def __init__(self, workload, batch):
+        self.workload, self.batch = workload, batch
+        self.name = f"{workload.name} {batch}"
+        self.layouts = ["contiguous", "channels_last"] if len(workload.input(1)) == 4 else ["contiguous"]
+        self.contenders = {"pytorch": self.pytorch, "gradus": self.gradus}
+
+    def pytorch(self, options, variant):
+        import torch
+
+        if variant.threads:
+            torch.set_num_threads(variant.threads)
+        step, forward, optimizer = self.pytorch_step(options.device, variant)
+        if variant.mode == "eager":
+            return {"ms": timed(step, options.device, options.seconds)}
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(5):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            forward().backward()
+            optimizer.step()
+        return {"ms": timed(captured.replay, options.device, options.seconds)}
 
-    if not graph:
-        return timed(step, device, seconds)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(5):
+    def pytorch_step(self, device, variant):
+        """A function that does a step, one that gives the loss, and the optimizer."""
+        import torch
+
+        torch.manual_seed(0)
+        net = self.workload.make().to(device)
+        x = torch.randn(self.workload.input(self.batch), device=device)
+        y = torch.randint(0, 10, (self.batch,), device=device)
+        if variant.layout == "channels_last":
+            net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+        how = {"capturable": True} if variant.mode == "graph" else {"fused": True} if device == "cuda" else {}
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, **how)
+
+        def forward():
+            return torch.nn.functional.cross_entropy(net(x), y)
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            forward().backward()
+            optimizer.step()
+
+        return step, forward, optimizer
+
+    def pytorch_peak(self, options, variant):
+        """Bytes that the profiler sees allocated at most during a step, all that was made before included."""
+        import torch
+
+        if options.device == "cuda":
+            step, _, _ = self.pytorch_step("cuda", variant)
+            step(), step()
+            torch.cuda.reset_peak_memory_stats()
             step()
-    torch.cuda.current_stream().wait_stream(side)
-    optimizer.zero_grad(set_to_none=True)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-    return timed(captured.replay, device, seconds)
+            return torch.cuda.max_memory_allocated()
+        if not torch.profiler.kineto_available():
+            return None
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            step, forward, optimizer = self.pytorch_step("cpu", variant)
+            step(), step()
+            with torch.profiler.record_function("measured step"):
+                step()
+            del step, forward, optimizer
+            gc.collect()  # what outlives the profile would be counted in the next one
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            profile.export_chrome_trace(file.name)
+            events = json.load(open(file.name, encoding="utf-8"))["traceEvents"]
+        start = next(float(e["ts"]) for e in events if e.get("name") == "measured step")
+        end = start + next(float(e["dur"]) for e in events if e.get("name") == "measured step")
+        totals = sorted((float(e["ts"]), e["args"]["Total Allocated"], e["args"]["Bytes"]) for e in events
+                        if e.get("name") == "[memory]")
+        base = totals[0][1] - totals[0][2]
+        before = [total for time, total, _ in totals if time < start][-1]
+        return max([before] + [total for time, total, _ in totals if start <= time <= end]) - base
+
+    def gradus(self, options, variant):
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
+                       "--format", variant.layout, "--seconds", str(options.seconds), "--step-only", "--json", file.name]
+            command += ["--graph"] if variant.mode == "graph" else []
+            subprocess.run(command + shared_arguments(options, variant), check=True, stdout=subprocess.DEVNULL)
+            line = json.loads(file.read())
+        return {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
 
 
-def gradus_steps(options, name, variant):
-    """Milliseconds by batch, from one run of train_step."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rows.jsonl")
-        command = [options.train_step, "--net", name, "--device", options.device, "--seconds", str(options.seconds),
-                   "--step-only", "--json", path]
-        command += ["--backend", options.backend] if options.backend else []
-        command += ["--threads", str(options.threads)] if options.threads else []
-        command += ["--graph"] if "graph" in variant else []
-        command += ["--format", "channels_last"] if "channels_last" in variant else []
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        with open(path) as rows:
-            return {row["batch"]: row["step_ms"] for row in map(json.loads, rows)}
+class Product:
+    """A row: the product of two square matrices. OpenBLAS takes part where it is installed."""
+
+    layouts = ["contiguous"]
+
+    def __init__(self, size):
+        self.size, self.name = size, f"matmul {size}"
+        self.contenders = {"pytorch": self.pytorch, "gradus": self.gradus}
+        if ctypes.util.find_library("openblas"):
+            self.contenders["openblas"] = self.openblas
+
+    def pytorch(self, options, variant):
+        import torch
+
+        if variant.threads:
+            torch.set_num_threads(variant.threads)
+        a, b, c = (torch.randn(self.size, self.size, device=options.device) for _ in range(3))
+        return {"ms": timed(lambda: torch.mm(a, b, out=c), options.device, options.seconds)}
+
+    def openblas(self, options, variant):
+        # In a process of its own: its threads and PyTorch's would wait for work on the same cores.
+        command = [sys.executable, __file__, "--openblas", str(self.size), "--seconds", str(options.seconds)]
+        command += ["--threads", str(variant.threads)] if variant.threads else []
+        return {"ms": float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)}
+
+    def gradus(self, options, variant):
+        command = [f"{options.programs}/matmul", "--size", str(self.size), "--seconds", str(options.seconds)]
+        output = subprocess.run(command + shared_arguments(options, variant), check=True, capture_output=True, text=True)
+        return {"ms": json.loads(output.stdout)["ms"]}
+
+
+def time_openblas(size, threads, seconds):
+    import torch
+
+    blas = ctypes.CDLL(ctypes.util.find_library("openblas"))
+    if threads:
+        blas.openblas_set_num_threads(threads)
+    row_major, plain, one, zero = 101, 111, ctypes.c_float(1), ctypes.c_float(0)
+    a, b, c = (torch.randn(size, size) for _ in range(3))
+    pa, pb, pc = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, c))
+    return timed(lambda: blas.cblas_sgemm(row_major, plain, plain, size, size, size, one, pa, size, pb, size, zero, pc,
+                                          size), "cpu", seconds)
+
+
+def shared_arguments(options, variant):
+    """Of train_step and matmul."""
+    return (["--device", options.device] + (["--backend", options.backend] if options.backend else []) +
+            (["--threads", str(variant.threads)] if variant.threads else []))
+
+
+def all_rows():
+    from nets import WORKLOADS
+
+    return [Step(workload, batch) for workload in WORKLOADS for batch in workload.batches] + [Product(1024)]
+
+
+def measure(rows, options):
+    """A record for each row and mode: medians by contender and variant."""
+    samples, peaks = {}, {}  # (row, mode) -> contender -> variant -> milliseconds; bytes
+    modes = ["eager", "graph"] if options.graph else ["eager"]
+    threads = [options.threads] + ([1] if options.scaling else [])
+    for turn in range(options.rounds):
+        for row in rows:
+            for variant in (Variant(mode, layout, n) for mode in modes for layout in row.layouts for n in threads):
+                for contender, work in row.contenders.items():
+                    found = work(options, variant)
+                    cell = samples.setdefault((row, variant.mode), {}).setdefault(contender, {})
+                    cell.setdefault(variant.key(), []).append(found["ms"])
+                    if "peak_bytes" in found:
+                        peaks.setdefault((row, variant.mode), {}).setdefault(contender, {})[variant.key()] = found["peak_bytes"]
+                if turn == 0 and isinstance(row, Step) and variant.threads == options.threads:
+                    peaks[row, variant.mode].setdefault("pytorch", {})[variant.key()] = row.pytorch_peak(options, variant)
+            print(f"round {turn + 1} of {options.rounds}: {row.name}", file=sys.stderr)
+    return [{"row": row.name, "mode": mode, "threads": options.threads, "rounds": options.rounds,
+             "seconds": options.seconds, "code": code_version(),
+             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
+             "ms": {who: {key: statistics.median(ms) for key, ms in cell.items()} for who, cell in cells.items()},
+             "peak_bytes": peaks.get((row, mode), {})}
+            for (row, mode), cells in samples.items()]
+
+
+def best(record, who, threads):
+    """The variant with the least time at this number of threads, and that time; (None, None) where there is none."""
+    suffix = f" {threads} threads" if threads else ""
+    found = {key: ms for key, ms in record["ms"].get(who, {}).items() if not threads or key.endswith(suffix)}
+    key = min(found, key=found.get) if found else None
+    return key, found.get(key)
+
+
+def cells_of(record):
+    """The texts of a line of the table."""
+    threads, cells = record["threads"], [record["row"] + ("" if record["mode"] == "eager" else ", captured")]
+    product = record["row"].startswith("matmul")
+    peers = {who: best(record, who, threads) for who in ("pytorch", "gradus", "openblas") if who in record["ms"]}
+
+    def figure(who):
+        key, ms = peers[who]
+        if product:
+            return f"{2 * int(record['row'].split()[1]) ** 3 / ms / 1e6:.0f} GFLOP/s"
+        return f"{ms:.3g}" + (" cl" if "channels_last" in key else "")
+
+    cells += [figure("pytorch") + (f"; OpenBLAS {figure('openblas')}" if "openblas" in peers else ""), figure("gradus")]
+    ratios = [f"{peers['pytorch'][1] / peers['gradus'][1]:.2f}"]
+    if "openblas" in peers:
+        ratios.append(f"{peers['openblas'][1] / peers['gradus'][1]:.2f}")
+    cells.append("; ".join(ratios))
+    one = {who: best(record, who, 1)[1] for who in ("pytorch", "gradus")}
+    cells.append(" / ".join(f"{one[who] / peers[who][1]:.2f}" for who in one) if threads != 1 and all(one.values()) else "")
+    peaks = [record["peak_bytes"].get(who, {}).get(peers[who][0]) for who in ("pytorch", "gradus")]
+    cells.append(" / ".join(f"{peak / 2**20:.3g}" for peak in peaks) if all(peaks) else "")
+    return cells
+
+
+def print_table(results):
+    where = results["machine"]
+    print(f"PyTorch {results['pytorch']} and gradus; {where['gpu'] or where['cpu']}\n")
+    head = ["row", "PyTorch ms", "gradus ms", "ratio", "1 to n threads", "peak MiB"]
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for record in results["rows"]:
+        print("| " + " | ".join(cells_of(record)) + " |")
+
+
+def store(path, results):
+    """Into the file: rows that it has from an earlier run on this machine are replaced, others stay."""
+    path = pathlib.Path(path)
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("pytorch", "machine"):
+            if old.get(key) != results[key]:
+                raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
+        new = {(row["row"], row["mode"]): row for row in results["rows"]}
+        kept = [new.pop((row["row"], row["mode"]), row) for row in old["rows"]]
+        results = {**results, "rows": kept + list(new.values())}
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train-step", required=True, help="the built train_step program")
+    parser.add_argument("--programs", help="folder of the built programs train_step and matmul")
+    parser.add_argument("--rows", nargs="+", default=[""], help="those whose names begin so, such as lenet or 'lenet 64'")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--backend", default="")
-    parser.add_argument("--net", default="all")
-    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--backend", default="", help="of gradus")
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU, for both")
+    parser.add_argument("--scaling", action="store_true", help="measure with one thread too")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="per measurement")
+    parser.add_argument("--quick", action="store_true", help="one short round, for a look during development")
     parser.add_argument("--graph", action="store_true", help="cuda: compare captured steps too")
     parser.add_argument("--tf32", action="store_true", help="let PyTorch use TF32")
-    parser.add_argument("--json", default="", help="write all figures to this file")
+    parser.add_argument("--json", default="", help="put all figures into this file")
+    parser.add_argument("--table", default="", metavar="FILE", help="only print what --json has stored")
+    parser.add_argument("--openblas", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    if options.table:
+        print_table(json.loads(pathlib.Path(options.table).read_text(encoding="utf-8")))
+        return
+    if options.openblas:
+        print(time_openblas(options.openblas, options.threads, options.seconds))
+        return
+    if not options.programs:
+        parser.error("--programs is needed")
+    if options.quick:
+        options.rounds, options.seconds = 1, min(options.seconds, 0.2)
+    import torch
+
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
     torch.backends.cudnn.benchmark = True
-    formats = ["contiguous", "channels_last"]
-    modes = ["eager", "graph"] if options.graph else ["eager"]
-    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    print(f"PyTorch {torch.__version__} and gradus on {machine}; medians of {options.rounds} rounds, ms a step")
-
-    figures = {}  # (net, batch, mode, framework, format) -> samples
-    names = [name for name in NETS if options.net in ("all", name)]
-    for _ in range(options.rounds):
-        for name in names:
-            for mode in modes:
-                for layout in formats:
-                    variant = f"{mode} {layout}"
-                    for batch, ms in gradus_steps(options, name, variant).items():
-                        figures.setdefault((name, batch, mode, "gradus", layout), []).append(ms)
-                    for batch in NETS[name][2]:
-                        ms = torch_step(name, batch, options.device, variant, options.seconds)
-                        figures.setdefault((name, batch, mode, "pytorch", layout), []).append(ms)
-
-    rows = []
-    print(f"{'net':12} {'batch':>6} {'mode':>6} {'PyTorch':>10} {'layout':>14} {'gradus':>10} {'layout':>14} {'ratio':>7}")
-    for name in names:
-        for batch in NETS[name][2]:
-            for mode in modes:
-                best = {}
-                for framework in ("pytorch", "gradus"):
-                    medians = {layout: statistics.median(figures[name, batch, mode, framework, layout]) for layout in formats}
-                    layout = min(medians, key=medians.get)
-                    best[framework] = (medians[layout], layout, medians)
-                ratio = best["pytorch"][0] / best["gradus"][0]
-                rows.append({"net": name, "batch": batch, "mode": mode, "ratio": ratio,
-                             "pytorch_ms": best["pytorch"][2], "gradus_ms": best["gradus"][2]})
-                print(f"{name:12} {batch:6} {mode:>6} {best['pytorch'][0]:10.3f} {best['pytorch'][1]:>14} "
-                      f"{best['gradus'][0]:10.3f} {best['gradus'][1]:>14} {ratio:7.2f}")
+    rows = [row for row in all_rows() if any(row.name.startswith(name) for name in options.rows)]
+    if not rows:
+        parser.error(f"no such row; there are {', '.join(row.name for row in all_rows())}")
+    results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device, "tf32": options.tf32,
+               "rows": measure(rows, options)}
+    print_table(results)
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"pytorch": torch.__version__, "machine": machine, "device": options.device,
-                       "rounds": options.rounds, "tf32": options.tf32, "rows": rows}, file, indent=1)
-    return 0
+        store(options.json, results)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

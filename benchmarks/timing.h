@@ -1,0 +1,41 @@
+// The clock and the median of the benchmark programs.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include <gradus/core/runtime.h>
+
+namespace gradus::benchmarks {
+
+inline double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Milliseconds of one call of `work`: the median over `seconds` of calls, three at least, after a fifth of that to warm
+/// up. On cuda a sample is a row of calls between two waits, so that the host's launching overlaps as it does in training.
+template <class Work>
+double time_ms(Device device, double seconds, Work&& work) {
+  const int row = device.is_cuda() ? 20 : 1;
+  const auto wait = [&] { runtime(device.type).synchronize(device.index); };
+  const double start = now_ms(), warm = start + seconds * 200;
+  for (int i = 0; i < 2 || now_ms() < warm; ++i) work();
+  wait();
+  std::vector<double> samples;
+  const double end = now_ms() + seconds * 1000;
+  while (now_ms() < end || samples.size() < 3) {
+    const double before = now_ms();
+    for (int i = 0; i < row; ++i) work();
+    wait();
+    samples.push_back((now_ms() - before) / row);
+  }
+  return median(std::move(samples));
+}
+
+}  // namespace gradus::benchmarks

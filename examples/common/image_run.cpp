@@ -45,9 +45,10 @@ int ImageRun::operator()() {
   const bool resumed = options_.resume && checkpoint_.load_if_there(options_.checkpoint);
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
   if (!options_.quiet) {
-    std::printf("%s, %lld parameters, on %s (%s); %lld images to train on\n", model().name().c_str(),
-                as_long(model().num_parameters()), options_.device.c_str(), options_.backend.c_str(),
-                as_long(train_images_));
+    std::printf("%lld parameters, on %s (%s); %lld images to train on\n", as_long(model().num_parameters()),
+                options_.device.c_str(), options_.backend.c_str(), as_long(train_images_));
+    for (const auto& [name, value] : settings_)
+      std::printf("%s %s%s", name.c_str(), value.c_str(), name == settings_.back().first ? "\n" : ", ");
     if (resumed) std::printf("going on from %s, after step %lld\n", options_.checkpoint.c_str(), as_long(at_.steps));
   }
 

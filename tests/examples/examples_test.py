@@ -124,6 +124,7 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--model", "lenet", "--epochs", "4", "--batch-size", "32")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("\r", done.stdout)  # no terminal: plain lines
+        self.assertIn("model lenet, optimizer adam, schedule cosine, augment none, data mnist\n", done.stdout)
         self.assertIn("epoch 4/4  train loss", done.stdout)
         self.assertIn("accuracy by class", done.stdout)
         log = [json.loads(line) for line in (self.folder / "run" / "log.jsonl").read_text().splitlines()]

@@ -1,5 +1,8 @@
 // The convolution entries: half types are widened to float, weights made dense, and the relu of the fused forms is
 // applied to sums in registers (forward) or while dy is laid out (backward).
+#include <algorithm>
+
+#include <gradus/backends/openmp/conv2d_direct.h>
 #include <gradus/backends/openmp/conv2d_kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/core/observer.h>
@@ -11,6 +14,23 @@ using openmp::Images;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
+bool has_channels_last(const StridedLayout& x) { return x.strides[1] == 1 && x.shape[1] > 1; }
+MemoryFormat format_of(const StridedLayout& x) {
+  return x.ndim() == 4 && has_channels_last(x) ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
+
+// The ways to compute a convolution, by the shape of its weights and the layout of its images.
+enum class Method { implicit_gemm, stencil, depthwise };
+Method method_of(const View& w, const Conv2dGeometry& geometry, std::initializer_list<const StridedLayout*> images) {
+  const bool channels_last = std::all_of(images.begin(), images.end(), [](auto* x) { return has_channels_last(*x); });
+  if (w.shape[0] == geometry.groups && w.shape[1] == 1 && channels_last) return Method::depthwise;
+  if (openmp::has_few_channels(w.shape, geometry)) return Method::stencil;
+  return Method::implicit_gemm;
+}
+const char* name_of(Method method, const openmp::KernelTable& table) {
+  return method == Method::implicit_gemm ? table.implicit_gemm : table.stencil;
+}
+
 // A view of what a kernel reads: `dtype`, and contiguous if `dense`; a copy where the given view is not that.
 class Input {
  public:
@@ -20,7 +40,7 @@ class Input {
     for (int i = x.ndim() - 1; dense && i >= 0; expected *= x.shape[i--])
       as_is = as_is && (x.shape[i] == 1 || x.strides[i] == expected);
     if (as_is) return;
-    copy_ = Array::empty(x.shape, dtype);
+    copy_ = Array::empty(x.shape, dtype, {}, dense ? MemoryFormat::contiguous : format_of(x));
     backend.copy(x, copy_);
     view_ = copy_;
   }
@@ -44,7 +64,7 @@ class Output {
     for (int i = y.ndim() - 1; dense && i >= 0; expected *= y.shape[i--])
       as_is = as_is && (y.shape[i] == 1 || y.strides[i] == expected);
     if (as_is) return;
-    copy_ = Array::empty(y.shape, dtype);
+    copy_ = Array::empty(y.shape, dtype, {}, dense ? MemoryFormat::contiguous : format_of(y));
     view_ = copy_;
   }
   const MutableView& view() const { return view_; }
@@ -73,6 +93,47 @@ void visit_wide(DType dtype, F&& f) {
   else f.template operator()<float>();
 }
 
+// The images of a view, or, where there is none, sizes like `like`'s without data.
+template <class T, class AnyView>
+Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
+  if (view.data) return Images<T>(view);
+  MutableView sizes;
+  static_cast<StridedLayout&>(sizes) = like;
+  return Images<T>(sizes);
+}
+
+// All gradients in one go.
+void backward_at_once(Backend& backend, Method method, const Input& dy, const View* mask, const View& x, const View& w,
+                      const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                      const Conv2dGeometry& geometry) {
+  const openmp::KernelTable& table = openmp::kernel_table();
+  const DType dtype = dy.view().dtype;
+  const Input in(backend, dw ? x : View(), dtype, false), weights(backend, dx ? w : View(), dtype, true);
+  const Output dx_out(backend, dx ? *dx : MutableView(), dtype, false);
+  const Output dw_out(backend, dw ? *dw : MutableView(), dtype, true);
+  const Output dbias_out(backend, dbias ? *dbias : MutableView(), dtype, true);
+  {
+    EventScope event(!dw   ? "conv2d_backward_data"
+                     : !dx ? "conv2d_backward_weight"
+                           : "conv2d_backward",
+                     "openmp", table.stencil, {&dy.view(), &x, &w},
+                     (dx && dw ? 2 : 1) * flops(dy.view().shape, w.shape));
+    visit_wide(dtype, [&]<class T> {
+      const Images<const T> images = images_or_sizes<const T>(in.view(), x);
+      const Images<const T> filters = images_or_sizes<const T>(weights.view(), w);
+      const openmp::ConvolutionGradients<T> gradients{images_or_sizes<T>(dx_out.view(), x),
+                                                      images_or_sizes<T>(dw_out.view(), w),
+                                                      dbias ? dbias_out.view().as<T>() : nullptr};
+      if (method == Method::depthwise)
+        openmp::convolve_depthwise_backward<T>(table, dy.images<T>(), images, filters, gradients, geometry);
+      else
+        openmp::convolve_directly_backward<T>(table, dy.images<T>(), mask ? mask->as<T>() : nullptr, images, filters,
+                                              gradients, geometry);
+    });
+  }
+  for (const Output* out : {&dx_out, &dw_out, &dbias_out}) out->finish();
+}
+
 }  // namespace
 
 void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
@@ -82,18 +143,24 @@ void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, c
 void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                      const Conv2dGeometry& geometry) {
   const openmp::KernelTable& table = openmp::kernel_table();
-  EventScope event(relu   ? "conv2d_bias_relu"
-                   : bias ? "conv2d_bias"
-                          : "conv2d",
-                   "openmp", table.implicit_gemm, {&x, &w, &y}, flops(y.shape, w.shape));
   const DType dtype = wide(y.dtype);
   const Input in(*this, x, dtype, false), weights(*this, w, dtype, true);
   const Input dense_bias(*this, bias ? *bias : View(), dtype, true);
   const Output out(*this, y, dtype, false);
-  visit_wide(dtype, [&]<class T> {
-    openmp::convolve<T>(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
-                        Images<T>(out.view()), geometry);
-  });
+  const Method method = method_of(w, geometry, {&in.view(), &out.view()});
+  {
+    EventScope event(relu   ? "conv2d_bias_relu"
+                     : bias ? "conv2d_bias"
+                            : "conv2d",
+                     "openmp", name_of(method, table), {&x, &w, &y}, flops(y.shape, w.shape));
+    visit_wide(dtype, [&]<class T> {
+      const auto run = method == Method::stencil     ? openmp::convolve_directly<T>
+                       : method == Method::depthwise ? openmp::convolve_depthwise<T>
+                                                     : openmp::convolve<T>;
+      run(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
+          Images<T>(out.view()), geometry);
+    });
+  }
   out.finish();
 }
 
@@ -113,15 +180,18 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
   const openmp::KernelTable& table = openmp::kernel_table();
   if (dbias && !dw) return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
   const DType dtype = wide(dy.dtype);
+  const Method method = method_of(w, geometry, {&dy, &x, dx ? static_cast<const StridedLayout*>(dx) : &x});
   Array masked;
   View gradient = dy;
-  if (y_if_relu && (dy.dtype != dtype || !same_layout(dy, *y_if_relu))) {
-    masked = Array::empty(dy.shape, dy.dtype);
+  if (y_if_relu && (dy.dtype != dtype || !same_layout(dy, *y_if_relu) || method == Method::depthwise)) {
+    masked = Array::empty(dy.shape, dy.dtype, {}, format_of(dy));
     unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
     gradient = masked;
     y_if_relu = nullptr;
   }
   const Input in_gradient(*this, gradient, dtype, false);
+  if (method != Method::implicit_gemm)
+    return backward_at_once(*this, method, in_gradient, y_if_relu, x, w, dx, dw, dbias, geometry);
   if (dx) {
     EventScope event("conv2d_backward_data", "openmp", table.implicit_gemm, {&dy, &w, dx}, flops(dy.shape, w.shape));
     const Input weights(*this, w, dtype, true);

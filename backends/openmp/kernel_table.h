@@ -1,10 +1,13 @@
 // The table of one instruction set. Each kernels_*.cpp defines GRADUS_ISA and includes this.
 #pragma once
 
+#include <gradus/backends/openmp/depthwise_kernel.h>
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
 #include <gradus/backends/openmp/optimizer_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
+#include <gradus/backends/openmp/resample_kernel.h>
+#include <gradus/backends/openmp/stencil_kernel.h>
 #include <gradus/backends/openmp/vector_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
@@ -24,6 +27,11 @@ constexpr Kernels<T> kernels() {
           .pack_b = pack_b<T>,
           .block = block<T>,
           .dot = dot<T>,
+          .stencil = stencil<T>,
+          .stencil_sums = stencil_sums<T>,
+          .channel_stencil = channel_stencil<T>,
+          .channel_stencil_sums = channel_stencil_sums<T>,
+          .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
           .copy_rows = copy_rows<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
@@ -54,7 +62,13 @@ constexpr Kernels<T> kernels() {
           .minimum = minimum<T>,
           .relu_backward = relu_backward<T>,
           .max_pool = max_pool<T>,
-          .max_pool_backward_2x2 = max_pool_backward_2x2<T>};
+          .max_pool_backward_2x2 = max_pool_backward_2x2<T>,
+          .max_pool_channels = max_pool_channels<T>,
+          .max_pool_channels_backward = max_pool_channels_backward<T>,
+          .gather_columns = gather_columns<T>,
+          .pool_columns = pool_columns<T>,
+          .repeat_columns = repeat_columns<T>,
+          .weighted_sum = weighted_sum<T>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <gradus/core/optimizer_rules.h>
 
@@ -51,6 +52,77 @@ struct DotArgs {
   int64_t out_row_stride;
 };
 
+/// A part of a stencil: the `rows` planes (at most kStencilReach) that start at `offset` and lie a row apart each.
+struct StencilTerm {
+  int64_t offset, rows;
+};
+constexpr int64_t kStencilReach = 7;
+
+/// out[i, j] = bias + sum over terms t and r < t.rows of w[t, r] * planes[t.offset + (i + r) * pitch + j], then max(., 0) if
+/// asked. The weights of the terms follow each other. Whole vectors of the planes are read; of `out` only (rows, columns)
+/// is written.
+template <class T>
+struct StencilArgs {
+  int64_t rows, columns;
+  const T* planes;
+  int64_t pitch;
+  const StencilTerm* terms;
+  int64_t term_count;
+  const T* weights;
+  T bias;
+  bool relu;
+  T* out;
+  int64_t out_pitch;
+};
+
+/// Its gradient with respect to w, vectors of sums to be added up later: for every term and r < t.rows,
+/// sums[lane] += sum over i and those j that are `lane` modulo the vector size of
+/// g[i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; it is 0 behind its columns.
+template <class T>
+struct StencilSumsArgs {
+  int64_t rows, columns;
+  const T* g;
+  int64_t g_pitch;
+  const T* planes;
+  int64_t pitch;
+  const StencilTerm* terms;
+  int64_t term_count;
+  T* sums;
+};
+
+/// Neighbouring pixels of a channels-last image, each a sum over taps of pixels of another one, channel by channel:
+/// out[i * out_step + c] = bias[c] + sum over t of weights[weight_offsets[t] + c] * x[i * x_step + offsets[t] + c], then
+/// max(., 0) if asked.
+template <class T>
+struct ChannelStencilArgs {
+  int64_t pixels, channels;
+  const T* x;
+  int64_t x_step;
+  int64_t taps;
+  const int64_t* offsets;
+  const T* weights;
+  const int64_t* weight_offsets;
+  const T* bias;  ///< may be null
+  bool relu;
+  T* out;
+  int64_t out_step;
+};
+
+/// Its gradient with respect to the weights: sums[sum_offsets[t] + c] += sum over i of
+/// g[i * g_step + c] * x[i * x_step + offsets[t] + c].
+template <class T>
+struct ChannelSumsArgs {
+  int64_t pixels, channels;
+  const T* g;
+  int64_t g_step;
+  const T* x;
+  int64_t x_step;
+  int64_t taps;
+  const int64_t* offsets;
+  T* sums;
+  const int64_t* sum_offsets;
+};
+
 /// Rows that are copied with `left` and `right` zeros around each: to[0 … left + count + right). Where mask (laid out like
 /// `from`) is given, elements with mask <= 0 become zero.
 template <class T>
@@ -83,15 +155,46 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// One plane of max pooling without padding: y and indices (rows, columns) of x with rows of `width`.
+/// One plane of max pooling: y and indices (rows, columns) of x (height, width). Windows reach outside the plane at will.
 template <class T>
 struct PoolArgs {
   const T* x;
-  int64_t width;
+  int64_t height, width;
   T* y;
   int32_t* indices;
   int64_t rows, columns;
-  int64_t kernel[2], stride[2], dilation[2];
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
+};
+
+/// Neighbouring pixels of max pooling channel by channel: pixel i is the largest of x[i * x_step + offsets[t] + c], whose
+/// place in the plane is places[t] + i * place_step. Without taps it is -infinity at place -1.
+template <class T>
+struct ChannelPoolArgs {
+  int64_t pixels, channels;
+  const T* x;
+  int64_t x_step;
+  int64_t taps;
+  const int64_t* offsets;
+  const int32_t* places;
+  int64_t place_step;
+  T* y;
+  int32_t* indices;
+  int64_t y_step, index_step;
+};
+
+/// Its gradient: dx[i * dx_step + c] = sum over taps of dy[i * dy_step + offsets[t] + c] where the index there,
+/// indices[i * index_step + index_offsets[t] + c], is place + i * place_step.
+template <class T>
+struct ChannelPoolBackwardArgs {
+  int64_t pixels, channels;
+  const T* dy;
+  const int32_t* indices;
+  int64_t dy_step, index_step;
+  int64_t taps;
+  const int64_t *offsets, *index_offsets;
+  int64_t place, place_step;
+  T* dx;
+  int64_t dx_step;
 };
 
 /// Its gradient for 2 x 2 windows with stride 2 that cover dx's plane but for an odd last row or column, which is not
@@ -103,6 +206,18 @@ struct PoolBackwardArgs {
   int64_t rows, columns;
   T* dx;
   int64_t width;
+};
+
+/// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources count
+/// not. The tables are readable up to the next multiple of the vector size. Without weights there is one tap, as it is.
+template <class T>
+struct GatherArgs {
+  using Source = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  int64_t columns, taps, pitch;
+  const Source* sources;
+  const T* weights;
+  const T* x;
+  T* y;
 };
 
 template <class T>
@@ -121,6 +236,12 @@ struct Kernels {
   void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
   void (*block)(const BlockArgs<T>&);
   void (*dot)(const DotArgs<T>&);
+  void (*stencil)(const StencilArgs<T>&);
+  void (*stencil_sums)(const StencilSumsArgs<T>&);
+  void (*channel_stencil)(const ChannelStencilArgs<T>&);
+  void (*channel_stencil_sums)(const ChannelSumsArgs<T>&);
+  /// out[i] = sum of the i-th of `count` vectors
+  void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
@@ -141,11 +262,21 @@ struct Kernels {
   BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
+  void (*max_pool_channels)(const ChannelPoolArgs<T>&);
+  void (*max_pool_channels_backward)(const ChannelPoolBackwardArgs<T>&);
+  void (*gather_columns)(const GatherArgs<T>&);
+  /// y[q] = sum over k < taps of weights[k] * x[q * step + k]
+  void (*pool_columns)(const T* x, int64_t step, int64_t taps, const T* weights, T* y, int64_t count);
+  /// y[q] = x[q / 2] * weight
+  void (*repeat_columns)(const T* x, T weight, T* y, int64_t count);
+  /// y[i] = sum over t < terms of weights[t] * x[offsets[t] + i]
+  void (*weighted_sum)(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count);
 };
 
 struct KernelTable {
   const char* packed;  ///< implementation names for observers
   const char* implicit_gemm;
+  const char* stencil;
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;

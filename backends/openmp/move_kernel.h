@@ -51,17 +51,31 @@ void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T*
   }
 }
 
+/// Zeros in to[0, left) and to[left + count, total), written as whole vectors that may reach into what lies between.
+template <class T>
+inline void clear_margins(T* to, int64_t left, int64_t count, int64_t total) {
+  constexpr int64_t lanes = kLanes<T>;
+  if (total < lanes) {
+    for (int64_t i = 0; i < total; ++i) to[i] = T(0);
+    return;
+  }
+  for (int64_t i = 0; i < left; i += lanes) store(to + (i < total - lanes ? i : total - lanes), Vector<T>{});
+  for (int64_t i = total; i > left + count; i -= lanes) store(to + (i > lanes ? i - lanes : 0), Vector<T>{});
+}
+
 template <class T>
 void copy_rows(const RowsArgs<T>& args) {
+  constexpr int64_t lanes = kLanes<T>;
   const T* from = args.from;
   const T* mask = args.mask;
   T* to = args.to;
+  const int64_t count = args.count, total = args.left + count + args.right;
   for (int64_t r = 0; r < args.rows; ++r, from += args.from_stride, to += args.to_stride) {
-    for (int64_t i = 0; i < args.left; ++i) to[i] = T(0);
+    clear_margins(to, args.left, count, total);
     T* out = to + args.left;
-    for (int64_t i = 0; i < args.count; i += kLanes<T>) {
-      const int64_t left = args.count - i;
-      const bool whole = left >= kLanes<T>;
+    for (int64_t i = 0; i < count; i += lanes) {
+      const int64_t left = count - i;
+      const bool whole = left >= lanes;
       Vector<T> v = whole ? load(from + i) : load_first(from + i, left);
       if (mask) {
         const Vector<T> m = whole ? load(mask + i) : load_first(mask + i, left);
@@ -69,7 +83,6 @@ void copy_rows(const RowsArgs<T>& args) {
       }
       whole ? store(out + i, v) : store_first<T>(out + i, v, left);
     }
-    for (int64_t i = 0; i < args.right; ++i) out[args.count + i] = T(0);
     if (mask) mask += args.from_stride;
   }
 }

@@ -1,12 +1,12 @@
 // y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
-// dx[n, c, index] += dy[n, c, p, q]. Planes are what threads share. Contiguous planes whose windows all lie inside go
-// to the vector kernels (pool_kernel.h).
+// dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) take the columns of dense planes or the channels of
+// channels-last pixels, of float and double; other layouts and half types are loops.
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/scratch.h>
+#include <gradus/backends/openmp/windows.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -25,6 +25,90 @@ bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
     if (g.padding[i] != 0 || last >= x.shape[2 + i]) return false;
   }
   return true;
+}
+
+bool has_channels_last(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
+
+// Whole rows of channels-last images, n * rows + row, by several threads.
+template <class Row>
+void parallel_image_rows(int64_t images, int64_t rows, int64_t row_work, Row&& row) {
+  parallel_for(images * rows, divide_up(kGrain, row_work + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) row(i / rows, i % rows);
+  });
+}
+
+template <class T>
+void max_pool_channels(const View& x, const MutableView& y, const MutableView& indices, const Pool2dGeometry& g) {
+  const int64_t K = y.shape[1], W = x.shape[3];
+  const auto axis = [&](int i) {
+    return forward_axis(y.shape[2 + i], x.shape[2 + i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
+  };
+  const WindowAxis rows = axis(0), columns = axis(1);
+  parallel_image_rows(y.shape[0], y.shape[2], K * y.shape[3] * g.kernel[0] * g.kernel[1], [&](int64_t n, int64_t p) {
+    std::vector<WindowTap> window;
+    std::vector<int64_t> offsets;
+    std::vector<int32_t> places;
+    for_each_piece(rows, columns, p, window, [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
+      offsets.clear(), places.clear();
+      for (const WindowTap& tap : window) {
+        offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
+        places.push_back(static_cast<int32_t>(tap.h * W + tap.w));
+      }
+      kernels_of<T>(kernel_table())
+          .max_pool_channels({.pixels = count,
+                              .channels = K,
+                              .x = x.as<T>() + n * x.strides[0],
+                              .x_step = g.stride[1] * x.strides[3],
+                              .taps = static_cast<int64_t>(window.size()),
+                              .offsets = offsets.data(),
+                              .places = places.data(),
+                              .place_step = g.stride[1],
+                              .y = y.as<T>() + n * y.strides[0] + p * y.strides[2] + first * y.strides[3],
+                              .indices = indices.as<int32_t>() + n * indices.strides[0] + p * indices.strides[2] +
+                                         first * indices.strides[3],
+                              .y_step = y.strides[3],
+                              .index_step = indices.strides[3]});
+    });
+  });
+}
+
+template <class T>
+void max_pool_channels_backward(const View& dy, const View& indices, const MutableView& dx, const Pool2dGeometry& g) {
+  const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3];
+  const auto axes = [&](int i) {
+    return backward_axes(dx.shape[2 + i], dy.shape[2 + i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
+  };
+  const std::vector<WindowAxis> row_axes = axes(0), column_axes = axes(1);
+  const auto classes = static_cast<int64_t>(row_axes.size());
+  parallel_image_rows(dx.shape[0], H, K * W * g.kernel[0], [&](int64_t n, int64_t h) {
+    std::vector<WindowTap> window;
+    std::vector<int64_t> offsets, index_offsets;
+    for (const WindowAxis& columns : column_axes)
+      for_each_piece(row_axes[static_cast<size_t>(h % classes)], columns, h / classes, window,
+                     [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
+                       offsets.clear(), index_offsets.clear();
+                       for (const WindowTap& tap : window) {
+                         offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
+                         index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
+                       }
+                       const int64_t w = columns.out_begin + first * columns.out_step;
+                       kernels_of<T>(kernel_table())
+                           .max_pool_channels_backward(
+                               {.pixels = count,
+                                .channels = K,
+                                .dy = dy.as<T>() + n * dy.strides[0],
+                                .indices = indices.as<int32_t>() + n * indices.strides[0],
+                                .dy_step = dy.strides[3],
+                                .index_step = indices.strides[3],
+                                .taps = static_cast<int64_t>(window.size()),
+                                .offsets = offsets.data(),
+                                .index_offsets = index_offsets.data(),
+                                .place = h * W + w,
+                                .place_step = columns.out_step,
+                                .dx = dx.as<T>() + n * dx.strides[0] + h * dx.strides[2] + w * dx.strides[3],
+                                .dx_step = columns.out_step * dx.strides[3]});
+                     });
+  });
 }
 
 // Window positions along one axis that lie in an image of `size`.
@@ -81,17 +165,21 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
                                const Pool2dGeometry& geometry) {
   const int64_t N = y.shape[0], K = y.shape[1], plane = y.shape[2] * y.shape[3];
   const int64_t window = geometry.kernel[0] * geometry.kernel[1];
-  const bool vectors = (x.dtype == DType::f32 || x.dtype == DType::f64) && windows_fit(x, y, geometry) &&
-                       has_dense_planes(x) && has_dense_planes(y) && has_dense_planes(indices);
-  EventScope event("max_pool2d", "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y, &indices},
+  const bool wide = x.dtype == DType::f32 || x.dtype == DType::f64;
+  const bool channels = wide && has_channels_last(x) && has_channels_last(y) && has_channels_last(indices);
+  const bool vectors = wide && !channels && has_dense_planes(x) && has_dense_planes(y) && has_dense_planes(indices);
+  EventScope event("max_pool2d", "openmp", vectors || channels ? kernel_table().vectors : "loops", {&x, &y, &indices},
                    y.numel() * window);
   if (y.numel() == 0) return;
+  if (channels && x.dtype == DType::f32) return max_pool_channels<float>(x, y, indices, geometry);
+  if (channels) return max_pool_channels<double>(x, y, indices, geometry);
   const auto planes = [&]<class T> {
     parallel_for(N * K, divide_up(kGrain, plane * window), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t n = i / K, c = i % K;
         kernels_of<T>(kernel_table())
             .max_pool({.x = x.as<T>() + n * x.strides[0] + c * x.strides[1],
+                       .height = x.shape[2],
                        .width = x.shape[3],
                        .y = y.as<T>() + n * y.strides[0] + c * y.strides[1],
                        .indices = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1],
@@ -99,6 +187,7 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
                        .columns = y.shape[3],
                        .kernel = {geometry.kernel[0], geometry.kernel[1]},
                        .stride = {geometry.stride[0], geometry.stride[1]},
+                       .padding = {geometry.padding[0], geometry.padding[1]},
                        .dilation = {geometry.dilation[0], geometry.dilation[1]}});
       }
     });
@@ -124,10 +213,14 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   const bool two_by_two = geometry.kernel[0] == 2 && geometry.kernel[1] == 2 && geometry.stride[0] == 2 &&
                           geometry.stride[1] == 2 && geometry.dilation[0] == 1 && geometry.dilation[1] == 1 &&
                           P == H / 2 && Q == W / 2 && windows_fit(dx, dy, geometry);
-  const bool vectors = (dx.dtype == DType::f32 || dx.dtype == DType::f64) && two_by_two && dense &&
-                       has_dense_planes(dy) && has_dense_planes(indices);
-  EventScope event("max_pool2d_backward", "openmp", vectors ? kernel_table().vectors : "loops", {&dy, &indices, &dx},
-                   dy.numel());
+  const bool wide = dx.dtype == DType::f32 || dx.dtype == DType::f64;
+  const bool channels = wide && has_channels_last(dx) && has_channels_last(dy) && has_channels_last(indices);
+  const bool vectors = wide && !channels && two_by_two && dense && has_dense_planes(dy) && has_dense_planes(indices);
+  EventScope event("max_pool2d_backward", "openmp", vectors || channels ? kernel_table().vectors : "loops",
+                   {&dy, &indices, &dx}, dy.numel());
+  if (dx.numel() == 0) return;
+  if (channels && dx.dtype == DType::f32) return max_pool_channels_backward<float>(dy, indices, dx, geometry);
+  if (channels) return max_pool_channels_backward<double>(dy, indices, dx, geometry);
   const auto planes = [&]<class T> {
     parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -156,7 +156,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   const int64_t count = x.size(axis), length = count > 0 ? x.numel() / count : 0;
   GRADUS_CHECK(count == 0 || length > 0, ShapeError, "the slices along dimension ", dim, " of shape ", x.sizes(),
                " have no elements");
-  const Tensor columns = x.detach().transpose(0, axis).reshape({count, length}).t();  // (length, count)
+  const Tensor columns = x.detach().movedim(axis, 0).reshape({count, length}).t();  // (length, count)
   // Column after column: which place each slice has among those that are different so far.
   const TensorOptions integers = TensorOptions(kLong).device(x.device());
   Tensor place = zeros({count}, integers);

@@ -30,7 +30,8 @@ std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool ret
 /// The same without sorting: only neighbours that are equal become one.
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse = false,
                                                       bool return_counts = false, Loc where = Loc::current());
-/// The different slices along `dim`, in lexicographic order, with the same tuple. Slices without elements are a ShapeError.
+/// The different slices along `dim`, with the same tuple, in lexicographic order of their elements in row-major order (as in
+/// PyTorch 2; 1.13 takes another). Slices without elements are a ShapeError.
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool sorted = true,
                                               bool return_inverse = false, bool return_counts = false,
                                               Loc where = Loc::current());

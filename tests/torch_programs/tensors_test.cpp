@@ -60,6 +60,8 @@ TEST_CASE("tensors change their shape in place, and are made like others") {
   CHECK(rows.equal(torch::tensor({{0, 5}, {1, 2}})));
   CHECK(inverse.equal(torch::tensor({1, 0, 1})));
   CHECK(counts.equal(torch::tensor({1, 2})));
+  const torch::Tensor planes = torch::tensor({{{0, 0, 0}, {1, 0, 1}}, {{0, 1, 0}, {0, 0, 0}}});
+  CHECK(std::get<0>(torch::unique_dim(planes, -1)).equal(torch::tensor({{{0, 0}, {0, 1}}, {{1, 0}, {0, 0}}})));
   torch::nn::AnyModule any(torch::nn::Identity{});
   CHECK(any.forward<>(x).is_same(x));
 }

@@ -55,6 +55,9 @@ class CudaBackend : public Backend {
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
 
+  // resample2d.cu
+  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
+
   // pick.cu
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
@@ -68,6 +71,14 @@ class CudaBackend : public Backend {
   void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
+
+  // index.cu, nonzero.cu, sort.cu, scan.cu
+  void gather(const View& x, int axis, const View& index, const MutableView& y) override;
+  void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
+  void nonzero(const View& x, const MutableView& positions) override;
+  void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
+  void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
+  void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
   // random.cu, randperm.cu
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;

@@ -41,6 +41,11 @@ Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask
   return {axis, span, {}, mask};
 }
 
+// Indices and masks on the cpu may select from a tensor on any device.
+Tensor on_device_of(const Tensor& x, const Tensor& index) {
+  return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
+}
+
 Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
 
 // Dimensions [axis, axis + span) of `shape`, multiplied.
@@ -105,11 +110,11 @@ Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
         } else if (tensor.dim() == 0) {
           view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
         } else if (tensor.dtype() == kBool) {
-          result.entries.push_back(entry_of_mask(x, dimension, axis, tensor));
+          result.entries.push_back(entry_of_mask(x, dimension, axis, on_device_of(x, tensor)));
           axis += result.entries.back().span;
         } else {
-          result.entries.push_back(
-              {axis, 1, Tensor(ops::checked_index(tensor.array(), view.size(axis), dimension)), {}});
+          const Tensor places(ops::checked_index(tensor.array(), view.size(axis), dimension));
+          result.entries.push_back({axis, 1, on_device_of(x, places), {}});
           ++axis;
         }
     }

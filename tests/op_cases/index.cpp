@@ -154,7 +154,7 @@ static void add_along_one_dimension(CaseList& cases) {
       "x[0].index_add(1, x[1], x[2], alpha=-2)").on(floats);
   add("index_add.scalar", {{}, index({1}, 1), {}}, [](X x) { return index_add(x[0], 0, x[1], x[2]); },
       "x[0].index_add(0, x[1], x[2])");
-  add("index_copy", {{5, 3}, {2, 3}}, [](X x) { return index_copy(x[0], 0, tensor({4, 1}), x[1]); },
+  add("index_copy", {{5, 3}, {2, 3}}, [](X x) { return index_copy(x[0], 0, tensor({4, 1}, x[0].device()), x[1]); },
       "x[0].index_copy(0, torch.tensor([4, 1]), x[1])");
   add("index_fill", {{3, 5}, index({2}, 5)}, [](X x) { return x[0].index_fill(1, x[1], 1); }, "x[0].index_fill(1, x[1], 1)");
   add("index_add_", {{5, 3}, index({7}, 5), {7, 3}}, [](X x) { return x[0].clone().index_add_(0, x[1], x[2]); },
@@ -178,11 +178,11 @@ static void add_gathers(CaseList& cases) {
       "x[0].take_along_dim(x[1])");
 
   // Places are distinct: for equal ones PyTorch does not say which source wins.
-  add("scatter", {{3, 5}, {2, 3}}, [](X x) { return x[0].scatter(1, tensor({{0, 2, 4}, {3, 1, 0}}), x[1]); },
+  add("scatter", {{3, 5}, {2, 3}}, [](X x) { return x[0].scatter(1, tensor({{0, 2, 4}, {3, 1, 0}}, x[0].device()), x[1]); },
       "x[0].scatter(1, torch.tensor([[0, 2, 4], [3, 1, 0]]), x[1])");
-  add("scatter.rows", {{4, 3}, {2, 3}}, [](X x) { return scatter(x[0], 0, tensor({{0, 2, 3}, {3, 1, 0}}), x[1]); },
+  add("scatter.rows", {{4, 3}, {2, 3}}, [](X x) { return scatter(x[0], 0, tensor({{0, 2, 3}, {3, 1, 0}}, x[0].device()), x[1]); },
       "x[0].scatter(0, torch.tensor([[0, 2, 3], [3, 1, 0]]), x[1])");
-  cases.add("scatter.larger_source", {{3, 5}, {3, 4}}, [](X x) { return scatter(x[0], 1, tensor({{0, 2}, {3, 1}}), x[1]); },
+  cases.add("scatter.larger_source", {{3, 5}, {3, 4}}, [](X x) { return scatter(x[0], 1, tensor({{0, 2}, {3, 1}}, x[0].device()), x[1]); },
             "x[0].scatter(1, torch.tensor([[0, 2], [3, 1]]), x[1][:2, :2])");
   add("scatter.number", {{3, 5}, index({3, 2}, 5)}, [](X x) { return scatter(x[0], 1, x[1], 1); }, "x[0].scatter(1, x[1], 1)");
   add("scatter.reduce_add", {{3, 5}, index({3, 7}, 5), {3, 7}}, [](X x) { return scatter(x[0], 1, x[1], x[2], "add"); },
@@ -193,7 +193,7 @@ static void add_gathers(CaseList& cases) {
       "x[0].scatter_add(0, x[1], x[2])");
   add("scatter_add.vector", {{4}, index({9}, 4), {9}}, [](X x) { return scatter_add(x[0], 0, x[1], x[2]); },
       "x[0].scatter_add(0, x[1], x[2])");
-  add("scatter_", {{3, 5}, {2, 3}}, [](X x) { return x[0].clone().scatter_(1, tensor({{0, 2, 4}, {3, 1, 0}}), x[1]); },
+  add("scatter_", {{3, 5}, {2, 3}}, [](X x) { return x[0].clone().scatter_(1, tensor({{0, 2, 4}, {3, 1, 0}}, x[0].device()), x[1]); },
       "x[0].clone().scatter_(1, torch.tensor([[0, 2, 4], [3, 1, 0]]), x[1])");
   add("scatter_.number", {{3, 5}, index({3, 2}, 5)}, [](X x) { return x[0].clone().scatter_(1, x[1], 1); },
       "x[0].clone().scatter_(1, x[1], 1)");

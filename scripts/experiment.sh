@@ -14,8 +14,8 @@ fi
 shift
 
 scripts/install_dependencies.sh build report
-cmake --preset cpu-release -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON > /dev/null
-cmake --build --preset cpu-release --target mnist >&2
+cmake --preset cpu-release -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
+cmake --build --preset cpu-release --target mnist pool_loop >&2
 for python in python3 /usr/bin/python3; do  # the packages' matplotlib belongs to the system's Python
   if "$python" -c 'import matplotlib' 2> /dev/null; then
     exec "$python" "$program" "$@"

@@ -19,11 +19,20 @@ MemoryFormat format_of(const StridedLayout& x) {
   return x.ndim() == 4 && has_channels_last(x) ? MemoryFormat::channels_last : MemoryFormat::contiguous;
 }
 
+// Dense planes for which it pays to put the channels last for a while.
+bool has_small_planes(const StridedLayout& x) {
+  return x.shape[1] >= 16 && x.shape[2] * x.shape[3] <= 400 && (x.shape[3] == 1 || x.strides[3] == 1) &&
+         (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+}
+
 // The ways to compute a convolution, by the shape of its weights and the layout of its images.
 enum class Method { implicit_gemm, stencil, depthwise };
 Method method_of(const View& w, const Conv2dGeometry& geometry, std::initializer_list<const StridedLayout*> images) {
-  const bool channels_last = std::all_of(images.begin(), images.end(), [](auto* x) { return has_channels_last(*x); });
-  if (w.shape[0] == geometry.groups && w.shape[1] == 1 && channels_last) return Method::depthwise;
+  const auto all = [&](auto&& has) {
+    return std::all_of(images.begin(), images.end(), [&](auto* x) { return has(*x); });
+  };
+  if (w.shape[0] == geometry.groups && w.shape[1] == 1 && (all(has_channels_last) || all(has_small_planes)))
+    return Method::depthwise;
   if (openmp::has_few_channels(w.shape, geometry)) return Method::stencil;
   return Method::implicit_gemm;
 }

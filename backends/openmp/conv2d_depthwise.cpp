@@ -1,4 +1,5 @@
-// Depthwise convolution (one input and one output channel in each group) of channels-last images. An output row is cut
+// Depthwise convolution (one input and one output channel in each group) of channels-last images, and of others by way of
+// a transposed copy, which pays where planes are small. An output row is cut
 // where windows begin to lie wholly inside the image; what each piece reads is a list of taps for depthwise_kernel.h, so
 // that padding costs nothing.
 //   y, dx   sums over pixels times vectors of weights; dx by passes over its pixels, equal mod stride (conv2d_direct.cpp)
@@ -32,6 +33,50 @@ class TapList {
   }
   int64_t count() const { return static_cast<int64_t>(offsets.size()); }
   std::vector<int64_t> offsets, weights;
+};
+
+// Images whose channels are neighbours in memory: the given ones, or a copy of dense planes.
+template <class T>
+class ChannelsLast {
+ public:
+  using Element = std::remove_const_t<T>;
+  explicit ChannelsLast(const Images<T>& given)
+      : given_(given), images_(given), copied_(given.c_stride != 1),
+        memory_(copied_ ? given.N * given.C * given.H * given.W : 0) {
+    if (!copied_) return;
+    images_.data = memory_.get();
+    images_.c_stride = 1, images_.w_stride = given.C;
+    images_.h_stride = given.C * given.W, images_.n_stride = given.C * plane();
+  }
+  const Images<T>& images() const { return images_; }
+  /// Fills the copy.
+  void load(const Kernels<Element>& kernels) const {
+    for_each_image([&](int64_t n) {
+      kernels.transpose(given_.data + n * given_.n_stride, given_.c_stride, given_.C, plane(),
+                        memory_.get() + n * images_.n_stride, given_.C);
+    });
+  }
+  /// Writes it back.
+  void store(const Kernels<Element>& kernels) const {
+    for_each_image([&](int64_t n) {
+      kernels.transpose(memory_.get() + n * images_.n_stride, given_.C, plane(), given_.C,
+                        given_.data + n * given_.n_stride, given_.c_stride);
+    });
+  }
+
+ private:
+  int64_t plane() const { return given_.H * given_.W; }
+  template <class F>
+  void for_each_image(F&& f) const {
+    if (!copied_) return;
+    parallel_for(given_.N, divide_up(kChunkWork / 16, given_.C * plane() + 1), [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) f(n);
+    });
+  }
+
+  Images<T> given_, images_;
+  bool copied_;
+  Scratch<Element> memory_;
 };
 
 // w (C, 1, R, S) with the channels last.
@@ -141,9 +186,13 @@ void convolve_depthwise(const KernelTable& table, const Images<const T>& x, cons
                         bool relu, const Images<T>& y, const Conv2dGeometry& g) {
   const Kernels<T>& kernels = kernels_of<T>(table);
   const Scratch<T> weights = channels_last(kernels, w);
-  convolve_channels(kernels, x, weights.get(), w.W, bias, relu, y,
+  const ChannelsLast<const T> in(x);
+  const ChannelsLast<T> out(y);
+  in.load(kernels);
+  convolve_channels(kernels, in.images(), weights.get(), w.W, bias, relu, out.images(),
                     {forward_axis(y.H, x.H, w.H, g.stride[0], g.padding[0], g.dilation[0])},
                     {forward_axis(y.W, x.W, w.W, g.stride[1], g.padding[1], g.dilation[1])});
+  out.store(kernels);
 }
 
 template <class T>
@@ -151,13 +200,21 @@ void convolve_depthwise_backward(const KernelTable& table, const Images<const T>
                                  const Images<const T>& w, const ConvolutionGradients<T>& gradients,
                                  const Conv2dGeometry& g) {
   const Kernels<T>& kernels = kernels_of<T>(table);
+  const ChannelsLast<const T> gradient(dy);
+  gradient.load(kernels);
   if (gradients.dx.data) {
     const Scratch<T> weights = channels_last(kernels, w);
-    convolve_channels(kernels, dy, weights.get(), w.W, static_cast<const T*>(nullptr), false, gradients.dx,
-                      backward_axes(x.H, dy.H, w.H, g.stride[0], g.padding[0], g.dilation[0]),
+    const ChannelsLast<T> out(gradients.dx);
+    convolve_channels(kernels, gradient.images(), weights.get(), w.W, static_cast<const T*>(nullptr), false,
+                      out.images(), backward_axes(x.H, dy.H, w.H, g.stride[0], g.padding[0], g.dilation[0]),
                       backward_axes(x.W, dy.W, w.W, g.stride[1], g.padding[1], g.dilation[1]));
+    out.store(kernels);
   }
-  if (gradients.dw.data) depthwise_backward_weight(kernels, dy, x, gradients, g);
+  if (gradients.dw.data) {
+    const ChannelsLast<const T> in(x);
+    in.load(kernels);
+    depthwise_backward_weight(kernels, gradient.images(), in.images(), gradients, g);
+  }
 }
 
 template void convolve_depthwise(const KernelTable&, const Images<const float>&, const Images<const float>&,

@@ -109,40 +109,57 @@ struct Band {
   const T* bias;
   bool relu;
 
-  int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.size[0] - first); }
-
-  /// `y` starts at the group's first channel of the image; `sums` is used where its columns are not neighbours.
-  void run(const Pass<T>& pass, int64_t group, const Images<T>& y, T* sums) const {
-    const int64_t height = rows(pass), width = pass.size[1], size = pass.terms.weights();
-    if (height <= 0 || width <= 0) return;
-    const int64_t w_step = y.w_stride * pass.step[1], h_step = y.h_stride * pass.step[0];
-    T* out = y.data + (pass.begin[0] + first * pass.step[0]) * y.h_stride + pass.begin[1] * y.w_stride;
-    const bool in_place = w_step == 1 || width == 1;
-    const int64_t sum_pitch = round_up(width, kernels.vector_size);
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t channel = group * count + k;
-      kernels.stencil({.rows = height,
-                       .columns = width,
-                       .planes = planes,
-                       .pitch = pitch,
-                       .terms = pass.terms.data(),
-                       .term_count = pass.terms.count(),
-                       .weights = pass.weights.get() + channel * size,
-                       .bias = bias ? bias[channel] : T(0),
-                       .relu = relu,
-                       .out = in_place ? out + k * y.c_stride : sums + k * height * sum_pitch,
-                       .out_pitch = in_place ? h_step : sum_pitch});
+  /// `y` starts at the group's first channel of the image. Passes from `pass` on share their rows; their columns go to their
+  /// places one by one, or, where those are not neighbours, by way of `sums`.
+  void run(const Pass<T>* pass, int64_t column_passes, int64_t group, const Images<T>& y, T* sums) const {
+    const int64_t height = rows(*pass), h_step = y.h_stride * pass->step[0];
+    if (height <= 0) return;
+    T* out = y.data + (pass->begin[0] + first * pass->step[0]) * y.h_stride;
+    if (column_passes == 2 && y.w_stride == 1) {  // stride 2: what lies between the columns of one pass are the other's
+      const int64_t sum_pitch = round_up(pass->size[1], kernels.vector_size), size = height * sum_pitch;
+      for (int64_t k = 0; k < count; ++k) {
+        for (int64_t b = 0; b < 2; ++b) compute(pass[b], group * count + k, sums + b * size, sum_pitch);
+        for (int64_t i = 0; i < height; ++i)
+          kernels.interleave(sums + i * sum_pitch, sums + size + i * sum_pitch, out + k * y.c_stride + i * h_step, y.W);
+      }
+      return;
     }
-    if (in_place) return;
-    for (int64_t i = 0; i < height; ++i, out += h_step, sums += sum_pitch) {
-      if (y.c_stride == 1 && count > 1) {
-        kernels.transpose(sums, height * sum_pitch, count, width, out, w_step);
+    for (const Pass<T>* last = pass + column_passes; pass < last; ++pass) {
+      const int64_t width = pass->size[1], w_step = y.w_stride * pass->step[1];
+      T* columns = out + pass->begin[1] * y.w_stride;
+      if (w_step == 1 || width == 1) {
+        for (int64_t k = 0; k < count; ++k) compute(*pass, group * count + k, columns + k * y.c_stride, h_step);
         continue;
       }
-      for (int64_t k = 0; k < count; ++k)
-        for (int64_t j = 0; j < width; ++j) out[k * y.c_stride + j * w_step] = sums[k * height * sum_pitch + j];
+      const int64_t sum_pitch = round_up(width, kernels.vector_size), size = height * sum_pitch;
+      for (int64_t k = 0; k < count; ++k) compute(*pass, group * count + k, sums + k * size, sum_pitch);
+      for (int64_t i = 0; i < height; ++i) {
+        if (y.c_stride == 1 && count > 1) {
+          kernels.transpose(sums + i * sum_pitch, size, count, width, columns + i * h_step, w_step);
+          continue;
+        }
+        for (int64_t k = 0; k < count; ++k)
+          for (int64_t q = 0; q < width; ++q)
+            columns[k * y.c_stride + i * h_step + q * w_step] = sums[k * size + i * sum_pitch + q];
+      }
     }
   }
+
+ private:
+  void compute(const Pass<T>& pass, int64_t channel, T* out, int64_t out_pitch) const {
+    kernels.stencil({.rows = rows(pass),
+                     .columns = pass.size[1],
+                     .planes = planes,
+                     .pitch = pitch,
+                     .terms = pass.terms.data(),
+                     .term_count = pass.terms.count(),
+                     .weights = pass.weights.get() + channel * pass.terms.weights(),
+                     .bias = bias ? bias[channel] : T(0),
+                     .relu = relu,
+                     .out = out,
+                     .out_pitch = out_pitch});
+  }
+  int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.size[0] - first); }
 };
 
 // Images that start at the first channel of a group.
@@ -183,8 +200,9 @@ struct BackwardPlan {
   PlaneLayout dy, x;  // of one group
   int64_t rows = 0;   // of dy, or of the largest pass over dx
   int64_t band = 0;
-  std::vector<Pass<T>> passes;  // over dx
-  Terms taps;                   // of dw
+  std::vector<Pass<T>> passes;  // over dx: `column_passes` for each coordinate of the rows mod stride
+  int64_t column_passes = 0;
+  Terms taps;  // of dw
 
   BackwardPlan(const Images<const T>& dy_images, const Images<const T>& x_images, const Images<const T>& w,
                const ConvolutionGradients<T>& gradients, const Conv2dGeometry& geometry, int64_t lanes) {
@@ -221,6 +239,7 @@ struct BackwardPlan {
     band = band_of(rows, kBackwardBytes / std::max<int64_t>(row_bytes, 1));
     dy.rows = dy.shift[0] + band + dy_reach[0];
     x.rows = band + x_reach[0];
+    column_passes = static_cast<int64_t>(along[1].size());
     if (wants_dx)
       for (size_t a = 0; a < along[0].size(); ++a)
         for (size_t b = 0; b < along[1].size(); ++b) {
@@ -270,7 +289,7 @@ void convolve_directly(const KernelTable& table, const Images<const T>& x, const
       Images<T> target = group_of(y, g * filters);
       target.data += n * y.n_stride;
       const Band<T> piece{kernels, planes.get(), layout.pitch, first, band, filters, bias, relu};
-      piece.run(pass, g, target, sums.get());
+      piece.run(&pass, 1, g, target, sums.get());
     }
   });
 }
@@ -293,15 +312,16 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
   const int64_t parts = std::max<int64_t>(1, divide_up(items, items_in_part));
   const int64_t weights = dw.data ? dy.C * taps : 0, part_size = weights + dy.C;
   const Scratch<T> partial(dw.data ? parts * part_size : 0);
-  const int64_t sums_size = dx.data && dx.w_stride * geometry.stride[1] != 1
-                                ? w.C * band * round_up(divide_up(dx.W, geometry.stride[1]), lanes)
-                                : 0;
+  const int64_t sums_size =
+      dx.data && dx.w_stride * geometry.stride[1] != 1
+          ? std::max<int64_t>(2, w.C) * band * round_up(divide_up(dx.W, geometry.stride[1]), lanes)
+          : 0;
   const int64_t pieces = parts * groups;
   parallel_for(pieces, grain_of(pieces, items_in_part * work), [&](int64_t begin, int64_t end) {
     const Scratch<T> dy_planes(filters * dy_plane), x_planes(dw.data ? plan.x.channels * plan.x.channel_stride() : 0);
     const Scratch<T> sums(sums_size), vectors(filters * taps * lanes);
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t part = piece / groups, g = piece % groups;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t part = unit / groups, g = unit % groups;
       const Images<const T> gradient = group_of(dy, g * filters), image = group_of(x, g * w.C);
       const T* group_mask = mask ? mask + g * filters * dy.c_stride : nullptr;
       T* dbias = partial.get() + part * part_size + weights + g * filters;
@@ -313,8 +333,9 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
         if (dx.data) {
           Images<T> target = group_of(dx, g * w.C);
           target.data += n * dx.n_stride;
-          const Band<T> rows{kernels, dy_planes.get(), plan.dy.pitch, first, band, w.C, nullptr, false};
-          for (const Pass<T>& pass : plan.passes) rows.run(pass, g, target, sums.get());
+          const Band<T> piece{kernels, dy_planes.get(), plan.dy.pitch, first, band, w.C, nullptr, false};
+          for (size_t i = 0; i < plan.passes.size(); i += static_cast<size_t>(plan.column_passes))
+            piece.run(&plan.passes[i], plan.column_passes, g, target, sums.get());
         }
         const int64_t height = std::min(band, dy.H - first);
         if (!dw.data || height <= 0) continue;

@@ -28,7 +28,8 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
                                 const Images<const T>& x, const Images<const T>& w,
                                 const ConvolutionGradients<T>& gradients, const Conv2dGeometry& geometry);
 
-/// The same for one input and one output channel in each group, and images whose channels are neighbours in memory.
+/// The same for one input and one output channel in each group, for images whose channels are neighbours in memory or whose
+/// planes are dense.
 template <class T>
 void convolve_depthwise(const KernelTable& table, const Images<const T>& x, const Images<const T>& w, const T* bias,
                         bool relu, const Images<T>& y, const Conv2dGeometry& geometry);

@@ -34,6 +34,7 @@ constexpr Kernels<T> kernels() {
           .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
           .copy_rows = copy_rows<T>,
+          .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
           .exp_sum = exp_sum<T>,

@@ -123,8 +123,8 @@ struct ChannelSumsArgs {
   const int64_t* sum_offsets;
 };
 
-/// Rows that are copied with `left` and `right` zeros around each: to[0 … left + count + right). Where mask (laid out like
-/// `from`) is given, elements with mask <= 0 become zero.
+/// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count + right).
+/// Where mask (laid out like `from`) is given, elements with mask <= 0 become zero.
 template <class T>
 struct RowsArgs {
   int64_t rows, count;
@@ -134,6 +134,7 @@ struct RowsArgs {
   int64_t to_stride;
   int64_t left = 0, right = 0;
   const T* mask = nullptr;
+  int64_t step = 1;
 };
 
 /// `count` elements of a parameter in an optimizer step, with the three states of a rule; unused ones are null.
@@ -245,6 +246,8 @@ struct Kernels {
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
+  /// out[2 i] = even[i], out[2 i + 1] = odd[i], `count` elements in all. Whole vectors are read.
+  void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd.h>
+#include <gradus/backends/openmp/strided_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 
@@ -51,16 +51,16 @@ void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T*
   }
 }
 
-/// Zeros in to[0, left) and to[left + count, total), written as whole vectors that may reach into what lies between.
+/// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what lies beside them
+/// in [0, total).
 template <class T>
-inline void clear_margins(T* to, int64_t left, int64_t count, int64_t total) {
+inline void clear_generously(T* to, int64_t begin, int64_t end, int64_t total) {
   constexpr int64_t lanes = kLanes<T>;
   if (total < lanes) {
-    for (int64_t i = 0; i < total; ++i) to[i] = T(0);
+    for (int64_t i = begin; i < end; ++i) to[i] = T(0);
     return;
   }
-  for (int64_t i = 0; i < left; i += lanes) store(to + (i < total - lanes ? i : total - lanes), Vector<T>{});
-  for (int64_t i = total; i > left + count; i -= lanes) store(to + (i > lanes ? i - lanes : 0), Vector<T>{});
+  for (int64_t i = begin; i < end; i += lanes) store(to + (i < total - lanes ? i : total - lanes), Vector<T>{});
 }
 
 template <class T>
@@ -69,19 +69,19 @@ void copy_rows(const RowsArgs<T>& args) {
   const T* from = args.from;
   const T* mask = args.mask;
   T* to = args.to;
-  const int64_t count = args.count, total = args.left + count + args.right;
+  const int64_t count = args.count, step = args.step, total = args.left + count + args.right;
+  // Where there is room, the last vector is written whole: with the zeros behind it.
+  const int64_t padded = (count + lanes - 1) / lanes * lanes;
+  const bool room = padded <= count + args.right;
   for (int64_t r = 0; r < args.rows; ++r, from += args.from_stride, to += args.to_stride) {
-    clear_margins(to, args.left, count, total);
+    clear_generously(to, 0, args.left, total);
+    clear_generously(to, args.left + (room ? padded : count), total, total);
     T* out = to + args.left;
     for (int64_t i = 0; i < count; i += lanes) {
-      const int64_t left = count - i;
-      const bool whole = left >= lanes;
-      Vector<T> v = whole ? load(from + i) : load_first(from + i, left);
-      if (mask) {
-        const Vector<T> m = whole ? load(mask + i) : load_first(mask + i, left);
-        v = m > Vector<T>{} ? v : Vector<T>{};
-      }
-      whole ? store(out + i, v) : store_first<T>(out + i, v, left);
+      const Strip<T> strip{count - i < lanes ? count - i : lanes, step};
+      Vector<T> v = strip.load_inputs(from + i * step);
+      if (mask) v = strip.load_inputs(mask + i * step) > Vector<T>{} ? v : Vector<T>{};
+      room || strip.count == lanes ? store(out + i, v) : store_first<T>(out + i, v, strip.count);
     }
     if (mask) mask += args.from_stride;
   }

@@ -57,7 +57,8 @@ template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
   const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
-  const bool channels_last = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 1;
+  // Channels that are neighbours in memory are moved together, unless they are so few that strided loads are cheaper.
+  const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
   // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are 0.
   const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
     *begin = std::min(offset < 0 ? divide_up(-offset, step) : 0, most);
@@ -77,7 +78,7 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
             n * x.n_stride + c * x.c_stride + (h0 + top * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
         const int64_t h_step = step[0] * x.h_stride, w_step = step[1] * x.w_stride;
         T* rows = plane + top * pitch;
-        if (w_step == 1 || right - left <= 1) {
+        if (!together) {
           kernels.copy_rows({.rows = bottom - top,
                              .count = right - left,
                              .from = x.data + at,
@@ -86,21 +87,16 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
                              .to_stride = pitch,
                              .left = left,
                              .right = pitch - right,
-                             .mask = mask ? mask + at : nullptr});
+                             .mask = mask ? mask + at : nullptr,
+                             .step = w_step});
           continue;
         }
         for (int64_t i = top; i < bottom; ++i, rows += pitch) {
           std::fill(rows, rows + left, T(0));
           std::fill(rows + right, rows + pitch, T(0));
-          if (channels_last) continue;  // moved below, all channels at once
-          const int64_t from = at + (i - top) * h_step;
-          for (int64_t j = 0; j < right - left; ++j) {
-            const bool counts = !mask || mask[from + j * w_step] > 0;
-            rows[left + j] = counts ? x.data[from + j * w_step] : T(0);
-          }
         }
       }
-      if (!channels_last || x.w_stride * step[1] == 1 || right - left <= 1) continue;
+      if (!together) continue;
       const int64_t w_step = step[1] * x.w_stride, count = right - left;
       const Scratch<T> masked(mask ? count * layout.channels : 0);
       for (int64_t i = top; i < bottom; ++i) {

@@ -3,31 +3,9 @@
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd.h>
+#include <gradus/backends/openmp/strided_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
-
-/// The lanes of one vector of outputs that exist, and how to read their inputs.
-template <class T>
-struct Strip {
-  int64_t count;  ///< outputs, 0 < count <= lanes
-  int64_t step;   ///< between their inputs
-
-  /// `count` elements that are `step` apart. Reads nothing behind the last of them.
-  Vector<T> load_inputs(const T* from) const {
-    constexpr int64_t lanes = kLanes<T>;
-    if (step == 1) return count == lanes ? load(from) : load_first(from, count);
-    if (step == 2) {
-      const int64_t span = 2 * count - 1;
-      const Vector<T> low = span >= lanes ? load(from) : load_first(from, span);
-      const Vector<T> high = span > lanes ? load_first(from + lanes, span - lanes) : Vector<T>{};
-      return even_lanes(low, high, IndicesUpTo<kLanes<T>>());
-    }
-    Vector<T> v{};
-    for (int64_t i = 0; i < count; ++i) v[i] = from[i * step];
-    return v;
-  }
-};
 
 /// `count` indices, 0 < count <= lanes.
 template <class T>
@@ -102,23 +80,19 @@ void max_pool(const PoolArgs<T>& args) {
   for (int64_t p = 0; p < args.rows; ++p) {
     for (int64_t q = 0; q < inner_begin; ++q) max_pool_one(args, p, q);
     for (int64_t q = inner_end; q < args.columns; ++q) max_pool_one(args, p, q);
-  }
-  for (int64_t q = inner_begin; q < inner_end; q += lanes) {
-    const Strip<T> strip{inner_end - q < lanes ? inner_end - q : lanes, stride_w};
-    for (int64_t p = 0; p < args.rows; ++p) {
-      const int64_t h = p * stride_h - args.padding[0];
-      const WindowRange rows(h, args.kernel[0], args.dilation[0], args.height);
+    const int64_t h = p * stride_h - args.padding[0];
+    const WindowRange rows(h, args.kernel[0], args.dilation[0], args.height);
+    for (int64_t q = inner_begin; q < inner_end; q += lanes) {
+      const Strip<T> strip{inner_end - q < lanes ? inner_end - q : lanes, stride_w};
       const int64_t corner = h * args.width + q * stride_w - args.padding[1];
-      const int64_t first = corner + rows.begin * args.dilation[0] * args.width;
       Vector<T> best = broadcast(-T(__builtin_inf()));
       Mask<T> index = Mask<T>{} - 1;
-      if (rows.begin < rows.end)
-        best = strip.load_inputs(args.x + first), index = lane_columns + static_cast<Integer>(first);
       for (int64_t r = rows.begin; r < rows.end; ++r)
-        for (int64_t s = r == rows.begin ? 1 : 0; s < args.kernel[1]; ++s) {
+        for (int64_t s = 0; s < args.kernel[1]; ++s) {
           const int64_t at = corner + r * args.dilation[0] * args.width + s * args.dilation[1];
           const Vector<T> value = strip.load_inputs(args.x + at);
-          const Mask<T> won = wins<T>(value, best);
+          const bool first = r == rows.begin && s == 0;
+          const Mask<T> won = first ? Mask<T>{} - 1 : wins<T>(value, best);
           best = won ? value : best;
           index = won ? lane_columns + static_cast<Integer>(at) : index;
         }
@@ -178,35 +152,23 @@ void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
   }
 }
 
-/// Interleaves the lower (upper) halves of a and b: a[0], b[0], a[1], b[1], …
-template <class V, int... i>
-inline V interleave_low(V a, V b, Indices<i...>) {
-  constexpr int lanes = sizeof...(i);
-  return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * lanes)...);
-}
-template <class V, int... i>
-inline V interleave_high(V a, V b, Indices<i...>) {
-  constexpr int lanes = sizeof...(i);
-  return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
-}
-
 /// The gradient of pooling by 2 x 2 windows that do not overlap: every input looks whether its window chose it.
 template <class T>
 void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
   constexpr int64_t lanes = kLanes<T>;
   using Integer = IntegerOf<T>;
-  for (int64_t q = 0; q < args.columns; q += lanes) {
-    const int64_t count = args.columns - q < lanes ? args.columns - q : lanes;
-    Mask<T> columns;
-    for (int i = 0; i < kLanes<T>; ++i) columns[i] = static_cast<Integer>(2 * (q + i));
-    for (int64_t p = 0; p < args.rows; ++p) {
+  Mask<T> lane_columns;
+  for (int i = 0; i < kLanes<T>; ++i) lane_columns[i] = static_cast<Integer>(2 * i);
+  for (int64_t p = 0; p < args.rows; ++p) {
+    for (int64_t q = 0; q < args.columns; q += lanes) {
+      const int64_t count = args.columns - q < lanes ? args.columns - q : lanes;
       const T* gradient = args.dy + p * args.columns + q;
       const int32_t* chosen = args.indices + p * args.columns + q;
       const Vector<T> dy = count == lanes ? load(gradient) : load_first(gradient, count);
       const Mask<T> index = load_indices<T>(chosen, count);
       for (int64_t r = 0; r < 2; ++r) {
         const int64_t row = (2 * p + r) * args.width;
-        const Mask<T> at = columns + static_cast<Integer>(row);
+        const Mask<T> at = lane_columns + static_cast<Integer>(row + 2 * q);
         const Vector<T> even = index == at ? dy : Vector<T>{}, odd = index == at + 1 ? dy : Vector<T>{};
         T* to = args.dx + row + 2 * q;
         const Vector<T> low = interleave_low(even, odd, IndicesUpTo<kLanes<T>>());

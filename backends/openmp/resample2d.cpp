@@ -65,10 +65,16 @@ class Taps {
   }
   /// If the one position is the sum of all elements times a number.
   bool is_mean() const {
-    if (positions() != 1 || size(0) != size_in()) return false;
+    if (positions() != 1 || size(0) != size_in() || size_in() == 0) return false;
     for (int64_t k = 0; k < size(0); ++k)
       if (source(k) != k || weight(k) != weight(0)) return false;
     return true;
+  }
+  /// If every position is the one element times a number: the gradient of a mean.
+  bool is_spread() const {
+    for (int64_t p = 0; p < positions(); ++p)
+      if (size(p) != 1 || weight(p) != weight(0)) return false;
+    return size_in() == 1;
   }
 
  private:
@@ -155,7 +161,8 @@ class Resample2d {
 
   void run() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], H = x_.shape[2], W = x_.shape[3];
-    const bool channels = K > 1 && x_.strides[1] < x_.strides[3] && (W > 1 || H > 1);
+    const StridedLayout& image = W > 1 || H > 1 ? static_cast<const StridedLayout&>(x_) : y_;
+    const bool channels = K > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
     const bool typed = x_.dtype == dtype_of<C> && y_.dtype == dtype_of<C>;
     const int64_t row_taps = divide_up(rows_.count(), P);
     if (channels) {
@@ -164,9 +171,13 @@ class Resample2d {
         PixelBuffers buffers(*this);
         for (int64_t i = begin; i < end; ++i) row_of_pixels(i / P, i % P, i > begin, buffers);
       });
-    } else if (typed && rows_.is_mean() && columns_.is_mean() && has_dense_planes()) {
+    } else if (typed && rows_.is_mean() && columns_.is_mean() && has_dense_planes(x_)) {
       parallel_for(N * K, divide_up(kGrain, H * W), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) mean(i / K, i % K);
+      });
+    } else if (typed && rows_.is_spread() && columns_.is_spread() && has_dense_planes(y_)) {
+      parallel_for(N * K, divide_up(kGrain, P * Q), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) spread(i / K, i % K);
       });
     } else {
       const int64_t work = row_taps * W + columns_.count() + Q;
@@ -180,14 +191,19 @@ class Resample2d {
   }
 
  private:
-  bool has_dense_planes() const {
-    return (x_.shape[3] == 1 || x_.strides[3] == 1) && (x_.shape[2] == 1 || x_.strides[2] == x_.shape[3]);
+  static bool has_dense_planes(const StridedLayout& x) {
+    return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
   }
 
   void mean(int64_t n, int64_t c) const {
     const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
     const C weight = rows_.weight(0) * columns_.weight(0);
     y_.as<C>()[n * y_.strides[0] + c * y_.strides[1]] = kernels_.sum(plane, x_.shape[2] * x_.shape[3]) * weight;
+  }
+
+  void spread(int64_t n, int64_t c) const {
+    const C value = x_.as<C>()[n * x_.strides[0] + c * x_.strides[1]] * (rows_.weight(0) * columns_.weight(0));
+    std::fill_n(y_.as<C>() + n * y_.strides[0] + c * y_.strides[1], y_.shape[2] * y_.shape[3], value);
   }
 
   // `follows`: row p - 1 of the plane has just been written, if there is one.

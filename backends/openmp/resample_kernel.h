@@ -2,34 +2,9 @@
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/pool_kernel.h>
-#include <gradus/backends/openmp/simd.h>
+#include <gradus/backends/openmp/strided_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
-
-/// from[index] in every lane whose index is not negative, 0 in the others.
-template <class T>
-inline Vector<T> gather(const T* from, Mask<T> index) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) {
-    const __m512i at = reinterpret_cast<__m512i>(index);
-    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), _mm512_movepi32_mask(~at), at, from, 4);
-  } else {
-    const __m512i at = reinterpret_cast<__m512i>(index);
-    return _mm512_mask_i64gather_pd(_mm512_setzero_pd(), _mm512_movepi64_mask(~at), at, from, 8);
-  }
-#elif defined(__AVX2__)
-  const __m256i at = reinterpret_cast<__m256i>(index), chosen = reinterpret_cast<__m256i>(~index);
-  if constexpr (sizeof(T) == 4)
-    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), from, at, _mm256_castsi256_ps(chosen), 4);
-  else return _mm256_mask_i64gather_pd(_mm256_setzero_pd(), from, at, _mm256_castsi256_pd(chosen), 8);
-#else
-  Vector<T> v{};
-  for (int i = 0; i < kLanes<T>; ++i)
-    if (index[i] >= 0) v[i] = from[index[i]];
-  return v;
-#endif
-}
 
 template <class T>
 void gather_columns(const GatherArgs<T>& args) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <queue>
-#include <unordered_map>
 
 #include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/op_scope.h>
@@ -20,7 +19,52 @@ struct Capture {
   Tensor gradient;
 };
 
-// One pass over a graph.
+// What a pass knows of a node.
+struct NodeState {
+  Node* node = nullptr;
+  int waiting = 0;  // edges into this node that have not delivered yet
+  bool queued = false;
+  bool wanted = true;  // leads to a capture
+  Grads gradients;     // of its outputs, summed so far
+};
+
+// The states of a pass, found by node: an open table, in which nodes lie where their sequence numbers say. Nodes of one
+// graph were numbered one after the other, so they rarely meet.
+class StateTable {
+ public:
+  // The state of `node`, made where there was none; `fresh` tells. Takes the place of references handed out before.
+  NodeState& find_or_add(Node* node, bool* fresh) {
+    if (2 * (states_.size() + 1) > places_.size()) grow();
+    uint32_t& place = place_of(node);
+    *fresh = place == kFree;
+    if (*fresh) {
+      place = static_cast<uint32_t>(states_.size());
+      states_.emplace_back().node = node;
+    }
+    return states_[place];
+  }
+  NodeState& operator[](const Node* node) { return states_[place_of(node)]; }
+
+  std::vector<NodeState>& all() { return states_; }
+
+ private:
+  static constexpr uint32_t kFree = UINT32_MAX;
+
+  uint32_t& place_of(const Node* node) {
+    size_t at = node->sequence();
+    while (places_[at &= places_.size() - 1] != kFree && states_[places_[at]].node != node) ++at;
+    return places_[at];
+  }
+  void grow() {
+    places_.assign(std::max<size_t>(64, 2 * places_.size()), kFree);
+    for (size_t i = 0; i < states_.size(); ++i) place_of(states_[i].node) = static_cast<uint32_t>(i);
+  }
+
+  std::vector<NodeState> states_;
+  std::vector<uint32_t> places_;  // indices into states_; their number is a power of two
+};
+
+// One pass over a graph. Its nodes live at least as long, since the roots hold them.
 class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
@@ -29,10 +73,11 @@ class BackwardPass {
   void run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture>* captures) {
     captures_ = captures;
     discover(roots);
-    for (size_t i = 0; i < roots.size(); ++i) deliver(roots[i], std::move(root_gradients[i]));
+    for (size_t i = 0; i < roots.size(); ++i)
+      deliver(states_[roots[i].node.get()], roots[i].input, std::move(root_gradients[i]));
     for (const Edge& root : roots) {
-      State& state = states_.at(root.node.get());
-      if (state.waiting == 0 && !state.queued) enqueue(root.node.get(), state);
+      NodeState& state = states_[root.node.get()];
+      if (state.waiting == 0 && !state.queued) enqueue(state);
     }
     BackwardPass* const outer = std::exchange(current_, this);
     struct Restore {
@@ -40,9 +85,9 @@ class BackwardPass {
       ~Restore() { current_ = outer; }
     } restore{outer};
     while (!ready_.empty()) {
-      Node* node = ready_.top().node;
+      NodeState& state = *ready_.top().state;
       ready_.pop();
-      execute(node);
+      execute(state);
     }
     for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();
   }
@@ -51,41 +96,23 @@ class BackwardPass {
   void add_callback(std::function<void()> done) { callbacks_.push_back(std::move(done)); }
 
  private:
-  struct State {
-    Ref<Node> keep_alive;
-    int waiting = 0;  // edges into this node that have not delivered yet
-    bool queued = false;
-    bool wanted = true;  // leads to a capture
-    Grads gradients;     // of its outputs, summed so far
-  };
   struct Ready {
     uint64_t priority;
-    Node* node;
+    NodeState* state;
     bool operator<(const Ready& other) const { return priority < other.priority; }
   };
 
   // Finds the nodes behind the roots and how many edges lead into each.
   void discover(const std::vector<Edge>& roots) {
-    std::vector<Node*> stack;
-    auto meet = [&](const Ref<Node>& node) {
-      auto [it, fresh] = states_.try_emplace(node.get());
-      if (fresh) {
-        it->second.keep_alive = node;
-        stack.push_back(node.get());
-      }
-      return it;
-    };
-    for (const Edge& root : roots) meet(root.node);
-    std::vector<Node*> found;
-    while (!stack.empty()) {
-      Node* node = stack.back();
-      stack.pop_back();
-      found.push_back(node);
-      for (const Edge& edge : node->edges())
-        if (edge.node) ++meet(edge.node)->second.waiting;
-    }
+    bool fresh = false;
+    for (const Edge& root : roots) states_.find_or_add(root.node.get(), &fresh);
+    for (size_t next = 0; next < states_.all().size(); ++next)
+      for (const Edge& edge : states_.all()[next].node->edges())
+        if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
     if (!captures_) return;
     // Edges lead to nodes made earlier, accumulators to none: from the oldest on, wanted spreads upwards.
+    std::vector<Node*> found;
+    for (const NodeState& state : states_.all()) found.push_back(state.node);
     std::sort(found.begin(), found.end(), [](Node* a, Node* b) {
       if (a->is_accumulator() != b->is_accumulator()) return a->is_accumulator();
       return a->sequence() < b->sequence();
@@ -93,22 +120,21 @@ class BackwardPass {
     for (Node* node : found) {
       bool wanted = std::any_of(captures_->begin(), captures_->end(),
                                 [&](const Capture& capture) { return capture.at.node.get() == node; });
-      for (const Edge& edge : node->edges()) wanted = wanted || (edge.node && states_.at(edge.node.get()).wanted);
-      states_.at(node).wanted = wanted;
+      for (const Edge& edge : node->edges()) wanted = wanted || (edge.node && states_[edge.node.get()].wanted);
+      states_[node].wanted = wanted;
     }
   }
 
-  void enqueue(Node* node, State& state) {
+  void enqueue(NodeState& state) {
     state.queued = true;
-    ready_.push({node->is_accumulator() ? UINT64_MAX : node->sequence(), node});
+    ready_.push({state.node->is_accumulator() ? UINT64_MAX : state.node->sequence(), &state});
   }
 
-  // Adds a gradient to output `edge.input` of `edge.node`.
-  void deliver(const Edge& edge, Tensor gradient) {
-    State& state = states_.at(edge.node.get());
-    if (state.gradients.size() <= edge.input)
-      state.gradients.resize(std::max<size_t>(edge.input + 1, edge.node->outputs().size()));
-    Tensor& sum = state.gradients[edge.input];
+  // Adds a gradient to output `output_nr` of a node.
+  void deliver(NodeState& state, uint32_t output_nr, Tensor gradient) {
+    if (state.gradients.size() <= output_nr)
+      state.gradients.resize(std::max<size_t>(output_nr + 1, state.node->outputs().size()));
+    Tensor& sum = state.gradients[output_nr];
     if (!gradient.defined()) return;
     if (!sum.defined()) {
       sum = std::move(gradient);
@@ -125,14 +151,14 @@ class BackwardPass {
   }
 
   // Runs a node, inside the layer that made it.
-  void execute(Node* node) {
-    if (node->module_path().empty()) return run(node);
-    const ModuleFrame frame(node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
-    run(node);
+  void execute(NodeState& state) {
+    if (state.node->module_path().empty()) return run(state);
+    const ModuleFrame frame(state.node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
+    run(state);
   }
 
-  void run(Node* node) {
-    State state = std::move(states_.at(node));
+  void run(NodeState& state) {
+    Node* const node = state.node;
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
@@ -151,9 +177,8 @@ class BackwardPass {
       for (Capture& capture : *captures_)
         if (capture.at.node.get() == node) capture.gradient = dys[capture.at.input];
       if (node->is_accumulator()) return;
-      const bool leads_on = std::any_of(node->edges().begin(), node->edges().end(), [&](const Edge& edge) {
-        return edge.node && states_.at(edge.node.get()).wanted;
-      });
+      const bool leads_on = std::any_of(node->edges().begin(), node->edges().end(),
+                                        [&](const Edge& edge) { return edge.node && states_[edge.node.get()].wanted; });
       if (!leads_on) return;
     }
 
@@ -172,13 +197,13 @@ class BackwardPass {
       const Edge& edge = node->edges()[i];
       if (!edge.node) continue;
       Tensor gradient = std::move(gradients[i]);
-      State& next = states_.at(edge.node.get());
+      NodeState& next = states_[edge.node.get()];
       if (gradient.defined() && next.wanted) {
         if (AnomalyGuard::is_enabled())
           detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
-        deliver(edge, fitting(*edge.node, edge.input, std::move(gradient), node->name()));
+        deliver(next, edge.input, fitting(*edge.node, edge.input, std::move(gradient), node->name()));
       }
-      if (--next.waiting == 0 && next.wanted) enqueue(edge.node.get(), next);
+      if (--next.waiting == 0 && next.wanted) enqueue(next);
     }
   }
 
@@ -208,7 +233,7 @@ class BackwardPass {
 
   const bool keep_graph_, create_graph_;
   std::vector<Capture>* captures_ = nullptr;
-  std::unordered_map<Node*, State> states_;
+  StateTable states_;
   std::priority_queue<Ready> ready_;
   std::vector<std::function<void()>> callbacks_;
   static thread_local constinit BackwardPass* current_;

@@ -41,7 +41,8 @@ uint32_t Tensor::use_count() const { return impl_ ? impl_->use_count() : 0; }
 
 bool Tensor::requires_grad() const {
   if (!impl_ || !impl_->meta) return false;
-  return impl_->meta->requires_grad || grad_fn();
+  if (impl_->meta->view) refresh_view(*this);
+  return impl_->meta->requires_grad || impl_->meta->grad_fn;
 }
 
 const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
@@ -60,7 +61,11 @@ const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
   return *this;
 }
 
-bool Tensor::is_leaf() const { return !impl_ || !impl_->meta || !grad_fn(); }
+bool Tensor::is_leaf() const {
+  if (!impl_ || !impl_->meta) return true;
+  if (impl_->meta->view) refresh_view(*this);
+  return !impl_->meta->grad_fn;
+}
 bool Tensor::is_view() const { return impl_ && impl_->meta && impl_->meta->view; }
 
 Ref<Node> Tensor::grad_fn() const {

@@ -5,27 +5,34 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <unordered_map>
-#include <vector>
+#include <new>
 
 namespace gradus {
 namespace {
 
-constexpr size_t kAlignment = 64;
-// Sits before every block: 64 bytes, so that the block keeps its alignment.
-struct Header {
+constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
+
+// A block begins with 64 bytes of its own, so that what follows keeps its alignment.
+struct Block {
   size_t capacity;
   size_t bytes;  // that were asked for, and are counted
+  Block* next;   // in its free list
 };
-static_assert(sizeof(Header) <= kAlignment);
+static_assert(sizeof(Block) <= kAlignment);
 
 // Sizes are rounded up so that few distinct capacities occur: to 64 bytes below 4 KiB, then to an eighth of the power
-// of two below.
+// of two below. Each capacity has its free list, numbered in order.
 size_t rounded(size_t bytes) {
   if (bytes <= 4096) return (bytes + 63) / 64 * 64;
   const size_t step = (size_t{1} << (63 - __builtin_clzll(bytes))) / 8;
   return (bytes + step - 1) / step * step;
 }
+size_t list_of(size_t capacity) {
+  if (capacity <= 4096) return capacity / 64;
+  const int power = 63 - __builtin_clzll(capacity);
+  return 64 + 8 * static_cast<size_t>(power - 12) + (capacity >> (power - 3)) % 8;
+}
+constexpr size_t kLists = 64 + 8 * (62 - 12) + 1;
 
 class CpuEvent final : public Event {
  public:
@@ -51,48 +58,33 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
-    const size_t limit = size_t{1} << 62;
-    const size_t capacity = bytes < limit ? rounded(bytes) : bytes;
-    void* block = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      if (auto it = free_.find(capacity); it != free_.end() && !it->second.empty()) {
-        block = it->second.back();
-        it->second.pop_back();
-      }
-    }
-    if (!block) block = from_system(capacity, bytes);
-    static_cast<Header*>(block)->bytes = bytes;
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
+    Block* block = nullptr;
+    if (bytes < kLimit && (block = free_[list_of(capacity)])) free_[list_of(capacity)] = block->next;
+    else block = from_system(lock, capacity, bytes);
+    block->bytes = bytes;
     ++stats_.allocations;
     stats_.allocated += static_cast<int64_t>(bytes);
     stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
-    return static_cast<char*>(block) + kAlignment;
+    return reinterpret_cast<char*>(block) + kAlignment;
   }
 
   void free(void* data) noexcept override {
     if (!data) return;
-    void* block = static_cast<char*>(data) - kAlignment;
-    const auto [capacity, bytes] = *static_cast<Header*>(block);
+    Block* block = reinterpret_cast<Block*>(static_cast<char*>(data) - kAlignment);
     std::lock_guard lock(mutex_);
-    stats_.allocated -= static_cast<int64_t>(bytes);
-    try {
-      free_[capacity].push_back(block);
-    } catch (...) {
-      stats_.reserved -= static_cast<int64_t>(capacity);
-      std::free(block);
-    }
+    stats_.allocated -= static_cast<int64_t>(block->bytes);
+    Block*& list = free_[list_of(block->capacity)];
+    block->next = list;
+    list = block;
   }
 
   void record_stream(void*, const Stream&) override {}
 
   void empty_cache() override {
     std::lock_guard lock(mutex_);
-    for (auto& [capacity, blocks] : free_) {
-      for (void* block : blocks) std::free(block);
-      stats_.reserved -= static_cast<int64_t>(capacity * blocks.size());
-    }
-    free_.clear();
+    free_all();
   }
 
   MemoryStats memory_stats(int) const override {
@@ -128,26 +120,36 @@ class CpuRuntime final : public DeviceRuntime {
   bool capturing() const override { return false; }
 
  private:
-  // Tries once more with an empty cache before giving up.
-  void* from_system(size_t capacity, size_t bytes) {
-    void* block = capacity < (size_t{1} << 62) ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr;
-    if (!block && capacity < (size_t{1} << 62)) {
-      empty_cache();
-      block = std::aligned_alloc(kAlignment, capacity + kAlignment);
+  void free_all() noexcept {
+    for (Block*& list : free_)
+      while (Block* block = list) {
+        list = block->next;
+        stats_.reserved -= static_cast<int64_t>(block->capacity);
+        std::free(block);
+      }
+  }
+
+  // Asks without the lock, which others may want meanwhile; tries once more with an empty cache before giving up.
+  Block* from_system(std::unique_lock<std::mutex>& lock, size_t capacity, size_t bytes) {
+    auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
+    lock.unlock();
+    void* memory = ask();
+    lock.lock();
+    if (!memory) {
+      free_all();
+      memory = ask();
     }
-    std::lock_guard lock(mutex_);
-    GRADUS_CHECK(block, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", stats_.allocated, " are in tensors, ",
+    GRADUS_CHECK(memory, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", stats_.allocated, " are in tensors, ",
                  stats_.reserved, " reserved, peak ", stats_.peak_allocated,
                  "; use a smaller batch or free tensors first");
-    static_cast<Header*>(block)->capacity = capacity;
     ++stats_.system_allocations;
     stats_.reserved += static_cast<int64_t>(capacity);
     stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
-    return block;
+    return new (memory) Block{capacity, 0, nullptr};
   }
 
   mutable std::mutex mutex_;
-  std::unordered_map<size_t, std::vector<void*>> free_;
+  Block* free_[kLists] = {};  // by list_of(capacity)
   MemoryStats stats_;
 };
 

@@ -328,6 +328,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
   const int64_t chunks = (count + grain - 1) / grain;
+  if (chunks == 1) return body(0, count);
   const int threads = static_cast<int>(std::min<int64_t>(chunks, num_threads()));
   if (threads <= 1 || detail::serial_thread || inside) return run_serially(chunks, count, grain, body);
   pool().run(chunks, count, grain, threads, body);

@@ -76,6 +76,15 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
     for (int64_t begin = 0; begin < total; begin += kGrain)
       chunks.push_back({&views, begin, std::min(kGrain, total - begin)});
   }
+  // Chunks up to ends[i] from ends[i - 1] on are a thread's at a time: many small parameters make one piece of work.
+  std::vector<size_t> ends;
+  int64_t gathered = 0;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    gathered += chunks[i].count;
+    if (gathered < kGrain && i + 1 < chunks.size()) continue;
+    ends.push_back(i + 1);
+    gathered = 0;
+  }
   std::visit(
       [&]<class Rule>(const Rule& known) {
         EventScope event(Rule::kName, "openmp", kernel_table().vectors, {&block});
@@ -85,9 +94,9 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
                                                 entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)};
         const auto single = rules::full_step<float>(known, values);
         const auto wide = rules::full_step<double>(known, values);
-        parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const Chunk& chunk = chunks[static_cast<size_t>(i)];
+        parallel_for(static_cast<int64_t>(ends.size()), 1, [&](int64_t begin, int64_t end) {
+          for (size_t i = begin > 0 ? ends[begin - 1] : 0; i < ends[end - 1]; ++i) {
+            const Chunk& chunk = chunks[i];
             switch (chunk.views->parameter.dtype) {
               case DType::f32: step_chunk(chunk, single); break;
               case DType::f64: step_chunk(chunk, wide); break;

@@ -37,6 +37,13 @@ Array apart_from(const Array& x, const Array* into) {
   return same ? x : clone(x);
 }
 
+// What the kernel reads: x in `dtype`, broadcast to `shape`, apart from `into`. Mostly x itself; else it is put into `room`.
+const Array& operand(const Array& x, DType dtype, const Shape& shape, const Array* into, Array* room) {
+  if (x.dtype() == dtype && x.shape() == shape && (!into || !(x.storage() == into->storage()))) [[likely]]
+    return x;
+  return *room = apart_from(cast(x, dtype).expand(shape), into);
+}
+
 // The type that `op` computes in on operands of the promoted type `dtype`.
 DType compute_type(BinaryOp op, DType dtype) {
   GRADUS_CHECK(op != BinaryOp::sub || dtype != DType::boolean, DTypeError,
@@ -60,10 +67,11 @@ Array unary(UnaryOp op, const Array& x, const UnaryArgs& args, const Array* into
   GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op) || needs_floating(op), DTypeError, name(op),
                " of booleans is not defined; convert with .to(kFloat) or use logical_not");
   const DType compute = needs_floating(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
-  const Array operand = apart_from(cast(x, compute), into);
+  Array room;
+  const Array& from = operand(x, compute, x.shape(), into, &room);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   return produce(x.shape(), dtype, x.device(), {&x}, into,
-                 [&](const Array& y) { backend_of(x).unary(op, operand, y, args); });
+                 [&](const Array& y) { backend_of(x).unary(op, from, y, args); });
 }
 
 Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const UnaryArgs& args) {
@@ -87,8 +95,9 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
   const DType compute = compute_type(op, result_type(a, b));
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
-  const Array left = apart_from(cast(a, compute).expand(shape), into);
-  const Array right = apart_from(cast(b, compute).expand(shape), into);
+  Array left_room, right_room;
+  const Array& left = operand(a, compute, shape, into, &left_room);
+  const Array& right = operand(b, compute, shape, into, &right_room);
   return produce(shape, dtype, a.device(), {&a, &b}, into,
                  [&](const Array& y) { backend_of(a).binary(op, left, right, y); });
 }
@@ -96,9 +105,10 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first, const Array* into) {
   const DType compute = compute_type(op, promote_with_scalar(a.dtype(), scalar));
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
-  const Array operand = apart_from(cast(a, compute), into);
+  Array room;
+  const Array& from = operand(a, compute, a.shape(), into, &room);
   return produce(a.shape(), dtype, a.device(), {&a}, into,
-                 [&](const Array& y) { backend_of(a).binary_scalar(op, operand, scalar, scalar_first, y); });
+                 [&](const Array& y) { backend_of(a).binary_scalar(op, from, scalar, scalar_first, y); });
 }
 
 Array where(const Array& condition, const Array& a, const Array& b) {

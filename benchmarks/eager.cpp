@@ -1,0 +1,146 @@
+// What gradus costs around the kernels: operators, backward passes, module calls and optimizer steps on tensors so small
+// that their arithmetic is nothing. One table row and, with --json, one JSON line a measurement: the median microseconds
+// of a call. benchmarks/eager.py runs the same on PyTorch and compares.
+//
+//   eager --row chain --json results.jsonl
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <gradus/gradus.h>
+
+namespace {
+
+using namespace gradus;
+using Work = std::function<void()>;
+
+struct Row {
+  std::string name;
+  std::function<Work()> prepare;
+};
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Median microseconds of a call; a sample is as many calls as take 50 us.
+double time_us(const Work& work, double seconds) {
+  const double warm = now_us() + seconds * 1e5;
+  do work();
+  while (now_us() < warm);
+  const double once = now_us();
+  work();
+  const int calls = std::max(1, static_cast<int>(50 / std::max(now_us() - once, 0.01)));
+  std::vector<double> samples;
+  for (const double end = now_us() + seconds * 1e6; now_us() < end || samples.size() < 5;) {
+    const double start = now_us();
+    for (int i = 0; i < calls; ++i) work();
+    samples.push_back((now_us() - start) / calls);
+  }
+  std::sort(samples.begin(), samples.end());
+  return samples[samples.size() / 2];
+}
+
+constexpr int kChain = 1000;  // operators in a row
+constexpr int kTiny = 100;    // parameters of a step
+
+Tensor chain(const Tensor& x) {
+  Tensor y = x;
+  for (int i = 0; i < kChain / 2; ++i) y = y * 1.001 + 0.1;
+  return y;
+}
+
+template <class Optimizer, class Options>
+Work tiny_step(const Options& options) {
+  TensorList parameters;
+  for (int i = 0; i < kTiny; ++i) {
+    parameters.push_back(randn({4}).set_requires_grad(true));
+    parameters.back().mutable_grad() = randn({4});
+  }
+  return [optimizer = std::make_shared<Optimizer>(parameters, options)] { optimizer->step(); };
+}
+
+std::vector<Row> rows() {
+  return {
+      {"add_scalars",
+       [] {
+         const Tensor a = tensor(1.5f).set_requires_grad(true), b = tensor(2.5f).set_requires_grad(true);
+         return [a, b] { const Tensor y = a + b; };
+       }},
+      {"add_scalars_no_grad",
+       [] {
+         const Tensor a = tensor(1.5f), b = tensor(2.5f);
+         return [a, b] { const Tensor y = a + b; };
+       }},
+      {"add_number",
+       [] {
+         const Tensor a = randn({4}).set_requires_grad(true);
+         return [a] { const Tensor y = a + 0.1; };
+       }},
+      {"chain_forward",
+       [] {
+         const Tensor x = randn({4}).set_requires_grad(true);
+         return [x] { const Tensor y = chain(x); };
+       }},
+      {"chain_forward_backward",
+       [] {
+         const Tensor x = randn({4}).set_requires_grad(true), dy = ones({4});
+         return [x, dy] {
+           x.zero_grad();
+           chain(x).backward(dy);
+         };
+       }},
+      {"linear_call",
+       [] {
+         nn::Linear module(4, 4);
+         const Tensor x = randn({1, 4});
+         return [module, x]() mutable { const Tensor y = module(x); };
+       }},
+      {"mlp_forward_backward",
+       [] {
+         nn::Sequential net(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 8), nn::ReLU(), nn::Linear(8, 1));
+         const Tensor x = randn({2, 4});
+         return [net, x]() mutable {
+           net->zero_grad();
+           net->forward(x).sum().backward();
+         };
+       }},
+      {"sgd_100_tiny", [] { return tiny_step<optim::SGD>(optim::SGDOptions(0.01).momentum(0.9)); }},
+      {"adam_100_tiny", [] { return tiny_step<optim::Adam>(optim::AdamOptions(1e-3)); }},
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string wanted, json;
+  int threads = 0;
+  double seconds = 0.5;
+  CLI::App app("Times what surrounds the kernels, on tiny tensors");
+  app.add_option("--row", wanted, "only rows whose name starts with this");
+  app.add_option("--threads", threads, "CPU threads; default: all");
+  app.add_option("--seconds", seconds, "time per measurement");
+  app.add_option("--json", json, "append one JSON line a row to this file");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (threads > 0) set_num_threads(threads);
+    manual_seed(0);
+    for (const Row& row : rows()) {
+      if (row.name.rfind(wanted, 0) != 0) continue;
+      const double us = time_us(row.prepare(), seconds);
+      std::printf("%-26s %12.3f us\n", row.name.c_str(), us);
+      std::fflush(stdout);
+      if (json.empty()) continue;
+      std::ofstream(json, std::ios::app)
+          << nlohmann::json{{"row", row.name}, {"threads", num_threads()}, {"us", us}}.dump() << "\n";
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "eager: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -2,6 +2,7 @@
 // of vectors and tiles.
 #include <limits>
 
+#include <gradus/core/observer.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;
@@ -65,6 +66,26 @@ void check(const Case& c, DType dtype, MemoryFormat format) {
 
 }  // namespace
 
+TEST_CASE("few channels, few in a group, and one in each run as stencils") {
+  struct Last final : Observer {
+    std::string implementation;
+    void on_end(const ObservedEvent& event) override { implementation = event.implementation; }
+  } last;
+  add_observer(&last);
+  const auto is_stencil = [&](int64_t C, int64_t K, int64_t groups) {
+    const Case c{1, C, 6, 6, K, 3, 3, padded(1, 1, 1, groups)};
+    const Operands o(c, DType::f32, MemoryFormat::contiguous);
+    openmp().conv2d(o.x, o.w, o.y, c.g);
+    return last.implementation.rfind("stencil_", 0) == 0;
+  };
+  CHECK(is_stencil(1, 1, 1));
+  CHECK(is_stencil(3, 3, 1));
+  CHECK(is_stencil(12, 8, 4));
+  CHECK(is_stencil(32, 32, 32));
+  CHECK(!is_stencil(32, 32, 1));
+  remove_observer(&last);
+}
+
 TEST_CASE("convolution with one channel agrees with naive around the edges of vectors") {
   for (int64_t width : {1, 2, 7, 8, 15, 16, 17, 28, 33})
     for (int64_t height : {1, 5, 8, 9, 28})
@@ -75,6 +96,8 @@ TEST_CASE("convolution with one channel agrees with naive around the edges of ve
 TEST_CASE("convolution with few channels agrees with naive") {
   const Case cases[] = {
       {2, 1, 28, 28, 3, 5, 5, padded(2)},
+      {1, 8, 10, 9, 1, 3, 3, padded(1)},
+      {2, 2, 9, 18, 4, 3, 3, padded(1, 2)},
       {2, 2, 9, 18, 3, 1, 1, padded(0)},
       {2, 3, 9, 18, 2, 2, 3, {{1, 1}, {0, 1}, {1, 1}, 1}},
       {1, 2, 11, 18, 2, 4, 2, {{1, 1}, {1, 0}, {1, 1}, 1}},

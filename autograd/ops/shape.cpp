@@ -6,6 +6,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/views.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {
@@ -31,11 +32,17 @@ struct View_ final : Node {  // y = x under another shape
 
 struct Reshape final : Node {  // where no view is possible: a copy
   Shape shape;
+  bool channels_last = false;
   Array forward(const Array& x, const Shape& size) {
     shape = x.shape();
+    channels_last = ops::is_channels_last(x);
     return ops::reshape(x, size);
   }
-  Grads backward(const Tensor& dy) override { return {dy.reshape(shape)}; }
+  // In x's layout, which the convolution behind wants: made here, the copy outlives dy instead of lying beside it.
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = dy.reshape(shape);
+    return {channels_last ? dx.contiguous(MemoryFormat::channels_last) : dx};
+  }
 };
 
 struct Transpose final : Node {

@@ -12,6 +12,19 @@ Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_
 
 }  // namespace
 
+TEST_CASE("the gradient of a flattened channels-last image is channels-last") {
+  const Tensor leaf = randn({2, 3, 4, 5}).contiguous(MemoryFormat::channels_last).set_requires_grad(true);
+  const Tensor x = leaf * 2;
+  REQUIRE(x.is_contiguous(MemoryFormat::channels_last));
+  bool seen = false;
+  x.register_hook([&](const Tensor& dx) {
+    seen = dx.is_contiguous(MemoryFormat::channels_last) && dx.allclose(arange(120, kFloat).view({2, 3, 4, 5}));
+    return Tensor();
+  });
+  (x.flatten(1) * arange(120, kFloat).view({2, 60})).sum().backward();
+  CHECK(seen);
+}
+
 TEST_CASE("a tensor used several ways gets the sum of its gradients") {
   const Tensor x = leaf({2});
   SECTION("a diamond") {

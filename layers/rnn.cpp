@@ -8,6 +8,7 @@
 #include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/recurrent.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/layers/layer_printer.h>
 
@@ -27,10 +28,7 @@ Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeight
 }
 
 RecurrentState lstm_step(const Tensor& from_input, const RecurrentState& state, const RecurrentWeights& w) {
-  const TensorList gates = chunk(from_input + linear(state.hidden, w.w_hh, w.b_hh), 4, -1);
-  const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);
-  const Tensor cell = forget * state.cell + input * tanh(gates[2]);
-  const Tensor hidden = output * tanh(cell);
+  const auto [hidden, cell] = gradus::lstm_step(from_input, state.hidden, state.cell, w.w_hh, w.b_hh);
   return {w.w_hr.defined() ? linear(hidden, w.w_hr) : hidden, cell};
 }
 
@@ -90,6 +88,12 @@ void RecurrentBase::reset_parameters() { fill_uniform(parameters(false), layout_
 
 Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse,
                                     RecurrentState* state) const {
+  if (cell_ == Cell::lstm && !weights.w_hr.defined()) {
+    const auto [hidden, last_cell] = lstm_sequence(input, state->hidden, state->cell, weights.w_ih, weights.w_hh,
+                                                   weights.b_ih, weights.b_hh, reverse);
+    *state = {hidden.select(0, reverse ? 0 : -1), last_cell};
+    return hidden;
+  }
   const TensorList steps = unbind(linear(input, weights.w_ih, weights.b_ih));
   TensorList outputs(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <gradus/backends/openmp/conv2d_direct.h>
 #include <gradus/backends/openmp/conv2d_kernels.h>
+#include <gradus/backends/openmp/conv2d_pixels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/core/observer.h>
 
@@ -143,6 +144,33 @@ void backward_at_once(Backend& backend, Method method, const Input& dy, const Vi
   for (const Output* out : {&dx_out, &dw_out, &dbias_out}) out->finish();
 }
 
+// Which kernels sum up `columns` channels of a group: over pixels where those fill vectors, else over planes.
+template <class T>
+void forward(const openmp::KernelTable& table, const Images<const T>& x, const Images<const T>& w, const T* bias,
+             bool relu, const Images<T>& y, const Conv2dGeometry& geometry) {
+  const openmp::Kernels<T>& kernels = openmp::kernels_of<T>(table);
+  if (openmp::fills_vectors(kernels, w.N / geometry.groups))
+    openmp::convolve_pixels(kernels, x, w, bias, relu, y, geometry);
+  else openmp::convolve(table, x, w, bias, relu, y, geometry);
+}
+
+template <class T>
+void backward_data(const openmp::KernelTable& table, const Images<const T>& dy, const T* mask, const Images<const T>& w,
+                   const Images<T>& dx, const Conv2dGeometry& geometry) {
+  const openmp::Kernels<T>& kernels = openmp::kernels_of<T>(table);
+  if (openmp::fills_vectors(kernels, w.C)) openmp::convolve_pixels_backward_data(kernels, dy, mask, w, dx, geometry);
+  else openmp::convolve_backward_data(table, dy, mask, w, dx, geometry);
+}
+
+template <class T>
+void backward_weight(const openmp::KernelTable& table, const Images<const T>& dy, const T* mask,
+                     const Images<const T>& x, const Images<T>& dw, T* dbias, const Conv2dGeometry& geometry) {
+  const openmp::Kernels<T>& kernels = openmp::kernels_of<T>(table);
+  if (openmp::fills_vectors(kernels, dw.N / geometry.groups))
+    openmp::convolve_pixels_backward_weight(kernels, dy, mask, x, dw, dbias, geometry);
+  else openmp::convolve_backward_weight(table, dy, mask, x, dw, dbias, geometry);
+}
+
 }  // namespace
 
 void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
@@ -165,7 +193,7 @@ void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* b
     visit_wide(dtype, [&]<class T> {
       const auto run = method == Method::stencil     ? openmp::convolve_directly<T>
                        : method == Method::depthwise ? openmp::convolve_depthwise<T>
-                                                     : openmp::convolve<T>;
+                                                     : forward<T>;
       run(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
           Images<T>(out.view()), geometry);
     });
@@ -206,8 +234,8 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
     const Input weights(*this, w, dtype, true);
     const Output out(*this, *dx, dtype, false);
     visit_wide(dtype, [&]<class T> {
-      openmp::convolve_backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr,
-                                        weights.images<T>(), Images<T>(out.view()), geometry);
+      backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, weights.images<T>(),
+                       Images<T>(out.view()), geometry);
     });
     out.finish();
   }
@@ -217,9 +245,8 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
     const Input in(*this, x, dtype, false);
     const Output out(*this, *dw, dtype, true), bias_out(*this, dbias ? *dbias : MutableView(), dtype, true);
     visit_wide(dtype, [&]<class T> {
-      openmp::convolve_backward_weight<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr,
-                                          in.images<T>(), Images<T>(out.view()),
-                                          dbias ? bias_out.view().as<T>() : nullptr, geometry);
+      backward_weight<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, in.images<T>(),
+                         Images<T>(out.view()), dbias ? bias_out.view().as<T>() : nullptr, geometry);
     });
     out.finish();
     if (dbias) bias_out.finish();

@@ -5,6 +5,7 @@
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
 #include <gradus/backends/openmp/optimizer_kernel.h>
+#include <gradus/backends/openmp/pixel_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
 #include <gradus/backends/openmp/resample_kernel.h>
 #include <gradus/backends/openmp/stencil_kernel.h>
@@ -22,6 +23,7 @@ template <class T>
 constexpr Kernels<T> kernels() {
   return {.vector_size = kLanes<T>,
           .tile_rows = kTileRows,
+          .pixel_rows = kPixelRows,
           .tile_columns = kTileColumns<T>,
           .pack_a = pack_a<T>,
           .pack_b = pack_b<T>,
@@ -33,6 +35,7 @@ constexpr Kernels<T> kernels() {
           .channel_stencil_sums = channel_stencil_sums<T>,
           .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
+          .transpose_masked = transpose_masked<T>,
           .copy_rows = copy_rows<T>,
           .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
@@ -69,7 +72,10 @@ constexpr Kernels<T> kernels() {
           .gather_columns = gather_columns<T>,
           .pool_columns = pool_columns<T>,
           .repeat_columns = repeat_columns<T>,
-          .weighted_sum = weighted_sum<T>};
+          .weighted_sum = weighted_sum<T>,
+          .pixel_product = pixel_product<T>,
+          .pixel_gradient = pixel_gradient<T>,
+          .pixel_sums = pixel_sums<T>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

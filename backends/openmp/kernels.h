@@ -221,6 +221,56 @@ struct GatherArgs {
   T* y;
 };
 
+/// Pixels of several images: `count` of images, rows and columns, and the steps from one to the next in each of the two
+/// images that a kernel goes through at once.
+struct PixelBox {
+  int64_t count[3];
+  int64_t x_step[3], y_step[3];
+};
+
+/// A part of the depth of a pixel product: `length` elements from `from` elements behind the pixel on, times as many rows
+/// of the weights from row `row` on.
+struct DepthRun {
+  int64_t from, row, length;
+};
+
+/// Memory that is read soon: while a kernel works on a tile of pixels, it fetches the next `bytes` of both places (null:
+/// none) into the second-level cache.
+struct FetchAhead {
+  const char* at[2] = {nullptr, nullptr};
+  int64_t bytes = 0;
+};
+
+/// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of
+/// x[run.from + i] * weights[run.row + i][j]. A row of the weights is Kernels::tile_columns long, which `columns` is at
+/// most; what follows the columns is 0.
+template <class T>
+struct PixelProductArgs {
+  PixelBox box;
+  const T* from;  ///< x
+  T* to;          ///< y
+  const DepthRun* runs;
+  int64_t run_count;
+  const T* weights;
+  int64_t columns;
+  bool accumulate = false;  ///< y += the sum
+  const T* bias = nullptr;  ///< y[j] += bias[j], unless it accumulates
+  bool relu = false;        ///< y = max(y, 0), last
+  FetchAhead ahead = {};
+};
+
+/// out[m * tile_columns + j] = sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with tile_rows and
+/// tile_columns of Kernels at most.
+template <class T>
+struct PixelGradientArgs {
+  PixelBox box;
+  const T* x;
+  const T* dy;
+  int64_t rows, columns;
+  T* out;
+  bool accumulate = false;  ///< out += the sum
+};
+
 template <class T>
 using UnaryKernel = void (*)(const T* x, T* y, int64_t count);
 template <class T>
@@ -230,6 +280,7 @@ template <class T>
 struct Kernels {
   int vector_size;   ///< elements in a vector
   int tile_rows;     ///< most rows of a register tile
+  int pixel_rows;    ///< most pixels of a tile of pixel_product
   int tile_columns;  ///< columns of a register tile
   /// A (rows, depth) by strides, into rows * depth elements.
   void (*pack_a)(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* packed);
@@ -245,6 +296,9 @@ struct Kernels {
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
+  /// The same where mask (laid out like `in`) is > 0, else 0.
+  void (*transpose_masked)(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
+                           int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
   /// out[2 i] = even[i], out[2 i + 1] = odd[i], `count` elements in all. Whole vectors are read.
   void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
@@ -274,6 +328,10 @@ struct Kernels {
   void (*repeat_columns)(const T* x, T weight, T* y, int64_t count);
   /// y[i] = sum over t < terms of weights[t] * x[offsets[t] + i]
   void (*weighted_sum)(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count);
+  void (*pixel_product)(const PixelProductArgs<T>&);
+  void (*pixel_gradient)(const PixelGradientArgs<T>&);
+  /// out[j] += sum over the pixels of dy[j], for j < columns (the steps are the box's y_step).
+  void (*pixel_sums)(const PixelBox& box, const T* dy, int64_t columns, T* out);
 };
 
 struct KernelTable {

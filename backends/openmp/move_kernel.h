@@ -24,21 +24,24 @@ inline void transpose_block(Vector<T>* row) {
   if constexpr (distance > 1) transpose_block<T, distance / 2>(row);
 }
 
-/// out[c * out_stride + r] = in[r * in_stride + c]
-template <class T>
-void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+template <class T, bool masked>
+inline void transpose_where(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
+                            int64_t out_stride) {
   constexpr int64_t lanes = kLanes<T>;
   for (int64_t r = 0; r < rows; r += lanes) {
     const int64_t height = rows - r < lanes ? rows - r : lanes;
     for (int64_t c = 0; c < columns; c += lanes) {
       const int64_t width = columns - c < lanes ? columns - c : lanes;
-      const T* from = in + r * in_stride + c;
       T* to = out + c * out_stride + r;
+      const auto read = [&](const T* matrix, int64_t i) {
+        const T* from = matrix + (r + i) * in_stride + c;
+        return width == lanes ? load(from) : load_first(from, width);
+      };
       Vector<T> block[lanes];
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) {
-        if (i >= height) block[i] = Vector<T>{};
-        else block[i] = width == lanes ? load(from + i * in_stride) : load_first(from + i * in_stride, width);
+        block[i] = i < height ? read(in, i) : Vector<T>{};
+        if (masked && i < height) block[i] = read(mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
       }
       transpose_block<T>(block);
 #pragma GCC unroll 16
@@ -49,6 +52,18 @@ void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T*
       }
     }
   }
+}
+
+/// out[c * out_stride + r] = in[r * in_stride + c]
+template <class T>
+void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  transpose_where<T, false>(in, nullptr, in_stride, rows, columns, out, out_stride);
+}
+/// The same where mask > 0, else 0.
+template <class T>
+void transpose_masked(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
+                      int64_t out_stride) {
+  transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
 }
 
 /// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what lies beside them

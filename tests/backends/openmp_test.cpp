@@ -1,4 +1,4 @@
-// Matrix products and convolutions of the openmp backend.
+// Matrix products of the openmp backend.
 #include <array>
 
 #include <gradus/tests/backends/openmp_compare.h>
@@ -57,75 +57,4 @@ TEST_CASE("openmp linear agrees with naive") {
       compare(random({m, n}, dtype), tolerance(dtype) * 8,
               [&](Backend& on, const Array& y) { on.linear(x, w, nullptr, y); });
     }
-}
-
-namespace {
-
-struct ConvCase {
-  int64_t N, C, H, W, K, R, S;
-  Conv2dGeometry g;
-};
-
-void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
-  const int64_t P = (c.H + 2 * c.g.padding[0] - c.g.dilation[0] * (c.R - 1) - 1) / c.g.stride[0] + 1;
-  const int64_t Q = (c.W + 2 * c.g.padding[1] - c.g.dilation[1] * (c.S - 1) - 1) / c.g.stride[1] + 1;
-  INFO("N " << c.N << " C " << c.C << " H " << c.H << " W " << c.W << " K " << c.K << " R " << c.R << " S " << c.S
-            << " stride " << c.g.stride[0] << ' ' << c.g.stride[1] << " padding " << c.g.padding[0] << ' '
-            << c.g.padding[1] << " dilation " << c.g.dilation[0] << ' ' << c.g.dilation[1] << " groups " << c.g.groups
-            << " dtype " << static_cast<int>(dtype) << " format " << static_cast<int>(format));
-  const Array x = random({c.N, c.C, c.H, c.W}, dtype, format);
-  const Array w = random({c.K, c.C / c.g.groups, c.R, c.S}, dtype, format), bias = random({c.K}, dtype);
-  const Array y = random({c.N, c.K, P, Q}, dtype, format), dy = random({c.N, c.K, P, Q}, dtype, format);
-  const View bias_view(bias), y_view(y);
-  const double allowed = tolerance(dtype) * 10;
-  compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d(x, w, out, c.g); });
-  compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(x, w, &bias_view, true, out, c.g); });
-  compare(x, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_data(dy, w, out, c.g); });
-  compare(w, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_weight(dy, x, out, c.g); });
-  const auto fused = [&](Backend& on, const Array* dx, const Array* dw, const Array* db) {
-    MutableView views[3];
-    const Array* arrays[3] = {dx, dw, db};
-    for (int i = 0; i < 3; ++i)
-      if (arrays[i]) views[i] = *arrays[i];
-    on.conv2d_bias_relu_backward(dy, x, w, &y_view, dx ? &views[0] : nullptr, dw ? &views[1] : nullptr,
-                                 db ? &views[2] : nullptr, c.g);
-  };
-  compare(x, allowed, [&](Backend& on, const Array& out) { fused(on, &out, nullptr, nullptr); });
-  compare(bias, allowed, [&](Backend& on, const Array& out) { fused(on, nullptr, nullptr, &out); });
-  compare(bias, allowed, [&](Backend& on, const Array& out) {
-    const Array dw = Array::empty_like(w);
-    fused(on, nullptr, &dw, &out);
-  });
-  compare(w, allowed, [&](Backend& on, const Array& out) {
-    const Array dx = Array::empty_like(x), db = Array::empty_like(bias);
-    fused(on, &dx, &out, &db);
-  });
-}
-
-}  // namespace
-
-TEST_CASE("openmp convolution agrees with naive") {
-  const ConvCase cases[] = {
-      {2, 1, 28, 28, 6, 5, 5, {{1, 1}, {2, 2}, {1, 1}, 1}},
-      {5, 6, 14, 14, 16, 5, 5, {}},
-      {3, 5, 9, 7, 17, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},
-      {2, 4, 11, 13, 8, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}},
-      {2, 3, 12, 10, 5, 3, 2, {{3, 2}, {2, 0}, {2, 3}, 1}},
-      {1, 8, 10, 10, 12, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 4}},
-      {2, 6, 8, 8, 6, 3, 3, {{1, 2}, {1, 1}, {1, 1}, 6}},
-      {2, 7, 6, 6, 9, 1, 1, {}},
-      {2, 3, 7, 7, 4, 1, 1, {{2, 2}, {1, 1}, {1, 1}, 1}},
-      {1, 2, 5, 5, 3, 5, 5, {{1, 1}, {4, 4}, {1, 1}, 1}},
-      {1, 2, 9, 9, 3, 3, 3, {{4, 4}, {0, 0}, {1, 1}, 1}},
-      {1, 2, 4, 4, 3, 2, 2, {{1, 1}, {3, 3}, {1, 1}, 1}},
-      {1, 16, 40, 40, 24, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},
-      {0, 3, 8, 8, 4, 3, 3, {}},
-      {1, 1, 3, 3, 1, 3, 3, {}},
-      {17, 2, 4, 4, 3, 3, 3, {{2, 1}, {1, 0}, {1, 1}, 1}},
-  };
-  for (const ConvCase& c : cases)
-    for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
-      for (DType dtype : {DType::f32, DType::f64}) check_convolution(c, dtype, format);
-  check_convolution(cases[2], DType::f16, MemoryFormat::contiguous);
-  check_convolution(cases[4], DType::bf16, MemoryFormat::channels_last);
 }

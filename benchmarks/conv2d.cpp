@@ -1,0 +1,88 @@
+// Times the three kernels of convolution layers as a training step calls them: forward with bias and ReLU, and the
+// gradients of the image and of the weights with the mask of the ReLU. GFLOP/s count the taps in the padding too.
+//
+//   conv2d --threads 2 --json results.json
+#include <cstdio>
+#include <fstream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <gradus/benchmarks/timing.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/gradus.h>
+
+namespace {
+
+using namespace gradus;
+
+struct Layer {
+  const char* name;
+  int64_t N, C, size, K, kernel, stride, padding;
+  int64_t out() const { return (size + 2 * padding - kernel) / stride + 1; }
+};
+
+constexpr Layer kLayers[] = {
+    {"conv_c32 first", 128, 1, 28, 32, 3, 1, 1},      {"conv_c32", 128, 32, 28, 32, 3, 1, 1},
+    {"stl10_net 1", 32, 3, 96, 32, 3, 1, 1},          {"stl10_net 2", 32, 32, 48, 64, 3, 1, 1},
+    {"stl10_net 3", 32, 64, 24, 128, 3, 1, 1},        {"resnet18 64", 32, 64, 32, 64, 3, 1, 1},
+    {"resnet18 64-128 /2", 32, 64, 32, 128, 3, 2, 1}, {"resnet18 128", 32, 128, 16, 128, 3, 1, 1},
+    {"resnet18 256", 32, 256, 8, 256, 3, 1, 1},       {"resnet18 512", 32, 512, 4, 512, 3, 1, 1},
+    {"resnet18 1x1 /2", 32, 64, 32, 128, 1, 2, 0},    {"1x1", 32, 256, 16, 256, 1, 1, 0},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 0;
+  double seconds = 0.3;
+  std::string backend_name = "openmp", json_path;
+  CLI::App app("Times convolution kernels");
+  app.add_option("--backend", backend_name, "naive or openmp");
+  app.add_option("--threads", threads, "CPU threads; default: all");
+  app.add_option("--seconds", seconds, "time per kernel");
+  app.add_option("--json", json_path, "append one JSON line a row to this file");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (threads > 0) set_num_threads(threads);
+    Backend& on = backend(backend_name);
+    std::printf("%-19s %-13s %22s %22s %22s\n", "ms (GFLOP/s)", "", "forward", "backward_data", "backward_weight");
+    for (const Layer& layer : kLayers)
+      for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+        const auto random = [&](const Shape& shape) {
+          return ops::contiguous(randn(shape).array(), shape.size() == 4 ? format : MemoryFormat::contiguous);
+        };
+        const Array x = random({layer.N, layer.C, layer.size, layer.size}), dx = Array::empty_like(x);
+        const Array w =
+            ops::contiguous(random({layer.K, layer.C, layer.kernel, layer.kernel}), MemoryFormat::contiguous);
+        const Array dw = Array::empty_like(w), bias = random({layer.K}), dbias = Array::empty_like(bias);
+        const Array y = random({layer.N, layer.K, layer.out(), layer.out()}), dy = random(y.shape());
+        const Conv2dGeometry geometry{{layer.stride, layer.stride}, {layer.padding, layer.padding}, {1, 1}, 1};
+        const View bias_view(bias), y_view(y);
+        const MutableView dx_view(dx), dw_view(dw), dbias_view(dbias);
+        const double ms[3] = {
+            benchmarks::time_ms({}, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
+            benchmarks::time_ms(
+                {}, seconds,
+                [&] { on.conv2d_bias_relu_backward(dy, x, w, &y_view, &dx_view, nullptr, nullptr, geometry); }),
+            benchmarks::time_ms({}, seconds, [&] {
+              on.conv2d_bias_relu_backward(dy, x, w, &y_view, nullptr, &dw_view, &dbias_view, geometry);
+            })};
+        const double operations = 2.0 * static_cast<double>(y.numel() * layer.C * layer.kernel * layer.kernel);
+        const char* layout = format == MemoryFormat::contiguous ? "contiguous" : "channels_last";
+        std::printf("%-19s %-13s", layer.name, layout);
+        for (double each : ms) std::printf(" %12.3f (%7.1f)", each, operations / each / 1e6);
+        std::printf("\n");
+        if (json_path.empty()) continue;
+        std::ofstream(json_path, std::ios::app)
+            << nlohmann::json{{"layer", layer.name},        {"format", layout},    {"threads", num_threads()},
+                              {"gflop", operations / 1e9},  {"forward_ms", ms[0]}, {"backward_data_ms", ms[1]},
+                              {"backward_weight_ms", ms[2]}}
+            << '\n';
+      }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "conv2d: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

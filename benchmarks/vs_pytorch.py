@@ -177,15 +177,25 @@ class Product:
         return {"ms": timed(lambda: torch.mm(a, b, out=c), options.device, options.seconds)}
 
     def openblas(self, options, variant):
-        # In a process of its own: its threads and PyTorch's would wait for work on the same cores.
+        # In a process of its own: its threads and PyTorch's would wait for work on the same cores. Releases older than a
+        # CPU take it for one without AVX-512.
+        environment = {**os.environ, "OPENBLAS_CORETYPE": "SkylakeX"} if has_avx512() else os.environ
         command = [sys.executable, __file__, "--openblas", str(self.size), "--seconds", str(options.seconds)]
         command += ["--threads", str(variant.threads)] if variant.threads else []
-        return {"ms": float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)}
+        output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        return {"ms": float(output.stdout)}
 
     def gradus(self, options, variant):
         command = [f"{options.programs}/matmul", "--size", str(self.size), "--seconds", str(options.seconds)]
         output = subprocess.run(command + shared_arguments(options, variant), check=True, capture_output=True, text=True)
         return {"ms": json.loads(output.stdout)["ms"]}
+
+
+def has_avx512():
+    try:
+        return " avx512f" in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def time_openblas(size, threads, seconds):
@@ -287,9 +297,10 @@ def store(path, results):
         for key in ("pytorch", "machine"):
             if old.get(key) != results[key]:
                 raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
-        new = {(row["row"], row["mode"]): row for row in results["rows"]}
-        kept = [new.pop((row["row"], row["mode"]), row) for row in old["rows"]]
-        results = {**results, "rows": kept + list(new.values())}
+        new = {(row["row"], row["mode"]) for row in results["rows"]}
+        kept = [row for row in old["rows"] if (row["row"], row["mode"]) not in new]
+        order = [row.name for row in all_rows()]
+        results = {**results, "rows": sorted(kept + results["rows"], key=lambda row: order.index(row["row"]))}
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -325,9 +325,9 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
     const Scratch<T> sums(sums_size), vectors(filters * taps * lanes);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t part = unit / groups, g = unit % groups;
-      const Images<const T> gradient = group_of(dy, g * filters), image = group_of(x, g * w.C);
+      const Images<const T> gradient = group_of(dy, g * filters);
       const T* group_mask = mask ? mask + g * filters * dy.c_stride : nullptr;
-      T* dbias = partial.get() + part * part_size + weights + g * filters;
+      T* dbias = dw.data ? partial.get() + part * part_size + weights + g * filters : nullptr;
       std::fill_n(vectors.get(), filters * taps * lanes, T(0));
       if (dw.data) std::fill_n(dbias, filters, T(0));
       for (int64_t item = part * items_in_part; item < std::min(items, (part + 1) * items_in_part); ++item) {
@@ -342,7 +342,7 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
         }
         const int64_t height = std::min(band, dy.H - first);
         if (!dw.data || height <= 0) continue;
-        fill_planes(kernels, plan.x, image, n, first, static_cast<const T*>(nullptr), x_planes.get());
+        fill_planes(kernels, plan.x, group_of(x, g * w.C), n, first, static_cast<const T*>(nullptr), x_planes.get());
         for (int64_t k = 0; k < filters; ++k) {
           const T* rows = dy_planes.get() + k * dy_plane + plan.dy.shift[0] * plan.dy.pitch;
           if (gradients.dbias) dbias[k] += kernels.sum(rows, height * plan.dy.pitch);

@@ -1,12 +1,17 @@
 // fill and copy: elements are moved by size; conversion is one loop for every pair of types.
+#include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/parallel.h>
 
 namespace gradus {
 namespace {
 
 using namespace openmp;
+
+constexpr int64_t kChunk = 16384;  // elements that are worth a chunk of parallel work
 
 template <class F>
 void visit_bits(DType dtype, F&& f) {
@@ -24,6 +29,28 @@ void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, i
     for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
   else
     for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
+}
+
+// Images from channels-last to contiguous memory or back: a transposition each. False where they are not such.
+template <class T>
+bool transpose_images(const View& x, const MutableView& y) {
+  if (x.ndim() != 4) return false;
+  const int64_t channels = x.shape[1], pixels = x.shape[2] * x.shape[3];
+  const auto rows_follow = [](const StridedLayout& v) { return v.strides[2] == v.shape[3] * v.strides[3]; };
+  const auto is_planes = [](const StridedLayout& v) { return v.strides[3] == 1; };
+  const auto is_pixels = [](const StridedLayout& v) { return v.strides[1] == 1; };
+  const bool to_planes = is_pixels(x) && is_planes(y), to_pixels = is_planes(x) && is_pixels(y);
+  if (to_planes == to_pixels || !rows_follow(x) || !rows_follow(y) || channels * pixels == 0) return false;
+  const Kernels<T>& kernels = kernels_of<T>(kernel_table());
+  parallel_for(x.shape[0], divide_up(kChunk, channels * pixels), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const T* from = x.as<T>() + n * x.strides[0];
+      T* to = y.as<T>() + n * y.strides[0];
+      if (to_planes) kernels.transpose(from, x.strides[3], pixels, channels, to, y.strides[1]);
+      else kernels.transpose(from, x.strides[1], channels, pixels, to, y.strides[3]);
+    }
+  });
+  return true;
 }
 
 }  // namespace
@@ -63,6 +90,8 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
     });
     return;
   }
+  if (x.dtype == DType::f32 && transpose_images<float>(x, y)) return;
+  if (x.dtype == DType::f64 && transpose_images<double>(x, y)) return;
   visit_bits(y.dtype, [&]<class Bits> {
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];

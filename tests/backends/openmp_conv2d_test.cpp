@@ -146,3 +146,16 @@ TEST_CASE("a NaN in an image or a gradient reaches the outputs that see it and n
     compare(w, 2e-4, [&](Backend& on, const Array& dw) { on.conv2d_backward_weight(dy, x, dw, g); });
   }
 }
+
+TEST_CASE("openmp copies images between layouts") {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (const Shape& shape :
+         {Shape{3, 32, 7, 9}, Shape{2, 17, 4, 4}, Shape{2, 5, 1, 3}, Shape{2, 1, 4, 3}, Shape{0, 8, 3, 3}}) {
+      const Array planes = random(shape, dtype), pixels = random(shape, dtype, MemoryFormat::channels_last);
+      compare(planes, 0, [&](Backend& on, const Array& y) { on.copy(pixels, y); });
+      compare(pixels, 0, [&](Backend& on, const Array& y) { on.copy(planes, y); });
+      compare(planes, 0, [&](Backend& on, const Array& y) {
+        on.copy(pixels.slice(1, 0, shape[1] - 1 + (shape[1] == 1)), y.slice(1, 0, shape[1] - 1 + (shape[1] == 1)));
+      });
+    }
+}

@@ -112,15 +112,19 @@ GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset
 GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset, uint64_t i) {
   return random_detail::pair(philox(seed, offset, i >> 1), i);
 }
-/// Element i of uniform(low, high) in T; never `high` itself.
+/// Element i of uniform(low, high) in T, from its philox block (i / 4, of doubles i / 2); never `high` itself.
 template <class T>
-GRADUS_HOST_DEVICE inline T random_uniform(uint64_t seed, uint64_t offset, uint64_t i, double low, double high) {
-  const double unit = sizeof(T) == 8 ? random_detail::unit(random_bits64(seed, offset, i))
-                                     : static_cast<double>(random_unit_float(seed, offset, i));
+GRADUS_HOST_DEVICE inline T random_uniform_of(const PhiloxWords& words, uint64_t i, double low, double high) {
+  const double unit = sizeof(T) == 8 ? random_detail::unit(random_detail::pair(words, i))
+                                     : static_cast<double>(words.word[i & 3] >> 8) * 0x1p-24;
   const double value = random_detail::fused(unit, random_detail::plus(high, -low), low);
   const T rounded = static_cast<T>(static_cast<compute_t<T>>(value));
   return static_cast<double>(rounded) < high || !(low < high) ? rounded
                                                               : static_cast<T>(static_cast<compute_t<T>>(low));
+}
+template <class T>
+GRADUS_HOST_DEVICE inline T random_uniform(uint64_t seed, uint64_t offset, uint64_t i, double low, double high) {
+  return random_uniform_of<T>(philox(seed, offset, i >> (sizeof(T) == 8 ? 1 : 2)), i, low, high);
 }
 /// True with probability p.
 GRADUS_HOST_DEVICE inline bool random_bernoulli(uint64_t seed, uint64_t offset, uint64_t i, double p) {
@@ -138,10 +142,13 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }
-/// Standard normal, element i.
-GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
+/// Standard normal, elements 2 i and 2 i + 1 (Box and Muller 1958).
+struct NormalPair {
+  double even, odd;
+};
+GRADUS_HOST_DEVICE inline NormalPair random_normal_pair(uint64_t seed, uint64_t offset, uint64_t i) {
   namespace d = random_detail;
-  const PhiloxWords words = philox(seed, offset, i >> 1);
+  const PhiloxWords words = philox(seed, offset, i);
   const double u = d::unit(d::pair(words, 0)), v = d::unit(d::pair(words, 1));
   double cosine, sine;
   d::cos_sin_turn(v, &cosine, &sine);
@@ -150,7 +157,11 @@ GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, u
 #else
   const double radius = std::sqrt(d::times(-2.0, d::log(d::plus(1.0, -u))));
 #endif
-  return d::times(radius, (i & 1) ? sine : cosine);
+  return {d::times(radius, cosine), d::times(radius, sine)};
+}
+GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
+  const NormalPair pair = random_normal_pair(seed, offset, i >> 1);
+  return (i & 1) ? pair.odd : pair.even;
 }
 /// Element i of normal(mean, deviation) in T.
 template <class T>

@@ -31,6 +31,20 @@ void draw_each(Backend& backend, const MutableView& y, F&& draw) {
   if (!in_place) backend.copy(row_major, y);
 }
 
+// The same for `together` neighbours at a time, from multiples of it on: draw(i, count, out).
+template <class T, int64_t together, class F>
+void draw_blocks(Backend& backend, const MutableView& y, F&& draw) {
+  static_assert(kGrain % together == 0);
+  const bool in_place = is_contiguous(y);
+  const Array row_major = in_place ? Array() : Array::empty(y.shape, y.dtype);
+  T* out = in_place ? y.as<T>() : row_major.data<T>();
+  parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += together)
+      draw(static_cast<uint64_t>(i), std::min(together, end - i), out + i);
+  });
+  if (!in_place) backend.copy(row_major, y);
+}
+
 // Calls keep(i, kept) for i in [begin, end), begin a multiple of 4: four draws of the float stream from each philox
 // block, compared as random_bernoulli does.
 template <class F>
@@ -47,8 +61,12 @@ void bernoulli_range(uint64_t seed, uint64_t offset, double p, int64_t begin, in
 void OpenmpBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
   EventScope event("uniform", "openmp", "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
-    draw_each<T>(*this, y, [&, offset = offset_of(state)](uint64_t i) {
-      return random_uniform<T>(state.seed, offset, i, low, high);
+    const uint64_t offset = offset_of(state);
+    // Neighbours come from one philox block: four floats, or two doubles.
+    constexpr int64_t together = sizeof(T) == 8 ? 2 : 4;
+    draw_blocks<T, together>(*this, y, [&](uint64_t i, int64_t count, T* out) {
+      const PhiloxWords words = philox(state.seed, offset, i / together);
+      for (int64_t k = 0; k < count; ++k) out[k] = random_uniform_of<T>(words, i + static_cast<uint64_t>(k), low, high);
     });
   });
 }
@@ -56,8 +74,12 @@ void OpenmpBackend::uniform(const MutableView& y, const RandomState& state, doub
 void OpenmpBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
   EventScope event("normal", "openmp", "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
-    draw_each<T>(*this, y, [&, offset = offset_of(state)](uint64_t i) {
-      return random_normal<T>(state.seed, offset, i, mean, deviation);
+    const uint64_t offset = offset_of(state);
+    draw_blocks<T, 2>(*this, y, [&](uint64_t i, int64_t count, T* out) {
+      const NormalPair pair = random_normal_pair(state.seed, offset, i / 2);
+      const double values[2] = {pair.even, pair.odd};
+      for (int64_t k = 0; k < count; ++k)
+        out[k] = static_cast<T>(static_cast<compute_t<T>>(random_detail::fused(deviation, values[k], mean)));
     });
   });
 }

@@ -138,6 +138,14 @@ void Backend::linear(const View& x, const View& w, const View* bias, const Mutab
   matmul(x, w_transposed, y, /*accumulate=*/bias != nullptr);
 }
 
+void Backend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
+  if (indices.numel() == 0) return;
+  const Array sorted = Array::empty(x.shape, x.dtype, x.device), order = Array::empty(x.shape, DType::i64, x.device);
+  sort(x, axis, largest, sorted, order);
+  const auto first = [&](const Array& all) { return all.ndim() ? all.slice(axis, 0, indices.shape[axis]) : all; };
+  copy(first(sorted), values), copy(first(order), indices);
+}
+
 void Backend::softmax(const View& x, int axis, bool log, const MutableView& y) {
   if (x.numel() == 0) return;
   const Arithmetic math(*this);

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include <gradus/core/array.h>
+#include <gradus/core/element_ops.h>
 
 namespace gradus {
 
@@ -60,29 +61,6 @@ struct MutableView : StridedLayout {
     return static_cast<T*>(data);
   }
 };
-
-/// Element-wise functions of one argument; formulas and derivatives are in core/scalar_unary.h.
-enum class UnaryOp : uint8_t {
-  // clang-format off
-  neg, abs, sign, floor, ceil, round, trunc, square, exp, expm1, log, log1p, log2, log10, sqrt, rsqrt,
-  reciprocal, sin, cos, erf, relu, sigmoid, tanh, clamp, hardtanh, leaky_relu, elu, gelu, gelu_tanh, silu,
-  softplus, mish, log_sigmoid, hardswish, logical_not, isfinite, isnan, isinf
-  // clang-format on
-};
-/// Parameters of a unary op. clamp and hardtanh: [a, b]; leaky_relu: slope a; elu: x for x > 0, else a (exp(b x) - 1);
-/// softplus: beta a, threshold b.
-struct UnaryArgs {
-  double a = 0, b = 0;
-};
-/// Element-wise functions of two arguments. From `eq` on the result is boolean.
-enum class BinaryOp : uint8_t {
-  // clang-format off
-  add, sub, mul, div, pow, maximum, minimum, fmod, remainder, atan2, bitwise_and, bitwise_or, bitwise_xor, eq,
-  ne, lt, le, gt, ge, logical_and, logical_or, logical_xor
-  // clang-format on
-};
-constexpr bool is_predicate(BinaryOp op) { return op >= BinaryOp::eq; }
-constexpr bool is_predicate(UnaryOp op) { return op >= UnaryOp::logical_not; }
 
 /// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty sets.
 enum class ReduceOp : uint8_t { sum, mean, max, min, all, any, prod };
@@ -281,6 +259,8 @@ class Backend {
   virtual void advance_step(const MutableView& block);
   /// One step of the rule over all parameters. The block counts it already.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
+  /// The first of sort's values and indices along `axis`, as many as the outputs have there; both are wanted.
+  virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
 };
 
 }  // namespace gradus

@@ -1,4 +1,5 @@
-// Element-wise functions of two arguments; core/scalar_ops.h has the switch over them.
+// Element-wise functions of two arguments, of numbers or of vectors as core/scalar_unary.h tells; core/scalar_ops.h has the
+// switch over them.
 #pragma once
 
 #include <cmath>
@@ -37,15 +38,16 @@ template <> struct Binary<BinaryOp::pow> {
       return static_cast<T>(result);
     } else {
       using std::pow;
-      return b == T(2) ? a * a : pow(a, b);
+      if constexpr (std::is_floating_point_v<T>) return b == T(2) ? a * a : pow(a, b);
+      else return select(b == T(2), a * a, pow(a, b));
     }
   }
 };
-template <> struct Binary<BinaryOp::maximum> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : a < b ? b : a; }
+template <> struct Binary<BinaryOp::maximum> {  // NaN wins
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((a < b) | (b != b), b, a); }
 };
 template <> struct Binary<BinaryOp::minimum> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : b < a ? b : a; }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((b < a) | (b != b), b, a); }
 };
 template <> struct Binary<BinaryOp::fmod> {  // of integers by 0: 0
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
@@ -57,7 +59,7 @@ template <> struct Binary<BinaryOp::fmod> {  // of integers by 0: 0
 template <> struct Binary<BinaryOp::remainder> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
     const T r = Binary<BinaryOp::fmod>::apply(a, b);
-    return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
+    return select((r != T(0)) & ((r < T(0)) ^ (b < T(0))), T(r + b), r);
   }
 };
 template <> struct Binary<BinaryOp::atan2> {
@@ -73,31 +75,31 @@ template <> struct Binary<BinaryOp::bitwise_xor> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a ^ b); }
 };
 template <> struct Binary<BinaryOp::eq> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a == b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a == b; }
 };
 template <> struct Binary<BinaryOp::ne> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a != b; }
 };
 template <> struct Binary<BinaryOp::lt> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a < b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a < b; }
 };
 template <> struct Binary<BinaryOp::le> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a <= b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a <= b; }
 };
 template <> struct Binary<BinaryOp::gt> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a > b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a > b; }
 };
 template <> struct Binary<BinaryOp::ge> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a >= b; }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a >= b; }
 };
 template <> struct Binary<BinaryOp::logical_and> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) && b != T(0); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) & (b != T(0)); }
 };
 template <> struct Binary<BinaryOp::logical_or> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return a != T(0) || b != T(0); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) | (b != T(0)); }
 };
 template <> struct Binary<BinaryOp::logical_xor> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T a, T b) { return (a != T(0)) != (b != T(0)); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) ^ (b != T(0)); }
 };
 // clang-format on
 

@@ -4,6 +4,7 @@
 
 #include <iterator>
 
+#include <gradus/core/backend.h>
 #include <gradus/core/scalar_binary.h>
 #include <gradus/core/scalar_unary.h>
 
@@ -29,9 +30,6 @@ GRADUS_HOST_DEVICE inline To convert(From from) {
 }
 
 }  // namespace scalar
-
-inline constexpr int kUnaryOps = static_cast<int>(UnaryOp::isinf) + 1;
-inline constexpr int kBinaryOps = static_cast<int>(BinaryOp::logical_xor) + 1;
 
 /// True where unary_backward takes the output y; else it takes the input x.
 constexpr bool saves_output(UnaryOp op) {
@@ -77,9 +75,6 @@ constexpr bool needs_floating(UnaryOp op) {
     default: return false;
   }
 }
-constexpr bool needs_floating(BinaryOp op) { return op == BinaryOp::atan2; }
-/// True for the ops that floating types do not have.
-constexpr bool needs_integral(BinaryOp op) { return op >= BinaryOp::bitwise_and && op <= BinaryOp::bitwise_xor; }
 /// True where kernels have `op` for elements of type T.
 template <BinaryOp op, class T>
 constexpr bool is_defined = is_floating(dtype_of<T>) ? !needs_integral(op) : !needs_floating(op);

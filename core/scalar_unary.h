@@ -1,15 +1,25 @@
-// Element-wise functions of one argument with their derivatives; core/scalar_ops.h has the switch over them. Where T is an
-// integer only the functions that integers have are instantiated (needs_floating).
+// Element-wise functions of one argument with their derivatives, each written once; core/scalar_ops.h has the switch over
+// them. T is a number (float, double, or an integer type for the functions that integers have, needs_floating), on host
+// and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/lanes.h). So formulas choose
+// with `select` instead of ?: and combine truths with & | ! instead of && and ||: both sides are computed.
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
-#include <gradus/core/backend.h>
+#include <gradus/core/dtype.h>
+#include <gradus/core/element_ops.h>
 
 namespace gradus::scalar {
 
+/// condition ? a : b. Vectors have an overload of their own.
 template <class T>
-GRADUS_HOST_DEVICE inline bool is_nan(T x) {
+GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
+  return condition ? a : b;
+}
+/// NaN is the number that does not equal itself.
+template <class T>
+GRADUS_HOST_DEVICE inline auto is_nan(T x) {
   return x != x;
 }
 
@@ -23,7 +33,7 @@ template <class T>
 GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
   using std::exp;
   using std::log1p;
-  return x > T(0) ? x + log1p(exp(-x)) : log1p(exp(x));
+  return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
 }
 /// Distribution and density of the normal distribution.
 template <class T>
@@ -44,17 +54,17 @@ template <> struct Unary<UnaryOp::neg> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(-1); }
 };
-template <> struct Unary<UnaryOp::abs> {
+template <> struct Unary<UnaryOp::abs> {  // -0 becomes 0
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    return x < T(0) ? T(-x) : x == T(0) ? T(0) : x;
+    return select(x < T(0), T(-x), T(x + T(0)));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+    return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
   }
 };
 template <> struct Unary<UnaryOp::sign> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+    return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
 };
@@ -147,15 +157,17 @@ template <> struct Unary<UnaryOp::sigmoid> {
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y * (T(1) - y); }
 };
 template <> struct Unary<UnaryOp::relu> {  // NaN passes through
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return x < T(0) ? T(0) : x; }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return y > T(0) ? T(1) : T(0); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return select(x < T(0), T(0), x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return select(y > T(0), T(1), T(0)); }
 };
-template <> struct Unary<UnaryOp::clamp> {  // NaN passes through; the derivative is 1 on the closed interval
+/// NaN passes through; the derivative is 1 on the closed interval. The bounds of integers may be fractions or out of range.
+template <> struct Unary<UnaryOp::clamp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    return double(x) < args.a ? T(args.a) : double(x) > args.b ? T(args.b) : x;
+    if constexpr (std::is_integral_v<T>) return double(x) < args.a ? T(args.a) : double(x) > args.b ? T(args.b) : x;
+    else return select(x < T(args.a), T(args.a), select(x > T(args.b), T(args.b), x));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
-    return double(x) >= args.a && double(x) <= args.b ? T(1) : T(0);
+    return select((x >= T(args.a)) & (x <= T(args.b)), T(1), T(0));
   }
 };
 template <> struct Unary<UnaryOp::hardtanh> {  // clamp with the derivative 0 at the bounds
@@ -163,25 +175,25 @@ template <> struct Unary<UnaryOp::hardtanh> {  // clamp with the derivative 0 at
     return Unary<UnaryOp::clamp>::apply(x, args);
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
-    return double(x) > args.a && double(x) < args.b ? T(1) : T(0);
+    return select((x > T(args.a)) & (x < T(args.b)), T(1), T(0));
   }
 };
 template <> struct Unary<UnaryOp::leaky_relu> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    return (x < T(0) ? T(0) : x) + T(args.a) * (x > T(0) ? T(0) : x);  // a form that compilers vectorise
+    return select(x > T(0), x, T(args.a) * x);
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
-    return x > T(0) ? T(1) : T(args.a);
+    return select(x > T(0), T(1), T(args.a));
   }
 };
 template <> struct Unary<UnaryOp::elu> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
     using std::expm1;
-    return x > T(0) ? x : T(args.a) * expm1(x * T(args.b));
+    return select(x > T(0), x, T(args.a) * expm1(x * T(args.b)));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
     using std::exp;
-    return x > T(0) ? T(1) : T(args.a * args.b) * exp(x * T(args.b));
+    return select(x > T(0), T(1), T(args.a * args.b) * exp(x * T(args.b)));
   }
 };
 template <> struct Unary<UnaryOp::gelu> {  // x Phi(x)
@@ -209,26 +221,24 @@ template <> struct Unary<UnaryOp::silu> {
 template <> struct Unary<UnaryOp::softplus> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
     const T z = x * T(args.a);
-    return z > T(args.b) ? x : log1p_exp(z) / T(args.a);
+    return select(z > T(args.b), x, log1p_exp(z) / T(args.a));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
     const T z = x * T(args.a);
-    return z > T(args.b) ? T(1) : logistic(z);
+    return select(z > T(args.b), T(1), logistic(z));
   }
 };
 /// x tanh(softplus(x)). With e = exp(x) and n = e (e + 2) the hyperbolic tangent is n / (n + 2): 1 beyond 20.
 template <> struct Unary<UnaryOp::mish> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
     using std::exp;
-    if (x > T(20)) return x;
-    const T e = exp(x), n = e * (e + T(2));
-    return x * (n / (n + T(2)));
+    const T e = exp(select(x > T(20), T(20), x)), n = e * (e + T(2));
+    return select(x > T(20), x, x * (n / (n + T(2))));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
     using std::exp;
-    if (x > T(20)) return T(1);
-    const T e = exp(x), n = e * (e + T(2));
-    return n / (n + T(2)) + T(4) * x * e * (e + T(1)) / ((n + T(2)) * (n + T(2)));
+    const T e = exp(select(x > T(20), T(20), x)), n = e * (e + T(2));
+    return select(x > T(20), T(1), n / (n + T(2)) + T(4) * x * e * (e + T(1)) / ((n + T(2)) * (n + T(2))));
   }
 };
 template <> struct Unary<UnaryOp::log_sigmoid> {
@@ -238,23 +248,26 @@ template <> struct Unary<UnaryOp::log_sigmoid> {
 template <> struct Unary<UnaryOp::hardswish> {  // x min(max(x + 3, 0), 6) / 6
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
     const T h = x + T(3);
-    return x * (h < T(0) ? T(0) : h > T(6) ? T(6) : h) / T(6);
+    return x * select(h < T(0), T(0), select(h > T(6), T(6), h)) / T(6);
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    return x < T(-3) ? T(0) : x <= T(3) ? x / T(3) + T(0.5) : T(1);
+    return select(x < T(-3), T(0), select(x <= T(3), x / T(3) + T(0.5), T(1)));
   }
 };
 template <> struct Unary<UnaryOp::logical_not> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x == T(0); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T x, const UnaryArgs&) { return x == T(0); }
 };
 template <> struct Unary<UnaryOp::isfinite> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return x - x == T(0); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T x, const UnaryArgs&) { return T(x - x) == T(0); }
 };
 template <> struct Unary<UnaryOp::isnan> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return is_nan(x); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T x, const UnaryArgs&) { return is_nan(x); }
 };
 template <> struct Unary<UnaryOp::isinf> {
-  template <class T> GRADUS_HOST_DEVICE static bool apply(T x, const UnaryArgs&) { return !is_nan(x) && is_nan(T(x - x)); }
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T x, const UnaryArgs&) {
+    const T rest = T(x - x);
+    return (x == x) & (rest != rest);
+  }
 };
 // clang-format on
 

@@ -75,7 +75,9 @@ Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
 Tensor lower_triangle(const Tensor& x, int64_t diagonal, Loc where) {
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
   diagonal = std::clamp(diagonal, -x.size(-2), x.size(-1));
-  const TensorOptions options = TensorOptions(kLong).device(x.device());
+  // Floats are exact up to 2^24, and compared by vectors.
+  const DType dtype = x.size(-2) + x.size(-1) < (1 << 23) ? kFloat : kLong;
+  const TensorOptions options = TensorOptions(dtype).device(x.device());
   const Tensor rows = arange(x.size(-2), options, where).unsqueeze(1, where),
                columns = arange(x.size(-1), options, where);
   return le({columns, where}, {add({rows, where}, {diagonal, where}), where});

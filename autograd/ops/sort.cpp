@@ -41,6 +41,21 @@ struct Sort final : Node {  // (values, indices); gradients go back to where the
   }
 };
 
+struct TopK final : Node {  // (values, indices); gradients go back to where the values came from
+  Saved indices{this, "indices"};
+  Shape shape;
+  int axis = 0;
+  std::tuple<Array, Array> forward(const Array& x, int64_t k, int axis, bool largest) {
+    this->axis = axis, shape = x.shape();
+    auto found = ops::topk(x, k, axis, largest);
+    indices = std::get<1>(found);
+    return found;
+  }
+  Grads backward(const Tensor& dy) override {
+    return {zeros(shape, dy.options(), Loc{}).scatter(axis, indices(), {dy, Loc{}})};
+  }
+};
+
 struct Median final : Node {  // of all elements: equal ones share the gradient
   Saved x{this, "x"}, y{this, "y"};
   Array forward(const Array& X) {
@@ -99,7 +114,8 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 0 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
                x.sizes(), " has ", size_along(x, axis), " elements");
-  return part(sort(x, axis, largest), axis, 0, k);
+  if (x.dim() == 0) return sort(x, axis, largest);  // its only element
+  return apply<TopK>(op, x, k, axis, largest);
 }
 
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim, Loc where) {

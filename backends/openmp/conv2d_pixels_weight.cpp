@@ -197,7 +197,7 @@ class WeightGradient {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
       for (int64_t part = 1; part < parts_; ++part, added = total.get())
-        kernels_.add(added, from + part * part_size(), total.get(), elements);
+        kernels_.binary[BinaryOp::add].apply(added, from + part * part_size(), total.get(), elements);
       kernels_.copy_rows({.rows = count,
                           .count = width_,
                           .from = added,

@@ -4,12 +4,16 @@
 #include <gradus/backends/openmp/depthwise_kernel.h>
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
+#include <gradus/backends/openmp/half_kernel.h>
+#include <gradus/backends/openmp/map_kernel.h>
+#include <gradus/backends/openmp/move_kernel.h>
+#include <gradus/backends/openmp/norm_kernel.h>
 #include <gradus/backends/openmp/optimizer_kernel.h>
 #include <gradus/backends/openmp/pixel_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
+#include <gradus/backends/openmp/reduce_kernel.h>
 #include <gradus/backends/openmp/resample_kernel.h>
 #include <gradus/backends/openmp/stencil_kernel.h>
-#include <gradus/backends/openmp/vector_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 
@@ -40,31 +44,25 @@ constexpr Kernels<T> kernels() {
           .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
+          .max = extreme<T, true>,
+          .min = extreme<T, false>,
+          .find = find<T>,
           .exp_sum = exp_sum<T>,
           .sum_about = sum_about<T>,
           .squares_about = squares_about<T>,
           .products_about = products_about<T>,
           .affine = affine<T>,
           .combine = combine<T>,
-          .neg = neg<T>,
-          .abs = abs<T>,
-          .square = square<T>,
-          .exp = exp<T>,
-          .sqrt = sqrt<T>,
-          .rsqrt = rsqrt<T>,
-          .reciprocal = reciprocal<T>,
-          .relu = relu<T>,
-          .sigmoid = sigmoid<T>,
-          .gelu_tanh = gelu_tanh<T>,
-          .mish = mish<T>,
-          .silu = silu<T>,
-          .add = add<T>,
-          .sub = sub<T>,
-          .mul = mul<T>,
-          .div = div<T>,
-          .maximum = maximum<T>,
-          .minimum = minimum<T>,
-          .relu_backward = relu_backward<T>,
+          .lane_sums = lane_sums<T>,
+          .lane_squares = lane_squares<T>,
+          .lane_products = lane_products<T>,
+          .lane_affine = lane_affine<T>,
+          .lane_combine = lane_combine<T>,
+          .add_products = add_products<T>,
+          .lane_extremes = lane_extremes<T>,
+          .unary = unary_table<T>(IndicesUpTo<kUnaryOps>()),
+          .binary = binary_table<T>(IndicesUpTo<kBinaryOps>()),
+          .choose = choose<T>,
           .max_pool = max_pool<T>,
           .max_pool_backward_2x2 = max_pool_backward_2x2<T>,
           .max_pool_channels = max_pool_channels<T>,
@@ -76,6 +74,13 @@ constexpr Kernels<T> kernels() {
           .pixel_product = pixel_product<T>,
           .pixel_gradient = pixel_gradient<T>,
           .pixel_sums = pixel_sums<T>};
+}
+
+constexpr HalfKernels half_kernels() {
+  return {.from_half = widen<from_half>,
+          .from_bfloat16 = widen<from_bfloat16>,
+          .to_half = narrow<to_half>,
+          .to_bfloat16 = narrow<to_bfloat16>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

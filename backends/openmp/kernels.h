@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
 
 namespace gradus::openmp {
@@ -271,10 +272,44 @@ struct PixelGradientArgs {
   bool accumulate = false;  ///< out += the sum
 };
 
+/// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none. Results
+/// may be the same memory as an operand.
 template <class T>
-using UnaryKernel = void (*)(const T* x, T* y, int64_t count);
+struct UnaryKernels {
+  void (*apply)(const T* x, T* y, int64_t count, const UnaryArgs& args) = nullptr;
+  void (*backward)(const T* dy, const T* saved, T* dx, int64_t count, const UnaryArgs& args) = nullptr;
+  void (*predicate)(const T* x, bool* y, int64_t count, const UnaryArgs& args) = nullptr;
+};
 template <class T>
-using BinaryKernel = void (*)(const T* a, const T* b, T* y, int64_t count);
+struct BinaryKernels {
+  void (*apply)(const T* a, const T* b, T* y, int64_t count) = nullptr;
+  void (*predicate)(const T* a, const T* b, bool* y, int64_t count) = nullptr;
+};
+template <class T>
+struct UnaryTable {
+  UnaryKernels<T> of[kUnaryOps];
+  constexpr const UnaryKernels<T>& operator[](UnaryOp op) const { return of[static_cast<int>(op)]; }
+};
+template <class T>
+struct BinaryTable {
+  BinaryKernels<T> of[kBinaryOps];
+  constexpr const BinaryKernels<T>& operator[](BinaryOp op) const { return of[static_cast<int>(op)]; }
+};
+
+/// Half types and float.
+struct HalfKernels {
+  void (*from_half)(const uint16_t* x, float* y, int64_t count);
+  void (*from_bfloat16)(const uint16_t* x, float* y, int64_t count);
+  void (*to_half)(const float* x, uint16_t* y, int64_t count);
+  void (*to_bfloat16)(const float* x, uint16_t* y, int64_t count);
+};
+
+/// Rows of neighbouring elements, `stride` apart.
+template <class T>
+struct RowsOf {
+  T* data;
+  int64_t stride, rows, lanes;
+};
 
 template <class T>
 struct Kernels {
@@ -304,6 +339,10 @@ struct Kernels {
   void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
+  /// The largest or smallest element, NaN if there is one; and the first index of a value, NaN too, or -1.
+  T (*max)(const T* x, int64_t count);
+  T (*min)(const T* x, int64_t count);
+  int64_t (*find)(const T* x, T value, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
   /// Sums of x[i] - shift, of its squares, and (in `out`) of g[i] and of g[i] (x[i] - shift).
@@ -314,9 +353,22 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] a + (x[i] - shift) b + c
   void (*combine)(const T* g, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  UnaryKernel<T> neg, abs, square, exp, sqrt, rsqrt, reciprocal, relu, sigmoid, gelu_tanh, mish, silu;
-  BinaryKernel<T> add, sub, mul, div, maximum, minimum;
-  BinaryKernel<T> relu_backward;  ///< y = b > 0 ? a : 0
+  /// The same lane by lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift);
+  /// y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
+  void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
+  void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
+  void (*lane_affine)(const RowsOf<const T>& x, const T* shift, const T* scale, const T* offset, const RowsOf<T>& y);
+  void (*lane_combine)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
+                       const T* c, const RowsOf<T>& y);
+  /// dw[i] += g[i] ((x[i] - shift - low) scale) and db[i] += g[i]
+  void (*add_products)(const T* g, const T* x, T shift, T low, T scale, T* dw, T* db, int64_t count);
+  /// Extremes over the rows and the first row that has each, NaN counting as extreme.
+  void (*lane_extremes)(const RowsOf<const T>& x, bool largest, T* best, int64_t* row);
+  UnaryTable<T> unary;
+  BinaryTable<T> binary;
+  /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
+  void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
   void (*max_pool_channels)(const ChannelPoolArgs<T>&);
@@ -341,6 +393,7 @@ struct KernelTable {
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;
+  HalfKernels halves;
 };
 
 const KernelTable& kernels_baseline();

@@ -2,7 +2,8 @@
 #include <gradus/backends/openmp/kernel_table.h>
 
 const gradus::openmp::KernelTable& gradus::openmp::kernels_baseline() {
-  static constexpr KernelTable table = {"packed_baseline",  "implicit_gemm_baseline",   "stencil_baseline",
-                                        "vectors_baseline", baseline::kernels<float>(), baseline::kernels<double>()};
+  static constexpr KernelTable table = {
+      "packed_baseline",          "implicit_gemm_baseline",    "stencil_baseline",      "vectors_baseline",
+      baseline::kernels<float>(), baseline::kernels<double>(), baseline::half_kernels()};
   return table;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <gradus/backends/openmp/kernels.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/core/strided_loop.h>
@@ -40,6 +41,21 @@ void visit_stored(DType dtype, F&& f) {
   }
 }
 
+/// Neighbouring elements converted: half types by vectors.
+template <class T, class C>
+void convert_block(const T* from, C* to, int64_t count) {
+  if constexpr (std::is_same_v<T, Half>)
+    kernel_table().halves.from_half(reinterpret_cast<const uint16_t*>(from), to, count);
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    kernel_table().halves.from_bfloat16(reinterpret_cast<const uint16_t*>(from), to, count);
+  else if constexpr (std::is_same_v<C, Half>)
+    kernel_table().halves.to_half(from, reinterpret_cast<uint16_t*>(to), count);
+  else if constexpr (std::is_same_v<C, BFloat16>)
+    kernel_table().halves.to_bfloat16(from, reinterpret_cast<uint16_t*>(to), count);
+  else
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<C>(from[i]);
+}
+
 /// Elements offset, offset + step, … of `data`, as they are where that is possible, else converted into `buffer`.
 template <class C>
 const C* load_block(const void* data, DType dtype, int64_t offset, int64_t step, int64_t count, C* buffer) {
@@ -47,8 +63,7 @@ const C* load_block(const void* data, DType dtype, int64_t offset, int64_t step,
   visit_stored<C>(dtype, [&]<class T> {
     const T* from = static_cast<const T*>(data) + offset;
     if (step == 0) std::fill_n(buffer, count, static_cast<C>(*from));
-    else if (step == 1)
-      for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<C>(from[i]);
+    else if (step == 1) convert_block(from, buffer, count);
     else
       for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<C>(from[i * step]);
   });
@@ -60,8 +75,11 @@ template <class C>
 void store_block(const C* buffer, void* data, DType dtype, int64_t offset, int64_t step, int64_t count) {
   visit_stored<C>(dtype, [&]<class T> {
     T* to = static_cast<T*>(data) + offset;
-    if constexpr (std::is_same_v<T, C>)
-      if (step == 1) return static_cast<void>(std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(T)));
+    if (step == 1) {
+      if constexpr (std::is_same_v<T, C>) std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(T));
+      else convert_block(buffer, to, count);
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) to[i * step] = static_cast<T>(buffer[i]);
   });
 }
@@ -87,19 +105,27 @@ class RunFunction {
 /// of which operand k's start at offsets[k] and are loop.strides[k][loop.ndim - 1] apart.
 template <int N>
 void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, RunFunction run) {
-  const int64_t inner = loop.ndim > 0 ? loop.shape[loop.ndim - 1] : 1;
-  while (begin < end) {
-    const int64_t column = begin % inner, count = std::min(inner - column, end - begin);
-    int64_t offsets[N] = {};
-    int64_t index = begin / inner;
-    for (int k = 0; k < N && loop.ndim > 0; ++k) offsets[k] = column * loop.strides[k][loop.ndim - 1];
-    for (int axis = loop.ndim - 2; axis >= 0; --axis) {
-      const int64_t at = index % loop.shape[axis];
-      index /= loop.shape[axis];
-      for (int k = 0; k < N; ++k) offsets[k] += at * loop.strides[k][axis];
-    }
+  if (begin >= end) return;
+  const int inner = loop.ndim - 1;
+  int64_t place[kMaxDims] = {}, offsets[N] = {};  // of the next element
+  int64_t rest = begin;
+  for (int axis = inner; axis >= 0; rest /= loop.shape[axis--]) {
+    place[axis] = rest % loop.shape[axis];
+    for (int k = 0; k < N; ++k) offsets[k] += place[axis] * loop.strides[k][axis];
+  }
+  while (true) {
+    const int64_t count = inner < 0 ? 1 : std::min(loop.shape[inner] - place[inner], end - begin);
     run(offsets, count);
-    begin += count;
+    if ((begin += count) >= end) return;
+    // To the start of the next line, as an odometer turns.
+    for (int k = 0; k < N; ++k) offsets[k] -= place[inner] * loop.strides[k][inner];
+    place[inner] = 0;
+    for (int axis = inner - 1; axis >= 0; --axis) {
+      for (int k = 0; k < N; ++k) offsets[k] += loop.strides[k][axis];
+      if (++place[axis] < loop.shape[axis]) break;
+      for (int k = 0; k < N; ++k) offsets[k] -= place[axis] * loop.strides[k][axis];
+      place[axis] = 0;
+    }
   }
 }
 

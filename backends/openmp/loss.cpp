@@ -1,7 +1,4 @@
-// Softmax and cross-entropy, a row at a time:
-//   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m)) along the axis;   dx = y (dy - sum(dy y))
-//   log_softmax  y = x - m - ln Z;                                                        dx = dy - exp(y) sum(dy)
-//   cross-entropy of row i:  -log_softmax(x)[i, target[i]];                    dx = (softmax(x) - onehot(target)) dloss
+// Cross-entropy, a row at a time: -log_softmax(x)[i, target[i]] of row i;  dx = (softmax(x) - onehot(target)) dloss.
 #include <cmath>
 #include <limits>
 
@@ -9,6 +6,7 @@
 #include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/scratch.h>
+#include <gradus/backends/openmp/softmax.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -39,40 +37,6 @@ void visit_wide(DType dtype, F&& f) {
 // Rows per chunk of parallel work.
 int64_t rows_per_chunk(int64_t size) { return divide_up(kGrain / 8, std::max<int64_t>(size, 1)); }
 
-// y = softmax or log_softmax of x; all contiguous. y may be x.
-template <class C>
-void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool log) {
-  C max = -std::numeric_limits<C>::infinity();
-  for (int64_t i = 0; i < size; ++i) max = x[i] > max ? x[i] : max;
-  const C sum = kernels.exp_sum(x, max, log ? nullptr : y, size);
-  if (log) {
-    const C log_sum = std::log(sum);
-    for (int64_t i = 0; i < size; ++i) y[i] = x[i] - max - log_sum;
-  } else {
-    const C scale = C(1) / sum;
-    for (int64_t i = 0; i < size; ++i) y[i] *= scale;
-  }
-}
-
-// Calls row(n, offsets) for every row along `axis`: operand k's starts at offsets[k]. Chunks by shape.
-template <int N, class F>
-void parallel_rows(const Shape& shape, int axis, const Strides* const (&strides)[N], F&& make_row) {
-  Shape outer = shape;
-  if (outer.size() > 0) outer[axis] = 1;
-  const int64_t size = shape.size() ? shape[axis] : 1;
-  const StridedLoop<N> nest(outer, strides);
-  parallel_for(nest.numel, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
-    auto row = make_row(size);
-    for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        int64_t offsets[N];
-        for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
-        row(offsets);
-      }
-    });
-  });
-}
-
 }  // namespace
 
 void OpenmpBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
@@ -96,50 +60,6 @@ void OpenmpBackend::pick_backward(const View& dy, const View& target, int64_t ig
         for (int64_t j = 0; j < dx.shape[1]; ++j) row[j * dx.strides[1]] = T(0);
         if (classes[i] >= 0) row[classes[i] * dx.strides[1]] = dy.as<T>()[i * dy.strides[0]];
       }
-    });
-  });
-}
-
-void OpenmpBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  const KernelTable& table = kernel_table();
-  EventScope event(log ? "log_softmax" : "softmax", "openmp", table.vectors, {&x, &y}, 5 * x.numel());
-  if (x.numel() == 0) return;
-  const int64_t x_step = x.ndim() ? x.strides[axis] : 0, y_step = y.ndim() ? y.strides[axis] : 0;
-  visit_wide(y.dtype, [&]<class C> {
-    parallel_rows<2>(x.shape, axis, {&y.strides, &x.strides}, [&](int64_t size) {
-      return [&, size, buffer = Scratch<C>(size)](const int64_t* at) {
-        const C* row = load_block(x.data, x.dtype, at[1], x_step, size, buffer.get());
-        softmax_row(kernels_of<C>(table), row, buffer.get(), size, log);
-        store_block(buffer.get(), y.data, y.dtype, at[0], y_step, size);
-      };
-    });
-  });
-}
-
-void OpenmpBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  const KernelTable& table = kernel_table();
-  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "openmp", table.vectors, {&dy, &y, &dx},
-                   4 * dx.numel());
-  if (y.numel() == 0) return;
-  const auto step = [&](const Strides& strides) { return strides.size() ? strides[axis] : 0; };
-  visit_wide(dx.dtype, [&]<class C> {
-    parallel_rows<3>(y.shape, axis, {&dx.strides, &dy.strides, &y.strides}, [&](int64_t size) {
-      return [&, size, out = Scratch<C>(size), g_buffer = Scratch<C>(size),
-              y_buffer = Scratch<C>(size)](const int64_t* at) {
-        const C* gradient = load_block(dy.data, dy.dtype, at[1], step(dy.strides), size, g_buffer.get());
-        const C* output = load_block(y.data, y.dtype, at[2], step(y.strides), size, y_buffer.get());
-        const Kernels<C>& kernels = kernels_of<C>(table);
-        if (log) {
-          kernels.exp(output, out.get(), size);
-          const C sum = kernels.sum(gradient, size);
-          for (int64_t i = 0; i < size; ++i) out[i] = gradient[i] - out[i] * sum;
-        } else {
-          kernels.mul(gradient, output, out.get(), size);
-          const C sum = kernels.sum(out.get(), size);
-          for (int64_t i = 0; i < size; ++i) out[i] = output[i] * (gradient[i] - sum);
-        }
-        store_block(out.get(), dx.data, dx.dtype, at[0], step(dx.strides), size);
-      };
     });
   });
 }
@@ -203,7 +123,7 @@ void OpenmpBackend::cross_entropy_backward(const View& dloss, const View& log_pr
           const C scale = scale_of(i);
           const C* row = load_block(log_probabilities.data, log_probabilities.dtype, i * log_probabilities.strides[0],
                                     log_probabilities.strides[1], size, buffer.get());
-          kernels.exp(row, buffer.get(), size);
+          kernels.unary[UnaryOp::exp].apply(row, buffer.get(), size, {});
           buffer[classes[i]] -= C(1);
           for (int64_t j = 0; j < size; ++j) buffer[j] *= scale;
         }

@@ -1,17 +1,12 @@
 // fill and copy: elements are moved by size; conversion is one loop for every pair of types.
-#include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/scratch.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/parallel.h>
 
 namespace gradus {
 namespace {
 
 using namespace openmp;
-
-constexpr int64_t kChunk = 16384;  // elements that are worth a chunk of parallel work
 
 template <class F>
 void visit_bits(DType dtype, F&& f) {
@@ -25,31 +20,47 @@ void visit_bits(DType dtype, F&& f) {
 
 template <class From, class To>
 void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {
-  if (from_step == 1 && to_step == 1)
-    for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
-  else
+  constexpr bool halves = (std::is_same_v<From, float> && size_of(dtype_of<To>) == 2) ||
+                          (std::is_same_v<To, float> && size_of(dtype_of<From>) == 2);
+  if (from_step == 1 && to_step == 1) {
+    if constexpr (halves) convert_block(from, to, count);
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
+  } else
+
     for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
 }
 
-// Images from channels-last to contiguous memory or back: a transposition each. False where they are not such.
+// Where x's neighbours lie along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
+// pieces that stay in the cache. Returns whether that is so.
 template <class T>
-bool transpose_images(const View& x, const MutableView& y) {
-  if (x.ndim() != 4) return false;
-  const int64_t channels = x.shape[1], pixels = x.shape[2] * x.shape[3];
-  const auto rows_follow = [](const StridedLayout& v) { return v.strides[2] == v.shape[3] * v.strides[3]; };
-  const auto is_planes = [](const StridedLayout& v) { return v.strides[3] == 1; };
-  const auto is_pixels = [](const StridedLayout& v) { return v.strides[1] == 1; };
-  const bool to_planes = is_pixels(x) && is_planes(y), to_pixels = is_planes(x) && is_pixels(y);
-  if (to_planes == to_pixels || !rows_follow(x) || !rows_follow(y) || channels * pixels == 0) return false;
-  const Kernels<T>& kernels = kernels_of<T>(kernel_table());
-  parallel_for(x.shape[0], divide_up(kChunk, channels * pixels), [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const T* from = x.as<T>() + n * x.strides[0];
-      T* to = y.as<T>() + n * y.strides[0];
-      if (to_planes) kernels.transpose(from, x.strides[3], pixels, channels, to, y.strides[1]);
-      else kernels.transpose(from, x.strides[1], channels, pixels, to, y.strides[3]);
-    }
-  });
+bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  constexpr int64_t kPiece = 64;  // columns of a piece
+  const int inner = nest.ndim - 1;
+  int other = inner;
+  while (other >= 0 && nest.strides[1][other] != 1) --other;
+  if (other < 0 || other == inner || nest.strides[0][inner] != 1) return false;
+  const int64_t rows = nest.shape[inner], columns = nest.shape[other];
+  if (rows < 4 || columns < 4) return false;
+  Shape rest;
+  Strides y_rest, x_rest;
+  for (int axis = 0; axis < inner; ++axis)
+    if (axis != other)
+      rest.push_back(nest.shape[axis]), y_rest.push_back(nest.strides[0][axis]),
+          x_rest.push_back(nest.strides[1][axis]);
+  const StridedLoop<2> matrices(rest, {&y_rest, &x_rest});
+  const int64_t pieces = (columns + kPiece - 1) / kPiece, x_row = nest.strides[1][inner],
+                y_row = nest.strides[0][other];
+  const auto transpose = kernels_of<T>(kernel_table()).transpose;
+  parallel_for(matrices.numel * pieces, std::max<int64_t>(1, kGrain / (rows * kPiece)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i)
+                   for_each_run(matrices, i / pieces, i / pieces + 1, [&](const int64_t* at, int64_t) {
+                     const int64_t column = i % pieces * kPiece;
+                     transpose(x.as<T>() + at[1] + column, x_row, rows, std::min(kPiece, columns - column),
+                               y.as<T>() + at[0] + column * y_row, y_row);
+                   });
+               });
   return true;
 }
 
@@ -67,9 +78,12 @@ void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
   visit_bits(y.dtype, [&]<class Bits> {
     Bits bits;
     std::memcpy(&bits, &element, sizeof bits);
+    const bool same_bytes = bits == static_cast<Bits>((element & 255) * 0x0101010101010101u);  // zeros above all
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];
-      if (step == 1) std::fill_n(out, count, bits);
+      if (step == 1 && same_bytes)
+        std::memset(out, static_cast<int>(element & 255), static_cast<size_t>(count) * sizeof(Bits));
+      else if (step == 1) std::fill_n(out, count, bits);
       else
         for (int64_t i = 0; i < count; ++i) out[i * step] = bits;
     });
@@ -90,8 +104,8 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
     });
     return;
   }
-  if (x.dtype == DType::f32 && transpose_images<float>(x, y)) return;
-  if (x.dtype == DType::f64 && transpose_images<double>(x, y)) return;
+  if (size_of(y.dtype) == 4 && copy_transposed<float>(nest, x, y)) return;
+  if (size_of(y.dtype) == 8 && copy_transposed<double>(nest, x, y)) return;
   visit_bits(y.dtype, [&]<class Bits> {
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];

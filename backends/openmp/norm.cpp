@@ -153,22 +153,16 @@ class Normalize {
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       C buffer[kLaneRows * kMostLanes], sum[kMostLanes], about[kMostLanes];
       double mean[kMostLanes];
-      const C* row[kLaneRows];
       for (int64_t first = 0; first < run; first += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - first);
-        for (int64_t r = 0; r < rows; ++r)
-          row[r] = load_block(x_.data, x_.dtype, offset + at[0] + (first + r) * step, lane, block.count,
-                              buffer + r * kMostLanes);
-        const double n = static_cast<double>(rows);
-        std::fill_n(sum, block.count, C(0));
-        for (int64_t r = 1; r < rows; ++r)
-          for (int64_t c = 0; c < block.count; ++c) sum[c] += row[r][c] - row[0][c];
+        const RowsOf<const C> rows = load_rows(x_, offset + at[0] + first * step, step,
+                                               std::min(kLaneRows, run - first), lane, block.count, buffer);
+        const double n = static_cast<double>(rows.rows);
+        kernels().lane_sums(rows, rows.data, sum);
         for (int64_t c = 0; c < block.count; ++c) {
-          mean[c] = static_cast<double>(row[0][c]) + static_cast<double>(sum[c]) / n;
-          about[c] = static_cast<C>(mean[c]), sum[c] = 0;
+          mean[c] = static_cast<double>(rows.data[c]) + static_cast<double>(sum[c]) / n;
+          about[c] = static_cast<C>(mean[c]);
         }
-        for (int64_t r = 0; r < rows; ++r)
-          for (int64_t c = 0; c < block.count; ++c) sum[c] += (row[r][c] - about[c]) * (row[r][c] - about[c]);
+        kernels().lane_squares(rows, about, sum);
         for (int64_t c = 0; c < block.count; ++c) {
           const double rest = mean[c] - static_cast<double>(about[c]);
           total[c].add({n, mean[c], static_cast<double>(sum[c]) - n * rest * rest});
@@ -188,15 +182,14 @@ class Normalize {
     const Offsets o = offsets_of(outer_, block.begin);
     const int64_t x_lane = step_of(outer_, 0), y_lane = step_of(outer_, 1);
     const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
-    const bool direct = y_.dtype == dtype_of<C> && y_lane == 1;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      C x_buffer[kMostLanes], y_buffer[kMostLanes];
-      for (int64_t i = 0; i < run; ++i) {
-        const int64_t x_at = o[0] + at[0] + i * x_step, y_at = o[1] + at[1] + i * y_step;
-        const C* from = load_block(x_.data, x_.dtype, x_at, x_lane, block.count, x_buffer);
-        C* to = direct ? y_.as<C>() + y_at : y_buffer;
-        for (int64_t c = 0; c < block.count; ++c) to[c] = (from[c] - shift[c]) * scale[c] + offset[c];
-        if (!direct) store_block(to, y_.data, y_.dtype, y_at, y_lane, block.count);
+      C x_buffer[kLaneRows * kMostLanes], y_buffer[kLaneRows * kMostLanes];
+      for (int64_t first = 0; first < run; first += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - first), y_at = o[1] + at[1] + first * y_step;
+        const RowsOf<C> to = result_rows(y_, y_at, y_step, rows, y_lane, block.count, y_buffer);
+        kernels().lane_affine(load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer),
+                              shift, scale, offset, to);
+        store_rows(to, y_buffer, y_, y_at, y_step, y_lane);
       }
     });
   }

@@ -17,7 +17,7 @@
 
 namespace gradus::openmp {
 
-inline constexpr int64_t kMostLanes = 128, kLaneRows = 32, kWantedStretches = 64;
+inline constexpr int64_t kMostLanes = 128, kLaneRows = 64, kWantedStretches = 64;
 
 /// The axes of `shape` in (or not in) `axes` as a nest over N operands.
 template <int N>
@@ -105,6 +105,33 @@ template <int N, int M>
 bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
   return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&
          outer.shape[outer.ndim - 1] >= 4;
+}
+
+/// `rows` rows of `lanes` elements from `offset` on: as they lie where that is possible, else converted into `buffer`.
+template <class C>
+RowsOf<const C> load_rows(const View& x, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
+                          C* buffer) {
+  if (x.dtype == dtype_of<C> && lane == 1) return {x.as<C>() + offset, step, rows, lanes};
+  for (int64_t r = 0; r < rows; ++r) {
+    C* row = buffer + r * kMostLanes;
+    const C* from = load_block(x.data, x.dtype, offset + r * step, lane, lanes, row);
+    if (from != row) std::copy_n(from, lanes, row);
+  }
+  return {buffer, kMostLanes, rows, lanes};
+}
+/// Where rows of results are computed, in place or in `buffer`, from where store_rows moves them to their place.
+template <class C>
+RowsOf<C> result_rows(const MutableView& y, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
+                      C* buffer) {
+  if (y.dtype == dtype_of<C> && lane == 1) return {y.as<C>() + offset, step, rows, lanes};
+  return {buffer, kMostLanes, rows, lanes};
+}
+template <class C>
+void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, int64_t offset, int64_t step,
+                int64_t lane) {
+  if (from.data != buffer) return;
+  for (int64_t r = 0; r < from.rows; ++r)
+    store_block(buffer + r * kMostLanes, y.data, y.dtype, offset + r * step, lane, from.lanes);
 }
 
 /// Offsets of outer element `index`.

@@ -121,7 +121,7 @@ class NormalizeBackward {
           add_to_parameters(of, g, x, count, dw + o[4] + at[4] + i * p_step, db + o[4] + at[4] + i * p_step, p_step);
         if (by_element_) {
           const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().mul(g, w, g_buffer, count);
+          kernels().binary[BinaryOp::mul].apply(g, w, g_buffer, count);
           g = g_buffer;
         }
         C sums[2];
@@ -143,8 +143,7 @@ class NormalizeBackward {
       *dw += (sums[1] - low * sums[0]) * scale;
       *db += sums[0];
     } else if (step == 1) {
-      for (int64_t k = 0; k < count; ++k) dw[k] += dy[k] * ((x[k] - high - low) * scale);
-      for (int64_t k = 0; k < count; ++k) db[k] += dy[k];
+      kernels().add_products(dy, x, high, low, scale, dw, db, count);
     } else {
       for (int64_t k = 0; k < count; ++k) dw[k * step] += dy[k] * ((x[k] - high - low) * scale), db[k * step] += dy[k];
     }
@@ -175,7 +174,7 @@ class NormalizeBackward {
         const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
         if (by_element_) {
           const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().mul(g, w, g_buffer, count);
+          kernels().binary[BinaryOp::mul].apply(g, w, g_buffer, count);
           g = g_buffer;
         }
         C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
@@ -226,14 +225,13 @@ class NormalizeBackward {
     C shift[kMostLanes];
     for (int64_t c = 0; c < block.count; ++c) shift[c] = of[c].high;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      C x_buffer[kMostLanes], dy_buffer[kMostLanes], plain[kMostLanes], product[kMostLanes];
+      C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], plain[kMostLanes], product[kMostLanes];
       for (int64_t first = 0; first < run; first += kLaneRows) {
-        std::fill_n(plain, block.count, C(0)), std::fill_n(product, block.count, C(0));
-        for (int64_t i = first; i < std::min(run, first + kLaneRows); ++i) {
-          const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_lane, block.count, x_buffer);
-          const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_lane, block.count, dy_buffer);
-          for (int64_t c = 0; c < block.count; ++c) plain[c] += g[c], product[c] += g[c] * (x[c] - shift[c]);
-        }
+        const int64_t rows = std::min(kLaneRows, run - first);
+        kernels().lane_products(
+            load_rows(dy_, o[1] + at[1] + first * dy_step, dy_step, rows, dy_lane, block.count, dy_buffer),
+            load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer), shift, plain,
+            product);
         for (int64_t c = 0; c < block.count; ++c) {
           const double sum = static_cast<double>(plain[c]);
           total[c].add({sum, static_cast<double>(product[c]) - of[c].low * sum});
@@ -254,16 +252,16 @@ class NormalizeBackward {
     const Offsets o = offsets_of(outer_, block.begin);
     const int64_t lane[3] = {step_of(outer_, 0), step_of(outer_, 1), step_of(outer_, 2)};
     const int64_t step[3] = {step_of(inner_, 0), step_of(inner_, 1), step_of(inner_, 2)};
-    const bool direct = dx_->dtype == dtype_of<C> && lane[2] == 1;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      C x_buffer[kMostLanes], dy_buffer[kMostLanes], dx_buffer[kMostLanes];
-      for (int64_t i = 0; i < run; ++i) {
-        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * step[0], lane[0], block.count, x_buffer);
-        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * step[1], lane[1], block.count, dy_buffer);
-        const int64_t to_at = o[2] + at[2] + i * step[2];
-        C* to = direct ? dx_->as<C>() + to_at : dx_buffer;
-        for (int64_t c = 0; c < block.count; ++c) to[c] = g[c] * a[c] + ((x[c] - shift[c]) * b[c] + k[c]);
-        if (!direct) store_block(to, dx_->data, dx_->dtype, to_at, lane[2], block.count);
+      C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], dx_buffer[kLaneRows * kMostLanes];
+      for (int64_t first = 0; first < run; first += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - first);
+        const auto from = [&](int k) { return o[static_cast<size_t>(k)] + at[k] + first * step[k]; };
+        const RowsOf<C> to = result_rows(*dx_, from(2), step[2], rows, lane[2], block.count, dx_buffer);
+        kernels().lane_combine(load_rows(dy_, from(1), step[1], rows, lane[1], block.count, dy_buffer),
+                               load_rows(x_, from(0), step[0], rows, lane[0], block.count, x_buffer), shift, a, b, k,
+                               to);
+        store_rows(to, dx_buffer, *dx_, from(2), step[2], lane[2]);
       }
     });
   }

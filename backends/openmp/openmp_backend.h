@@ -34,6 +34,7 @@ class OpenmpBackend final : public NaiveBackend {
 
   // sort.cpp
   void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
+  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) override;
 
   // matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
@@ -60,14 +61,16 @@ class OpenmpBackend final : public NaiveBackend {
   // loss.cpp
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
-  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
-  void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
   void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
                      const MutableView& log_probabilities, const MutableView& loss,
                      const MutableView& weight_sum) override;
   void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
+
+  // softmax.cpp
+  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
+  void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
 
   // index.cpp
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;

@@ -1,30 +1,10 @@
-// The optimizers' formulas (core/optimizer_rules.h) a vector at a time. `Lanes` is what the formulas take for a number.
+// The optimizers' formulas (core/optimizer_rules.h) a vector at a time.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd.h>
+#include <gradus/backends/openmp/lanes.h>
 
 namespace gradus::openmp::GRADUS_ISA {
-
-template <class T>
-struct Lanes {
-  Vector<T> v;
-  Lanes() = default;
-  Lanes(Vector<T> v) : v(v) {}     // NOLINT(google-explicit-constructor)
-  Lanes(T x) : v(broadcast(x)) {}  // NOLINT(google-explicit-constructor)
-  friend Lanes operator+(Lanes a, Lanes b) { return a.v + b.v; }
-  friend Lanes operator-(Lanes a, Lanes b) { return a.v - b.v; }
-  friend Lanes operator*(Lanes a, Lanes b) { return a.v * b.v; }
-  friend Lanes operator/(Lanes a, Lanes b) { return a.v / b.v; }
-  friend Lanes sqrt(Lanes x) { return square_root(x.v); }
-  struct Where {
-    Mask<T> lanes;
-  };
-  friend Where operator<(Lanes a, Lanes b) { return {a.v < b.v}; }
-  friend Where operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
-  friend Where operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
-  friend Lanes select(Where where, Lanes a, Lanes b) { return where.lanes ? a.v : b.v; }
-};
 
 template <class T, class Rule>
 void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>& full_step) {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace openmp;
 
-constexpr int64_t kWantedPieces = 64;
+constexpr int64_t kWantedPieces = 64, kRows = 64;
 
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
@@ -69,21 +69,53 @@ struct Axes {
   }
 };
 
+// `count` neighbours.
+template <ReduceOp op, class C>
+accumulator_t<C> reduce_block(const C* x, int64_t count) {
+  using A = accumulator_t<C>;
+  if constexpr (std::is_floating_point_v<C>) {
+    const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+    if constexpr (op == ReduceOp::sum) return static_cast<A>(kernels.sum(x, count));
+    if constexpr (op == ReduceOp::max) return static_cast<A>(kernels.max(x, count));
+    if constexpr (op == ReduceOp::min) return static_cast<A>(kernels.min(x, count));
+  }
+  constexpr int64_t kChains = 8;  // of operations that wait for one another
+  A part[kChains];
+  std::fill_n(part, kChains, start_of<A>(op));
+  int64_t i = 0;
+  for (; i + kChains <= count; i += kChains)
+    for (int64_t k = 0; k < kChains; ++k) part[k] = combine<op, A>(part[k], static_cast<A>(x[i + k]));
+  for (; i < count; ++i) part[0] = combine<op, A>(part[0], static_cast<A>(x[i]));
+  for (int64_t k = 1; k < kChains; ++k) part[0] = combine<op, A>(part[0], part[k]);
+  return part[0];
+}
+
+// Whether all or any of `count` bytes are not 0.
+bool reduce_bytes(ReduceOp op, const unsigned char* x, int64_t count) {
+  if (op == ReduceOp::all) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
+  unsigned char found = 0;
+  for (int64_t i = 0; i < count; ++i) found |= x[i];
+  return found != 0;
+}
+
 // One element: elements [begin, end) of the reduced nest, starting at `offset`.
 template <ReduceOp op, class C>
 accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>& nest, int64_t begin, int64_t end) {
   using A = accumulator_t<C>;
   A total = start_of<A>(op);
   const int64_t step = step_of(nest, 0);
+  constexpr bool logical = op == ReduceOp::all || op == ReduceOp::any;
+  const bool bytes = logical && step == 1 && size_of(x.dtype) == 1;
   for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+    if (bytes) {
+      total = combine<op, A>(total, reduce_bytes(op, x.as<unsigned char>() + offset + at[0], run) ? A(1) : A(0));
+      return;
+    }
     C buffer[kBlock];
     for (int64_t i = 0; i < run; i += kBlock) {
       const int64_t count = std::min(kBlock, run - i);
       const C* from = load_block(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
-      if constexpr (op == ReduceOp::sum && std::is_floating_point_v<C>)
-        total += static_cast<A>(kernels_of<C>(kernel_table()).sum(from, count));
-      else
-        for (int64_t j = 0; j < count; ++j) total = combine<op, A>(total, static_cast<A>(from[j]));
+      total = combine<op, A>(total, reduce_block<op, C>(from, count));
     }
   });
   return total;
@@ -94,15 +126,32 @@ template <ReduceOp op, class C>
 void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
                     int64_t begin, int64_t end, accumulator_t<C>* totals) {
   using A = accumulator_t<C>;
+  constexpr bool vectors =
+      std::is_floating_point_v<C> && (op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::min);
   std::fill_n(totals, count, start_of<A>(op));
   const int64_t row_step = step_of(nest, 0);
+  C part[kBlock];  // of up to kRows rows: short sums
+  int64_t held = 0;
+  const auto add_to_totals = [&](const C* row) {
+    for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(row[j]));
+  };
   for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
     C buffer[kBlock];
     for (int64_t i = 0; i < run; ++i) {
       const C* from = load_block(x.data, x.dtype, offset + at[0] + i * row_step, step, count, buffer);
-      for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(from[j]));
+      if constexpr (vectors) {
+        constexpr BinaryOp fold = op == ReduceOp::sum   ? BinaryOp::add
+                                  : op == ReduceOp::max ? BinaryOp::maximum
+                                                        : BinaryOp::minimum;
+        if (held == 0) std::copy_n(from, count, part);
+        else kernels_of<C>(kernel_table()).binary[fold].apply(part, from, part, count);
+        if (++held == kRows) add_to_totals(part), held = 0;
+      } else {
+        add_to_totals(from);
+      }
     }
   });
+  if (held > 0) add_to_totals(part);
 }
 
 template <ReduceOp op, class C>
@@ -169,25 +218,43 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
   const StridedLoop<3> nest(indices.shape, {&indices.strides, &x.strides, &value_strides});
   visit_compute(x.dtype, [&]<class C> {
     const auto beats = [op](C a, C b) { return op == ArgReduceOp::argmax ? a > b : a < b; };
+    const bool direct = x.dtype == dtype_of<C> && step == 1;
     const auto best_of = [&](int64_t offset) {
       C buffer[kBlock], best{};
       int64_t best_index = -1;
-      for (int64_t i = 0; i < size; i += kBlock) {
-        const int64_t count = std::min(kBlock, size - i);
+      for (int64_t i = 0, count; i < size; i += count) {
+        count = direct ? size : std::min(kBlock, size - i);
         const C* from = load_block(x.data, x.dtype, offset + i * step, step, count, buffer);
-        for (int64_t j = 0; j < count; ++j) {
-          if (best_index >= 0 && !beats(from[j], best) && !scalar::is_nan(from[j])) continue;
-          best = from[j], best_index = i + j;
-          if (scalar::is_nan(best)) return best_index;  // the first NaN wins
+        if constexpr (std::is_floating_point_v<C>) {
+          const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+          const C found = (op == ArgReduceOp::argmax ? kernels.max : kernels.min)(from, count);
+          if (best_index < 0 || beats(found, best) || scalar::is_nan(found))
+            best = found, best_index = i + kernels.find(from, found, count);
+          if (scalar::is_nan(found)) return best_index;  // the first NaN wins
+        } else {
+          for (int64_t j = 0; j < count; ++j)
+            if (best_index < 0 || beats(from[j], best)) best = from[j], best_index = i + j;
         }
       }
       return best_index;
     };
     const int64_t index_step = step_of(nest, 0), x_step = step_of(nest, 1), value_step = step_of(nest, 2);
+    // Neighbouring columns together, where that is how memory lies.
+    const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
+                         step > 1 && size <= INT32_MAX;
     parallel_for(nest.numel, divide_up(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
       for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+        int64_t rows[kBlock];  // of the extremes of neighbouring columns
         for (int64_t i = 0; i < count; ++i) {
-          const int64_t offset = at[1] + i * x_step, best = best_of(offset);
+          const int64_t offset = at[1] + i * x_step;
+          if constexpr (std::is_floating_point_v<C>)
+            if (columns && i % kBlock == 0) {
+              C best[kBlock];
+              kernels_of<C>(kernel_table())
+                  .lane_extremes({x.as<C>() + offset, step, size, std::min(kBlock, count - i)},
+                                 op == ArgReduceOp::argmax, best, rows);
+            }
+          const int64_t best = columns ? rows[i % kBlock] : best_of(offset);
           indices.as<int64_t>()[at[0] + i * index_step] = best;
           if (!values.data) continue;
           const size_t bytes = size_of(x.dtype);

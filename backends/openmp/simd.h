@@ -28,11 +28,15 @@ template <>
 struct VectorOf<float> {
   typedef float Type __attribute__((vector_size(kVectorBytes)));
   typedef int32_t Mask __attribute__((vector_size(kVectorBytes)));
+  typedef uint32_t Unsigned __attribute__((vector_size(kVectorBytes)));
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));  // one a lane
 };
 template <>
 struct VectorOf<double> {
   typedef double Type __attribute__((vector_size(kVectorBytes)));
   typedef int64_t Mask __attribute__((vector_size(kVectorBytes)));
+  typedef uint64_t Unsigned __attribute__((vector_size(kVectorBytes)));
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 8)));
 };
 template <class T>
 using Vector = typename VectorOf<T>::Type;
@@ -176,6 +180,25 @@ inline void store_first(T* to, Vector<T> v, int64_t count) {
   else _mm256_maskstore_pd(to, first_lanes<T>(count), v);
 #else
   for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+#endif
+}
+
+/// True where a lane of the mask is set; lanes are all ones or zero.
+template <class M>
+inline bool any(M mask) {
+#if defined(__AVX512F__)
+  const __m512i bits = reinterpret_cast<__m512i>(mask);
+  return _mm512_test_epi64_mask(bits, bits) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
+#elif defined(__aarch64__)
+  return vmaxvq_u32(reinterpret_cast<uint32x4_t>(mask)) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask)) != 0;
+#else
+  bool found = false;
+  for (int i = 0; i < static_cast<int>(sizeof mask / sizeof mask[0]); ++i) found |= mask[i] != 0;
+  return found;
 #endif
 }
 

@@ -66,6 +66,15 @@ Array argsort(const Array& x, int axis, bool descending) {
   return indices;
 }
 
+std::tuple<Array, Array> topk(const Array& x, int64_t k, int axis, bool largest) {
+  Shape shape = x.shape();
+  if (x.ndim() > 0) shape[axis] = k;
+  const Array values = Array::empty(shape, x.dtype(), x.device());
+  const Array indices = Array::empty(shape, DType::i64, x.device());
+  if (values.numel() > 0) backend_of(x).topk(x, axis, largest, values, indices);
+  return {values, indices};
+}
+
 std::tuple<Array, Array, Array> unique(const Array& x, bool sorted) {
   const Array flat = reshape(x, {-1});
   const int64_t n = flat.numel();

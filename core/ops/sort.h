@@ -11,6 +11,8 @@ namespace gradus::ops {
 /// (values, int64 indices) of a stable sort; see Backend::sort.
 std::tuple<Array, Array> sort(const Array& x, int axis, bool descending);
 Array argsort(const Array& x, int axis, bool descending);
+/// The k first of sort's values and indices; k is at most the size of the axis (1 of a scalar).
+std::tuple<Array, Array> topk(const Array& x, int64_t k, int axis, bool largest);
 /// (different elements, for each of x's elements its place among them, how often each occurs), of the flattened and, where
 /// asked for, sorted x; else only equal neighbours become one. Waits for the device.
 std::tuple<Array, Array, Array> unique(const Array& x, bool sorted);

@@ -1,0 +1,150 @@
+// The ways in which kernels of the openmp backend walk memory: by rows, by lanes, by strips, through buffers. Sizes lie around
+// the edges of vectors, strips and stretches.
+#include <gradus/core/scalar_ops.h>
+#include <gradus/tests/backends/openmp_compare.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+constexpr DType kFloatTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
+
+// Numbers among which equal ones are frequent.
+Array eighths(const Shape& shape, DType dtype) {
+  const Array x = random(shape, DType::f64), y = Array::empty(shape, dtype);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = std::round(x.data<double>()[i] * 8) / 8;
+  naive().copy(x, y);
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
+  const Shape shapes[] = {{5, 1000}, {3, 7, 300}, {2, 40, 9}, {2, 3, 5}, {1, 33, 17}, {4, 1}, {700, 31}};
+  for (const Shape& shape : shapes)
+    for (DType dtype : kFloatTypes)
+      for (int axis = 0; axis < shape.size(); ++axis)
+        for (bool log : {false, true}) {
+          INFO(to_string(shape) << " axis " << axis << (log ? " log" : "") << " type " << name(dtype));
+          const Array x = random(shape, dtype), dy = random(shape, dtype), y = Array::empty(shape, dtype);
+          naive().softmax(x, axis, log, y);
+          compare(y, tolerance(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, log, out); });
+          compare(x, tolerance(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, log, out); });
+          // Sums of many half-precision terms: a few more roundings.
+          compare(dy, 4 * tolerance(dtype),
+                  [&](Backend& on, const Array& dx) { on.softmax_backward(dx, y, axis, log, dx); });
+          const int last = shape.size() - 1;
+          compare(Array::empty(y.transpose(0, last).shape(), dtype), tolerance(dtype),
+                  [&](Backend& on, const Array& out) {
+                    on.softmax(x.transpose(0, last), last - axis == last ? last : axis == last ? 0 : axis, log, out);
+                  });
+        }
+  Array special = random({3, 64});
+  special.data<float>()[5] = NAN, special.data<float>()[70] = INFINITY;
+  std::fill_n(special.data<float>() + 128, 64, -INFINITY);
+  for (int axis : {0, 1})
+    compare(special, 1e-6, [&](Backend& on, const Array& y) { on.softmax(special, axis, false, y); });
+}
+
+TEST_CASE("openmp extremes of rows and columns find the first, and NaN") {
+  for (DType dtype : kFloatTypes)
+    for (const Shape& shape : {Shape{3, 1000}, Shape{1000, 3}, Shape{70, 600}, Shape{5, 1}}) {
+      Array x = eighths(shape, dtype);
+      for (bool with_nan : {false, true}) {
+        if (with_nan) naive().fill(x.slice(0, 1, 3).slice(1, 0, 1), NAN);
+        for (int axis : {0, 1})
+          for (ArgReduceOp op : {ArgReduceOp::argmax, ArgReduceOp::argmin}) {
+            INFO(to_string(shape) << " axis " << axis << " type " << name(dtype));
+            Shape out = shape;
+            out[axis] = 1;
+            compare(Array::empty(out, DType::i64), 0,
+                    [&](Backend& on, const Array& y) { on.arg_reduce(op, x, axis, MutableView(), y); });
+            const ReduceOp extreme = op == ArgReduceOp::argmax ? ReduceOp::max : ReduceOp::min;
+            compare(Array::empty(out, dtype), 0,
+                    [&](Backend& on, const Array& y) { on.reduce(extreme, x, 1u << axis, y); });
+          }
+      }
+    }
+}
+
+TEST_CASE("openmp topk gives the first of the sort") {
+  const std::pair<Shape, int64_t> cases[] = {{{3, 1000}, 5},     {{3, 1000}, 999}, {{2, 70000}, 3}, {{1, 200000}, 100},
+                                             {{1, 66000}, 9000}, {{40, 7}, 7},     {{1, 1}, 1},     {{150, 20}, 2}};
+  for (const auto& [shape, k] : cases)
+    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8, DType::boolean})
+      for (bool largest : {true, false})
+        for (int axis : {1, 0}) {
+          if (axis == 0 && shape[0] < k) continue;
+          Array x = is_floating(dtype) ? eighths(shape, dtype) : Array::empty(shape, dtype);
+          if (!is_floating(dtype)) naive().copy(eighths(shape, DType::f32), x);
+          if (dtype == DType::f32) x.data<float>()[x.numel() / 2] = NAN;
+          Shape out = shape;
+          out[axis] = k;
+          INFO(to_string(shape) << " k " << k << " axis " << axis << " type " << name(dtype));
+          const Array values = Array::empty(out, dtype), indices = Array::empty(out, DType::i64);
+          compare(values, 0, [&](Backend& on, const Array& y) { on.topk(x, axis, largest, y, indices); });
+          compare(indices, 0, [&](Backend& on, const Array& y) { on.topk(x, axis, largest, values, y); });
+        }
+}
+
+TEST_CASE("openmp sort of long and short rows of all types agrees with naive") {
+  for (const Shape& shape : {Shape{200000}, Shape{3, 70}, Shape{2, 65537}, Shape{64}, Shape{65}})
+    for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean})
+      for (bool descending : {false, true}) {
+        Array x = Array::empty(shape, dtype);
+        const Array numbers = eighths(shape, DType::f32);
+        naive().binary_scalar(BinaryOp::mul, numbers, is_floating(dtype) ? 1.0 : 100.0, false, numbers);
+        naive().copy(numbers, x);
+        INFO(to_string(shape) << " type " << name(dtype));
+        const int axis = shape.size() - 1;
+        compare(Array::empty(shape, DType::i64), 0,
+                [&](Backend& on, const Array& y) { on.sort(x, axis, descending, MutableView(), y); });
+      }
+}
+
+TEST_CASE("openmp copies between memory orders agree with naive") {
+  const Shape shapes[] = {{2, 3, 65, 7}, {1, 64, 5, 33}, {3, 4, 4, 4}, {2, 17, 1, 70}, {5, 2, 3, 130}};
+  for (const Shape& shape : shapes)
+    for (DType dtype : {DType::f32, DType::f64, DType::i32, DType::i64, DType::bf16, DType::u8}) {
+      const Array x = eighths(shape, dtype);
+      for (int a = 0; a < 4; ++a)
+        for (int b = a + 1; b < 4; ++b) {
+          const Array turned = x.transpose(a, b);
+          compare(Array::empty(turned.shape(), dtype), 0, [&](Backend& on, const Array& y) { on.copy(turned, y); });
+          compare(x, 0, [&](Backend& on, const Array& y) { on.copy(turned, y.transpose(a, b)); });
+        }
+      compare(Array::empty(shape, dtype, {}, MemoryFormat::channels_last), 0,
+              [&](Backend& on, const Array& y) { on.copy(x, y); });
+    }
+}
+
+TEST_CASE("openmp converts half types to the bit") {
+  for (DType half : {DType::f16, DType::bf16}) {
+    const Array all = Array::empty({65536}, half);  // every number that there is
+    for (int i = 0; i < 65536; ++i) static_cast<uint16_t*>(all.data())[i] = static_cast<uint16_t>(i);
+    compare(Array::empty({65536}), 0, [&](Backend& on, const Array& y) { on.copy(all, y); });
+    // Floats between neighbours, at the middle, and a little to both sides of it.
+    const Array wide = Array::empty({65536}), floats = Array::empty({4 * 65535 + 3});
+    naive().copy(all, wide);
+    const float* w = wide.data<float>();
+    float* f = floats.data<float>();
+    for (int i = 0; i < 65535; ++i) {
+      const float middle = w[i] / 2 + w[i + 1] / 2;
+      *f++ = w[i], *f++ = middle, *f++ = std::nextafter(middle, INFINITY), *f++ = std::nextafter(middle, -INFINITY);
+    }
+    *f++ = 65519.996f, *f++ = 3.4e38f, *f++ = 1e-45f;
+    compare(Array::empty(floats.shape(), half), 0, [&](Backend& on, const Array& y) { on.copy(floats, y); });
+  }
+}
+
+TEST_CASE("openmp where chooses vectors of all sizes, with numbers for operands") {
+  const Array condition = eighths({9, 77}, DType::boolean);
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8}) {
+    const Array a = eighths({9, 77}, dtype), b = eighths({9, 77}, dtype), one = eighths({1, 1}, dtype).expand({9, 77});
+    compare(a, 0, [&](Backend& on, const Array& y) { on.where(condition, a, b, y); });
+    compare(a, 0, [&](Backend& on, const Array& y) { on.where(condition, one, b, y); });
+    compare(a, 0, [&](Backend& on, const Array& y) { on.where(condition, a, one, y); });
+    compare(a, 0, [&](Backend& on, const Array& y) { on.where(condition, y, one, y); });
+  }
+}

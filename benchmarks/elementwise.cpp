@@ -1,0 +1,224 @@
+// Times element-wise functions, reductions, normalisation, sorting and indexing, each alone on float32 operands that lie in
+// memory already; elementwise.py does the same with PyTorch. Prints one JSON object, milliseconds by row.
+//
+//   elementwise --threads 1 --rows gelu,softmax
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <gradus/gradus.h>
+
+namespace {
+
+using namespace gradus;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The least of many calls: what the machine can do when nothing else runs.
+double least_ms(double seconds, const std::function<void()>& work) {
+  work(), work();
+  double best = 1e9;
+  const double end = now_ms() + seconds * 1000;
+  for (int i = 0; i < 3 || now_ms() < end; ++i) {
+    const double start = now_ms();
+    work();
+    best = std::min(best, now_ms() - start);
+  }
+  return best;
+}
+
+struct Row {
+  std::string name;
+  std::function<void()> work;
+};
+
+constexpr int64_t kMillion = 1 << 20;
+
+// A function and, under its name and " backward", its gradient alone.
+void add_pair(std::vector<Row>& rows, const std::string& name, const TensorList& inputs,
+              std::function<Tensor(const TensorList&)> f) {
+  rows.push_back({name, [=] {
+                    const NoGradGuard no_grad;
+                    f(inputs);
+                  }});
+  TensorList leaves;
+  for (const Tensor& input : inputs) leaves.push_back(input.clone().requires_grad_());
+  const Tensor y = f(leaves), dy = randn_like(y);
+  rows.push_back({name + " backward", [=] { autograd::grad({y}, leaves, {dy}, true); }});
+}
+
+std::vector<Row> make_rows() {
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& name, std::function<void()> work) {
+    rows.push_back({name, [work] {
+                      const NoGradGuard no_grad;
+                      work();
+                    }});
+  };
+  const Tensor x = randn({kMillion}), y = randn({kMillion}), positive = rand({kMillion}).add(0.1);
+  const auto unary = [&](const std::string& name, Tensor (*f)(const Tensor&), const Tensor& on) {
+    add_pair(rows, name, {on}, [f](const TensorList& in) { return f(in[0]); });
+  };
+#define GRADUS_ROW(name, on) \
+  unary(                     \
+      #name, [](const Tensor& t) { return t.name(); }, on)
+  GRADUS_ROW(neg, x);
+  GRADUS_ROW(abs, x);
+  GRADUS_ROW(square, x);
+  GRADUS_ROW(exp, x);
+  GRADUS_ROW(expm1, x);
+  GRADUS_ROW(log, positive);
+  GRADUS_ROW(log1p, positive);
+  GRADUS_ROW(log2, positive);
+  GRADUS_ROW(log10, positive);
+  GRADUS_ROW(sqrt, positive);
+  GRADUS_ROW(rsqrt, positive);
+  GRADUS_ROW(reciprocal, positive);
+  GRADUS_ROW(sin, x);
+  GRADUS_ROW(cos, x);
+  GRADUS_ROW(erf, x);
+  GRADUS_ROW(relu, x);
+  GRADUS_ROW(sigmoid, x);
+  GRADUS_ROW(tanh, x);
+#undef GRADUS_ROW
+  unary(
+      "leaky_relu", [](const Tensor& t) { return leaky_relu(t); }, x);
+  unary(
+      "elu", [](const Tensor& t) { return elu(t); }, x);
+  unary(
+      "gelu", [](const Tensor& t) { return gelu(t); }, x);
+  unary(
+      "gelu tanh", [](const Tensor& t) { return gelu(t, "tanh"); }, x);
+  unary(
+      "silu", [](const Tensor& t) { return silu(t); }, x);
+  unary(
+      "softplus", [](const Tensor& t) { return softplus(t); }, x);
+  unary(
+      "mish", [](const Tensor& t) { return mish(t); }, x);
+  unary(
+      "logsigmoid", [](const Tensor& t) { return log_sigmoid(t); }, x);
+  unary(
+      "hardswish", [](const Tensor& t) { return hardswish(t); }, x);
+  add("floor", [=] { x.floor(); });
+  add("clamp", [=] { x.clamp(-1, 1); });
+
+  const Tensor square = x.reshape({1024, 1024}), row = randn({1024}), column = randn({1024, 1});
+  add("add", [=] { x + y; });
+  add("mul", [=] { x* y; });
+  add("div", [=] { x / y; });
+  add("pow", [=] { positive.pow(y); });
+  add("pow 2", [=] { x.pow(2); });
+  add("fmod", [=] { x.fmod(y); });
+  add("remainder", [=] { x.remainder(y); });
+  add("maximum", [=] { maximum(x, y); });
+  add("atan2", [=] { atan2(x, y); });
+  add("lt", [=] { x < y; });
+  add("add scalar", [=] { x + 1.5; });
+  add("add row", [=] { square + row; });
+  add("add column", [=] { square + column; });
+  const Tensor sum = zeros({kMillion}), mask = x > 0;
+  add("add in place", [=] { sum.add_(x); });
+  add("where", [=] { where(mask, x, y); });
+  add("masked_fill", [=] { x.masked_fill(mask, 0.5); });
+  const Tensor b = x.to(kBFloat16), h = x.to(kHalf);
+  add("to bfloat16", [=] { x.to(kBFloat16); });
+  add("from bfloat16", [=] { b.to(kFloat); });
+  add("to float16", [=] { x.to(kHalf); });
+  add("from float16", [=] { h.to(kFloat); });
+  add("add bfloat16", [=] { b + b; });
+  add("gelu bfloat16", [=] { gelu(b); });
+  const Tensor whole = randint(0, 100, {kMillion}), bits = mask.logical_not();
+  add("add int64", [=] { whole + whole; });
+  add("eq int64", [=] { whole == whole; });
+  add("and bool", [=] { mask.logical_and(bits); });
+
+  add("sum", [=] { x.sum(); });
+  add("sum rows", [=] { square.sum(1); });
+  add("sum columns", [=] { square.sum(0); });
+  add("mean", [=] { x.mean(); });
+  add("max", [=] { x.max(); });
+  add("amax rows", [=] { square.amax(1); });
+  add("amax columns", [=] { square.amax(0); });
+  add("argmax rows", [=] { square.argmax(1); });
+  add("argmax columns", [=] { square.argmax(0); });
+  add("prod", [=] { x.prod(); });
+  add("norm", [=] { x.norm(); });
+  add("var rows", [=] { square.var(1); });
+  add("logsumexp rows", [=] { square.logsumexp(1); });
+  add("cumsum rows", [=] { square.cumsum(1); });
+  add("cumsum columns", [=] { square.cumsum(0); });
+  add("all", [=] { mask.all(); });
+
+  const Tensor logits = randn({128, 1000}), images = randn({64, 64, 32, 32}),
+               last = images.contiguous(MemoryFormat::channels_last), words = randn({4096, 512});
+  add_pair(rows, "softmax 128x1000", {logits}, [](const TensorList& in) { return in[0].softmax(1); });
+  add_pair(rows, "log_softmax 128x1000", {logits}, [](const TensorList& in) { return in[0].log_softmax(1); });
+  add_pair(rows, "softmax channels", {images}, [](const TensorList& in) { return in[0].softmax(1); });
+  const Tensor weight = rand({64}), bias = rand({64}), wide = rand({512}), shift = rand({512});
+  const auto batch = [](const TensorList& in) { return batch_norm(in[0], {}, {}, in[1], in[2], true); };
+  add_pair(rows, "batch_norm", {images, weight, bias}, batch);
+  add_pair(rows, "batch_norm channels_last", {last, weight, bias}, batch);
+  add_pair(rows, "layer_norm 4096x512", {words, wide, shift},
+           [](const TensorList& in) { return layer_norm(in[0], {512}, in[1], in[2]); });
+  add_pair(rows, "group_norm 8", {images, weight, bias},
+           [](const TensorList& in) { return group_norm(in[0], 8, in[1], in[2]); });
+
+  add("topk 5 of 128x1000", [=] { logits.topk(5); });
+  add("topk 100 of 1M", [=] { x.topk(100); });
+  add("sort 1M", [=] { x.sort(); });
+  add("sort 1024x1024", [=] { square.sort(1); });
+  add("argsort int64", [=] { whole.argsort(); });
+  add("multinomial 128x1000", [=] { logits.abs().multinomial(1); });
+  add("flip", [=] { square.flip({1}); });
+  add("tril", [=] { square.tril(); });
+  add("roll", [=] { square.roll({3}, {1}); });
+  add("nonzero", [=] { mask.nonzero(); });
+  add("masked_select", [=] { x.masked_select(mask); });
+  const Tensor places = randint(0, 1024, {1024}), all_places = randint(0, 1024, {1024, 1024});
+  add("gather", [=] { square.gather(1, all_places); });
+  add("index_select rows", [=] { square.index_select(0, places); });
+  add("index_select columns", [=] { square.index_select(1, places); });
+  add("scatter_add", [=] { square.scatter_add(1, all_places, square); });
+  const Tensor table = randn({10000, 128}), tokens = randint(0, 10000, {8192});
+  add_pair(rows, "embedding", {table}, [tokens](const TensorList& in) { return embedding(in[0], tokens); });
+
+  add("clone", [=] { x.clone(); });
+  add("transpose", [=] { square.t().contiguous(); });
+  add("to channels_last", [=] { images.contiguous(MemoryFormat::channels_last); });
+  add("to channels_first", [=] { last.contiguous(); });
+  add("permute 0213", [=] { images.permute({0, 2, 1, 3}).contiguous(); });
+  add("zeros", [=] { zeros({kMillion}); });
+  add("rand", [=] { rand({kMillion}); });
+  add("randn", [=] { randn({kMillion}); });
+  add("dropout", [=] { dropout(x, 0.5, true); });
+  add("cat", [=] { cat({square, square}, 1); });
+  return rows;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 1;
+  double seconds = 0.05;
+  std::vector<std::string> wanted;
+  CLI::App app("Times element-wise functions, reductions, normalisation, sorting and indexing");
+  app.add_option("--threads", threads, "CPU threads");
+  app.add_option("--seconds", seconds, "time per row");
+  app.add_option("--rows", wanted, "names that rows must contain; default: all")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+  set_num_threads(threads);
+  nlohmann::ordered_json result;
+  for (const Row& row : make_rows()) {
+    const auto contained = [&](const std::string& part) { return row.name.find(part) != std::string::npos; };
+    if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), contained))
+      result[row.name] = least_ms(seconds, row.work);
+  }
+  std::printf("%s\n", result.dump(1).c_str());
+  return 0;
+}

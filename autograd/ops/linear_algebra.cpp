@@ -6,6 +6,7 @@
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/ops/matmul.h>
 
 namespace gradus {
 namespace {
@@ -21,13 +22,54 @@ void check_product(const Tensor& a, const Tensor& b) {
                " with ", rows);
 }
 
+void check_batches(const Tensor& a, const Tensor& b) {
+  GRADUS_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
+               "needs two batches of as many matrices, (B, M, K) and (B, K, N), got shapes ", a.sizes(), " and ",
+               b.sizes());
+  check_product(a, b);
+}
+
+void check_broadcasts(const Tensor& x, const Shape& product) {
+  GRADUS_CHECK(broadcast_shapes(x.sizes(), product) == product, ShapeError, "x of shape ", x.sizes(),
+               " does not broadcast to the product's ", product);
+}
+
+struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
+  Saved a{this, "a"}, b{this, "b"};
+
+  Array forward(const Array& X, const Array& A, const Array& B) {
+    if (needs_grad(1)) b = input(2);
+    if (needs_grad(2)) a = input(1);
+    return ops::addmm(X, A, B);
+  }
+
+  Grads backward(const Tensor& dy) override {  // dX = dY summed over what was broadcast,  dA = dY Bᵀ,  dB = Aᵀ dY
+    Grads gradients(3);
+    if (needs_grad(0)) gradients[0] = dy;
+    if (needs_grad(1)) gradients[1] = matmul(dy, b().transpose(-2, -1));
+    if (needs_grad(2)) gradients[2] = matmul(a().transpose(-2, -1), dy);
+    return gradients;
+  }
+};
+
 // beta x + alpha product. x must broadcast to the product; with beta 0 it is not read.
 Tensor blend(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
-  GRADUS_CHECK(broadcast_shapes(x.sizes(), product.sizes()) == product.sizes(), ShapeError, "x of shape ", x.sizes(),
-               " does not broadcast to the product's ", product.sizes());
+  check_broadcasts(x, product.sizes());
   const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
   if (beta.to_double() == 0) return scaled;
   return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
+}
+
+// The same for matrices or batches of them, whose sizes fit. Where nothing is scaled x is the first term of the sums.
+Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+                   const Scalar& alpha, Loc where) {
+  const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && x.dtype() == a.dtype() &&
+                     a.dtype() == b.dtype() && a.dtype() != kBool;
+  if (!plain) return blend(x, matmul(a, b, where), beta, alpha);
+  Shape product = a.sizes();
+  product[product.size() - 1] = b.size(-1);
+  check_broadcasts(x, product);
+  return apply<AddMM>(op, x, a, b);
 }
 
 int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
@@ -36,10 +78,7 @@ int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_ca
 
 Tensor bmm(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("bmm", where);
-  GRADUS_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
-               "needs two batches of as many matrices, (B, M, K) and (B, K, N), got shapes ", a.sizes(), " and ",
-               b.sizes());
-  check_product(a, b);
+  check_batches(a, b);
   return matmul(a, b, where);
 }
 
@@ -47,7 +86,8 @@ Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& be
   OpScope op("addmm", where);
   check_dims(a, 2, "a", "(M, K)");
   check_dims(b, 2, "b", "(K, N)");
-  return blend(x, matmul(a, b, where), beta, alpha);
+  check_product(a, b);
+  return add_product(op, x, a, b, beta, alpha, where);
 }
 
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta, const Scalar& alpha,
@@ -58,7 +98,8 @@ Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const 
 
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
   OpScope op("baddbmm", where);
-  return blend(x, bmm(a, b, where), beta, alpha);
+  check_batches(a, b);
+  return add_product(op, x, a, b, beta, alpha, where);
 }
 
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {

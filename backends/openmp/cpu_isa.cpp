@@ -18,6 +18,21 @@ CpuIsa initial_isa() {
   return best_cpu_isa();
 }
 
+#if defined(__x86_64__)
+// Some processors with AVX-512 multiply bfloat16 too.
+const openmp::KernelTable& avx512_table() {
+  static const openmp::KernelTable table = [] {
+    openmp::KernelTable best = openmp::kernels_avx512();
+    if (__builtin_cpu_supports("avx512bf16")) {
+      best.bf16_pairs = "packed_avx512_bf16";
+      best.bf16_pairs_block = openmp::bf16_pairs_block_avx512;
+    }
+    return best;
+  }();
+  return table;
+}
+#endif
+
 std::atomic<CpuIsa>& current() {
   static std::atomic<CpuIsa> isa{initial_isa()};
   return isa;
@@ -52,7 +67,7 @@ void set_cpu_isa(CpuIsa isa) {
 const openmp::KernelTable& openmp::kernel_table() {
 #if defined(__x86_64__)
   switch (cpu_isa()) {
-    case CpuIsa::avx512: return kernels_avx512();
+    case CpuIsa::avx512: return avx512_table();
     case CpuIsa::avx2: return kernels_avx2();
     case CpuIsa::baseline: break;
   }

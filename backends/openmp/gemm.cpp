@@ -1,8 +1,7 @@
-// C = A B in the manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): A and B are
-// packed once into the order in which the register tile (gemm_kernel.h) reads them, cut along the depth so that a tile of
-// B stays in the first-level cache and a block of A in the second. C is cut into blocks, by its shape alone, which the
-// threads share out.
+// C = A B: which way a product is taken. A single row or few read B where it lies; small products run on one thread with
+// what is contiguous read in place; the others are blocked (gemm_blocked.cpp). All depends on shapes and strides alone.
 #include <algorithm>
+#include <optional>
 
 #include <gradus/backends/openmp/gemm.h>
 #include <gradus/backends/openmp/scratch.h>
@@ -11,185 +10,259 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kDepthBlock = 256;  // rows of a packed tile of B that share the first-level cache
-constexpr int64_t kRowPanels = 8;     // register tiles in a block of C, at most
-constexpr int64_t kColumnTiles = 8;
-constexpr int64_t kBlocksWanted = 16;                  // blocks of C for the threads to share
-constexpr int64_t kLeastBlock = int64_t{1} << 17;      // multiplications that are worth a block of their own
-constexpr int64_t kLeastPacked = 8192;                 // elements that are worth a chunk of packing
-constexpr int64_t kDepthInPlace = 512;                 // operands deeper than this are packed, whatever their layout
-constexpr int64_t kRowsInPlace = 128;                  // rows of C for which B is not packed
-constexpr int64_t kPackedElements = int64_t{1} << 24;  // most elements packed at a time
+constexpr int64_t kLongRow = 2048;                   // elements
+constexpr int64_t kFewRows = 6;                      // rows of C for which B is multiplied where it lies
+constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
+constexpr int64_t kSmallDepth = 512;
+constexpr int64_t kLeastChunk = int64_t{1} << 16;  // multiplications that are worth a chunk of parallel work
+constexpr int64_t kManyProducts = 16;              // from here on threads share whole products, however large
+constexpr int64_t kColumnsInPlace = 4;             // tiles of C for which rows of A are not packed
 
-// How C is cut: `rows` by `columns` a block, `row_blocks` by `column_blocks` of them.
-struct Cut {
-  int64_t rows, columns, row_blocks, column_blocks;
-};
+enum class Way { combination, dots, dots_of_columns, small, blocked };
 
-Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int64_t tile_columns) {
-  int64_t row_step = tile_rows * kRowPanels, column_step = tile_columns * kColumnTiles;
-  const auto blocks = [&] { return divide_up(rows, row_step) * divide_up(columns, column_step); };
-  while (blocks() < kBlocksWanted) {
-    const int64_t height = std::min(rows, row_step), width = std::min(columns, column_step);
-    if (height * width * depth < 2 * kLeastBlock) break;
-    if (width >= height && width > tile_columns)
-      column_step = std::max(tile_columns, round_up(width / 2, tile_columns));
-    else if (height > tile_rows) row_step = std::max(tile_rows, divide_up(height, 2));
-    else break;
-  }
-  const int64_t row_blocks = divide_up(rows, row_step);
-  row_step = divide_up(rows, row_blocks);
-  return {row_step, column_step, divide_up(rows, row_step), divide_up(columns, column_step)};
+// Rows of A whose elements would fall into one set of the first-level cache.
+template <class T>
+bool rows_collide(const Matrix<const T>& a) {
+  return a.row_stride * static_cast<int64_t>(sizeof(T)) % 4096 == 0;
 }
 
-// C has unit column stride here. A is read in place where its columns are contiguous; so are B's whole vectors where its
-// rows are and too few rows of C share them to pay for packing.
 template <class T>
-class Product {
- public:
-  Product(const Kernels<T>& kernels, const GemmArgs<T>& args)
-      : kernels_(kernels), args_(args), rows_(args.rows), columns_(args.columns),
-        cut_(cut_of(args.rows, args.columns, args.depth, kernels.tile_rows, kernels.tile_columns)),
-        a_in_place_(args.a.row_stride == 1 && args.a.column_stride != 0 && args.depth <= kDepthInPlace),
-        b_in_place_(args.b.column_stride == 1 && args.depth <= kDepthInPlace && args.rows <= kRowsInPlace),
-        packed_columns_begin_(b_in_place_ ? columns_ / kernels.vector_size * kernels.vector_size : 0),
-        padded_columns_(round_up(columns_ - packed_columns_begin_, kernels.tile_columns)) {}
+bool is_small(const GemmArgs<T>& args) {
+  return args.depth <= kSmallDepth && args.rows * args.columns * args.depth <= kSmallProduct;
+}
 
-  void run() {
-    const int64_t depth_blocks =
-        std::max<int64_t>(1, divide_up(args_.depth, a_in_place_ || b_in_place_ ? kDepthInPlace : kDepthBlock));
-    depth_step_ = divide_up(args_.depth, depth_blocks);
-    const int64_t at_once =
-        std::clamp<int64_t>(kPackedElements / ((rows_ + padded_columns_) * kDepthBlock), 1, depth_blocks);
-    const int64_t depth_at_once = std::min(at_once * depth_step_, args_.depth);
-    const Scratch<T> packed_a(a_in_place_ ? 0 : rows_ * depth_at_once), packed_b(padded_columns_ * depth_at_once);
-    const Scratch<int64_t> offsets(2 * std::max<int64_t>(depth_step_, 1));
-    packed_a_ = packed_a.get(), packed_b_ = packed_b.get();
-    packed_offsets_ = offsets.get(), in_place_offsets_ = offsets.get() + depth_step_;
-    for (int64_t k = 0; k < depth_step_; ++k) {
-      packed_offsets_[k] = k * kernels_.tile_columns;
-      in_place_offsets_[k] = k * args_.b.row_stride;
+template <class T>
+Way way_of(const GemmArgs<T>& args) {
+  const bool a_along_depth = args.a.column_stride == 1, b_along_depth = args.b.row_stride == 1;
+  if (args.depth == 0) return Way::small;
+  // The strides of a single column or row say nothing.
+  const bool b_along_rows = args.b.column_stride == 1 && !(b_along_depth && args.depth > args.columns);
+  if (b_along_rows && (args.rows == 1 || (args.rows <= kFewRows && !is_small(args)))) return Way::combination;
+  if (a_along_depth && b_along_depth && args.rows <= kFewRows) return Way::dots;
+  if (a_along_depth && b_along_depth && args.columns <= kFewRows) return Way::dots_of_columns;
+  return is_small(args) ? Way::small : Way::blocked;
+}
+
+// Few rows: B's rows, each times an element of A, are added up in C.
+template <class T>
+void combination(const Kernels<T>& kernels, const GemmArgs<T>& args) {
+  // Pieces of rows that are long enough to be read from memory one after another.
+  const int64_t grain = std::max(kLeastChunk / (args.rows * args.depth), std::min(args.columns / 4, kLongRow));
+  parallel_for(args.columns, round_up(grain + 1, 64), [&](int64_t begin, int64_t end) {
+    const int64_t count = end - begin;
+    const auto each_row = [&](auto&& f) {
+      for (int64_t m = 0; m < args.rows; ++m) f(m, args.c.data + m * args.c.row_stride + begin);
+    };
+    each_row([&](int64_t m, T* y) {
+      const T* residual = args.residual.data ? args.residual.data + m * args.residual.row_stride + begin : nullptr;
+      const T row_bias = args.row_bias ? args.row_bias[m] : T(0);
+      if (residual) std::copy_n(residual, count, y);
+      else if (!args.accumulate) std::fill_n(y, count, T(0));
+      for (int64_t i = 0; args.row_bias && i < count; ++i) y[i] += row_bias;
+      for (int64_t i = 0; args.column_bias && i < count; ++i) y[i] += args.column_bias[begin + i];
+    });
+    kernels.combine_rows({.rows = args.rows,
+                          .columns = count,
+                          .depth = args.depth,
+                          .a = args.a.data,
+                          .a_row_stride = args.a.row_stride,
+                          .a_step = args.a.column_stride,
+                          .b = args.b.data + begin,
+                          .b_row_stride = args.b.row_stride,
+                          .y = args.c.data + begin,
+                          .y_row_stride = args.c.row_stride});
+    if (!args.relu) return;
+    each_row([&](int64_t, T* y) {
+      for (int64_t i = 0; i < count; ++i) y[i] = y[i] < T(0) ? T(0) : y[i];
+    });
+  });
+}
+
+// Few rows: the columns of B are shared out.
+template <class T>
+void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
+  const Matrix<const T> start =
+      args.accumulate ? Matrix<const T>{args.c.data, args.c.row_stride, args.c.column_stride} : args.residual;
+  const int64_t grain = round_up(divide_up(kLeastChunk, args.rows * args.depth), 8);
+  parallel_for(args.columns, grain, [&](int64_t begin, int64_t end) {
+    kernels.row_dots({.rows = args.rows,
+                      .columns = end - begin,
+                      .depth = args.depth,
+                      .a = args.a.data,
+                      .a_row_stride = args.a.row_stride,
+                      .b = args.b.data + begin * args.b.column_stride,
+                      .b_row_stride = args.b.column_stride,
+                      .c = args.c.data + begin * args.c.column_stride,
+                      .c_row_stride = args.c.row_stride,
+                      .c_column_stride = args.c.column_stride,
+                      .start = start.data ? start.data + begin * start.column_stride : nullptr,
+                      .start_row_stride = start.row_stride,
+                      .start_column_stride = start.column_stride,
+                      .row_bias = args.row_bias,
+                      .column_bias = args.column_bias ? args.column_bias + begin : nullptr,
+                      .relu = args.relu});
+  });
+}
+
+// C^T = B^T A^T
+template <class T>
+GemmArgs<T> transposed(GemmArgs<T> args) {
+  std::swap(args.rows, args.columns);
+  std::swap(args.a, args.b);
+  std::swap(args.row_bias, args.column_bias);
+  args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
+  args.residual = args.residual.transposed();
+  return args;
+}
+
+// Small products of one shape, one after another. What cannot be read in place is packed.
+template <class T>
+class SmallProduct {
+ public:
+  SmallProduct(const Kernels<T>& kernels, const GemmArgs<T>& args)
+      : kernels_(kernels), width_(kernels.tile_columns), a_packed_(needs_packing(kernels, args)),
+        columns_in_place_(args.b.column_stride == 1 ? args.columns / kernels.vector_size * kernels.vector_size : 0),
+        packed_(a_size(args) + round_up(args.columns - columns_in_place_, width_) * args.depth) {
+    for (int64_t k = 0; k < args.depth; ++k) packed_offsets_[k] = k * width_;
+    for (int64_t k = 0; k < args.depth; ++k) in_place_offsets_[k] = k * args.b.row_stride;
+  }
+
+  void run(const GemmArgs<T>& args) const {
+    BlockArgs<T> block;
+    block.rows = args.rows, block.depth = args.depth;
+    if (a_packed_) {
+      kernels_.pack_a(args.a.data, args.a.row_stride, args.a.column_stride, args.rows, args.depth, packed_.get());
+      block.a = packed_.get();
+    } else {
+      block.a = args.a.data;
+      block.a_row_stride = args.a.row_stride, block.a_step = args.depth == 1 ? 1 : args.a.column_stride;
     }
-    for (int64_t first = 0; first == 0 || first < args_.depth; first += std::max<int64_t>(depth_at_once, 1)) {
-      first_ = first, depth_ = std::min(depth_at_once, args_.depth - first);
-      pack();
-      multiply();
-    }
+    block.accumulate = args.accumulate;
+    block.row_bias = args.row_bias;
+    block.relu = args.relu;
+    block.c_row_stride = args.c.row_stride;
+    block.start_row_stride = args.residual.row_stride;
+    const auto columns = [&](int64_t begin, int64_t end, const T* b, int64_t tile_step, const int64_t* offsets) {
+      if (begin == end) return;
+      block.columns = end - begin;
+      block.b = b, block.b_tile_step = tile_step, block.offsets = offsets;
+      block.c = args.c.data + begin;
+      block.start = args.residual.data ? args.residual.data + begin : nullptr;
+      block.column_bias = args.column_bias ? args.column_bias + begin : nullptr;
+      kernels_.block(block);
+    };
+    columns(0, columns_in_place_, args.b.data, width_, in_place_offsets_);
+    if (columns_in_place_ == args.columns) return;
+    T* b = packed_.get() + a_size(args);
+    kernels_.pack_b(args.b.data + columns_in_place_ * args.b.column_stride, args.b.row_stride, args.b.column_stride,
+                    args.depth, args.columns - columns_in_place_, b);
+    columns(columns_in_place_, args.columns, b, width_ * args.depth, packed_offsets_);
   }
 
  private:
-  // One piece of work is a row block of A or a column block of B, for one depth block.
-  void pack() {
-    const int64_t a_pieces = a_in_place_ ? 0 : cut_.row_blocks;
-    const int64_t b_pieces = divide_up(columns_ - packed_columns_begin_, cut_.columns), pieces = a_pieces + b_pieces;
-    if (pieces == 0 || depth_ == 0) return;
-    const int64_t elements = (a_in_place_ ? 0 : rows_) + columns_ - packed_columns_begin_;
-    const int64_t grain = divide_up(kLeastPacked * pieces, elements * depth_step_ + 1);
-    parallel_for(pieces * divide_up(depth_, depth_step_), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t k = piece / pieces * depth_step_, length = std::min(depth_step_, depth_ - k);
-        const int64_t at = piece % pieces;
-        const Matrix<const T>&a = args_.a, &b = args_.b;
-        if (at < a_pieces) {
-          const int64_t row = at * cut_.rows, height = std::min(cut_.rows, rows_ - row);
-          kernels_.pack_a(a.data + row * a.row_stride + (first_ + k) * a.column_stride, a.row_stride, a.column_stride,
-                          height, length, packed_a_ + rows_ * k + row * length);
-        } else {
-          const int64_t offset = (at - a_pieces) * cut_.columns, column = packed_columns_begin_ + offset;
-          kernels_.pack_b(b.data + (first_ + k) * b.row_stride + column * b.column_stride, b.row_stride,
-                          b.column_stride, length, std::min(cut_.columns, columns_ - column),
-                          packed_b_ + padded_columns_ * k + offset * length);
-        }
-      }
-    });
+  static bool needs_packing(const Kernels<T>& kernels, const GemmArgs<T>& args) {
+    if (args.depth > 1 && args.a.column_stride == 0) return true;  // BlockArgs::a_step has another meaning for 0
+    if (args.a.row_stride == 1) return false;
+    return args.columns > kColumnsInPlace * kernels.tile_columns || (rows_collide(args.a) && args.rows > 4);
   }
-
-  void multiply() {
-    const int64_t work = std::min(cut_.rows, rows_) * std::min(cut_.columns, columns_) * depth_;
-    parallel_for(
-        cut_.row_blocks * cut_.column_blocks, divide_up(kLeastBlock / 4, work + 1), [&](int64_t begin, int64_t end) {
-          for (int64_t piece = begin; piece < end; ++piece) {
-            const int64_t row = piece % cut_.row_blocks * cut_.rows, column = piece / cut_.row_blocks * cut_.columns;
-            const int64_t height = std::min(cut_.rows, rows_ - row),
-                          end_column = std::min(columns_, column + cut_.columns);
-            const int64_t split = std::clamp(packed_columns_begin_, column, end_column);
-            for (int64_t k = 0; k == 0 || k < depth_; k += depth_step_) {
-              if (split > column) block(row, height, column, split - column, k, /*b_packed=*/false);
-              if (end_column > split) block(row, height, split, end_column - split, k, /*b_packed=*/true);
-              if (depth_ == 0) break;
-            }
-          }
-        });
-  }
-
-  void block(int64_t row, int64_t height, int64_t column, int64_t width, int64_t k, bool b_packed) const {
-    BlockArgs<T> block;
-    block.rows = height;
-    block.columns = width;
-    block.depth = std::min(depth_step_, depth_ - k);
-    if (a_in_place_) {
-      block.a = args_.a.data + row + (first_ + k) * args_.a.column_stride;
-      block.a_step = args_.a.column_stride;
-    } else {
-      block.a = packed_a_ + rows_ * k + row * block.depth;
-    }
-    block.b = b_packed ? packed_b_ + padded_columns_ * k + (column - packed_columns_begin_) * block.depth
-                       : args_.b.data + (first_ + k) * args_.b.row_stride + column;
-    block.b_tile_step = b_packed ? block.depth * kernels_.tile_columns : kernels_.tile_columns;
-    block.offsets = b_packed ? packed_offsets_ : in_place_offsets_;
-    block.c = args_.c.data + row * args_.c.row_stride + column;
-    block.c_row_stride = args_.c.row_stride;
-    const bool starts = first_ + k == 0, ends = first_ + k + block.depth == args_.depth;
-    block.accumulate = args_.accumulate || !starts;
-    block.row_bias = starts && args_.row_bias ? args_.row_bias + row : nullptr;
-    block.column_bias = starts && args_.column_bias ? args_.column_bias + column : nullptr;
-    block.relu = args_.relu && ends;
-    kernels_.block(block);
-  }
+  int64_t a_size(const GemmArgs<T>& args) const { return a_packed_ ? round_up(args.rows * args.depth, 16) : 0; }
 
   const Kernels<T>& kernels_;
-  const GemmArgs<T>& args_;
-  const int64_t rows_, columns_;
-  const Cut cut_;
-  const bool a_in_place_, b_in_place_;
-  const int64_t packed_columns_begin_;  // columns before are read in place
-  const int64_t padded_columns_;        // packed ones, filled up to whole tiles
-  int64_t depth_step_ = 0;              // of one depth block
-  int64_t first_ = 0, depth_ = 0;       // the part of the depth that is packed now
-  T *packed_a_ = nullptr, *packed_b_ = nullptr;
-  int64_t *packed_offsets_ = nullptr, *in_place_offsets_ = nullptr;
+  const int64_t width_;
+  const bool a_packed_;
+  const int64_t columns_in_place_;
+  const Scratch<T> packed_;
+  int64_t packed_offsets_[kSmallDepth], in_place_offsets_[kSmallDepth];
 };
 
+// Turned so that rows of C are contiguous, if either way they are, and a single column is a single row.
 template <class T>
-void gemm_any(const KernelTable& table, GemmArgs<T> args) {
-  if (args.rows == 0 || args.columns == 0) return;
-  if (args.columns == 1) args.c.column_stride = 1;
-  if (args.c.column_stride != 1 && (args.c.row_stride == 1 || args.rows == 1)) {  // C^T = B^T A^T
-    args.c.row_stride = 1;
-    std::swap(args.rows, args.columns);
-    std::swap(args.a, args.b);
-    args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
-    std::swap(args.row_bias, args.column_bias);
-  }
-  const Kernels<T>& kernels = kernels_of<T>(table);
-  if (args.c.column_stride == 1) return Product<T>(kernels, args).run();
+GemmArgs<T> oriented(const GemmArgs<T>& args, GemmBatch* batch) {
+  const bool by_rows = args.c.column_stride == 1 || args.columns == 1;
+  const bool by_columns = args.c.row_stride == 1 || args.rows == 1;
+  const bool turn = by_columns && (!by_rows || (args.columns == 1 && args.rows > 1));
+  if (turn) std::swap(batch->a, batch->b);
+  GemmArgs<T> turned = turn ? transposed(args) : args;
+  if (turned.columns == 1) turned.c.column_stride = turned.residual.column_stride = 1;
+  return turned;
+}
 
-  const Matrix<T> target = args.c;
-  const Scratch<T> rows(args.rows * args.columns);
-  args.c = {rows.get(), args.columns, 1};
+// The blocks write whole vectors: other results pass through `dense`, residuals without unit stride through c.
+template <class T>
+void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallProduct<T>* small) {
   const auto each = [&](auto&& f) {
     for (int64_t i = 0; i < args.rows; ++i)
-      for (int64_t j = 0; j < args.columns; ++j)
-        f(rows[i * args.columns + j], target.data[i * target.row_stride + j * target.column_stride]);
+      for (int64_t j = 0; j < args.columns; ++j) f(i, j);
   };
-  if (args.accumulate) each([](T& mine, T& theirs) { mine = theirs; });
-  Product<T>(kernels, args).run();
-  each([](T& mine, T& theirs) { theirs = mine; });
+  const auto at = [](const auto& m, int64_t i, int64_t j) -> auto& {
+    return m.data[i * m.row_stride + j * m.column_stride];
+  };
+  if (way == Way::dots) return dots(kernels, args);
+  if (way == Way::dots_of_columns) return dots(kernels, transposed(args));
+  if (args.c.column_stride != 1) {
+    const Scratch<T> memory(args.rows * args.columns);
+    const Matrix<T> target = args.c, dense{memory.get(), args.columns, 1};
+    if (args.accumulate) each([&](int64_t i, int64_t j) { at(dense, i, j) = at(target, i, j); });
+    args.c = dense;
+    product(kernels, way, args, small);
+    return each([&](int64_t i, int64_t j) { at(target, i, j) = at(dense, i, j); });
+  }
+  if (args.residual.data && args.residual.column_stride != 1) {
+    each([&](int64_t i, int64_t j) { at(args.c, i, j) = at(args.residual, i, j); });
+    args.residual = {};
+    args.accumulate = true;
+  }
+  if (way == Way::combination) combination(kernels, args);
+  else if (way == Way::small) small->run(args);
+  else blocked_gemm(kernels, args);
+}
+
+template <class T>
+void gemm_any(const KernelTable& table, const GemmArgs<T>& given, GemmBatch batch) {
+  if (given.rows == 0 || given.columns == 0) return;
+  const GemmArgs<T> args = oriented(given, &batch);
+  const Kernels<T>& kernels = kernels_of<T>(table);
+  const Way way = way_of(args);
+  int64_t products = 1;
+  for (int64_t size : batch.shape) products *= size;
+  const auto some = [&](int64_t begin, int64_t end) {
+    std::optional<SmallProduct<T>> small;
+    if (way == Way::small) small.emplace(kernels, args);
+    for (int64_t i = begin; i < end; ++i) {
+      GemmArgs<T> one = args;
+      int64_t rest = i;
+      for (int axis = batch.shape.size() - 1; axis >= 0; --axis) {
+        const int64_t index = rest % batch.shape[axis];
+        rest /= batch.shape[axis];
+        one.a.data += index * batch.a[axis];
+        one.b.data += index * batch.b[axis];
+        one.c.data += index * batch.c[axis];
+        if (one.residual.data) one.residual.data += index * batch.residual[axis];
+      }
+      product(kernels, way, one, small ? &*small : nullptr);
+    }
+  };
+  if (products == 1) return some(0, 1);
+  const int64_t work = args.rows * args.columns * args.depth;
+  const bool share = work <= kSmallProduct || products >= kManyProducts;
+  parallel_for(products, share ? divide_up(kLeastChunk, work + 1) : products, some);
 }
 
 }  // namespace
 
-void gemm(const KernelTable& table, const GemmArgs<float>& args) { gemm_any(table, args); }
-void gemm(const KernelTable& table, const GemmArgs<double>& args) { gemm_any(table, args); }
+template <class T>
+void tile_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args) {
+  if (is_small(args)) SmallProduct<T>(kernels, args).run(args);
+  else blocked_gemm(kernels, args);
+}
+template void tile_gemm(const Kernels<float>&, const GemmArgs<float>&);
+template void tile_gemm(const Kernels<double>&, const GemmArgs<double>&);
+
+void gemm(const KernelTable& table, const GemmArgs<float>& args, const GemmBatch& batch) {
+  gemm_any(table, args, batch);
+}
+void gemm(const KernelTable& table, const GemmArgs<double>& args, const GemmBatch& batch) {
+  gemm_any(table, args, batch);
+}
 
 }  // namespace gradus::openmp

@@ -22,109 +22,149 @@ constexpr int kTileColumns = kTileVectors* kLanes<T>;
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
 
-/// Where a tile goes and what happens to it on the way.
+/// What a tile multiplies: A[m, k] is a[m * a_row_stride + k * a_step], row k of B starts at b + offsets[k].
+template <class T>
+struct TileInput {
+  int64_t depth;
+  const T* a;
+  int64_t a_row_stride, a_step;
+  const T* b;
+  const int64_t* offsets;
+  const char* ahead;   // memory that is wanted next, fetched into the second-level cache: a line for each step
+  int64_t ahead_step;  // bytes, or 0: there is none
+};
+
+/// Where it goes: C = A B + start + row_bias + column_bias, clipped at 0 if relu. The biases are never null here, start
+/// may be null or C itself.
 template <class T>
 struct TileOutput {
   T* c;
   int64_t row_stride;
   int64_t columns;
+  const T* start;
+  int64_t start_row_stride;
   const T* row_bias;
   const T* column_bias;
-  bool accumulate, relu;
+  bool relu;
 };
 
-/// The general end of a tile: `sums` (rows, vectors) are added to what C holds, shifted, clipped and written.
+/// What a tile does with an element of A in all lanes, a vector of B and the sums.
 template <class T>
-__attribute__((noinline)) void finish_tile(const T* sums, int64_t rows, int64_t vectors, const TileOutput<T>& out) {
-  for (int64_t m = 0; m < rows; ++m)
-    for (int64_t v = 0; v < vectors; ++v, sums += kLanes<T>) {
-      const int64_t at = v * kLanes<T>, left = out.columns - at;
-      if (left <= 0) continue;
-      const bool whole = left >= kLanes<T>;
-      T* to = out.c + m * out.row_stride + at;
-      Vector<T> value = load(sums);
-      if (out.accumulate) value += whole ? load(to) : load_first(to, left);
-      if (out.row_bias) value += broadcast(out.row_bias[m]);
-      if (out.column_bias) value += whole ? load(out.column_bias + at) : load_first(out.column_bias + at, left);
-      if (out.relu) value = value < Vector<T>{} ? Vector<T>{} : value;
-      whole ? store(to, value) : store_first(to, value, left);
-    }
-}
+struct MultiplyAdd {
+  static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
+};
 
-template <class T, int MR, int NV>
-void tile(int64_t depth, const T* a, int64_t a_step, const T* b, const int64_t* offsets, const TileOutput<T>& out) {
-  Vector<T> sum[MR][NV];
+// The biases are the first terms of the sums, so that they cost no pass over the finished tile. C comes from far away, row
+// by row, which no processor foresees: it is asked for before the sums are made.
+template <class T, class Step, int MR, int NV, bool kRows>
+void tile(const TileInput<T>& in, const TileOutput<T>& out) {
+  const int64_t rest = out.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial
+  const bool whole = rest >= kLanes<T>;
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) sum[m][v] = Vector<T>{};
-  for (int64_t k = 0; k < depth; ++k, a += a_step) {
-    const T* row = b + offsets[k];
-    Vector<T> bv[NV];
+    for (int byte = 0; byte < NV * kVectorBytes; byte += 64)
+      __builtin_prefetch(out.c + m * out.row_stride + byte / sizeof(T), 1);
+  Vector<T> sum[MR][NV];
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) bv[v] = load(row + v * kLanes<T>);
+  for (int v = 0; v < NV; ++v) {
+    const Vector<T> bias = load_some(out.column_bias + v * kLanes<T>, v < NV - 1 || whole, rest);
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) sum[m][v] = bias + broadcast(out.row_bias[m]);
+  }
+  const T* a = in.a;
+  const int64_t stride = kRows ? in.a_row_stride : 1;
+  for (int64_t k = 0; k < in.depth; ++k, a += in.a_step) {
+    const T* row = in.b + in.offsets[k];
+    __builtin_prefetch(in.ahead + k * in.ahead_step, 0, 2);
+    Vector<T> b[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) b[v] = load(row + v * kLanes<T>);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
-      const Vector<T> am = broadcast(a[m]);
+      const Vector<T> am = broadcast(a[m * stride]);
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(am, bv[v], sum[m][v]);
+      for (int v = 0; v < NV; ++v) sum[m][v] = Step::apply(am, b[v], sum[m][v]);
     }
   }
-  if (out.accumulate || out.column_bias) {
-    alignas(kVectorBytes) T sums[MR * NV * kLanes<T>];
+  if (out.start) {
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) store(sums + (m * NV + v) * kLanes<T>, sum[m][v]);
-    return finish_tile(sums, MR, NV, out);
+      for (int v = 0; v < NV; ++v)
+        sum[m][v] += load_some(out.start + m * out.start_row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
   }
-  static constexpr T no_bias[kTileRows] = {};
-  const T* bias = out.row_bias ? out.row_bias : no_bias;
-  const Vector<T> least = broadcast(out.relu ? T(0) : -T(__builtin_inf()));
+  if (out.relu) {
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) sum[m][v] = sum[m][v] < Vector<T>{} ? Vector<T>{} : sum[m][v];
+  }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) {
-      const Vector<T> shifted = sum[m][v] + broadcast(bias[m]), value = shifted < least ? least : shifted;
-      T* to = out.c + m * out.row_stride + v * kLanes<T>;
-      if (v < NV - 1 || out.columns >= NV * kLanes<T>) store(to, value);  // only the last vector may be partial
-      else store_first<T>(to, value, out.columns - v * kLanes<T>);
-    }
+    for (int v = 0; v < NV; ++v)
+      store_some(out.c + m * out.row_stride + v * kLanes<T>, sum[m][v], v < NV - 1 || whole, rest);
 }
 
 template <class T>
-using TileFunction = void (*)(int64_t, const T*, int64_t, const T*, const int64_t*, const TileOutput<T>&);
+using TileFunction = void (*)(const TileInput<T>&, const TileOutput<T>&);
 
-/// The tile kernel of a given height, by recursion over the heights.
-template <class T, int NV, int MR = kTileRows>
-inline TileFunction<T> tile_of_height(int64_t rows) {
-  if constexpr (MR == 1) return tile<T, 1, NV>;
-  else return rows == MR ? tile<T, MR, NV> : tile_of_height<T, NV, MR - 1>(rows);
+/// The tile kernel of a given height.
+template <class T, class Step, int NV, bool kRows, int... i>
+inline TileFunction<T> tile_of_height(int64_t rows, Indices<i...>) {
+  static constexpr TileFunction<T> heights[] = {tile<T, Step, i + 1, NV, kRows>...};
+  return heights[rows - 1];
+}
+template <class T, class Step>
+inline TileFunction<T> tile_for(int64_t rows, int64_t columns, bool by_rows) {
+  constexpr IndicesUpTo<kTileRows> heights;
+  if (columns > kLanes<T>)
+    return by_rows ? tile_of_height<T, Step, 2, true>(rows, heights) : tile_of_height<T, Step, 2, false>(rows, heights);
+  return by_rows ? tile_of_height<T, Step, 1, true>(rows, heights) : tile_of_height<T, Step, 1, false>(rows, heights);
 }
 
-template <class T>
+template <class T, class Step = MultiplyAdd<T>>
 void block(const BlockArgs<T>& args) {
+  static constexpr T zeros[kTileRows > kTileColumns<T> ? kTileRows : kTileColumns<T>] = {};
+  constexpr int64_t kLineBytes = 64, tile_bytes = kTileColumns<T> * sizeof(T);
   const int64_t panels = panel_count(args.rows);
   const DepthRange whole{0, args.depth};
   const DepthRange* range = args.ranges ? args.ranges : &whole;
+  const T* start = args.accumulate ? args.c : args.start;
+  const int64_t start_row_stride = args.accumulate ? args.c_row_stride : args.start_row_stride;
+  const bool packed = args.a_step == 0, by_rows = args.a_row_stride != 1;
   for (int64_t segment = 0; segment < args.segments; ++segment)
     for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
-      const int64_t left = args.columns - column, depth = range->end - range->begin;
-      const T* b = args.b + segment * args.b_segment_step + t * args.b_tile_step;
-      const int64_t* offsets = args.offsets + range->begin;
+      const int64_t begin = range->begin, left = args.columns - column;
+      TileInput<T> in{range->end - begin,
+                      args.a,
+                      args.a_row_stride,
+                      args.a_step,
+                      args.b + segment * args.b_segment_step + t * args.b_tile_step,
+                      args.offsets + begin,
+                      nullptr,
+                      0};
+      TileOutput<T> out{args.c + segment * args.c_segment_step + column,
+                        args.c_row_stride,
+                        left,
+                        start ? start + segment * args.c_segment_step + column : nullptr,
+                        start_row_stride,
+                        zeros,
+                        args.column_bias ? args.column_bias + column : zeros,
+                        args.relu};
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
-        const TileOutput<T> out{args.c + segment * args.c_segment_step + row * args.c_row_stride + column,
-                                args.c_row_stride,
-                                left,
-                                args.row_bias ? args.row_bias + row : nullptr,
-                                args.column_bias ? args.column_bias + column : nullptr,
-                                args.accumulate,
-                                args.relu};
-        const TileFunction<T> kernel =
-            left > kLanes<T> ? tile_of_height<T, kTileVectors>(height) : tile_of_height<T, 1>(height);
-        if (args.a_step == 0) kernel(depth, args.a + row * args.depth + range->begin * height, height, b, offsets, out);
-        else kernel(depth, args.a + row, args.a_step, b, offsets, out);
+        const int64_t fetched = i * in.depth * kLineBytes;  // of the next tile of B
+        const bool fetch = args.b_packed && left > kTileColumns<T> && fetched < in.depth * tile_bytes;
+        in.ahead = reinterpret_cast<const char*>(in.b + args.b_tile_step) + (fetch ? fetched : 0);
+        in.ahead_step = fetch ? kLineBytes : 0;
+        if (packed) in.a = args.a + row * args.depth + begin * height, in.a_step = height;
+        else in.a = args.a + row * args.a_row_stride + begin * args.a_step;
+        if (args.row_bias) out.row_bias = args.row_bias + row;
+        tile_for<T, Step>(height, left, by_rows)(in, out);
+        out.c += height * args.c_row_stride;
+        if (start) out.start += height * start_row_stride;
       }
       if (args.ranges) ++range;
     }

@@ -79,4 +79,12 @@ void narrow(const float* x, uint16_t* y, int64_t count) {
   }
 }
 
+/// pairs[i] = the bits of even[i] and, above them, those of odd[i], or zeros if odd is null.
+inline void pair_up(const uint16_t* even, const uint16_t* odd, float* pairs, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t pair = even[i] | (odd ? static_cast<uint32_t>(odd[i]) << 16 : 0u);
+    __builtin_memcpy(pairs + i, &pair, 4);
+  }
+}
+
 }  // namespace gradus::openmp::GRADUS_ISA

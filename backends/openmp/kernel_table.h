@@ -4,6 +4,7 @@
 #include <gradus/backends/openmp/depthwise_kernel.h>
 #include <gradus/backends/openmp/dot_kernel.h>
 #include <gradus/backends/openmp/gemm_kernel.h>
+#include <gradus/backends/openmp/gemv_kernel.h>
 #include <gradus/backends/openmp/half_kernel.h>
 #include <gradus/backends/openmp/map_kernel.h>
 #include <gradus/backends/openmp/move_kernel.h>
@@ -32,6 +33,8 @@ constexpr Kernels<T> kernels() {
           .pack_a = pack_a<T>,
           .pack_b = pack_b<T>,
           .block = block<T>,
+          .row_dots = row_dots<T>,
+          .combine_rows = combine_rows<T>,
           .dot = dot<T>,
           .stencil = stencil<T>,
           .stencil_sums = stencil_sums<T>,
@@ -80,7 +83,8 @@ constexpr HalfKernels half_kernels() {
   return {.from_half = widen<from_half>,
           .from_bfloat16 = widen<from_bfloat16>,
           .to_half = narrow<to_half>,
-          .to_bfloat16 = narrow<to_bfloat16>};
+          .to_bfloat16 = narrow<to_bfloat16>,
+          .pair_up = pair_up};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

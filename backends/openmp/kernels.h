@@ -15,8 +15,8 @@ struct DepthRange {
   int64_t begin, end;
 };
 
-/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place where its columns are contiguous,
-/// row k of B starts at b + offsets[k].
+/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, row k of B starts at b +
+/// offsets[k].
 /// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
 /// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
 /// A convolution makes several such products, `segments`, each with its own piece of B and C.
@@ -26,13 +26,16 @@ struct BlockArgs {
   int64_t segments = 1, b_segment_step = 0, c_segment_step = 0;
   const DepthRange* ranges = nullptr;  ///< per segment and tile: the k that count, for a packed A
   const T* a;
-  int64_t a_step = 0;  ///< 0: packed; else A[m, k] is a[k * a_step + m]
+  int64_t a_step = 0, a_row_stride = 1;  ///< 0: packed; else A[m, k] is a[m * a_row_stride + k * a_step]
   const T* b;
   const int64_t* offsets;
   int64_t b_tile_step;
+  bool b_packed = false;  ///< by pack_b: tiles follow each other in memory
   T* c;
   int64_t c_row_stride;
-  bool accumulate = false;         ///< C += A B
+  bool accumulate = false;   ///< C += A B
+  const T* start = nullptr;  ///< without accumulate: C = start + A B, its rows start_row_stride apart
+  int64_t start_row_stride = 0;
   const T* row_bias = nullptr;     ///< C[m, n] += row_bias[m]
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
   bool relu = false;               ///< C = max(C, 0), last
@@ -122,6 +125,36 @@ struct ChannelSumsArgs {
   const int64_t* offsets;
   T* sums;
   const int64_t* sum_offsets;
+};
+
+/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + start[m, n] + row_bias[m] + column_bias[n],
+/// clipped at 0 if relu. C and start have any strides; what is null adds nothing.
+template <class T>
+struct RowDotsArgs {
+  int64_t rows, columns, depth;
+  const T* a;
+  int64_t a_row_stride;
+  const T* b;
+  int64_t b_row_stride;
+  T* c;
+  int64_t c_row_stride, c_column_stride;
+  const T* start = nullptr;
+  int64_t start_row_stride = 0, start_column_stride = 0;
+  const T* row_bias = nullptr;
+  const T* column_bias = nullptr;
+  bool relu = false;
+};
+
+/// y[m * y_row_stride + n] += sum over k of a[m * a_row_stride + k * a_step] b[k * b_row_stride + n]
+template <class T>
+struct CombineArgs {
+  int64_t rows, columns, depth;
+  const T* a;
+  int64_t a_row_stride, a_step;
+  const T* b;
+  int64_t b_row_stride;
+  T* y;
+  int64_t y_row_stride;
 };
 
 /// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count + right).
@@ -302,6 +335,8 @@ struct HalfKernels {
   void (*from_bfloat16)(const uint16_t* x, float* y, int64_t count);
   void (*to_half)(const float* x, uint16_t* y, int64_t count);
   void (*to_bfloat16)(const float* x, uint16_t* y, int64_t count);
+  /// pairs[i] = the bits of even[i] and, above them, those of odd[i], or zeros if odd is null.
+  void (*pair_up)(const uint16_t* even, const uint16_t* odd, float* pairs, int64_t count);
 };
 
 /// Rows of neighbouring elements, `stride` apart.
@@ -322,6 +357,8 @@ struct Kernels {
   /// B (depth, columns) by strides, into tiles of depth x tile_columns, the last one filled up with zeros.
   void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
   void (*block)(const BlockArgs<T>&);
+  void (*row_dots)(const RowDotsArgs<T>&);
+  void (*combine_rows)(const CombineArgs<T>&);
   void (*dot)(const DotArgs<T>&);
   void (*stencil)(const StencilArgs<T>&);
   void (*stencil_sums)(const StencilSumsArgs<T>&);
@@ -394,11 +431,17 @@ struct KernelTable {
   Kernels<float> f32;
   Kernels<double> f64;
   HalfKernels halves;
+  const char* bf16_pairs = nullptr;  ///< implementation name of products of pairs; null: this machine has none
+  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which each float's bits stand for:
+  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0.
+  void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 
 const KernelTable& kernels_baseline();
 const KernelTable& kernels_avx2();
 const KernelTable& kernels_avx512();
+/// KernelTable::bf16_pairs_block for processors with AVX512_BF16.
+void bf16_pairs_block_avx512(const BlockArgs<float>& args);
 /// The table of cpu_isa().
 const KernelTable& kernel_table();
 

@@ -202,6 +202,16 @@ inline bool any(M mask) {
 #endif
 }
 
+/// A whole vector, or its first `count` lanes.
+template <class T>
+inline Vector<T> load_some(const T* from, bool whole, int64_t count) {
+  return whole ? load(from) : load_first(from, count);
+}
+template <class T>
+inline void store_some(T* to, Vector<T> v, bool whole, int64_t count) {
+  whole ? store(to, v) : store_first(to, v, count);
+}
+
 /// Lanes 0, 2, 4, … of a followed by those of b; and the others.
 template <class V, int... i>
 inline V even_lanes(V a, V b, Indices<i...>) {

@@ -58,6 +58,17 @@ Array matmul(const Array& a, const Array& b) {
   return y;
 }
 
+Array addmm(const Array& x, const Array& a, const Array& b) {
+  check_same_device({&x, &a, &b});
+  Shape shape = a.shape();
+  shape[shape.size() - 1] = b.size(-1);
+  Array y = Array::empty(shape, a.dtype(), a.device());
+  if (y.numel() == 0) return y;
+  backend_of(y).copy(x.expand(shape), y);
+  backend_of(y).matmul(a, b, y, /*accumulate=*/true);
+  return y;
+}
+
 Array linear(const Array& x, const Array& w, const Array& bias) {
   check_same_device({&x, &w, &bias});
   check_ndim(w, 2, "weight", "(out, in)");

@@ -1,0 +1,68 @@
+// What the machine can do: multiply-adds a second, and bytes a second from each level of its memory. A program that does
+// I operations for each byte it loads runs at min(peak, I * bandwidth) at best (Williams, Waterman and Patterson,
+// "Roofline: an insightful visual performance model for multicore architectures", 2009).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gradus/benchmarks/gemm_ladder/timing.h>
+#include <gradus/benchmarks/gemm_ladder/vector.h>
+#include <gradus/core/parallel.h>
+
+namespace gradus::benchmarks {
+
+// Keeps the compiler from computing ahead what depends on v, or from dropping it.
+inline void touch(FloatVector& v) {
+#if defined(__aarch64__)
+  asm volatile("" : "+w"(v));
+#elif defined(__x86_64__)
+  asm volatile("" : "+x"(v));
+#else
+  asm volatile("" : "+m"(v));
+#endif
+}
+
+/// Multiply-adds in independent chains, on each of `threads` threads: floating-point operations a second.
+inline double peak_flops(int threads) {
+  constexpr int kChains = 12;
+  constexpr int64_t kSteps = 200'000;
+  const double seconds = best_seconds(0.5, [&] {
+    parallel_for(threads, 1, [&](int64_t, int64_t) {
+      FloatVector sums[kChains] = {}, x = {}, y = {};
+      touch(x), touch(y);
+      for (auto& sum : sums) touch(sum);  // the compiler must not see that all are equal
+      for (int64_t step = 0; step < kSteps; ++step)
+#pragma GCC unroll 12
+        for (auto& sum : sums) sum = sum * x + y;
+      for (auto& sum : sums) touch(sum);
+    });
+  });
+  return static_cast<double>(2 * threads * kChains * kSteps * kVectorFloats) / seconds;
+}
+
+/// Reads `bytes` bytes again and again, each of `threads` threads its own part: bytes a second.
+inline double read_bandwidth(int threads, int64_t bytes) {
+  constexpr int64_t kTogether = 8;
+  const int64_t floats = bytes / 4 / threads / (kTogether * kVectorFloats) * (kTogether * kVectorFloats);
+  const int64_t rounds = std::max<int64_t>(1, (int64_t{1} << 22) / bytes);
+  const std::vector<float> memory(static_cast<size_t>(floats * threads + kVectorFloats), 1.0f);
+  // Vectors that straddle cache lines would cost two loads each.
+  const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) % kVectorBytes) / 4;
+  const float* aligned = memory.data() + (kVectorFloats - misaligned) % kVectorFloats;
+  const double seconds = best_seconds(0.5, [&] {
+    parallel_for(threads, 1, [&](int64_t thread, int64_t) {
+      FloatVector sums[kTogether] = {};
+      for (int64_t round = 0; round < rounds; ++round) {
+        const float* from = aligned + thread * floats;
+        for (int64_t i = 0; i < floats; i += kTogether * kVectorFloats)
+#pragma GCC unroll 8
+          for (int64_t j = 0; j < kTogether; ++j) sums[j] += load(from + i + j * kVectorFloats);
+        for (auto& sum : sums) touch(sum);
+      }
+    });
+  });
+  return static_cast<double>(4 * floats * threads * rounds) / seconds;
+}
+
+}  // namespace gradus::benchmarks

@@ -1,0 +1,29 @@
+// Vectors as wide as the machine that this is compiled for has them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace gradus::benchmarks {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64, kVectorRegisters = 32;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32, kVectorRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kVectorBytes = 16, kVectorRegisters = 32;
+#else
+constexpr int kVectorBytes = 16, kVectorRegisters = 16;
+#endif
+constexpr int64_t kVectorFloats = kVectorBytes / 4;
+
+typedef float FloatVector __attribute__((vector_size(kVectorBytes)));
+
+inline FloatVector load(const float* from) {
+  FloatVector v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+inline void store(float* to, FloatVector v) { std::memcpy(to, &v, sizeof v); }
+
+}  // namespace gradus::benchmarks

@@ -34,7 +34,6 @@ bool is_small(const GemmArgs<T>& args) {
 template <class T>
 Way way_of(const GemmArgs<T>& args) {
   const bool a_along_depth = args.a.column_stride == 1, b_along_depth = args.b.row_stride == 1;
-  if (args.depth == 0) return Way::small;
   // The strides of a single column or row say nothing.
   const bool b_along_rows = args.b.column_stride == 1 && !(b_along_depth && args.depth > args.columns);
   if (b_along_rows && (args.rows == 1 || (args.rows <= kFewRows && !is_small(args)))) return Way::combination;
@@ -220,7 +219,13 @@ void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallPr
 template <class T>
 void gemm_any(const KernelTable& table, const GemmArgs<T>& given, GemmBatch batch) {
   if (given.rows == 0 || given.columns == 0) return;
-  const GemmArgs<T> args = oriented(given, &batch);
+  GemmArgs<T> args = oriented(given, &batch);
+  if (args.depth == 0) {  // an empty sum is a product of zeros; empty operands have no address to count from
+    static constexpr T zero = 0;
+    args.depth = 1;
+    args.a = args.b = {&zero, 0, 0};
+    batch.a = batch.b = Dims::filled(batch.shape.size(), 0);
+  }
   const Kernels<T>& kernels = kernels_of<T>(table);
   const Way way = way_of(args);
   int64_t products = 1;

@@ -67,13 +67,14 @@ class HalfProduct {
     for (int axis = batch_.shape.size() - 1; axis >= 0; --axis) {
       const int64_t at = product % batch_.shape[axis];
       product /= batch_.shape[axis];
-      args.a.data += at * batch_.a[axis], args.b.data += at * batch_.b[axis], args.c.data += at * batch_.c[axis];
+      if (args.depth > 0) args.a.data += at * batch_.a[axis], args.b.data += at * batch_.b[axis];
+      args.c.data += at * batch_.c[axis];
       if (args.residual.data) args.residual.data += at * batch_.residual[axis];
     }
     const int64_t down = divide_up(args.rows, height_), row = index % blocks() % down * height_,
                   column = index % blocks() / down * width_;
     args.rows = std::min(height_, args.rows - row), args.columns = std::min(width_, args.columns - column);
-    args.a.data += row * args.a.row_stride, args.b.data += column * args.b.column_stride;
+    if (args.depth > 0) args.a.data += row * args.a.row_stride, args.b.data += column * args.b.column_stride;
     args.c.data += row * args.c.row_stride + column * args.c.column_stride;
     if (args.residual.data) args.residual.data += row * args.residual.row_stride + column * args.residual.column_stride;
     if (args.row_bias) args.row_bias += row;

@@ -353,6 +353,51 @@ void Backend::normalize_backward(const View& dy, const View& x, const View& mean
   copy(math(mul, g, s), *dx);
 }
 
+namespace {
+
+// Columns [part H, (part + 1) H) of a matrix (N, 4 H).
+template <class AnyView>
+AnyView gate(AnyView gates, int part) {
+  const int64_t size = gates.shape[1] / 4;
+  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
+  gates.data =
+      static_cast<Byte*>(gates.data) + part * size * gates.strides[1] * static_cast<int64_t>(size_of(gates.dtype));
+  gates.shape[1] = size;
+  return gates;
+}
+
+}  // namespace
+
+void Backend::lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) {
+  const Arithmetic math(*this);
+  Array active[4];
+  for (int k = 0; k < 4; ++k) {
+    active[k] = math(k == 2 ? UnaryOp::tanh : UnaryOp::sigmoid, math.widen(gate(View(gates), k)));
+    copy(active[k], gate(gates, k));
+  }
+  const auto& [i, f, g, o] = active;
+  const Array cell = math(add, math(mul, f, math.widen(c_before)), math(mul, i, g));
+  copy(cell, c);
+  copy(math(mul, o, math(UnaryOp::tanh, cell)), h);
+}
+
+void Backend::lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
+                                 const MutableView& dc, const MutableView& dgates) {
+  const Arithmetic math(*this);
+  Array active[4];
+  for (int k = 0; k < 4; ++k) active[k] = math.widen(gate(gates, k));
+  const auto& [i, f, g, o] = active;
+  const Array gradient = math.widen(dh), t = math(UnaryOp::tanh, math.widen(c));
+  const auto one_minus = [&](const Array& x) { return math(sub, 1, x); };
+  const Array through_h = math(mul, math(mul, gradient, o), one_minus(math(mul, t, t)));
+  const Array dcell = math(add, math.widen(dc), through_h);
+  copy(math(mul, math(mul, dcell, g), math(mul, i, one_minus(i))), gate(dgates, 0));
+  copy(math(mul, math(mul, dcell, math.widen(c_before)), math(mul, f, one_minus(f))), gate(dgates, 1));
+  copy(math(mul, math(mul, dcell, i), one_minus(math(mul, g, g))), gate(dgates, 2));
+  copy(math(mul, math(mul, gradient, t), math(mul, o, one_minus(o))), gate(dgates, 3));
+  copy(math(mul, dcell, f), dc);
+}
+
 void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
   const Arithmetic math(*this);
   const int axis = x.ndim() - 3;

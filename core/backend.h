@@ -253,6 +253,14 @@ class Backend {
   virtual void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                                   const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                                   const MutableView* dweight, const MutableView* dbias);
+  /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums that
+  /// go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o tanh(c).
+  /// c_before, c and h are (N, H).
+  virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
+  /// Its gradient: dgates (N, 4 H), of the sums, from gates as lstm_cell left them, from dh, and from dc, which holds c's
+  /// gradient by way of the next step and is left with c_before's.
+  virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
+                                  const MutableView& dc, const MutableView& dgates);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// block.step += 1 unless found_inf (double arithmetic; StepBlock)

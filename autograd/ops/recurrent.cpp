@@ -25,9 +25,7 @@ std::tuple<Tensor, Tensor> lstm_by_steps(const TensorList& in, bool reverse) {
 
 struct Lstm final : Node {
   Saved x{this, "x"}, h0{this, "h0"}, c0{this, "c0"}, w_ih{this, "w_ih"}, w_hh{this, "w_hh"};
-  Saved b_ih{this, "b_ih"}, b_hh{this, "b_hh"}, hidden{this, "hidden"}, cells{this, "cells"},
-      tanh_cells{this, "tanh_cells"};
-  Saved gates{this, "gates"};
+  Saved b_ih{this, "b_ih"}, b_hh{this, "b_hh"}, hidden{this, "hidden"}, cells{this, "cells"}, gates{this, "gates"};
   bool reverse = false;
 
   std::tuple<Array, Array> forward(const Array& X, const Array& H0, const Array& C0, const Array& W_ih,
@@ -36,8 +34,7 @@ struct Lstm final : Node {
     if (!edges().empty()) {
       Saved* const inputs[] = {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh};
       for (size_t i = 0; i < std::size(inputs); ++i) *inputs[i] = input(i);
-      hidden = own(states.hidden), cells = states.cells;
-      tanh_cells = states.tanh_cells, gates = states.gates;
+      hidden = own(states.hidden), cells = states.cells, gates = states.gates;
       this->reverse = reverse;
     }
     return {states.hidden, states.cells.select(0, reverse ? 0 : -1)};
@@ -49,7 +46,7 @@ struct Lstm final : Node {
     const ops::LstmGradients gradients =
         ops::lstm_backward(numbers(dys[0]), numbers(dys[1]), x.array(), h0.array(), c0.array(),
                            {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array()},
-                           {hidden.array(), cells.array(), tanh_cells.array(), gates.array()}, reverse);
+                           {hidden.array(), cells.array(), gates.array()}, reverse);
     const Array* const results[] = {&gradients.dx,    &gradients.dh0,   &gradients.dc0,  &gradients.dw_ih,
                                     &gradients.dw_hh, &gradients.dbias, &gradients.dbias};
     Grads wanted(std::size(results));

@@ -12,6 +12,7 @@
 #include <gradus/backends/openmp/optimizer_kernel.h>
 #include <gradus/backends/openmp/pixel_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
+#include <gradus/backends/openmp/recurrent_kernel.h>
 #include <gradus/backends/openmp/reduce_kernel.h>
 #include <gradus/backends/openmp/resample_kernel.h>
 #include <gradus/backends/openmp/stencil_kernel.h>
@@ -66,6 +67,8 @@ constexpr Kernels<T> kernels() {
           .unary = unary_table<T>(IndicesUpTo<kUnaryOps>()),
           .binary = binary_table<T>(IndicesUpTo<kBinaryOps>()),
           .choose = choose<T>,
+          .lstm_cell = lstm_cell<T>,
+          .lstm_cell_backward = lstm_cell_backward<T>,
           .max_pool = max_pool<T>,
           .max_pool_backward_2x2 = max_pool_backward_2x2<T>,
           .max_pool_channels = max_pool_channels<T>,

@@ -305,6 +305,24 @@ struct PixelGradientArgs {
   bool accumulate = false;  ///< out += the sum
 };
 
+/// One row of an LSTM's step, and of its gradient (Backend::lstm_cell): `count` elements of each.
+template <class T>
+struct LstmArgs {
+  int64_t count;
+  T* gates[4];  ///< i, f, g, o
+  const T* c_before;
+  T *c, *h;
+};
+template <class T>
+struct LstmBackwardArgs {
+  int64_t count;
+  const T* dh;
+  const T* gates[4];
+  const T *c_before, *c;
+  T* dc;
+  T* dgates[4];
+};
+
 /// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none. Results
 /// may be the same memory as an operand.
 template <class T>
@@ -406,6 +424,8 @@ struct Kernels {
   BinaryTable<T> binary;
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
+  void (*lstm_cell)(const LstmArgs<T>&);
+  void (*lstm_cell_backward)(const LstmBackwardArgs<T>&);
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
   void (*max_pool_channels)(const ChannelPoolArgs<T>&);

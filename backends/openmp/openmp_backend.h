@@ -87,6 +87,11 @@ class OpenmpBackend final : public NaiveBackend {
                           const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                           const MutableView* dweight, const MutableView* dbias) override;
 
+  // recurrent.cpp
+  void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
+  void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
+                          const MutableView& dgates) override;
+
   // random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;

@@ -11,10 +11,9 @@ struct LstmWeights {
   const Array &w_ih, &w_hh, &b_ih, &b_hh;
 };
 
-/// What lstm computes: the hidden states, and for backward the cell states and their tanh, all (L, N, H), and the active
-/// gates (L, N, 4 H).
+/// What lstm computes: the hidden states and, for backward, the cell states (L, N, H) and the gates (L, N, 4 H).
 struct LstmStates {
-  Array hidden, cells, tanh_cells, gates;
+  Array hidden, cells, gates;
 };
 
 /// x (L, N, I), h0 and c0 (N, H). `reverse` goes from the last step to the first.

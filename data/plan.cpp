@@ -13,9 +13,8 @@ std::string short_name(const std::type_info& type) {
   const std::unique_ptr<char, void (*)(void*)> full(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
                                                     std::free);
   std::string name = status == 0 ? full.get() : type.name();
-  if (name.find("lambda") != std::string::npos || name.find("'lambda") != std::string::npos ||
-      name.find("(*)") != std::string::npos || name.find("std::function") == 0)
-    return "function";
+  for (const char* anonymous : {"lambda", "$_", "(*)", "std::function<"})  // clang numbers lambdas: $_0
+    if (name.find(anonymous) != std::string::npos) return "function";
   name = name.substr(0, name.find('<'));
   const size_t scope = name.rfind("::");
   return scope == std::string::npos ? name : name.substr(scope + 2);

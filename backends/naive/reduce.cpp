@@ -24,9 +24,8 @@ void sum(const View& x, uint32_t axes, bool mean, const MutableView& y) {
   const Shape inner = reduced_sizes(x.shape, axes);
   const int64_t count = numel_of(inner);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    const T* in = x.as<T>() + outer[0];
     A total = 0;
-    for_each(inner, {&x.strides}, [&](const int64_t* at) { total += static_cast<A>(in[at[0]]); });
+    for_each(inner, {&x.strides}, [&](const int64_t* at) { total += static_cast<A>(x.as<T>()[outer[0] + at[0]]); });
     if (mean) total = static_cast<double>(total) / static_cast<double>(count);  // 0 / 0 is NaN
     y.as<U>()[outer[1]] = scalar::convert<U>(total);
   });
@@ -51,10 +50,9 @@ template <class T>
 void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
   const Shape inner = reduced_sizes(x.shape, axes);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    const T* in = x.as<T>() + outer[0];
     bool result = all;
     for_each(inner, {&x.strides}, [&](const int64_t* at) {
-      const bool element = scalar::convert<bool>(in[at[0]]);
+      const bool element = scalar::convert<bool>(x.as<T>()[outer[0] + at[0]]);
       result = all ? result && element : result || element;
     });
     y.as<bool>()[outer[1]] = result;
@@ -66,10 +64,9 @@ void product(const View& x, uint32_t axes, const MutableView& y) {
   using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
   const Shape inner = reduced_sizes(x.shape, axes);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    const T* in = x.as<T>() + outer[0];
     A total = 1;
     for_each(inner, {&x.strides},
-             [&](const int64_t* at) { total = wrapping_product(total, static_cast<A>(in[at[0]])); });
+             [&](const int64_t* at) { total = wrapping_product(total, static_cast<A>(x.as<T>()[outer[0] + at[0]])); });
     y.as<U>()[outer[1]] = scalar::convert<U>(total);
   });
 }

@@ -97,9 +97,10 @@ TEST_CASE("products of nothing, and of infinities") {
 
 TEST_CASE("batches of products") {
   // Small ones, some with packing, some without; many larger ones; few larger ones.
-  for (const auto& [count, m, n, k] :
+  for (const auto& sizes :
        {std::array<int64_t, 4>{7, 16, 16, 32}, {64, 5, 17, 9}, {20, 1, 40, 33}, {17, 20, 70, 60}, {3, 90, 80, 100}})
     for (int layout = 0; layout < 8; ++layout) {
+      const int64_t count = sizes[0], m = sizes[1], n = sizes[2], k = sizes[3];
       const DType dtype = layout == 2 ? DType::f64 : layout == 3 ? DType::bf16 : layout == 6 ? DType::f16 : DType::f32;
       const Array a = layout & 1 ? random({count, k, m}, dtype).transpose(1, 2) : random({count, m, k}, dtype);
       const Array b = layout & 2 ? random({count, n, k}, dtype).transpose(1, 2) : random({count, k, n}, dtype);
@@ -120,9 +121,10 @@ TEST_CASE("batches of products") {
 TEMPLATE_TEST_CASE("a product ends with biases, residual and relu", "", float, double, Half, BFloat16) {
   using T = TestType;
   const DType dtype = dtype_of<T>;
-  for (const auto& [m, n, k] :
+  for (const auto& sizes :
        {std::array<int64_t, 3>{1, 300, 40}, {300, 1, 40}, {3, 70, 80}, {70, 3, 80}, {20, 50, 33}, {120, 130, 600}})
     for (bool turned : {false, true}) {
+      const int64_t m = sizes[0], n = sizes[1], k = sizes[2];
       INFO(name(dtype) << " " << m << " x " << n << " x " << k << ", turned " << turned);
       const Array a = random({m, k}, dtype), b = matrix(k, n, dtype, turned), residual = matrix(m, n, dtype, turned);
       const Array row_bias = random({m, 1}, dtype), column_bias = random({1, n}, dtype);

@@ -43,13 +43,18 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
-// Elements [index, index + 1) of `axis`.
+// Elements [first, first + count) of `axis`.
 template <class AnyView>
-AnyView row_of(AnyView view, int axis, int64_t index) {
+AnyView part_of(AnyView view, int axis, int64_t first, int64_t count) {
   using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  view.data = static_cast<Byte*>(view.data) + index * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
-  view.shape[axis] = 1;
+  const int64_t bytes = first * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
+  if (view.data) view.data = static_cast<Byte*>(view.data) + bytes;
+  view.shape[axis] = count;
   return view;
+}
+template <class AnyView>
+AnyView row_of(const AnyView& view, int axis, int64_t index) {
+  return part_of(view, axis, index, 1);
 }
 
 // An entry of the StepBlock as a scalar.
@@ -357,13 +362,9 @@ namespace {
 
 // Columns [part H, (part + 1) H) of a matrix (N, 4 H).
 template <class AnyView>
-AnyView gate(AnyView gates, int part) {
+AnyView gate(const AnyView& gates, int part) {
   const int64_t size = gates.shape[1] / 4;
-  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  gates.data =
-      static_cast<Byte*>(gates.data) + part * size * gates.strides[1] * static_cast<int64_t>(size_of(gates.dtype));
-  gates.shape[1] = size;
-  return gates;
+  return part_of(gates, 1, part * size, size);
 }
 
 }  // namespace

@@ -17,15 +17,17 @@ void NaiveBackend::matmul(const View& a, const View& b, const MutableView& y, bo
   visit_numeric(y.dtype, [&]<class T> {
     using A = naive::accumulate_t<T>;
     naive::for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
-      const T *a_matrix = a.as<T>() + at[0], *b_matrix = b.as<T>() + at[1];
-      T* y_matrix = y.as<T>() + at[2];
+      const auto from_a = [&](int64_t m, int64_t k) {
+        return static_cast<A>(a.as<T>()[at[0] + m * a.strides[row] + k * a.strides[column]]);
+      };
+      const auto from_b = [&](int64_t k, int64_t n) {
+        return static_cast<A>(b.as<T>()[at[1] + k * b.strides[row] + n * b.strides[column]]);
+      };
       for (int64_t m = 0; m < M; ++m)
         for (int64_t n = 0; n < N; ++n) {
-          T& out = y_matrix[m * y.strides[row] + n * y.strides[column]];
+          T& out = y.as<T>()[at[2] + m * y.strides[row] + n * y.strides[column]];
           A total = accumulate ? static_cast<A>(out) : A(0);
-          for (int64_t k = 0; k < K; ++k)
-            total += static_cast<A>(a_matrix[m * a.strides[row] + k * a.strides[column]]) *
-                     static_cast<A>(b_matrix[k * b.strides[row] + n * b.strides[column]]);
+          for (int64_t k = 0; k < K; ++k) total += from_a(m, k) * from_b(k, n);
           out = scalar::convert<T>(total);
         }
     });

@@ -168,7 +168,7 @@ struct Band {
 // Images that start at the first channel of a group.
 template <class T>
 Images<T> group_of(Images<T> images, int64_t channel) {
-  images.data += channel * images.c_stride;
+  if (images.data) images.data += channel * images.c_stride;  // gradients that are not wanted have no data
   return images;
 }
 

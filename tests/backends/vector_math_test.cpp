@@ -62,8 +62,7 @@ void check_bound(const std::string& what, int64_t count, double bound, Run&& run
   Numbers<wider_t<T>> expected;
   for (int64_t i = 0; i < count; ++i) expected.push_back(exact(i));
   const CpuIsa before = cpu_isa();
-  for (CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
-    if (isa > best_cpu_isa()) continue;
+  for (CpuIsa isa : instruction_sets()) {
     set_cpu_isa(isa);
     const Array y = Array::empty({count}, dtype_of<T>);
     run(y);

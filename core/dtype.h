@@ -145,6 +145,17 @@ decltype(auto) visit(DType dtype, F&& f) {
   detail::bad_dtype(dtype, "a known element type");
 }
 
+/// Calls f.template operator()<Bits>() with the unsigned integer of an element's size, as which elements move unchanged.
+template <class F>
+void visit_bits(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
+  }
+}
+
 /// `visit` over the floating types; others are a DTypeError.
 template <class F>
 decltype(auto) visit_floating(DType dtype, F&& f) {

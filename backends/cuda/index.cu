@@ -32,17 +32,6 @@ Strides without(Strides strides, int axis) {
   return strides;
 }
 
-// Moves elements as integers of their size: f.template operator()<Bits>().
-template <class F>
-void visit_bits(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
-  }
-}
-
 // Views: y, x without the axis, index.
 template <class T>
 __global__ void __launch_bounds__(kThreads)

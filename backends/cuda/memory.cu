@@ -42,14 +42,8 @@ void CudaBackend::fill(const MutableView& y, const Scalar& value) {
 // Two equal types move as integers of their size, so that only the real conversions have kernels.
 void CudaBackend::copy(const View& x, const MutableView& y) {
   EventScope event("copy", "cuda", "map", {&x});
-  if (x.dtype == y.dtype) {
-    switch (size_of(x.dtype)) {
-      case 1: return cuda_detail::map<uint8_t, uint8_t>(Convert<uint8_t, uint8_t>(), y, x);
-      case 2: return cuda_detail::map<uint16_t, uint16_t>(Convert<uint16_t, uint16_t>(), y, x);
-      case 4: return cuda_detail::map<uint32_t, uint32_t>(Convert<uint32_t, uint32_t>(), y, x);
-      default: return cuda_detail::map<uint64_t, uint64_t>(Convert<uint64_t, uint64_t>(), y, x);
-    }
-  }
+  if (x.dtype == y.dtype)
+    return visit_bits(x.dtype, [&]<class Bits>() { cuda_detail::map<Bits, Bits>(Convert<Bits, Bits>(), y, x); });
   visit(x.dtype, [&]<class From>() {
     visit(y.dtype, [&]<class To>() {
       if constexpr (!std::is_same_v<From, To>) cuda_detail::map<To, From>(Convert<To, From>(), y, x);

@@ -21,16 +21,6 @@ using namespace openmp;
 
 constexpr int64_t kColumns = 16;  // at least so many neighbours for a thread: a cache line of floats
 
-template <class F>
-void visit_bits(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
-  }
-}
-
 void check_index(const View& index, int axis, int64_t size) {
   const StridedLoop<1> nest(naive::distinct_sizes(index), {&index.strides});
   const int64_t step = step_of(nest, 0);

@@ -8,16 +8,6 @@ namespace {
 
 using namespace openmp;
 
-template <class F>
-void visit_bits(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
-  }
-}
-
 template <class From, class To>
 void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {
   constexpr bool halves = (std::is_same_v<From, float> && size_of(dtype_of<To>) == 2) ||

@@ -1,6 +1,7 @@
 #include <gradus/core/cpu_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -11,12 +12,15 @@ namespace gradus {
 namespace {
 
 constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
+constexpr int kShelves = 16;              // for threads' own blocks
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are anyone's
 
 // A block begins with 64 bytes of its own, so that what follows keeps its alignment.
 struct Block {
   size_t capacity;
   size_t bytes;  // that were asked for, and are counted
   Block* next;   // in its free list
+  int shelf;     // where it goes when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);
 
@@ -33,6 +37,18 @@ size_t list_of(size_t capacity) {
   return 64 + 8 * static_cast<size_t>(power - 12) + (capacity >> (power - 3)) % 8;
 }
 constexpr size_t kLists = 64 + 8 * (62 - 12) + 1;
+
+// Free lists. Small blocks return to the shelf of the thread that first had them: a thread's scratch memory is then in its
+// core's cache, and threads that allocate at the same time do not wait for each other.
+struct alignas(64) Shelf {
+  std::mutex mutex;
+  Block* free[kLists] = {};  // by list_of(capacity)
+};
+int own_shelf() {
+  static std::atomic<unsigned> threads{0};
+  static thread_local const int shelf = static_cast<int>(threads++ % kShelves);
+  return shelf;
+}
 
 class CpuEvent final : public Event {
  public:
@@ -58,24 +74,28 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
-    std::unique_lock lock(mutex_);
     const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
+    const int at = capacity <= kOwn ? own_shelf() : kShelves;
     Block* block = nullptr;
-    if (bytes < kLimit && (block = free_[list_of(capacity)])) free_[list_of(capacity)] = block->next;
-    else block = from_system(lock, capacity, bytes);
+    if (bytes < kLimit) {
+      std::lock_guard lock(shelves_[at].mutex);
+      Block*& list = shelves_[at].free[list_of(capacity)];
+      if ((block = list)) list = block->next;
+    }
+    if (!block) block = from_system(capacity, bytes, at);
     block->bytes = bytes;
-    ++stats_.allocations;
-    stats_.allocated += static_cast<int64_t>(bytes);
-    stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    add(allocated_, peak_allocated_, bytes);
     return reinterpret_cast<char*>(block) + kAlignment;
   }
 
   void free(void* data) noexcept override {
     if (!data) return;
     Block* block = reinterpret_cast<Block*>(static_cast<char*>(data) - kAlignment);
-    std::lock_guard lock(mutex_);
-    stats_.allocated -= static_cast<int64_t>(block->bytes);
-    Block*& list = free_[list_of(block->capacity)];
+    allocated_.fetch_sub(static_cast<int64_t>(block->bytes), std::memory_order_relaxed);
+    Shelf& shelf = shelves_[block->shelf];
+    std::lock_guard lock(shelf.mutex);
+    Block*& list = shelf.free[list_of(block->capacity)];
     block->next = list;
     list = block;
   }
@@ -83,18 +103,28 @@ class CpuRuntime final : public DeviceRuntime {
   void record_stream(void*, const Stream&) override {}
 
   void empty_cache() override {
-    std::lock_guard lock(mutex_);
-    free_all();
+    for (Shelf& shelf : shelves_) {
+      std::lock_guard lock(shelf.mutex);
+      for (Block*& list : shelf.free)
+        while (Block* block = list) {
+          list = block->next;
+          reserved_ -= static_cast<int64_t>(block->capacity);
+          std::free(block);
+        }
+    }
   }
 
   MemoryStats memory_stats(int) const override {
-    std::lock_guard lock(mutex_);
-    return stats_;
+    return {.allocated = allocated_,
+            .peak_allocated = peak_allocated_,
+            .reserved = reserved_,
+            .peak_reserved = peak_reserved_,
+            .allocations = allocations_,
+            .system_allocations = system_allocations_};
   }
   void reset_peak_memory_stats(int) override {
-    std::lock_guard lock(mutex_);
-    stats_.peak_allocated = stats_.allocated;
-    stats_.peak_reserved = stats_.reserved;
+    peak_allocated_ = allocated_.load();
+    peak_reserved_ = reserved_.load();
   }
 
   void* allocate_pinned(size_t bytes) override { return allocate(bytes, {}); }
@@ -120,37 +150,33 @@ class CpuRuntime final : public DeviceRuntime {
   bool capturing() const override { return false; }
 
  private:
-  void free_all() noexcept {
-    for (Block*& list : free_)
-      while (Block* block = list) {
-        list = block->next;
-        stats_.reserved -= static_cast<int64_t>(block->capacity);
-        std::free(block);
-      }
+  using Count = std::atomic<int64_t>;
+
+  static void add(Count& total, Count& peak, size_t bytes) {
+    const auto more = static_cast<int64_t>(bytes), now = total.fetch_add(more, std::memory_order_relaxed) + more;
+    for (int64_t most = peak.load(std::memory_order_relaxed);
+         most < now && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed);) {}
   }
 
-  // Asks without the lock, which others may want meanwhile; tries once more with an empty cache before giving up.
-  Block* from_system(std::unique_lock<std::mutex>& lock, size_t capacity, size_t bytes) {
+  // Tries once more with an empty cache before giving up.
+  Block* from_system(size_t capacity, size_t bytes, int shelf) {
     auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
-    lock.unlock();
     void* memory = ask();
-    lock.lock();
     if (!memory) {
-      free_all();
+      empty_cache();
       memory = ask();
     }
-    GRADUS_CHECK(memory, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", stats_.allocated, " are in tensors, ",
-                 stats_.reserved, " reserved, peak ", stats_.peak_allocated,
+    GRADUS_CHECK(memory, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", allocated_.load(), " are in tensors, ",
+                 reserved_.load(), " reserved, peak ", peak_allocated_.load(),
                  "; use a smaller batch or free tensors first");
-    ++stats_.system_allocations;
-    stats_.reserved += static_cast<int64_t>(capacity);
-    stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
-    return new (memory) Block{capacity, 0, nullptr};
+    ++system_allocations_;
+    add(reserved_, peak_reserved_, capacity);
+    return new (memory) Block{capacity, 0, nullptr, shelf};
   }
 
-  mutable std::mutex mutex_;
-  Block* free_[kLists] = {};  // by list_of(capacity)
-  MemoryStats stats_;
+  Shelf shelves_[kShelves + 1];  // the last one is everybody's
+  alignas(64) Count allocated_{0};
+  Count peak_allocated_{0}, reserved_{0}, peak_reserved_{0}, allocations_{0}, system_allocations_{0};
 };
 
 }  // namespace

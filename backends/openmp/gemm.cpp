@@ -11,12 +11,10 @@ namespace gradus::openmp {
 namespace {
 
 constexpr int64_t kLongRow = 2048;                   // elements
-constexpr int64_t kFewRows = 6;                      // rows of C for which B is multiplied where it lies
 constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
 constexpr int64_t kSmallDepth = 512;
-constexpr int64_t kLeastChunk = int64_t{1} << 16;  // multiplications that are worth a chunk of parallel work
-constexpr int64_t kManyProducts = 16;              // from here on threads share whole products, however large
-constexpr int64_t kColumnsInPlace = 4;             // tiles of C for which rows of A are not packed
+constexpr int64_t kManyProducts = 16;   // from here on threads share whole products, however large
+constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
 
 enum class Way { combination, dots, dots_of_columns, small, blocked };
 
@@ -101,17 +99,6 @@ void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
                       .column_bias = args.column_bias ? args.column_bias + begin : nullptr,
                       .relu = args.relu});
   });
-}
-
-// C^T = B^T A^T
-template <class T>
-GemmArgs<T> transposed(GemmArgs<T> args) {
-  std::swap(args.rows, args.columns);
-  std::swap(args.a, args.b);
-  std::swap(args.row_bias, args.column_bias);
-  args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
-  args.residual = args.residual.transposed();
-  return args;
 }
 
 // Small products of one shape, one after another. What cannot be read in place is packed.
@@ -220,48 +207,29 @@ template <class T>
 void gemm_any(const KernelTable& table, const GemmArgs<T>& given, GemmBatch batch) {
   if (given.rows == 0 || given.columns == 0) return;
   GemmArgs<T> args = oriented(given, &batch);
-  if (args.depth == 0) {  // an empty sum is a product of zeros; empty operands have no address to count from
-    static constexpr T zero = 0;
-    args.depth = 1;
-    args.a = args.b = {&zero, 0, 0};
-    batch.a = batch.b = Dims::filled(batch.shape.size(), 0);
-  }
+  without_empty_depth(&args, &batch);
   const Kernels<T>& kernels = kernels_of<T>(table);
   const Way way = way_of(args);
-  int64_t products = 1;
-  for (int64_t size : batch.shape) products *= size;
-  const auto some = [&](int64_t begin, int64_t end) {
+  share_products(product_count(batch), args.rows * args.columns * args.depth, [&](int64_t begin, int64_t end) {
     std::optional<SmallProduct<T>> small;
     if (way == Way::small) small.emplace(kernels, args);
-    for (int64_t i = begin; i < end; ++i) {
-      GemmArgs<T> one = args;
-      int64_t rest = i;
-      for (int axis = batch.shape.size() - 1; axis >= 0; --axis) {
-        const int64_t index = rest % batch.shape[axis];
-        rest /= batch.shape[axis];
-        one.a.data += index * batch.a[axis];
-        one.b.data += index * batch.b[axis];
-        one.c.data += index * batch.c[axis];
-        if (one.residual.data) one.residual.data += index * batch.residual[axis];
-      }
-      product(kernels, way, one, small ? &*small : nullptr);
-    }
-  };
-  if (products == 1) return some(0, 1);
-  const int64_t work = args.rows * args.columns * args.depth;
-  const bool share = work <= kSmallProduct || products >= kManyProducts;
-  parallel_for(products, share ? divide_up(kLeastChunk, work + 1) : products, some);
+    for (int64_t i = begin; i < end; ++i) product(kernels, way, product_of(args, batch, i), small ? &*small : nullptr);
+  });
 }
 
 }  // namespace
 
-template <class T>
-void tile_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  if (is_small(args)) SmallProduct<T>(kernels, args).run(args);
-  else blocked_gemm(kernels, args);
+int64_t product_count(const GemmBatch& batch) {
+  int64_t products = 1;
+  for (int64_t size : batch.shape) products *= size;
+  return products;
 }
-template void tile_gemm(const Kernels<float>&, const GemmArgs<float>&);
-template void tile_gemm(const Kernels<double>&, const GemmArgs<double>&);
+
+void share_products(int64_t products, int64_t work, RangeFunction some) {
+  if (products == 1) return some(0, 1);
+  const bool share = work <= kSmallProduct || products >= kManyProducts;
+  parallel_for(products, share ? divide_up(kLeastChunk, work + 1) : products, some);
+}
 
 void gemm(const KernelTable& table, const GemmArgs<float>& args, const GemmBatch& batch) {
   gemm_any(table, args, batch);

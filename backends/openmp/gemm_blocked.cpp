@@ -11,21 +11,16 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kDepthBlock = 384;               // rows of a packed tile of B: about the first-level cache
 constexpr int64_t kColumnsAtOnce = 4096;           // most columns of B that are packed at a time
 constexpr int64_t kRowPanels = 20;                 // register tiles in a block of C, at most
 constexpr int64_t kRowPanelsWanted = 5;            // below, B's tiles are loaded for too little
 constexpr int64_t kColumnTilesWanted = 8;          // below, A is packed for too little
 constexpr int64_t kBlocksWanted = 8;               // blocks of C for the threads to share
 constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
-constexpr int64_t kLeastPacked = 8192;             // elements that are worth a chunk of packing
 constexpr int64_t kDepthInPlace = 512;             // operands deeper than this are packed, whatever their layout
 constexpr int64_t kRowsInPlace = 128;              // rows of C for which B is not packed
 
-// How C is cut: `rows` by `columns` a block, `row_blocks` by `column_blocks` of them.
-struct Cut {
-  int64_t rows, columns, row_blocks, column_blocks;
-};
+}  // namespace
 
 Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int64_t tile_columns) {
   int64_t row_step = rows, column_step = columns;
@@ -40,6 +35,8 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int6
   row_step = divide_up(rows, divide_up(rows, row_step));
   return {row_step, column_step, divide_up(rows, row_step), divide_up(columns, column_step)};
 }
+
+namespace {
 
 // A is read in place where its columns are contiguous; so are B's whole vectors where its rows are and too few rows of C
 // share them to pay for packing.

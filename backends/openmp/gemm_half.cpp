@@ -1,6 +1,7 @@
-// Products of half types. C is cut into blocks, by shape alone, which the threads share out; for each, blocks of A and B
-// are widened to float, multiplied by gemm(), and the sums rounded once. Where the processor has dot products of
-// bfloat16, the elements of A and B stay as they are, in pairs along the depth that take the place of floats.
+// Products of half types, summed in float and rounded once. B is packed for all threads, widened to float; then they share
+// out blocks of C, cut by its shape alone, and whoever takes a block packs its part of A and keeps the block's sums until
+// the depth ends. Where the processor has dot products of bfloat16, the elements of A and B stay as they are, in pairs along
+// the depth that take the place of floats. With a few rows of C, B is widened as it is read.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -13,11 +14,12 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kBlock = 512;       // most rows and columns of a block of C
-constexpr int64_t kDepthBlock = 512;  // of A and B that are widened at a time
-constexpr int64_t kBlocksWanted = 8;
-constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
-constexpr int64_t kFewRows = 6;                    // of C, for which the instruction does not pay
+constexpr int64_t kLine = 512;                     // elements that are brought together at a time
+constexpr int64_t kColumnsAtOnce = 1024;           // most columns of B that are packed at a time,
+constexpr int64_t kMostPacked = int64_t{1} << 22;  // and about as many elements,
+constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least so many columns
+constexpr int64_t kTilesTogether = 4;              // packed one after another: their rows are read in longer pieces
+constexpr int64_t kLongRow = 2048;                 // elements
 
 template <class H>
 const uint16_t* bits(const H* x) {
@@ -28,168 +30,247 @@ uint16_t* bits(H* x) {
   return reinterpret_cast<uint16_t*>(x);
 }
 
+// One product.
 template <class H>
 class HalfProduct {
  public:
-  HalfProduct(const KernelTable& table, const GemmArgs<H>& args, const GemmBatch& batch)
-      : table_(table), args_(args), batch_(batch),
-        pairs_(std::is_same_v<H, BFloat16> && table.bf16_pairs && std::min(args.rows, args.columns) > kFewRows),
-        pair_kernels_(table.f32) {
-    pair_kernels_.block = table.bf16_pairs_block;
-    for (int64_t size : batch.shape) products_ *= size;
-    height_ = divide_up(args.rows, divide_up(args.rows, kBlock));
-    width_ = divide_up(args.columns, divide_up(args.columns, kBlock));
-    while (products_ * blocks() < kBlocksWanted && height_ * width_ * args.depth > 2 * kLeastBlock) {
-      int64_t& longer = width_ > height_ ? width_ : height_;
-      longer = round_up(divide_up(longer, 2), 16);
-    }
-    length_ = divide_up(args.depth, std::max<int64_t>(1, divide_up(args.depth, kDepthBlock)));
-    length_ += length_ % 2;  // no pair straddles blocks
-  }
+  HalfProduct(const KernelTable& table, const GemmArgs<H>& args)
+      : halves_(table.halves), kernels_(table.f32), args_(args), pairs_(kBFloat16 && table.bf16_pairs),
+        block_(pairs_ ? table.bf16_pairs_block : table.f32.block),
+        steps_(pairs_ ? divide_up(args.depth, 2) : args.depth),
+        steps_at_once_(divide_up(steps_, divide_up(steps_, kDepthBlock))) {}
 
   void run() const {
-    const int64_t grain = divide_up(kLeastBlock, height_ * width_ * args_.depth + 1);
-    parallel_for(products_ * blocks(), grain, [&](int64_t begin, int64_t end) {
-      const Scratch<float> a(height_ * length_), b(width_ * length_), sums(height_ * width_), row(width_);
-      for (int64_t i = begin; i < end; ++i) block(i, {a.get(), b.get(), sums.get(), row.get()});
-    });
+    const bool along_rows = args_.b.column_stride == 1, along_depth = args_.b.row_stride == 1;
+    if (args_.rows <= kFewRows && (along_rows || along_depth)) return few_rows(along_rows);
+    const Scratch<int64_t> offsets(steps_at_once_);
+    for (int64_t k = 0; k < steps_at_once_; ++k) offsets[k] = k * kernels_.tile_columns;
+    const int64_t most = std::clamp(kMostPacked / steps_, kLeastColumnsAtOnce, kColumnsAtOnce);
+    const int64_t step = round_up(divide_up(args_.columns, divide_up(args_.columns, most)), kernels_.tile_columns);
+    for (int64_t column = 0; column < args_.columns; column += step)
+      columns(column, std::min(step, args_.columns - column), offsets.get());
   }
 
  private:
-  struct Memory {
-    float *a, *b, *sums, *row;
-  };
-  int64_t blocks() const { return divide_up(args_.rows, height_) * divide_up(args_.columns, width_); }
+  static constexpr bool kBFloat16 = std::is_same_v<H, BFloat16>;
 
-  void block(int64_t index, const Memory& memory) const {
-    GemmArgs<H> args = args_;
-    int64_t product = index / blocks();
-    for (int axis = batch_.shape.size() - 1; axis >= 0; --axis) {
-      const int64_t at = product % batch_.shape[axis];
-      product /= batch_.shape[axis];
-      if (args.depth > 0) args.a.data += at * batch_.a[axis], args.b.data += at * batch_.b[axis];
-      args.c.data += at * batch_.c[axis];
-      if (args.residual.data) args.residual.data += at * batch_.residual[axis];
-    }
-    const int64_t down = divide_up(args.rows, height_), row = index % blocks() % down * height_,
-                  column = index % blocks() / down * width_;
-    args.rows = std::min(height_, args.rows - row), args.columns = std::min(width_, args.columns - column);
-    if (args.depth > 0) args.a.data += row * args.a.row_stride, args.b.data += column * args.b.column_stride;
-    args.c.data += row * args.c.row_stride + column * args.c.column_stride;
-    if (args.residual.data) args.residual.data += row * args.residual.row_stride + column * args.residual.column_stride;
-    if (args.row_bias) args.row_bias += row;
-    if (args.column_bias) args.column_bias += column;
-
-    start(args, memory);
-    for (int64_t k = 0; k < args.depth; k += length_) {
-      const int64_t length = std::min(length_, args.depth - k);
-      const Matrix<const H> a{args.a.data + k * args.a.column_stride, args.a.row_stride, args.a.column_stride};
-      const Matrix<const H> b{args.b.data + k * args.b.row_stride, args.b.row_stride, args.b.column_stride};
-      const GemmArgs<float> part{.rows = args.rows,
-                                 .columns = args.columns,
-                                 .depth = pairs_ ? divide_up(length, 2) : length,
-                                 .a = floats(a, args.rows, length, memory.a),
-                                 .b = floats(b.transposed(), args.columns, length, memory.b).transposed(),
-                                 .c = {memory.sums, args.columns, 1},
-                                 .accumulate = true};
-      if (pairs_) tile_gemm(pair_kernels_, part);
-      else gemm(table_, part);
-    }
-    finish(args, memory);
+  // B is read once, or a few times, where it lies.
+  void few_rows(bool along_rows) const {
+    const int64_t rows = args_.rows, depth = args_.depth;
+    const Scratch<float> a(rows * depth);
+    for (int64_t m = 0; m < rows; ++m)
+      widen(args_.a.data + m * args_.a.row_stride, args_.a.column_stride, depth, a.get() + m * depth);
+    const int64_t least = kLeastChunk / (rows * depth) + 1;
+    const int64_t grain = along_rows ? std::max(least, std::min(args_.columns / 4, kLongRow)) : least;
+    parallel_for(args_.columns, round_up(grain, 64), [&](int64_t begin, int64_t end) {
+      const int64_t columns = end - begin;
+      const Scratch<float> sums(rows * columns);
+      if (has_start()) start(0, rows, begin, columns, sums.get(), columns);
+      else std::fill_n(sums.get(), rows * columns, 0.0f);
+      const uint16_t* b = bits(args_.b.data + begin * args_.b.column_stride);
+      if (along_rows) {
+        (kBFloat16 ? halves_.combine_rows_bfloat16 : halves_.combine_rows_half)({.rows = rows,
+                                                                                 .columns = columns,
+                                                                                 .depth = depth,
+                                                                                 .a = a.get(),
+                                                                                 .a_row_stride = depth,
+                                                                                 .a_step = 1,
+                                                                                 .b = b,
+                                                                                 .b_row_stride = args_.b.row_stride,
+                                                                                 .y = sums.get(),
+                                                                                 .y_row_stride = columns});
+      } else {
+        (kBFloat16 ? halves_.row_dots_bfloat16 : halves_.row_dots_half)({.rows = rows,
+                                                                         .columns = columns,
+                                                                         .depth = depth,
+                                                                         .a = a.get(),
+                                                                         .a_row_stride = depth,
+                                                                         .b = b,
+                                                                         .b_row_stride = args_.b.column_stride,
+                                                                         .c = sums.get(),
+                                                                         .c_row_stride = columns,
+                                                                         .c_column_stride = 1,
+                                                                         .start = sums.get(),
+                                                                         .start_row_stride = columns,
+                                                                         .start_column_stride = 1});
+      }
+      for (int64_t i = 0; args_.relu && i < rows * columns; ++i) sums[i] = sums[i] < 0 ? 0 : sums[i];
+      finish(0, rows, begin, columns, sums.get(), columns);
+    });
   }
 
-  // The sums before the first product: all that is added to it.
-  void start(const GemmArgs<H>& args, const Memory& memory) const {
+  // `count` columns of C from `first` on.
+  void columns(int64_t first, int64_t count, const int64_t* offsets) const {
+    const int64_t tile = kernels_.tile_columns, tiles = divide_up(count, tile), width = tiles * tile;
+    const Scratch<float> packed_b(width * steps_);  // for one piece of the depth after another
+    const int64_t groups = divide_up(tiles, kTilesTogether), pieces = divide_up(steps_, steps_at_once_);
+    parallel_for(groups * pieces, divide_up(kLeastPacked, kTilesTogether * tile * steps_at_once_),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t k = i / groups * steps_at_once_, length = std::min(steps_at_once_, steps_ - k);
+                     const int64_t column = i % groups * kTilesTogether * tile;
+                     pack_b(k, length, first + column, std::min(kTilesTogether * tile, count - column),
+                            packed_b.get() + k * width + column * length);
+                   }
+                 });
+
+    const Cut cut = cut_of(args_.rows, count, steps_, kernels_.tile_rows, tile);
+    parallel_for(cut.row_blocks * cut.column_blocks, 1, [&](int64_t begin, int64_t end) {
+      const int64_t stride = round_up(cut.columns, 16) + 16;  // rows of sums in different sets of the first-level cache
+      const Scratch<float> packed_a(cut.rows * steps_at_once_), sums(cut.rows * stride);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i % cut.row_blocks * cut.rows, column = i / cut.row_blocks * cut.columns;
+        BlockArgs<float> block;
+        block.rows = std::min(cut.rows, args_.rows - row), block.columns = std::min(cut.columns, count - column);
+        block.a = packed_a.get();
+        block.b_packed = true;
+        block.offsets = offsets;
+        block.c = sums.get(), block.c_row_stride = stride;
+        if (has_start()) start(row, block.rows, first + column, block.columns, sums.get(), stride);
+        for (int64_t k = 0; k < steps_; k += steps_at_once_) {
+          block.depth = std::min(steps_at_once_, steps_ - k);
+          block.b = packed_b.get() + k * width + column * block.depth, block.b_tile_step = block.depth * tile;
+          block.accumulate = k > 0 || has_start();
+          block.relu = args_.relu && k + block.depth == steps_;
+          pack_a(k, block.depth, row, block.rows, packed_a.get());
+          block_(block);
+        }
+        finish(row, block.rows, first + column, block.columns, sums.get(), stride);
+      }
+    });
+  }
+
+  void pack_a(int64_t k, int64_t length, int64_t row, int64_t rows, float* packed) const {
+    const auto pack = [&](const Matrix<const float>& a) {
+      kernels_.pack_a(a.data, a.row_stride, a.column_stride, rows, length, packed);
+    };
+    with_floats(args_.a, row, rows, k, length, pack);
+  }
+  void pack_b(int64_t k, int64_t length, int64_t column, int64_t columns, float* packed) const {
+    const auto pack = [&](const Matrix<const float>& b) {
+      kernels_.pack_b(b.data, b.column_stride, b.row_stride, length, columns, packed);
+    };
+    with_floats(args_.b.transposed(), column, columns, k, length, pack);
+  }
+
+  // use(rows [row, row + rows) and steps [k, k + length) of a matrix): as floats, or as pairs along the steps, which lie there
+  // already where steps follow each other in memory.
+  template <class Use>
+  void with_floats(const Matrix<const H>& from, int64_t row, int64_t rows, int64_t k, int64_t length, Use&& use) const {
+    const int64_t elements = std::min(pairs_ ? 2 * length : length, args_.depth - k * (pairs_ ? 2 : 1));
+    const H* data = from.data + row * from.row_stride + k * (pairs_ ? 2 : 1) * from.column_stride;
+    const bool along_steps = from.column_stride == 1;
+    if (pairs_ && along_steps && from.row_stride % 2 == 0 && elements % 2 == 0 &&
+        reinterpret_cast<uintptr_t>(data) % alignof(float) == 0)
+      return use(Matrix<const float>{reinterpret_cast<const float*>(data), from.row_stride / 2, 1});
+    const Scratch<float> floats(rows * length);
+    if (along_steps) {
+      for (int64_t i = 0; i < rows; ++i) {
+        float* to = floats.get() + i * length;
+        if (!pairs_) {
+          widen(data + i * from.row_stride, 1, length, to);
+          continue;
+        }
+        to[length - 1] = 0;  // an odd element is paired with zero
+        std::memcpy(to, data + i * from.row_stride, static_cast<size_t>(elements) * sizeof(H));
+      }
+      return use(Matrix<const float>{floats.get(), length, 1});
+    }
+    for (int64_t i = 0; i < length; ++i) {
+      const H* column = data + i * (pairs_ ? 2 : 1) * from.column_stride;
+      const H* next = 2 * i + 1 < elements ? column + from.column_stride : nullptr;
+      if (pairs_) pair_up(column, next, from.row_stride, rows, floats.get() + i * rows);
+      else widen(column, from.row_stride, rows, floats.get() + i * rows);
+    }
+    use(Matrix<const float>{floats.get(), 1, rows});
+  }
+
+  bool has_start() const { return args_.accumulate || args_.residual.data || args_.row_bias || args_.column_bias; }
+
+  // What is added to the product, for a part of C.
+  void start(int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) const {
     const Matrix<const H> given =
-        args.accumulate ? Matrix<const H>{args.c.data, args.c.row_stride, args.c.column_stride} : args.residual;
-    for (int64_t i = 0; i < args.rows; ++i) {
-      float* sums = memory.sums + i * args.columns;
-      if (given.data) widen(given.data + i * given.row_stride, given.column_stride, args.columns, sums);
-      else std::fill_n(sums, args.columns, 0.0f);
-      if (args.row_bias) {
-        const auto bias = static_cast<float>(args.row_bias[i]);
-        for (int64_t j = 0; j < args.columns; ++j) sums[j] += bias;
-      }
-      if (args.column_bias) {
-        widen(args.column_bias, 1, args.columns, memory.row);
-        for (int64_t j = 0; j < args.columns; ++j) sums[j] += memory.row[j];
-      }
+        args_.accumulate ? Matrix<const H>{args_.c.data, args_.c.row_stride, args_.c.column_stride} : args_.residual;
+    const Scratch<float> bias(columns);
+    if (args_.column_bias) widen(args_.column_bias + column, 1, columns, bias.get());
+    else std::fill_n(bias.get(), columns, 0.0f);
+    for (int64_t i = row; i < row + rows; ++i, sums += stride) {
+      const float row_bias = args_.row_bias ? static_cast<float>(args_.row_bias[i]) : 0.0f;
+      if (given.data)
+        widen(given.data + i * given.row_stride + column * given.column_stride, given.column_stride, columns, sums);
+      else std::fill_n(sums, columns, 0.0f);
+      for (int64_t j = 0; j < columns; ++j) sums[j] += row_bias + bias[j];
     }
   }
 
-  void finish(const GemmArgs<H>& args, const Memory& memory) const {
-    const auto narrow = std::is_same_v<H, BFloat16> ? table_.halves.to_bfloat16 : table_.halves.to_half;
-    H line[kBlock];
-    for (int64_t i = 0; i < args.rows; ++i) {
-      float* sums = memory.sums + i * args.columns;
-      if (args.relu)
-        for (int64_t j = 0; j < args.columns; ++j) sums[j] = sums[j] < 0 ? 0 : sums[j];
-      H* to = args.c.data + i * args.c.row_stride;
-      const bool dense = args.c.column_stride == 1 || args.columns == 1;
-      narrow(sums, bits(dense ? to : line), args.columns);
-      for (int64_t j = 0; !dense && j < args.columns; ++j) to[j * args.c.column_stride] = line[j];
+  void finish(int64_t row, int64_t rows, int64_t column, int64_t columns, const float* sums, int64_t stride) const {
+    const auto narrow = kBFloat16 ? halves_.to_bfloat16 : halves_.to_half;
+    const int64_t step = args_.c.column_stride;
+    for (int64_t i = row; i < row + rows; ++i, sums += stride) {
+      H* to = args_.c.data + i * args_.c.row_stride + column * step;
+      if (step == 1) {
+        narrow(sums, bits(to), columns);
+        continue;
+      }
+      H line[kLine];
+      for (int64_t j = 0; j < columns; j += kLine) {
+        const int64_t count = std::min(kLine, columns - j);
+        narrow(sums + j, bits(line), count);
+        for (int64_t n = 0; n < count; ++n) to[(j + n) * step] = line[n];
+      }
     }
   }
 
   // `count` elements, `step` apart: as they are, or brought together.
-  static const H* together(const H* from, int64_t step, int64_t count, H (&line)[kBlock]) {
+  static const H* together(const H* from, int64_t step, int64_t count, H (&line)[kLine]) {
     if (step == 1) return from;
     for (int64_t i = 0; i < count; ++i) line[i] = from[i * step];
     return line;
   }
   void widen(const H* from, int64_t step, int64_t count, float* to) const {
-    const auto kernel = std::is_same_v<H, BFloat16> ? table_.halves.from_bfloat16 : table_.halves.from_half;
-    H line[kBlock];
-    kernel(bits(together(from, step, count, line)), to, count);
+    const auto kernel = kBFloat16 ? halves_.from_bfloat16 : halves_.from_half;
+    if (step == 1) return kernel(bits(from), to, count);
+    H line[kLine];
+    for (int64_t i = 0; i < count; i += kLine) {
+      const int64_t some = std::min(kLine, count - i);
+      kernel(bits(together(from + i * step, step, some, line)), to + i, some);
+    }
+  }
+  void pair_up(const H* even, const H* odd, int64_t step, int64_t count, float* to) const {
+    H evens[kLine], odds[kLine];
+    for (int64_t i = 0; i < count; i += step == 1 ? count : kLine) {
+      const int64_t some = step == 1 ? count : std::min(kLine, count - i);
+      halves_.pair_up(bits(together(even + i * step, step, some, evens)),
+                      odd ? bits(together(odd + i * step, step, some, odds)) : nullptr, to + i, some);
+    }
   }
 
-  // A block (rows, length) as floats, or as pairs along the length; the axis that is contiguous stays so.
-  Matrix<const float> floats(const Matrix<const H>& from, int64_t rows, int64_t length, float* to) const {
-    if (from.column_stride == 1) {
-      const int64_t width = pairs_ ? divide_up(length, 2) : length;
-      for (int64_t i = 0; i < rows; ++i) {
-        const H* row = from.data + i * from.row_stride;
-        if (!pairs_) {
-          widen(row, 1, length, to + i * width);
-          continue;
-        }
-        to[i * width + width - 1] = 0;  // an odd element is paired with zero
-        std::memcpy(to + i * width, row, static_cast<size_t>(length) * sizeof(H));
-      }
-      return {to, width, 1};
-    }
-    const int64_t step = pairs_ ? 2 : 1;
-    for (int64_t k = 0; k < length; k += step) {
-      const H* column = from.data + k * from.column_stride;
-      float* line = to + k / step * rows;
-      if (!pairs_) {
-        widen(column, from.row_stride, rows, line);
-        continue;
-      }
-      H even[kBlock], odd[kBlock];
-      const bool last = k + 1 == length;
-      table_.halves.pair_up(bits(together(column, from.row_stride, rows, even)),
-                            last ? nullptr : bits(together(column + from.column_stride, from.row_stride, rows, odd)),
-                            line, rows);
-    }
-    return {to, 1, rows};
-  }
-
-  const KernelTable& table_;
+  const HalfKernels& halves_;
+  const Kernels<float>& kernels_;
   const GemmArgs<H>& args_;
-  const GemmBatch& batch_;
   const bool pairs_;
-  Kernels<float> pair_kernels_;
-  int64_t products_ = 1, height_ = 0, width_ = 0, length_ = 0;
+  void (*const block_)(const BlockArgs<float>&);
+  const int64_t steps_, steps_at_once_;  // of the depth: elements or pairs
 };
+
+template <class H>
+void gemm_half(const KernelTable& table, const GemmArgs<H>& given, GemmBatch batch) {
+  if (given.rows == 0 || given.columns == 0) return;
+  GemmArgs<H> args = given;
+  if (args.columns <= kFewRows && args.rows > kFewRows) args = transposed(args), std::swap(batch.a, batch.b);
+  without_empty_depth(&args, &batch);
+  share_products(product_count(batch), args.rows * args.columns * args.depth, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) HalfProduct<H>(table, product_of(args, batch, i)).run();
+  });
+}
 
 }  // namespace
 
 void gemm(const KernelTable& table, const GemmArgs<Half>& args, const GemmBatch& batch) {
-  if (args.rows > 0 && args.columns > 0) HalfProduct<Half>(table, args, batch).run();
+  gemm_half(table, args, batch);
 }
 void gemm(const KernelTable& table, const GemmArgs<BFloat16>& args, const GemmBatch& batch) {
-  if (args.rows > 0 && args.columns > 0) HalfProduct<BFloat16>(table, args, batch).run();
+  gemm_half(table, args, batch);
 }
 
 }  // namespace gradus::openmp

@@ -52,19 +52,24 @@ inline HalfBits to_half(Lanes<float> x) {
 #endif
 }
 
+/// Vectors of floats from memory of a half type: a Source of gemv_kernel.h.
+template <Lanes<float> (*convert)(HalfBits)>
+struct Widened {
+  using Element = uint16_t;
+  static Vector<float> load_some(const uint16_t* from, bool whole, int64_t count) {
+    HalfBits bits{};
+    if (whole) __builtin_memcpy(&bits, from, sizeof bits);
+    else __builtin_memcpy(&bits, from, static_cast<size_t>(count) * 2);
+    return convert(bits).v;
+  }
+};
+
 /// Rows of them: y[i] = convert(x[i]).
 template <Lanes<float> (*convert)(HalfBits)>
 void widen(const uint16_t* x, float* y, int64_t count) {
   int64_t i = 0;
-  HalfBits bits{};
-  for (; i + kLanes<float> <= count; i += kLanes<float>) {
-    __builtin_memcpy(&bits, x + i, sizeof bits);
-    store(y + i, convert(bits).v);
-  }
-  if (const int64_t left = count - i; left > 0) {
-    __builtin_memcpy(&bits, x + i, static_cast<size_t>(left) * 2);
-    store_first(y + i, convert(bits).v, left);
-  }
+  for (; i + kLanes<float> <= count; i += kLanes<float>) store(y + i, Widened<convert>::load_some(x + i, true, 0));
+  if (i < count) store_first(y + i, Widened<convert>::load_some(x + i, false, count - i), count - i);
 }
 template <HalfBits (*convert)(Lanes<float>)>
 void narrow(const float* x, uint16_t* y, int64_t count) {

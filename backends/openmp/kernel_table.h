@@ -87,6 +87,10 @@ constexpr HalfKernels half_kernels() {
           .from_bfloat16 = widen<from_bfloat16>,
           .to_half = narrow<to_half>,
           .to_bfloat16 = narrow<to_bfloat16>,
+          .row_dots_half = row_dots<float, Widened<from_half>>,
+          .row_dots_bfloat16 = row_dots<float, Widened<from_bfloat16>>,
+          .combine_rows_half = combine_rows<float, Widened<from_half>>,
+          .combine_rows_bfloat16 = combine_rows<float, Widened<from_bfloat16>>,
           .pair_up = pair_up};
 }
 

@@ -128,13 +128,14 @@ struct ChannelSumsArgs {
 };
 
 /// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + start[m, n] + row_bias[m] + column_bias[n],
-/// clipped at 0 if relu. C and start have any strides; what is null adds nothing.
-template <class T>
+/// clipped at 0 if relu. C and start have any strides; what is null adds nothing. B's elements may be of another type, such as
+/// the bits of a half type.
+template <class T, class B = T>
 struct RowDotsArgs {
   int64_t rows, columns, depth;
   const T* a;
   int64_t a_row_stride;
-  const T* b;
+  const B* b;
   int64_t b_row_stride;
   T* c;
   int64_t c_row_stride, c_column_stride;
@@ -146,12 +147,12 @@ struct RowDotsArgs {
 };
 
 /// y[m * y_row_stride + n] += sum over k of a[m * a_row_stride + k * a_step] b[k * b_row_stride + n]
-template <class T>
+template <class T, class B = T>
 struct CombineArgs {
   int64_t rows, columns, depth;
   const T* a;
   int64_t a_row_stride, a_step;
-  const T* b;
+  const B* b;
   int64_t b_row_stride;
   T* y;
   int64_t y_row_stride;
@@ -353,6 +354,11 @@ struct HalfKernels {
   void (*from_bfloat16)(const uint16_t* x, float* y, int64_t count);
   void (*to_half)(const float* x, uint16_t* y, int64_t count);
   void (*to_bfloat16)(const float* x, uint16_t* y, int64_t count);
+  /// Of a half type's B, whose elements are widened as they are read.
+  void (*row_dots_half)(const RowDotsArgs<float, uint16_t>&);
+  void (*row_dots_bfloat16)(const RowDotsArgs<float, uint16_t>&);
+  void (*combine_rows_half)(const CombineArgs<float, uint16_t>&);
+  void (*combine_rows_bfloat16)(const CombineArgs<float, uint16_t>&);
   /// pairs[i] = the bits of even[i] and, above them, those of odd[i], or zeros if odd is null.
   void (*pair_up)(const uint16_t* even, const uint16_t* odd, float* pairs, int64_t count);
 };

@@ -170,6 +170,18 @@ TEST_CASE("half types are widened or paired block by block") {
   check_product(DType::bf16, 30, 40, 1301, 1, 0, true);  // odd depth, several blocks of it
   check_product(DType::f16, 9, 1100, 530, 0, 0, false);
   check_product(DType::bf16, 1, 200, 300, 0, 1, false);
+  check_product(DType::bf16, 300, 2100, 90, 0, 0, false);   // more columns than are packed at once
+  check_product(DType::bf16, 20, 300, 40000, 1, 1, false);  // packed in narrow strips
+}
+
+TEST_CASE("half types with one row or column, or few, are widened as they are read") {
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (int64_t few : {1, 2, 3, 5, 6})
+      for (const auto& [n, k] : {std::array<int64_t, 2>{1, 1}, {9, 50}, {700, 33}, {67, 131}})
+        for (int layout = 0; layout < 8; ++layout) {
+          check_product(dtype, few, n, k, layout / 2, layout % 2, few % 2);
+          check_product(dtype, n, few, k, layout % 2, layout / 2, few % 2);
+        }
 }
 
 // Where bfloat16 has instructions, their sums differ from float's by float roundings alone: at most one rounding of the

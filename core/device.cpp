@@ -8,10 +8,11 @@ Device::Device(std::string_view text) {
   std::string_view kind = text.substr(0, text.find(':'));
   const bool known = kind == "cpu" || kind == "cuda";
   bool valid = known;
-  int number = 0;
+  int number = kind == "cuda" ? -1 : 0;
   if (known && kind.size() < text.size()) {
     const std::string_view digits = text.substr(kind.size() + 1);
     valid = !digits.empty() && digits.size() <= 2;
+    number = 0;
     for (char c : digits) {
       valid = valid && c >= '0' && c <= '9';
       number = number * 10 + (c - '0');
@@ -25,7 +26,7 @@ Device::Device(std::string_view text) {
 
 std::string Device::str() const {
   if (type == DeviceType::cpu) return "cpu";
-  return "cuda:" + std::to_string(index);
+  return index < 0 ? "cuda" : "cuda:" + std::to_string(index);
 }
 
 }  // namespace gradus

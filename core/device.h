@@ -14,13 +14,15 @@ inline constexpr int kDeviceTypeCount = 2;
 /// LibTorch's names.
 inline constexpr DeviceType kCPU = DeviceType::cpu, kCUDA = DeviceType::cuda;
 
-/// One device of this machine. Index -1 means the current device of the type.
+/// One device of this machine. "cuda" without an index, here -1, is the device that is current on the thread that
+/// allocates or moves there (settled() in core/runtime.h); a tensor's device always has its index.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int8_t index = 0;
 
   Device() = default;
-  Device(DeviceType type, int index = 0) : type(type), index(static_cast<int8_t>(index)) {}  // NOLINT
+  Device(DeviceType type) : Device(type, type == DeviceType::cpu ? 0 : -1) {}            // NOLINT
+  Device(DeviceType type, int index) : type(type), index(static_cast<int8_t>(index)) {}  // NOLINT
   /// Parses "cpu", "cuda" or "cuda:1"; anything else is a ValueError.
   Device(std::string_view text);                                       // NOLINT
   Device(const char* text) : Device(std::string_view(text)) {}         // NOLINT

@@ -44,6 +44,7 @@ struct MemoryStats {
   int64_t reserved = 0, peak_reserved = 0;
   int64_t allocations = 0;         ///< calls since start
   int64_t system_allocations = 0;  ///< of these, how many went to the system
+  int64_t retries = 0;             ///< of these, how many the system could serve only after the cache was given back
 };
 
 class DeviceRuntime {
@@ -96,5 +97,13 @@ class DeviceRuntime {
 DeviceRuntime& runtime(DeviceType type);
 /// Same, null when there is none.
 DeviceRuntime* find_runtime(DeviceType type);
+
+/// `device` with its index: -1 becomes the type's current device on this thread.
+inline Device settled(Device device) {
+  return device.index < 0 ? Device(device.type, runtime(device.type).current_device()) : device;
+}
+
+/// A number of bytes for people: "1.5 MiB".
+std::string format_bytes(int64_t bytes);
 
 }  // namespace gradus

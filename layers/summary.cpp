@@ -168,16 +168,6 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
-std::string bytes(int64_t count) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB"};
-  double value = static_cast<double>(count);
-  size_t unit = 0;
-  for (; value >= 1024 && unit < 3; ++unit) value /= 1024;
-  std::ostringstream text;
-  text << std::setprecision(3) << value << " " << units[unit];
-  return std::move(text).str();
-}
-
 }  // namespace
 
 std::ostream& operator<<(std::ostream& stream, const ModelSummary& summary) {
@@ -202,8 +192,8 @@ std::ostream& operator<<(std::ostream& stream, const ModelSummary& summary) {
     }
     stream << "\n";
   }
-  stream << "parameters: " << grouped(summary.parameters) << " (" << bytes(summary.parameter_bytes) << "), trainable "
-         << grouped(summary.trainable_parameters) << "; buffers: " << grouped(summary.buffers)
+  stream << "parameters: " << grouped(summary.parameters) << " (" << format_bytes(summary.parameter_bytes)
+         << "), trainable " << grouped(summary.trainable_parameters) << "; buffers: " << grouped(summary.buffers)
          << "; multiply-adds: " << grouped(summary.multiply_adds) << "\n";
   return stream;
 }

@@ -56,7 +56,7 @@ struct RandomFill final : Node {
 
 Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc where) const {
   OpScope op("to", where);
-  if (target.index < 0) target.index = static_cast<int8_t>(runtime(target.type).current_device());
+  target = settled(target);
   if (target == device() && type == dtype()) return copy ? clone(where) : *this;
   return apply<To>(op, *this, target, type, non_blocking);
 }

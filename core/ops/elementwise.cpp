@@ -161,6 +161,7 @@ Array contiguous(const Array& x, MemoryFormat format) {
 }
 
 Array to_device(const Array& x, Device device, bool non_blocking) {
+  device = settled(device);
   if (x.device() == device) return x;
   const Array dense = x.is_dense() ? x : contiguous(x);
   Array y = Array::empty_like(dense);

@@ -15,9 +15,9 @@ namespace {
 // Settles what depends on other options and refuses what contradicts itself.
 void complete(RunOptions& options) {
   const Device device(options.device);
-  GRADUS_CHECK(!device.is_cuda() || device.index < cuda::device_count(), DeviceError, "--device ", options.device,
-               ": this machine has ", cuda::device_count(),
-               " CUDA devices that this build can use; run with --device cpu");
+  const int devices = runtime(device.type).device_count();  // a DeviceError says why there is none
+  GRADUS_CHECK(device.index < devices, DeviceError, "--device ", options.device, ": this machine has ", devices,
+               devices == 1 ? " CUDA device" : " CUDA devices", "; run with --device cuda:0");
   if (options.backend.empty()) options.backend = current_backend(device.type).name();
   const DeviceType computes_on = backend(options.backend).device_type();
   GRADUS_CHECK(computes_on == device.type, ValueError, "--backend ", options.backend, " computes on ",

@@ -1,6 +1,7 @@
 // Streams, events, copies, and the errors of each.
 #include <thread>
 
+#include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;
@@ -61,6 +62,42 @@ TEST_CASE("an event orders streams and measures time") {
   CHECK_THROWS_WITH(start.elapsed_time(copied), contains("timing"));
   cuda::Event unused(true);
   CHECK_THROWS_WITH(start.elapsed_time(unused), contains("recorded"));
+}
+
+TEST_CASE("'cuda' without an index is the thread's current device") {
+  if (no_cuda_device()) return;
+  const int count = cuda::device_count(), before = cuda::current_device();
+  for (int index = 0; index < count; ++index) {
+    cuda::set_device(index);
+    CHECK(Array::empty({2}, DType::f32, "cuda").device() == Device(kCUDA, index));
+    CHECK(zeros({2}, kCUDA).device() == Device(kCUDA, index));
+    const Tensor x = ones({3}).to("cuda");
+    CHECK(x.device() == Device(kCUDA, index));
+    CHECK(x.to("cuda").array().data() == x.array().data());  // it is there already
+    CHECK(ones({3}).cuda().device() == Device(kCUDA, index));
+  }
+  cuda::set_device(count - 1);
+  std::thread([] { CHECK(cuda::current_device() == 0); }).join();  // each thread has its own
+  cuda::set_device(before);
+}
+
+TEST_CASE("several devices work in one process") {
+  if (no_cuda_device()) return;
+  if (cuda::device_count() < 2) {
+    WARN("skipped: one CUDA device");
+    return;
+  }
+  const Tensor host = randn({300, 200});
+  const Tensor first = host.to("cuda:0"), second = first.to("cuda:1");
+  CHECK(second.device() == Device(kCUDA, 1));
+  const Tensor products[] = {matmul(first, first.t()), matmul(second, second.t())};
+  CHECK(products[0].cpu().equal(products[1].cpu()));
+  CHECK(second.to("cuda:0").cpu().equal(host));
+  CHECK_THROWS_AS(first + second, DeviceError);
+  const MemoryStats before = cuda::memory_stats(0);
+  const Tensor more = zeros({1 << 20}, Device("cuda:1"));
+  CHECK(cuda::memory_stats(0).allocated == before.allocated);
+  cuda::synchronize(0), cuda::synchronize(1);
 }
 
 TEST_CASE("devices that do not exist are named") {

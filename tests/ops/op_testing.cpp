@@ -5,7 +5,7 @@
 
 namespace gradus::op_testing {
 
-Device device_of(const std::string& backend_name) { return backend(backend_name).device_type(); }
+Device device_of(const std::string& backend_name) { return settled(backend(backend_name).device_type()); }
 
 TensorList place(const TensorList& inputs, Layout layout, Device device) {
   TensorList placed;

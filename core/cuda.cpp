@@ -31,6 +31,21 @@ MemoryStats memory_stats(int index) { return cuda_runtime().memory_stats(checked
 int64_t memory_allocated(int index) { return memory_stats(index).allocated; }
 int64_t max_memory_allocated(int index) { return memory_stats(index).peak_allocated; }
 int64_t memory_reserved(int index) { return memory_stats(index).reserved; }
+std::string memory_summary(int index) {
+  index = checked(index);
+  const MemoryStats stats = memory_stats(index);
+  const auto line = [](const char* what, int64_t now, int64_t peak) {
+    const std::string held = format_bytes(now);
+    return std::string("  ") + what + std::string(14 - held.size(), ' ') + held + ", at most " + format_bytes(peak) +
+           "\n";
+  };
+  return "cuda:" + std::to_string(index) + " " + cuda_runtime().description(index) + "\n" +
+         line("held by tensors    ", stats.allocated, stats.peak_allocated) +
+         line("taken from driver  ", stats.reserved, stats.peak_reserved) +
+         "  allocations: " + std::to_string(stats.allocations) + ", by the driver " +
+         std::to_string(stats.system_allocations) + ", after giving the cache back " + std::to_string(stats.retries) +
+         "\n";
+}
 void reset_peak_memory_stats(int index) { cuda_runtime().reset_peak_memory_stats(checked(index)); }
 void empty_cache() { cuda_runtime().empty_cache(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <gradus/core/array.h>
@@ -29,6 +30,8 @@ int64_t max_memory_allocated(int index = -1);
 int64_t memory_reserved(int index = -1);
 /// Makes the peaks start again from what is held now.
 void reset_peak_memory_stats(int index = -1);
+/// A short table of the same numbers for people (torch.cuda.memory_summary).
+std::string memory_summary(int index = -1);
 /// Gives cached memory that no tensor holds back to the driver.
 void empty_cache();
 

@@ -20,6 +20,8 @@ double observer_time() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+const ObservedEvent* innermost_event() { return innermost; }
+
 void add_observer(Observer* observer) {
   std::unique_lock lock(observers_mutex);
   observers.push_back(observer);

@@ -36,6 +36,9 @@ class Observer {
 void add_observer(Observer* observer);
 void remove_observer(Observer* observer);
 
+/// The innermost event that is open on this thread; null where none is, or nobody observes.
+const ObservedEvent* innermost_event();
+
 /// Now, on the clock of ObservedEvent::start.
 double observer_time();
 

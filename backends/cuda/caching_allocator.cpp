@@ -16,11 +16,6 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::string megabytes(int64_t bytes) {
-  const int64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
-}
-
 }  // namespace
 
 void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, Pool pool) {
@@ -112,9 +107,8 @@ void CachingAllocator::collect_finished(bool wait) {
   auto finished = [&](Block* block) {
     while (!block->waits_for.empty()) {
       const cudaEvent_t event = block->waits_for.back();
-      const cudaError_t state = wait ? cudaEventSynchronize(event) : cudaEventQuery(event);
-      if (state == cudaErrorNotReady) return false;
-      GRADUS_CUDA_CHECK(state);
+      if (wait) GRADUS_CUDA_CHECK(cudaEventSynchronize(event));
+      else if (!is_done(event)) return false;
       GRADUS_CUDA_CHECK(cudaEventDestroy(event));
       block->waits_for.pop_back();
     }
@@ -131,6 +125,7 @@ void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
   cudaError_t error = cudaMalloc(&data, capacity);
   if (error == cudaErrorMemoryAllocation) {  // once more, with everything that is cached given back
     cudaGetLastError();
+    ++stats_[device].retries;
     collect_finished(true);
     release_cached(device);
     error = cudaMalloc(&data, capacity);
@@ -150,13 +145,13 @@ void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
 void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
   DeviceGuard guard(device);
   size_t free = 0, total = 0;
-  cudaMemGetInfo(&free, &total);
+  GRADUS_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const MemoryStats& stats = stats_[device];
   const int64_t wanted = static_cast<int64_t>(std::min(bytes, size_t{1} << 60));
-  GRADUS_FAIL(OutOfMemoryError, "cuda:", device, " has no ", megabytes(wanted), ": of ",
-              megabytes(static_cast<int64_t>(total)), " the driver has ", megabytes(static_cast<int64_t>(free)),
-              " free, tensors of this process hold ", megabytes(stats.allocated), " (peak ",
-              megabytes(stats.peak_allocated), ") and its cache ", megabytes(stats.reserved - stats.allocated),
+  GRADUS_FAIL(OutOfMemoryError, "cuda:", device, " has no ", format_bytes(wanted), ": of ",
+              format_bytes(static_cast<int64_t>(total)), " the driver has ", format_bytes(static_cast<int64_t>(free)),
+              " free, tensors of this process hold ", format_bytes(stats.allocated), " (peak ",
+              format_bytes(stats.peak_allocated), ") and its cache ", format_bytes(stats.reserved - stats.allocated),
               "; use a smaller batch or free tensors first");
 }
 

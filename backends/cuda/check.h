@@ -4,6 +4,8 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include <string_view>
+
 #include <gradus/core/error.h>
 
 namespace gradus::cuda_detail {
@@ -19,6 +21,32 @@ inline void check(const char* call, cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
     fail_cublas(call, status);
 }
+
+/// The environment variable GRADUS_CUDA_SYNCHRONIZE, set and not "0": wait for every kernel where it is launched.
+extern const bool synchronizes_launches;
+void wait_for_launch(cudaStream_t stream);
+
+/// Stands behind every launch: throws when it was refused, and, with GRADUS_CUDA_SYNCHRONIZE, when the kernel failed.
+/// Without, a kernel's failure is found by whoever waits next, under the name of a later op.
+inline void check_launch(cudaStream_t stream) {
+  check("kernel launch", cudaGetLastError());
+  if (synchronizes_launches) [[unlikely]]
+    wait_for_launch(stream);
+}
+
+/// True when the work before the event is done.
+inline bool is_done(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // or the next launch would report it
+    return false;
+  }
+  check("cudaEventQuery", state);
+  return true;
+}
+
+/// CMAKE_CUDA_ARCHITECTURES of this build, separated by spaces (architectures.h).
+std::string_view compiled_architectures();
 
 }  // namespace gradus::cuda_detail
 

@@ -1,8 +1,10 @@
 #include <gradus/backends/cuda/cuda_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
+#include <gradus/backends/cuda/architectures.h>
 #include <gradus/backends/cuda/caching_allocator.h>
 #include <gradus/backends/cuda/cuda.h>
 #include <gradus/backends/cuda/pinned_allocator.h>
@@ -68,16 +70,7 @@ class CudaEvent final : public Event {
   void synchronize() const override {
     if (event_) GRADUS_CUDA_CHECK(cudaEventSynchronize(event_));
   }
-  bool query() const override {
-    if (!event_) return true;
-    const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaErrorNotReady) {
-      cudaGetLastError();
-      return false;
-    }
-    GRADUS_CUDA_CHECK(state);
-    return true;
-  }
+  bool query() const override { return !event_ || is_done(event_); }
   double elapsed_ms(const Event& start) const override {
     const auto& first = static_cast<const CudaEvent&>(start);
     GRADUS_CHECK(timing_ && first.timing_, DeviceError, "events tell time only when made with timing = true");
@@ -270,6 +263,17 @@ std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
   return std::make_unique<CudaGraph>(graph, ended->device, allocator_, ended->pool);
 }
 
+// Why none of the devices runs this build's code; empty where one does. (The others say so at their first kernel.)
+std::string unserved_devices(int count) {
+  std::string first;
+  for (int device = 0; device < count; ++device) {
+    const int capability = compute_capability(device);
+    if (may_run_on(compiled_architectures(), capability)) return "";
+    if (first.empty()) first = wrong_architecture(compiled_architectures(), capability);
+  }
+  return first;
+}
+
 }  // namespace
 
 bool this_thread_captures() { return capture; }
@@ -287,6 +291,19 @@ int multiprocessor_count(int index) {
     counts[index].store(count, std::memory_order_relaxed);
   }
   return count;
+}
+
+int compute_capability(int index) {
+  static std::atomic<int> capabilities[kMaxDevices] = {};
+  int capability = capabilities[index].load(std::memory_order_relaxed);
+  if (capability == 0) {
+    int major = 0, minor = 0;
+    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    capability = 10 * major + minor;
+    capabilities[index].store(capability, std::memory_order_relaxed);
+  }
+  return capability;
 }
 
 Scratch::Scratch(size_t bytes, Device device)
@@ -307,9 +324,10 @@ std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not) {
   } else if (error != cudaSuccess) {
     *why_not = std::string("the CUDA driver does not start: ") + cudaGetErrorName(error) + " (" +
                cudaGetErrorString(error) + "); use --device cpu";
+  } else if (std::string wrong = cuda_detail::unserved_devices(count); !wrong.empty()) {
+    *why_not = std::move(wrong) + ", or use --device cpu";
   } else {
-    return std::make_unique<cuda_detail::CudaRuntime>(count < cuda_detail::kMaxDevices ? count
-                                                                                       : cuda_detail::kMaxDevices);
+    return std::make_unique<cuda_detail::CudaRuntime>(std::min(count, cuda_detail::kMaxDevices));
   }
   cudaGetLastError();
   return nullptr;

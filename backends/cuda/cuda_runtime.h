@@ -12,6 +12,8 @@ namespace gradus::cuda_detail {
 cudaStream_t current_stream(int index);
 /// Number of multiprocessors of device `index`.
 int multiprocessor_count(int index);
+/// 10 major + minor of its compute capability: 90 for Hopper.
+int compute_capability(int index);
 
 /// Device memory for the duration of a kernel call; later work of the stream may reuse it.
 class Scratch {

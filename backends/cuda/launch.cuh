@@ -20,7 +20,17 @@ class Launch {
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
     kernel<<<grid, block, 0, stream_>>>(arguments...);
-    check("kernel launch", cudaGetLastError());
+    check_launch(stream_);
+  }
+  /// With so many bytes of dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked.
+  template <class... Parameters, class... Arguments>
+  void with_shared(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes,
+                   const Arguments&... arguments) const {
+    if (bytes > size_t{48} << 10)
+      GRADUS_CUDA_CHECK(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    kernel<<<grid, block, bytes, stream_>>>(arguments...);
+    check_launch(stream_);
   }
   cudaStream_t stream() const { return stream_; }
   int multiprocessors() const { return multiprocessors_; }

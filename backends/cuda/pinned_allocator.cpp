@@ -59,8 +59,8 @@ void PinnedAllocator::record_use(const void* address, int device, cudaStream_t s
 bool PinnedAllocator::idle(Block& block) {
   RelaxedCapture relaxed;
   std::erase_if(block.copies, [](cudaEvent_t event) {
-    if (cudaEventQuery(event) == cudaErrorNotReady) return false;
-    cudaEventDestroy(event);
+    if (!is_done(event)) return false;
+    GRADUS_CUDA_CHECK(cudaEventDestroy(event));
     return true;
   });
   return block.copies.empty();

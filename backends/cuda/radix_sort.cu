@@ -15,6 +15,7 @@ void sort_pairs(Device device, const Key* keys, Key* sorted_keys, const int32_t*
   const auto call = [&](void* scratch, size_t& bytes) {
     GRADUS_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted_keys, places, order,
                                                       static_cast<int>(count), 0, bits, launch.stream()));
+    check_launch(launch.stream());
   };
   size_t bytes = 0;
   call(nullptr, bytes);

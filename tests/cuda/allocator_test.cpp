@@ -59,6 +59,19 @@ TEST_CASE("statistics follow what tensors hold and what the cache holds") {
   CHECK(cuda::max_memory_allocated() == held);
 }
 
+TEST_CASE("the memory summary tells the same for people") {
+  if (no_cuda_device()) return;
+  const Array x = Array::empty({3 << 20}, DType::u8, cuda_device());
+  const MemoryStats stats = cuda::memory_stats();
+  const std::string summary = cuda::memory_summary();
+  for (int64_t bytes : {stats.allocated, stats.peak_allocated, stats.reserved, stats.peak_reserved})
+    CHECK_THAT(summary, contains(format_bytes(bytes)));
+  CHECK_THAT(summary, contains("cuda:" + std::to_string(cuda::current_device()) + " ") &&
+                          contains(cuda_runtime().description(cuda::current_device())) &&
+                          contains("by the driver " + std::to_string(stats.system_allocations)));
+  CHECK_THROWS_AS(cuda::memory_summary(63), DeviceError);
+}
+
 TEST_CASE("record_stream keeps a block from reuse until that stream is done") {
   if (no_cuda_device()) return;
   const Stream stream = cuda::new_stream(), busy = cuda::new_stream();
@@ -90,10 +103,12 @@ TEST_CASE("out of memory: cached blocks are given back and the request repeated,
     } catch (const OutOfMemoryError&) {}
   }
   release(block);
+  const int64_t retries = cuda::memory_stats().retries;
   block = allocate(bytes - bytes / 4, stream);  // too small for the cached block: that one has to go
   CHECK(block != nullptr);
+  CHECK(cuda::memory_stats().retries == retries + 1);
   CHECK_THROWS_AS(allocate(bytes, stream), OutOfMemoryError);
-  CHECK_THROWS_WITH(allocate(bytes, stream), contains("cuda:") && contains("MiB") && contains("smaller batch"));
+  CHECK_THROWS_WITH(allocate(bytes, stream), contains("cuda:") && contains("GiB") && contains("smaller batch"));
   CHECK_THROWS_AS(allocate(SIZE_MAX, stream), OutOfMemoryError);
   release(block);
   cuda::empty_cache();

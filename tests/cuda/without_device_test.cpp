@@ -11,6 +11,10 @@ TEST_CASE("without a device every call throws a DeviceError with the remedy") {
   CHECK_THROWS_AS(cuda::synchronize(), DeviceError);
   CHECK_THROWS_WITH(cuda::synchronize(), contains("--device cpu"));
   CHECK_THROWS_AS(cuda::memory_stats(), DeviceError);
+  CHECK_THROWS_WITH(cuda::memory_summary(), contains("--device cpu"));
+  CHECK_THROWS_AS(cuda::max_memory_allocated(), DeviceError);
+  CHECK_THROWS_AS(cuda::reset_peak_memory_stats(), DeviceError);
+  CHECK_THROWS_AS(cuda::set_device(0), DeviceError);
   CHECK_THROWS_AS(cuda::empty_cache(), DeviceError);
   CHECK_THROWS_AS(cuda::current_stream(), DeviceError);
   CHECK_THROWS_AS(cuda::Event(), DeviceError);

@@ -1,0 +1,63 @@
+// Which devices the machine code of a build runs on. Knows no CUDA, so that it can be tested everywhere.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradus::cuda_detail {
+
+// Numbers are 10 major + minor of a compute capability: 90 for Hopper.
+
+/// One entry of CMAKE_CUDA_ARCHITECTURES: "80-real" is machine code, "80-virtual" PTX that the driver compiles, "80"
+/// both. A letter behind the number ("90a") ties the code to that very device.
+struct Architecture {
+  int number = 0;
+  bool machine_code = false, ptx = false, tied = false;
+
+  bool runs_on(int device) const {
+    if (tied) return number == device;
+    return number <= device && (ptx || (machine_code && number / 10 == device / 10));
+  }
+};
+
+/// The entries, which spaces separate. Empty where one is no number ("native"): then nobody knows.
+inline std::vector<Architecture> parse_architectures(std::string_view text) {
+  std::vector<Architecture> all;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    Architecture architecture;
+    const char* const end = entry.data() + entry.size();
+    const auto [rest, error] = std::from_chars(entry.data(), end, architecture.number);
+    if (error != std::errc()) return {};
+    std::string_view kind(rest, static_cast<size_t>(end - rest));
+    architecture.tied = !kind.empty() && kind.front() != '-';
+    if (architecture.tied) kind.remove_prefix(1);
+    architecture.machine_code = kind != "-virtual", architecture.ptx = kind != "-real";
+    all.push_back(architecture);
+  }
+  return all;
+}
+
+/// True unless code for these architectures surely does not run on a device of that number.
+inline bool may_run_on(std::string_view architectures, int device) {
+  const std::vector<Architecture> all = parse_architectures(architectures);
+  for (const Architecture& architecture : all)
+    if (architecture.runs_on(device)) return true;
+  return all.empty();
+}
+
+/// What to say where it does not.
+inline std::string wrong_architecture(std::string_view architectures, int device) {
+  std::string compiled;
+  for (const Architecture& architecture : parse_architectures(architectures))
+    compiled += (compiled.empty() ? "sm_" : ", sm_") + std::to_string(architecture.number);
+  const std::string number = std::to_string(device);
+  return "gradus was compiled for " + (compiled.empty() ? std::string(architectures) : compiled) +
+         ", the device is sm_" + number + ": rebuild with -DCMAKE_CUDA_ARCHITECTURES=" + number;
+}
+
+}  // namespace gradus::cuda_detail

@@ -7,7 +7,7 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not kno
 endif()
 set_target_properties(gradus PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
 target_compile_options(gradus PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-ffp-contract=off;--diag-suppress=186>")
-target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas)
+target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
 # Named in the error of a device that none of them serves.
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
 set_source_files_properties(backends/cuda/check.cpp PROPERTIES

@@ -72,6 +72,18 @@ class CudaBackend : public Backend {
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
 
+  // normalize.cu, normalize_backward.cu
+  void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
+                 const MutableView& y, const MutableView& mean, const MutableView& variance) override;
+  void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
+                          const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
+                          const MutableView* dweight, const MutableView* dbias) override;
+
+  // recurrent.cu
+  void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
+  void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
+                          const MutableView& dgates) override;
+
   // index.cu, nonzero.cu, sort.cu, scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;

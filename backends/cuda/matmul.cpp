@@ -6,6 +6,7 @@
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/cuda_runtime.h>
+#include <gradus/backends/cuda/fused_linear.h>
 #include <gradus/backends/cuda/integer_matmul.h>
 #include <gradus/backends/cuda/small_matmul.h>
 #include <gradus/core/observer.h>
@@ -137,7 +138,8 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
   const DeviceGuard guard(y.device.index);
   const Scratch workspace(kWorkspace, y.device);
   const cublasHandle_t handle = borrowed_handles.get(y.device.index);
-  GRADUS_CUDA_CHECK(cublasSetStream(handle, cuda_detail::current_stream(y.device.index)));
+  const cudaStream_t stream = cuda_detail::current_stream(y.device.index);
+  GRADUS_CUDA_CHECK(cublasSetStream(handle, stream));
   GRADUS_CUDA_CHECK(cublasSetWorkspace(handle, workspace.data(), kWorkspace));
   if (batch == 1) {
     GRADUS_CUDA_CHECK(cublasGemmEx_64(handle, left.transposed, right.transposed, N, M, K, alpha, left.data, types.data,
@@ -149,6 +151,7 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
         right.data, types.data, right.leading, steps[0], beta, result.data, types.data, result.leading, steps[2], batch,
         types.compute, CUBLAS_GEMM_DEFAULT));
   }
+  cuda_detail::check_launch(stream);
 }
 
 // View `index` of the outermost axis.
@@ -209,6 +212,7 @@ void CudaBackend::linear(const View& x, const View& w, const View* bias, const M
   const View w_transposed = transposed(w);
   if (x.shape[1] > 0 && cuda_detail::is_small_matmul(x, w_transposed, y))
     return cuda_detail::small_matmul(x, w_transposed, bias, y, /*accumulate=*/false);
+  if (bias && cuda_detail::fused_linear(x, w, *bias, y)) return;
   Backend::linear(x, w, bias, y);
 }
 

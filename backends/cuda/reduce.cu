@@ -2,12 +2,10 @@
 // fixed part of the elements, then a tree in shared memory folds the threads. A long reduction is cut into splits whose
 // partial results a second launch folds. The order depends on shapes and device alone. Half types accumulate in float,
 // integers in int64.
-#include <bit>
-
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/reduce_plan.cuh>
 
 namespace gradus {
 namespace {
@@ -16,6 +14,7 @@ using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
+using cuda_detail::ReducePlan;
 
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), compute_t<T>, int64_t>;
@@ -52,37 +51,14 @@ struct Logical : Extreme<op, int64_t> {
   static __device__ int64_t load(T x) { return scalar::convert<bool>(x); }
 };
 
-struct Plan {
-  uint32_t outputs = 1, lanes = kThreads;  // per block; outputs * lanes = kThreads
-  bool outputs_adjacent = false;           // neighbouring threads make neighbouring outputs, else fold neighbours
-  uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
-};
-
-// The result's type need not be x's: a sum of booleans is an int64.
-__device__ void store_as(void* y, DType dtype, int64_t at, auto value) {
-  switch (dtype) {
-    case DType::f32: static_cast<float*>(y)[at] = scalar::convert<float>(value); break;
-    case DType::f64: static_cast<double*>(y)[at] = scalar::convert<double>(value); break;
-    case DType::f16: static_cast<Half*>(y)[at] = scalar::convert<Half>(value); break;
-    case DType::bf16: static_cast<BFloat16*>(y)[at] = scalar::convert<BFloat16>(value); break;
-    case DType::i64: static_cast<int64_t*>(y)[at] = scalar::convert<int64_t>(value); break;
-    case DType::i32: static_cast<int32_t*>(y)[at] = scalar::convert<int32_t>(value); break;
-    case DType::u8: static_cast<uint8_t*>(y)[at] = scalar::convert<uint8_t>(value); break;
-    case DType::boolean: static_cast<bool*>(y)[at] = scalar::convert<bool>(value); break;
-  }
-}
-
 // Views of `outer`: x, y; of `inner`: x. With `partial` the results of the splits go there, else to y, over `divisor`.
 template <class Op, class T>
 __global__ void __launch_bounds__(kThreads)
-    reduce_kernel(const T* x, Geometry<2> outer, Geometry<1> inner, Plan plan, typename Op::A* partial, void* y,
+    reduce_kernel(const T* x, Geometry<2> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial, void* y,
                   DType y_dtype, double divisor) {
   using A = typename Op::A;
   __shared__ A shared[kThreads];
-  const uint32_t thread = threadIdx.x;
-  const uint32_t lane = plan.outputs_adjacent ? thread / plan.outputs : thread % plan.lanes;
-  const uint32_t output =
-      blockIdx.x * plan.outputs + (plan.outputs_adjacent ? thread % plan.outputs : thread / plan.lanes);
+  const uint32_t lane = plan.lane(), output = plan.output();
   int64_t base[2] = {};
   A total = Op::neutral();
   if (output < outer.numel) {
@@ -102,41 +78,15 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  const uint32_t step = plan.outputs_adjacent ? plan.outputs : 1;  // from lane to lane
-  shared[thread] = total;
-  for (uint32_t width = plan.lanes / 2; width > 0; width /= 2) {
-    __syncthreads();
-    if (lane < width) shared[thread] = Op::fold(shared[thread], shared[thread + width * step]);
-  }
+  const A result = cuda_detail::fold_lanes(plan, total, shared, [](A a, A b) { return Op::fold(a, b); });
   if (lane != 0 || output >= outer.numel) return;
-  const A result = shared[thread];
   if (partial) {
     partial[static_cast<int64_t>(blockIdx.y) * outer.numel + output] = result;
   } else if (divisor != 0) {
-    store_as(y, y_dtype, base[1], static_cast<double>(result) / divisor);
+    cuda_detail::store_as(y, y_dtype, base[1], static_cast<double>(result) / divisor);
   } else {
-    store_as(y, y_dtype, base[1], result);
+    cuda_detail::store_as(y, y_dtype, base[1], result);
   }
-}
-
-// Threads of a block follow the direction in which x is contiguous.
-Plan make_plan(const Nest<2>& outer, const Nest<1>& inner, int multiprocessors) {
-  Plan plan;
-  const int64_t inner_step = inner.ndim ? inner.strides[0][inner.ndim - 1] : INT64_MAX;
-  const int64_t outer_step = outer.ndim ? outer.strides[0][outer.ndim - 1] : INT64_MAX;
-  plan.outputs_adjacent = outer_step < inner_step;
-  const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(inner.numel / 4, 1)));
-  // A warp reads 32 neighbours; 8 where there are too few outputs to fill the device otherwise.
-  const int64_t adjacent = !plan.outputs_adjacent                ? 1
-                           : outer.numel >= 32 * multiprocessors ? 32
-                                                                 : std::min<int64_t>(outer.numel, 8);
-  plan.lanes = static_cast<uint32_t>(std::min(enough, kThreads / std::bit_ceil(static_cast<uint64_t>(adjacent))));
-  plan.outputs = kThreads / plan.lanes;
-  const int64_t blocks = (outer.numel + plan.outputs - 1) / plan.outputs;
-  const int64_t wanted = std::max<int64_t>(2 * multiprocessors / blocks, 1), at_most = inner.numel / (8 * plan.lanes);
-  plan.splits = static_cast<uint32_t>(std::clamp<int64_t>(std::min(wanted, at_most), 1, 1024));
-  plan.per_split = static_cast<uint32_t>((inner.numel + plan.splits - 1) / plan.splits);
-  return plan;
 }
 
 template <class Op, class T, class Second>
@@ -151,8 +101,8 @@ void run(const View& x, uint32_t axes, double divisor, const MutableView& y) {
                inner.numel, " to ", outer.numel, "; reduce one axis after the other");
   using A = typename Op::A;
   const Launch launch(y.device);
-  const Plan plan = make_plan(outer, inner, launch.multiprocessors());
-  const auto blocks = static_cast<uint32_t>((outer.numel + plan.outputs - 1) / plan.outputs);
+  const ReducePlan plan(outer, inner, launch.multiprocessors());
+  const uint32_t blocks = plan.blocks(outer.numel);
   if (plan.splits == 1) {
     launch(reduce_kernel<Op, T>, blocks, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan,
            static_cast<A*>(nullptr), y.data, y.dtype, divisor);
@@ -165,11 +115,10 @@ void run(const View& x, uint32_t axes, double divisor, const MutableView& y) {
   int64_t step = 1;
   for (int axis = results.ndim - 1; axis >= 0; --axis) results.strides[0][axis] = step, step *= results.shape[axis];
   const Nest<1> splits(StridedLoop<1>({plan.splits}, {&static_cast<const Strides&>(Strides{outer.numel})}));
-  Plan second = make_plan(results, splits, launch.multiprocessors());
+  ReducePlan second(results, splits, launch.multiprocessors());
   second.splits = 1, second.per_split = plan.splits;
-  launch(reduce_kernel<Second, A>, static_cast<uint32_t>((outer.numel + second.outputs - 1) / second.outputs), kThreads,
-         static_cast<const A*>(partial.as<A>()), results.geometry(), splits.geometry(), second,
-         static_cast<A*>(nullptr), y.data, y.dtype, divisor);
+  launch(reduce_kernel<Second, A>, second.blocks(outer.numel), kThreads, static_cast<const A*>(partial.as<A>()),
+         results.geometry(), splits.geometry(), second, static_cast<A*>(nullptr), y.data, y.dtype, divisor);
 }
 
 }  // namespace

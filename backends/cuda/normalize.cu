@@ -1,0 +1,185 @@
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm. One
+// launch takes the moments (a second joins them where a group is cut into splits), one more writes y. Moments are taken of
+// few elements in a thread's registers, around their own mean, and joined by the formula of Chan, Golub and LeVeque
+// ("Updating formulae and a pairwise algorithm for computing sample variances", 1979): right also where the mean is large.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/backends/cuda/normalize.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Either;
+using cuda_detail::Geometry;
+using cuda_detail::kThreads;
+using cuda_detail::Launch;
+using cuda_detail::Nest;
+using cuda_detail::ReducePlan;
+using cuda_detail::Scratch;
+
+/// Of `count` numbers: their mean and the sum of their squared distances from it.
+template <class C>
+struct Moments {
+  C count, mean, spread;
+
+  static __device__ Moments join(const Moments& a, const Moments& b) {
+    const C count = a.count + b.count;
+    if (b.count == C(0)) return a;
+    const C share = b.count / count, step = b.mean - a.mean;
+    return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
+  }
+};
+
+// Where the results go: their dtypes may differ from x's.
+struct Statistics {
+  void *mean, *variance;
+  DType mean_dtype, variance_dtype;
+
+  template <class C>
+  __device__ void store(int64_t mean_at, int64_t variance_at, const Moments<C>& moments) const {
+    cuda_detail::store_as(mean, mean_dtype, mean_at, moments.mean);
+    cuda_detail::store_as(variance, variance_dtype, variance_at, moments.spread / moments.count);
+  }
+};
+
+// Views of `outer`: x, mean, variance; of `inner`: x. With `partial` the moments of the splits go there.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    moments_kernel(const T* x, Geometry<3> outer, Geometry<1> inner, ReducePlan plan, Moments<compute_t<T>>* partial,
+                   Statistics statistics) {
+  using C = compute_t<T>;
+  constexpr int kValues = 8;
+  __shared__ Moments<C> shared[kThreads];
+  const uint32_t lane = plan.lane(), output = plan.output();
+  int64_t base[3] = {};
+  Moments<C> total{0, 0, 0};
+  if (output < outer.numel) {
+    outer.offsets(output, base);
+    const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
+    const bool straight = inner.ndim <= 1;
+    for (uint32_t first = begin + lane; first < end; first += kValues * plan.lanes) {
+      C values[kValues];
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        const uint32_t i = min(first + k * plan.lanes, end - 1);
+        int64_t at[1] = {i * inner.strides[0][0]};
+        if (!straight) inner.offsets(i, at);
+        values[k] = static_cast<C>(x[base[0] + at[0]]);
+      }
+      const uint32_t count = min((end - first + plan.lanes - 1) / plan.lanes, static_cast<uint32_t>(kValues));
+      C sum = 0;
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) sum += k < count ? values[k] : C(0);
+      Moments<C> part{static_cast<C>(count), sum / static_cast<C>(count), 0};
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        const C distance = k < count ? values[k] - part.mean : C(0);
+        part.spread += distance * distance;
+      }
+      total = Moments<C>::join(total, part);
+    }
+  }
+  total = cuda_detail::fold_lanes(plan, total, shared, Moments<C>::join);
+  if (lane != 0 || output >= outer.numel) return;
+  if (partial) partial[static_cast<int64_t>(blockIdx.y) * outer.numel + output] = total;
+  else statistics.store(base[1], base[2], total);
+}
+
+// A warp per output: each lane joins every 32nd split, then a tree joins the lanes.
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(const Moments<C>* partial, uint32_t splits, Geometry<3> outer, Statistics statistics) {
+  const uint32_t output = cuda_detail::thread_index() / 32, lane = threadIdx.x % 32;
+  if (output >= outer.numel) return;
+  Moments<C> total{0, 0, 0};
+  for (uint32_t split = lane; split < splits; split += 32)
+    total = Moments<C>::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    total = Moments<C>::join(
+        total, {__shfl_down_sync(0xffffffffu, total.count, step), __shfl_down_sync(0xffffffffu, total.mean, step),
+                __shfl_down_sync(0xffffffffu, total.spread, step)});
+  if (lane != 0) return;
+  int64_t base[3];
+  outer.offsets(output, base);
+  statistics.store(base[1], base[2], total);
+}
+
+// Views: y, x, mean, variance, weight, bias.
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads)
+    normalize_kernel(Geometry<6> geometry, T* y, const T* x, Either<T> mean, Either<T> variance, Either<T> weight,
+                     Either<T> bias, compute_t<T> eps) {
+  using C = compute_t<T>;
+  const int last = geometry.ndim - 1;
+  int64_t step[6];
+#pragma unroll
+  for (int k = 0; k < 6; ++k) step[k] = last < 0 ? 0 : geometry.strides[k][last];
+  for (uint32_t i = kWidth * cuda_detail::thread_index(); i < geometry.numel;
+       i += kWidth * cuda_detail::thread_count()) {
+    int64_t at[6];
+    geometry.offsets(i, at);
+    C values[kWidth], centre[kWidth], spread[kWidth], scale[kWidth], shift[kWidth];
+    cuda_detail::load_dense<kWidth>(values, x + at[1]);
+    cuda_detail::load_broadcast(centre, step[2], [&](int64_t j) { return mean.at(at[2] + j); });
+    cuda_detail::load_broadcast(spread, step[3],
+                                [&](int64_t j) { return C(1) / ::sqrt(variance.at(at[3] + j) + eps); });
+    cuda_detail::load_broadcast(scale, step[4], [&](int64_t j) { return weight.at_or(C(1), at[4] + j); });
+    cuda_detail::load_broadcast(shift, step[5], [&](int64_t j) { return bias.at_or(C(0), at[5] + j); });
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) values[j] = (values[j] - centre[j]) * spread[j] * scale[j] + shift[j];
+    cuda_detail::store_dense<kWidth>(y + at[0], values);
+  }
+}
+
+template <class T>
+void take_moments(const View& x, uint32_t axes, const MutableView& mean, const MutableView& variance) {
+  using C = compute_t<T>;
+  const Nest<3> outer(
+      StridedLoop<3>(cuda_detail::with_ones(x.shape, axes), {&x.strides, &mean.strides, &variance.strides}));
+  const Nest<1> inner(StridedLoop<1>(cuda_detail::with_ones(x.shape, axes, true), {&x.strides}));
+  const Launch launch(x.device);
+  const ReducePlan plan(outer, inner, launch.multiprocessors());
+  const Statistics statistics{mean.data, variance.data, mean.dtype, variance.dtype};
+  const dim3 grid(plan.blocks(outer.numel), plan.splits);
+  if (plan.splits == 1)
+    return launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan,
+                  static_cast<Moments<C>*>(nullptr), statistics);
+  const Scratch partial(sizeof(Moments<C>) * plan.splits * static_cast<size_t>(outer.numel), x.device);
+  launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan,
+         partial.as<Moments<C>>(), statistics);
+  launch(join_kernel<C>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
+         static_cast<const Moments<C>*>(partial.as<Moments<C>>()), plan.splits, outer.geometry(), statistics);
+}
+
+}  // namespace
+
+void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                            bool fixed_statistics, const MutableView& y, const MutableView& mean,
+                            const MutableView& variance) {
+  if (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk)
+    return Backend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
+  EventScope event("normalize", "cuda", "moments", {&x}, 8 * x.numel());
+  const int n = x.ndim();
+  const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
+  const Strides bias_strides = cuda_detail::strides_or_zero(bias, n);
+  // Statistics have size 1 at the axes, and are read as if broadcast there.
+  Strides mean_strides = mean.strides, variance_strides = variance.strides;
+  for (int i = 0; i < n; ++i)
+    if (mean.shape[i] == 1) mean_strides[i] = variance_strides[i] = 0;
+  const Nest<6> nest(StridedLoop<6>(
+      x.shape, {&y.strides, &x.strides, &mean_strides, &variance_strides, &weight_strides, &bias_strides}));
+  visit_floating(x.dtype, [&]<class T>() {
+    if (!fixed_statistics) take_moments<T>(x, axes, mean, variance);
+    const Launch launch(x.device);
+    const View mean_view = mean, variance_view = variance;
+    const bool packets =
+        cuda_detail::in_packets(nest, 2) && cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
+    launch(packets ? normalize_kernel<4, T> : normalize_kernel<1, T>,
+           launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
+           x.as<T>(), Either<T>(&mean_view), Either<T>(&variance_view), Either<T>(weight), Either<T>(bias),
+           static_cast<compute_t<T>>(eps));
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,139 @@
+// Batches on a device ahead of their use: while one is computed with, a thread of its own takes the next from a loader and
+// copies it from page-locked memory on a stream of its own.
+//
+//   for (auto& batch : data::on_device(*loader, "cuda")) train(batch.data, batch.target);
+//
+// The batches are the loader's, in its order. On the cpu they are handed on as they are.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gradus/core/cuda.h>
+#include <gradus/data/example.h>
+#include <gradus/data/prefetcher.h>
+
+namespace gradus::data {
+
+namespace detail {
+
+/// Copies the tensors of one batch to a device, and makes them safe to use on another stream.
+class Upload {
+ public:
+  /// For a device of the cpu nothing is copied.
+  explicit Upload(Device device);
+
+  void add(Tensor& tensor);
+  template <class Data, class Target>
+  void add(Example<Data, Target>& example) {
+    add(example.data);
+    if constexpr (requires { example.target; }) add(example.target);
+  }
+  /// Marks the end of the copies.
+  void close();
+  /// Makes this thread's stream wait for the copies; the tensors belong to it from here on.
+  void hand_over();
+
+ private:
+  Device device_;
+  Stream stream_;
+  std::vector<Tensor> tensors_;
+  std::optional<cuda::Event> done_;
+};
+
+}  // namespace detail
+
+/// A walk over one epoch of `Loader`, whose batches are tensors or Examples of them.
+template <class Loader>
+class DeviceLoader {
+ public:
+  using Batch = typename Loader::Batch;
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Batch*;
+    using reference = Batch&;
+
+    Iterator() = default;
+    explicit Iterator(DeviceLoader* loader) : loader_(loader) { ++*this; }
+    Batch& operator*() const { return *batch_; }
+    Batch* operator->() const { return batch_.get(); }
+    Iterator& operator++() {
+      batch_.reset();  // its memory serves one of the next
+      batch_ = loader_->next();
+      return *this;
+    }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.batch_ == b.batch_; }
+
+   private:
+    DeviceLoader* loader_ = nullptr;
+    std::shared_ptr<Batch> batch_;
+  };
+
+  /// At most `ahead` batches wait on the device. The loader has to outlive this.
+  DeviceLoader(Loader& loader, Device device, size_t ahead)
+      : loader_(loader), device_(settled(device)), ahead_(ahead) {}
+  DeviceLoader(const DeviceLoader&) = delete;
+  DeviceLoader& operator=(const DeviceLoader&) = delete;
+
+  /// Starts the loader's next epoch.
+  Iterator begin() {
+    prefetcher_.reset();
+    ended_ = false;
+    position_.reset();
+    const size_t threads = device_.is_cuda() ? 1 : 0;
+    prefetcher_ = std::make_unique<Prefetcher>(
+        threads, ahead_, [this] { return ended_ ? Prefetcher::Request() : Prefetcher::Request{0}; },
+        [this](size_t, const Prefetcher::Request&) { return fetch(); });
+    return Iterator(this);
+  }
+  Iterator end() { return {}; }
+
+ private:
+  struct Arrived {
+    Batch batch;
+    detail::Upload upload;
+  };
+
+  // On the prefetcher's thread, the only one that touches the loader's iterator.
+  std::shared_ptr<Arrived> fetch() {
+    if (!position_) position_ = loader_.begin();
+    else if (!(*position_ == loader_.end())) ++*position_;
+    if (*position_ == loader_.end()) return nullptr;
+    auto arrived = std::make_shared<Arrived>(Arrived{std::move(**position_), detail::Upload(device_)});
+    arrived->upload.add(arrived->batch);
+    arrived->upload.close();
+    return arrived;
+  }
+  std::shared_ptr<Batch> next() {
+    auto arrived = std::static_pointer_cast<Arrived>(prefetcher_->next());
+    if (!arrived) {
+      ended_ = true;
+      return nullptr;
+    }
+    arrived->upload.hand_over();
+    return {arrived, &arrived->batch};
+  }
+
+  Loader& loader_;
+  Device device_;
+  const size_t ahead_;
+  bool ended_ = false;  // the loader has no more; the consumer's thread alone asks
+  std::optional<typename Loader::Iterator> position_;
+  std::unique_ptr<Prefetcher> prefetcher_;  // last: its thread uses what stands above
+};
+
+/// The loader's batches on `device`, at most `ahead` of them before their use.
+template <class Loader>
+DeviceLoader<Loader> on_device(Loader& loader, Device device, size_t ahead = 2) {
+  return DeviceLoader<Loader>(loader, device, ahead);
+}
+
+}  // namespace gradus::data

@@ -1,0 +1,88 @@
+// Batches brought to a device ahead of their use are the loader's own.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/cuda.h>
+#include <gradus/data/data.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::test;
+using data::DataLoaderOptions;
+using data::Example;
+
+namespace {
+
+// Sample i is an image of the number i with label i; `bad` throws.
+struct Planes : data::datasets::Dataset<Planes> {
+  explicit Planes(size_t count, size_t bad = SIZE_MAX) : count(count), bad(bad) {}
+  Example<> get(size_t index) override {
+    GRADUS_CHECK(index != bad, IoError, "the disk is full of sand");
+    return {full({3, 8, 8}, static_cast<double>(index)), tensor(static_cast<int64_t>(index))};
+  }
+  std::optional<size_t> size() const override { return count; }
+  size_t count, bad;
+};
+
+auto loader_of(size_t count, size_t workers, size_t bad = SIZE_MAX) {
+  return data::make_data_loader<data::samplers::RandomSampler>(Planes(count, bad).map(data::transforms::Stack<>()),
+                                                               DataLoaderOptions(4).workers(workers).seed(3));
+}
+
+void check_same_batches(Device device) {
+  for (const size_t workers : {0, 2}) {
+    const auto plain = loader_of(30, workers), source = loader_of(30, workers);
+    auto ahead = data::on_device(*source, device);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::vector<Example<>> expected;
+      for (auto& batch : *plain) expected.push_back(batch);
+      size_t count = 0;
+      for (auto& batch : ahead) {
+        REQUIRE(count < expected.size());
+        CHECK(batch.data.device() == settled(device));
+        CHECK(batch.target.device() == settled(device));
+        CHECK((batch.data * 1).cpu().equal(expected[count].data));
+        CHECK((batch.target * 1).cpu().equal(expected[count].target));
+        ++count;
+      }
+      CHECK(count == 8);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a device loader hands on the loader's batches, epoch after epoch", "[data][loader]") {
+  check_same_batches("cpu");
+  if (cuda::is_available()) check_same_batches("cuda");
+}
+
+TEST_CASE("a device loader can be left in the middle of an epoch", "[data][loader]") {
+  std::vector<Device> devices = {Device()};
+  if (cuda::is_available()) devices.push_back("cuda");
+  for (const Device device : devices) {
+    const auto source = loader_of(30, 1);
+    auto ahead = data::on_device(*source, device);
+    int count = 0;
+    for (auto& batch : ahead)
+      if (batch.data.size(0) == 4 && ++count == 2) break;
+    CHECK(count == 2);
+    for (int64_t total = 0; auto& batch : ahead) {
+      total += batch.data.size(0);
+      CHECK(total <= 30);
+    }
+  }
+}
+
+TEST_CASE("what the loader throws reaches the consumer of a device loader", "[data][loader]") {
+  std::vector<Device> devices = {Device()};
+  if (cuda::is_available()) devices.push_back("cuda");
+  for (const Device device : devices) {
+    const auto source = loader_of(30, 1, /*bad=*/7);
+    auto ahead = data::on_device(*source, device);
+    const auto epoch = [&] {
+      for (auto& batch : ahead) CHECK(batch.data.defined());
+    };
+    CHECK_THROWS_WITH(epoch(), contains("full of sand"));
+  }
+  const auto source = loader_of(4, 0);
+  if (!cuda::is_available()) CHECK_THROWS_AS(data::on_device(*source, "cuda"), DeviceError);
+}

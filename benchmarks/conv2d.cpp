@@ -4,6 +4,7 @@
 //   conv2d --threads 2 --json results.json
 #include <cstdio>
 #include <fstream>
+#include <map>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -37,8 +38,12 @@ int main(int argc, char** argv) {
   int threads = 0;
   double seconds = 0.3;
   std::string backend_name = "openmp", json_path;
+  DType dtype = DType::f32;
   CLI::App app("Times convolution kernels");
-  app.add_option("--backend", backend_name, "naive or openmp");
+  app.add_option("--backend", backend_name, "naive, openmp, cuda, …");
+  app.add_option("--dtype", dtype)
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, DType>{{"float32", DType::f32}, {"float16", DType::f16}, {"bfloat16", DType::bf16}}));
   app.add_option("--threads", threads, "CPU threads; default: all");
   app.add_option("--seconds", seconds, "time per kernel");
   app.add_option("--json", json_path, "append one JSON line a row to this file");
@@ -46,11 +51,13 @@ int main(int argc, char** argv) {
   try {
     if (threads > 0) set_num_threads(threads);
     Backend& on = backend(backend_name);
+    const Device device = settled(on.device_type());
     std::printf("%-19s %-13s %22s %22s %22s\n", "ms (GFLOP/s)", "", "forward", "backward_data", "backward_weight");
     for (const Layer& layer : kLayers)
       for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
         const auto random = [&](const Shape& shape) {
-          return ops::contiguous(randn(shape).array(), shape.size() == 4 ? format : MemoryFormat::contiguous);
+          return ops::contiguous(randn(shape).to(device, dtype).array(),
+                                 shape.size() == 4 ? format : MemoryFormat::contiguous);
         };
         const Array x = random({layer.N, layer.C, layer.size, layer.size}), dx = Array::empty_like(x);
         const Array w =
@@ -61,11 +68,11 @@ int main(int argc, char** argv) {
         const View bias_view(bias), y_view(y);
         const MutableView dx_view(dx), dw_view(dw), dbias_view(dbias);
         const double ms[3] = {
-            benchmarks::time_ms({}, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
+            benchmarks::time_ms(device, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
             benchmarks::time_ms(
-                {}, seconds,
+                device, seconds,
                 [&] { on.conv2d_bias_relu_backward(dy, x, w, &y_view, &dx_view, nullptr, nullptr, geometry); }),
-            benchmarks::time_ms({}, seconds, [&] {
+            benchmarks::time_ms(device, seconds, [&] {
               on.conv2d_bias_relu_backward(dy, x, w, &y_view, nullptr, &dw_view, &dbias_view, geometry);
             })};
         const double operations = 2.0 * static_cast<double>(y.numel() * layer.C * layer.kernel * layer.kernel);

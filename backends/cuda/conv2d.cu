@@ -1,5 +1,5 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
-// conv2d_tiled.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
+// conv2d_tiled.cu, conv2d_implicit.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d.cuh>
@@ -12,9 +12,11 @@ using cuda_detail::Gather;
 using cuda_detail::Launch;
 using cuda_detail::Strides4;
 
+int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
+
 // `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy).
-void by_gathering(bool backward, const View& in, const View& w, const void* bias, bool relu, const MutableView& out,
-                  const Conv2dGeometry& geometry) {
+void by_gathering(const char* name, bool backward, const View& in, const View& w, const void* bias, bool relu,
+                  const MutableView& out, const Conv2dGeometry& geometry) {
   if (out.numel() == 0) return;
   cuda_detail::check_countable(in.numel(), backward ? "dy" : "x");
   cuda_detail::check_countable(out.numel(), backward ? "dx" : "y");
@@ -50,12 +52,22 @@ void by_gathering(bool backward, const View& in, const View& w, const void* bias
                                      static_cast<uint32_t>(groups),
                                      gather.stride[0] > 1 || gather.stride[1] > 1,
                                      out.dtype,
+                                     out.device,
                                      in.data,
                                      w.data,
                                      bias,
                                      relu,
                                      out.data};
-  if (!cuda_detail::direct_gather(call, launch)) cuda_detail::tiled_gather(call, launch);
+  const auto multiplier = cuda_detail::multiplier_for(out.dtype, out.device);
+  const bool fits = multiplier && gather.depth > 0 &&
+                    2 * static_cast<size_t>(channels) * size_of(out.dtype) >= cuda_detail::kRowBytes &&
+                    std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
+  const bool direct = rows <= 16 && !call.strided;
+  const char* implementation = direct ? "direct" : fits ? cuda_detail::implicit_name(*multiplier) : "tiled";
+  EventScope event(name, "cuda", implementation, {&in, &w}, flops(w, backward ? in : View(out)));
+  if (direct) cuda_detail::direct_gather(call, launch);
+  else if (fits) cuda_detail::implicit_gather(call, *multiplier, launch);
+  else cuda_detail::tiled_gather(call, launch);
 }
 
 // Uninitialised, in x's layout where that is dense.
@@ -64,9 +76,22 @@ Array empty_like(const View& x) {
   return dense ? Array::empty_strided(x.shape, x.strides, x.dtype, x.device) : Array::empty(x.shape, x.dtype, x.device);
 }
 
-int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
-
 }  // namespace
+
+std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, Device device) {
+  if (dtype == DType::f32) return Multiplier::fma;
+  if (dtype == DType::f64 || compute_capability(device.index) < 80) return std::nullopt;
+  return Multiplier::half;
+}
+
+const char* cuda_detail::implicit_name(Multiplier multiplier) {
+  switch (multiplier) {
+    case Multiplier::fma: return "implicit_fma";
+    case Multiplier::tf32: return "implicit_tf32";
+    case Multiplier::half: return "implicit_half";
+  }
+  return "";
+}
 
 void CudaBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
   conv2d_bias_relu(x, w, nullptr, false, y, geometry);
@@ -74,13 +99,12 @@ void CudaBackend::conv2d(const View& x, const View& w, const MutableView& y, con
 
 void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                    const Conv2dGeometry& geometry) {
-  EventScope event(bias || relu ? "conv2d_bias_relu" : "conv2d", "cuda", "gather", {&x, &w}, flops(w, y));
   Array packed_bias;
   if (bias && bias->strides[0] != 1) {
     packed_bias = Array::empty(bias->shape, bias->dtype, bias->device);
     copy(*bias, packed_bias);
   }
-  by_gathering(false, x, w,
+  by_gathering(bias || relu ? "conv2d_bias_relu" : "conv2d", false, x, w,
                packed_bias.defined() ? packed_bias.data()
                : bias                ? bias->data
                                      : nullptr,
@@ -89,13 +113,11 @@ void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bia
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                        const Conv2dGeometry& geometry) {
-  EventScope event("conv2d_backward_data", "cuda", "gather", {&dy, &w}, flops(w, dy));
-  by_gathering(true, dy, w, nullptr, false, dx, geometry);
+  by_gathering("conv2d_backward_data", true, dy, w, nullptr, false, dx, geometry);
 }
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                          const Conv2dGeometry& geometry) {
-  EventScope event("conv2d_backward_weight", "cuda", "gather", {&dy, &x}, flops(dw, dy));
   cuda_detail::conv2d_weight_gradient(dy, nullptr, x, dw, nullptr, geometry);
 }
 
@@ -116,7 +138,6 @@ void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const
     if (!dw) return Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
     return conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, dw, dbias, geometry);
   }
-  EventScope event("conv2d_backward_weight", "cuda", "gather", {&dy, &x}, flops(*dw, dy));
   cuda_detail::conv2d_weight_gradient(dy, y_if_relu ? y_if_relu->data : nullptr, x, *dw, dbias, geometry);
 }
 

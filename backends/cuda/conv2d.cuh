@@ -6,8 +6,10 @@
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
+#include <optional>
+
 #include <gradus/core/backend.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/tile_engine.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -105,20 +107,38 @@ struct Gather {
   }
 };
 
+/// The largest distance in elements between two elements of a view.
+inline int64_t span_of(const StridedLayout& view) {
+  int64_t span = 0;
+  for (int i = 0; i < view.ndim(); ++i) span += (view.shape[i] - 1) * std::abs(view.strides[i]);
+  return span;
+}
+/// Offsets that stay below it, with all taps added, fit in 32 bits.
+inline constexpr int64_t kShortSpan = int64_t{1} << 29;
+
+/// What multiplies elements of this type on this device in the implicit kernels, as the user allows; nothing for types or
+/// devices that they are not written for.
+std::optional<Multiplier> multiplier_for(DType dtype, Device device);
+/// "implicit_fma", "implicit_tf32" or "implicit_half", for observers.
+const char* implicit_name(Multiplier multiplier);
+
 /// A gather with its operands. `bias` may be null.
 struct GatherCall {
   Gather gather;
   uint32_t groups;
   bool strided;  // gather.stride is not 1
   DType dtype;
+  Device device;
   const void *input, *weight, *bias;
   bool relu;
   void* output;
 };
 
-/// One thread per position sums all rows: best for few rows. True when it takes the call.
-bool direct_gather(const GatherCall& call, const Launch& launch);
-/// A tiled product of matrices that are never built (implicit GEMM); takes every call.
+/// One thread per position sums all rows: for few rows.
+void direct_gather(const GatherCall& call, const Launch& launch);
+/// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
+void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch);
+/// The same in one walk over channels and taps; takes every call.
 void tiled_gather(const GatherCall& call, const Launch& launch);
 
 /// dw and, unless null, dbias from dy and x, where dy counts only where `mask` (strides of dy, or null) is positive.

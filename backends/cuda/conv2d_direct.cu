@@ -71,9 +71,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
-bool direct_gather(const GatherCall& call, const Launch& launch) {
+void direct_gather(const GatherCall& call, const Launch& launch) {
   const Gather& gather = call.gather;
-  if (gather.rows > 16 || call.strided) return false;
   visit_floating(call.dtype, [&]<class T>() {
     auto run = [&]<int kRows, int kPositions>() {
       const dim3 grid((gather.positions + 32 * kPositions - 1) / (32 * kPositions), call.groups);
@@ -87,7 +86,6 @@ bool direct_gather(const GatherCall& call, const Launch& launch) {
     if (gather.rows <= 8) many ? run.template operator()<8, kMany>() : run.template operator()<8, 1>();
     else many ? run.template operator()<16, kMany>() : run.template operator()<16, 1>();
   });
-  return true;
 }
 
 }  // namespace gradus::cuda_detail

@@ -1,5 +1,6 @@
-// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu or conv2d_weight_tiled.cu, their sum
-// is made here.
+// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_implicit.cu or
+// conv2d_weight_tiled.cu, their sum is made here.
+#include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d_weight.cuh>
 #include <gradus/backends/cuda/tile_product.cuh>
 
@@ -13,7 +14,8 @@ constexpr uint32_t kSumOutputs = 8, kSumLanes = kThreads / kSumOutputs;
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_splits_kernel(const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns, Divisor kernel,
-                      Divisor kernel_width, uint32_t taps, T* dw, Strides4 dw_strides, T* dbias, int64_t dbias_step) {
+                      Divisor kernel_width, Divisor channels, bool channels_innermost, uint32_t taps, T* dw,
+                      Strides4 dw_strides, T* dbias, int64_t dbias_step) {
   using C = compute_t<T>;
   __shared__ C shared[kSumLanes][kSumOutputs];
   const uint32_t slot = threadIdx.x % kSumOutputs, lane = threadIdx.x / kSumOutputs;
@@ -36,7 +38,10 @@ __global__ void __launch_bounds__(kThreads)
   if (s == taps) {
     dbias[k * dbias_step] = static_cast<T>(sum);
   } else {
-    const uint32_t c = kernel.split(s), r = kernel_width.split(s);
+    uint32_t c = s;
+    if (channels_innermost) s = channels.split(c);
+    else c = kernel.split(s);
+    const uint32_t r = kernel_width.split(s);
     dw[k * dw_strides.n + c * dw_strides.c + r * dw_strides.h + s * dw_strides.w] = static_cast<T>(sum);
   }
 }
@@ -59,6 +64,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
                    .channels = static_cast<uint32_t>(dw.shape[1]),
                    .in_height = static_cast<int>(x.shape[2]),
                    .in_width = static_cast<int>(x.shape[3]),
+                   .kernel_height = static_cast<int>(dw.shape[2]),
                    .out_height = Divisor(dy.shape[2]),
                    .out_width = Divisor(dy.shape[3]),
                    .kernel = Divisor(dw.shape[2] * dw.shape[3]),
@@ -70,14 +76,24 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
     g.dilation[i] = static_cast<int>(geometry.dilation[i]);
   }
   const Launch launch(dy.device);
-  // Enough splits to fill the device, each long enough to be worth its sum.
+  const auto multiplier = multiplier_for(dy.dtype, dy.device);
+  const ImplicitTile tile = implicit_weight_tile(rows);
+  const int64_t column_tiles = (taps + tile.columns - 1) / tile.columns;
   const bool direct = rows <= kDirectRows;
+  const bool implicit = !direct && !mask && multiplier && x.numel() > 0 && dw.shape[2] * dw.shape[3] <= 31 &&
+                        2 * taps >= column_tiles * tile.columns && std::max(span_of(x), span_of(dy)) < kShortSpan;
+  const char* implementation = direct ? "direct" : implicit ? implicit_name(*multiplier) : "tiled";
+  EventScope event("conv2d_backward_weight", "cuda", implementation, {&dy, &x}, 2 * positions * rows * groups * taps);
+  // Enough splits to fill the device, each long enough to be worth its sum.
   int64_t blocks = groups * ((columns + kDirectColumns - 1) / kDirectColumns), shortest = kDirectPositions;
-  if (!direct)
+  if (implicit) {
+    blocks = groups * ((rows + tile.rows - 1) / tile.rows) * column_tiles, shortest = 64;
+  } else if (!direct) {
     visit_tile(rows, [&]<class Tile>() {
       blocks = groups * ((rows + Tile::kRows - 1) / Tile::kRows) * ((columns + Tile::kColumns - 1) / Tile::kColumns);
       shortest = 4 * Tile::kDepth;
     });
+  }
   const int64_t wanted = (direct ? 4 : 2) * launch.multiprocessors() / blocks;
   const int64_t splits = std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
   const int64_t unit = direct ? kDirectPositions : 1;
@@ -87,12 +103,15 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   const void* image = x.numel() > 0 ? x.data : dy.data;  // an empty image is never inside, but something is read
   const WeightCall call{
       g, static_cast<uint32_t>(groups), static_cast<uint32_t>(splits), dy.dtype, dy.data, mask, image, partial.data()};
-  direct ? direct_weight_gradient(call, launch) : tiled_weight_gradient(call, launch);
+  if (direct) direct_weight_gradient(call, launch);
+  else if (implicit) implicit_weight_gradient(call, *multiplier, launch);
+  else tiled_weight_gradient(call, launch);
   visit_floating(dy.dtype, [&]<class T>() {
     launch(sum_splits_kernel<T>, static_cast<uint32_t>((results + kSumOutputs - 1) / kSumOutputs), kThreads,
            static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(splits),
-           static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, g.taps, dw.as<T>(),
-           Strides4(dw.strides), dbias ? dbias->as<T>() : static_cast<T*>(nullptr), dbias ? dbias->strides[0] : 0);
+           static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, Divisor(g.channels), implicit,
+           g.taps, dw.as<T>(), Strides4(dw.strides), dbias ? dbias->as<T>() : static_cast<T*>(nullptr),
+           dbias ? dbias->strides[0] : 0);
   });
 }
 

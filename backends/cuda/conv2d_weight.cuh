@@ -17,7 +17,7 @@ struct WeightGradient {
   uint32_t rows, taps, columns;   // K; C * R * S; with the bias's column
   uint32_t positions, per_split;  // N * P * Q
   uint32_t channels;              // C
-  int in_height, in_width;
+  int in_height, in_width, kernel_height;
   int stride[2], padding[2], dilation[2];
   Divisor out_height, out_width;  // position -> (n, p, q)
   Divisor kernel, kernel_width;   // column -> (c, r, s)
@@ -73,6 +73,15 @@ struct WeightCall {
   const void *dy, *mask, *x;
   void* partial;
 };
+
+/// The sizes of a block's tile.
+struct ImplicitTile {
+  int rows, columns;
+};
+ImplicitTile implicit_weight_tile(int64_t rows);
+/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 31 taps (R S), spans that are short. Its
+/// columns go tap by tap, with channels innermost.
+void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
 
 /// A thread's taps times all rows at its positions: for few rows.
 void direct_weight_gradient(const WeightCall& call, const Launch& launch);

@@ -1,0 +1,191 @@
+// The gather of conv2d.cuh tap by tap: for one (r, s) after the other, weights (rows, channels) times the input elements
+// that this tap meets (channels, positions). Whether a position meets the image is decided once for many channels, and a
+// thread fetches four floats or eight halves of depth at a time: with one load where channels lie side by side, else with
+// neighbouring threads at neighbouring positions. The weights are packed for this beforehand. Products by tile_engine.cuh.
+#include <gradus/backends/cuda/conv2d.cuh>
+#include <gradus/backends/cuda/tile_engine.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+/// The walk through the depth: a step is kRowDepth channels of one tap.
+struct Steps {
+  uint32_t chunks, count;  // per tap, and of all taps
+  uint32_t tap_columns;    // S
+  uint32_t packed_rows;    // rows of a group in the packed weights
+};
+
+/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
+template <Multiplier kMultiplier, class T>
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(Gather gather, Steps steps, Divisor pieces, Divisor rows, Divisor count, Divisor chunks, uint32_t total,
+                const T* weight, Piece* packed) {
+  for (uint32_t i = thread_index(); i < total; i += thread_count()) {
+    uint32_t piece = i;
+    uint32_t row = pieces.split(piece);
+    uint32_t step = rows.split(row);
+    const uint32_t group = count.split(step);
+    uint32_t chunk = step;
+    uint32_t s = chunks.split(chunk);
+    const uint32_t r = gather.tap_width.split(s);
+    T values[kPieceSize<T>];
+#pragma unroll
+    for (int j = 0; j < kPieceSize<T>; ++j) {
+      const uint32_t channel = chunk * kRowDepth<T> + piece * kPieceSize<T> + j;
+      const bool inside = row < gather.rows && channel < gather.in_channels;
+      values[j] = inside ? weight[group * gather.weight_group + row * gather.weight_row +
+                                  channel * gather.weight_channel + r * gather.weight_r + s * gather.weight_s]
+                         : T(0.0f);
+    }
+    packed[i] = make_piece<kMultiplier, T>(values);
+  }
+}
+
+/// A position of the tile: where it reads before the tap is added, and where its result goes.
+struct Place {
+  int in, h, w, out;
+};
+
+// Grid: tiles of positions, tiles of rows, groups. The next step is fetched into registers while this one is multiplied.
+// kVector: channels lie side by side, in pieces of 16 aligned bytes.
+template <Multiplier kMultiplier, class T, class Tile, bool kVector>
+__global__ void __launch_bounds__(Tile::kThreads, (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads)
+    implicit_kernel(Gather gather, Steps steps, const T* input, const Piece* packed, const T* bias, bool relu,
+                    T* output) {
+  constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>;
+  constexpr int kLeft = Tile::kRows * kPieces / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
+  extern __shared__ Piece memory[];
+  auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
+  auto* places = reinterpret_cast<Place*>(tiles + 2);
+
+  const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
+  input += group * gather.in_channels * gather.in.c;
+  packed += (static_cast<int64_t>(group) * steps.count * steps.packed_rows + first_row) * kPieces;
+  for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
+    uint32_t w = first_position + i;
+    Place place{0, kOutside, kOutside, -1};
+    if (w < gather.positions) {
+      uint32_t h = gather.out_width.split(w);
+      const uint32_t n = gather.out_height.split(h);
+      place = {static_cast<int>(n * gather.in.n), static_cast<int>(h) * gather.step[0] + gather.origin[0],
+               static_cast<int>(w) * gather.step[1] + gather.origin[1],
+               static_cast<int>(n * gather.out.n + h * gather.out.h + w * gather.out.w)};
+    }
+    places[i] = place;
+  }
+  __syncthreads();
+
+  Piece left[kLeft];
+  T right[kRight][kSize];
+  uint32_t chunk = 0, r = 0, s = 0;  // of the step that is fetched next
+  auto fetch = [&] {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) left[i] = packed[threadIdx.x + i * kThreads];
+    packed += steps.packed_rows * kPieces;
+    const int tap_h = static_cast<int>(r) * gather.tap_step[0], tap_w = static_cast<int>(s) * gather.tap_step[1];
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) {
+      const int e = threadIdx.x + i * kThreads;
+      const int column = kVector ? e / kPieces : e % Tile::kColumns, piece = kVector ? e % kPieces : e / Tile::kColumns;
+      const Place place = places[column];
+      int h = place.h + tap_h, w = place.w + tap_w;
+      bool inside = h >= 0 && w >= 0;
+      if (gather.stride[0] > 1 || gather.stride[1] > 1) {  // backward: only multiples of the stride were read
+        const int p = static_cast<int>(gather.stride_h.quotient(max(h, 0)));
+        const int q = static_cast<int>(gather.stride_w.quotient(max(w, 0)));
+        inside = inside && p * gather.stride[0] == h && q * gather.stride[1] == w;
+        h = p, w = q;
+      }
+      inside = inside && h < gather.in_height && w < gather.in_width;
+      const int channel = static_cast<int>(chunk) * kRowDepth<T> + piece * kSize;
+      const int count = inside ? static_cast<int>(gather.in_channels) - channel : 0;  // of channels that there are
+      const T* from = input + (place.in + h * gather.in.h + w * gather.in.w + channel * gather.in.c);
+      if constexpr (kVector) {
+        Piece loaded{};
+        if (count > 0) loaded = *reinterpret_cast<const Piece*>(from);
+        memcpy(right[i], &loaded, sizeof loaded);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) {
+          right[i][j] = j < count ? *from : T(0.0f);
+          from += gather.in.c;
+        }
+      }
+    }
+    if (++chunk == steps.chunks) {
+      chunk = 0;
+      if (++s == steps.tap_columns) s = 0, ++r;
+    }
+  };
+  auto put = [&](typename Tile::Shared& tile) {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      const int e = threadIdx.x + i * kThreads;
+      tile.left[e / kPieces][e % kPieces] = left[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) {
+      const int e = threadIdx.x + i * kThreads;
+      const int column = kVector ? e / kPieces : e % Tile::kColumns, piece = kVector ? e % kPieces : e / Tile::kColumns;
+      tile.right[column][piece] = make_piece<kMultiplier, T>(right[i]);
+    }
+  };
+
+  TileEngine<kMultiplier, T> engine;
+  fetch();
+  put(tiles[0]);
+  __syncthreads();
+  for (uint32_t step = 0; step < steps.count; ++step) {
+    const bool more = step + 1 < steps.count;
+    if (more) fetch();
+    const typename Tile::Shared& tile = tiles[step % 2];
+    engine.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
+    if (more) put(tiles[(step + 1) % 2]);
+    __syncthreads();
+  }
+  engine.for_each([&](int row, int column, float sum) {
+    const uint32_t channel = first_row + Tile::first_row() + row;
+    const int at = places[Tile::first_column() + column].out;
+    if (channel >= gather.rows || at < 0) return;
+    if (bias) sum += static_cast<float>(bias[group * gather.rows + channel]);
+    if (relu && sum < 0.0f) sum = 0.0f;
+    output[at + (group * gather.rows + channel) * gather.out.c] = static_cast<T>(sum);
+  });
+}
+
+}  // namespace
+
+void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch) {
+  const Gather& gather = call.gather;
+  const uint32_t taps = gather.depth / gather.in_channels;
+  visit_engine(call.dtype, multiplier, [&]<Multiplier kMultiplier, class T>() {
+    const auto run = [&]<class Tile>() {
+      const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
+      const uint32_t chunks = (gather.in_channels + kRowDepth<T> - 1) / kRowDepth<T>;
+      const Steps steps{chunks, chunks * taps, gather.tap_width.divisor, row_tiles * Tile::kRows};
+      const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kPieces;
+      const Scratch packed(sizeof(Piece) * pieces, call.device);
+      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, cuda_detail::kThreads), cuda_detail::kThreads, gather,
+             steps, Divisor(kPieces), Divisor(steps.packed_rows), Divisor(steps.count), Divisor(chunks), pieces,
+             static_cast<const T*>(call.weight), packed.as<Piece>());
+      const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
+      const bool vector = gather.in.c == 1 && gather.in_channels % kPieceSize<T> == 0 && lies_in_pieces(gather.in.n) &&
+                          lies_in_pieces(gather.in.h) && lies_in_pieces(gather.in.w) &&
+                          reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
+      const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns, row_tiles, call.groups);
+      constexpr size_t kShared = 2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place);
+      launch.with_shared(
+          vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>, grid,
+          Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
+          static_cast<const Piece*>(packed.as<Piece>()), static_cast<const T*>(call.bias), call.relu,
+          static_cast<T*>(call.output));
+    };
+    // Wide tiles read each operand less often; small ones fill the device where there are few positions.
+    const int64_t blocks = int64_t{call.groups} * ((gather.rows + 63) / 64) * ((gather.positions + 127) / 128);
+    if (gather.rows <= kWarpRows) run.template operator()<BlockTile<1, 4>>();
+    else if (blocks >= launch.multiprocessors()) run.template operator()<BlockTile<2, 2>>();
+    else run.template operator()<BlockTile<2, 1>>();
+  });
+}
+
+}  // namespace gradus::cuda_detail

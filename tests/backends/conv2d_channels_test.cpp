@@ -1,0 +1,81 @@
+// Convolutions with enough channels for the kernels that work in large tiles: tails of rows, columns and channels, groups,
+// strides, dilation, every layout.
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+struct ConvCase {
+  int64_t batch, channels, height, width, filters, kernel[2];
+  Conv2dGeometry geometry;
+
+  Shape x() const { return {batch, channels * geometry.groups, height, width}; }
+  Shape w() const { return {filters * geometry.groups, channels, kernel[0], kernel[1]}; }
+  Shape y() const {
+    Shape shape = {batch, filters * geometry.groups, height, width};
+    for (int i = 0; i < 2; ++i)
+      shape[2 + i] =
+          (shape[2 + i] + 2 * geometry.padding[i] - geometry.dilation[i] * (kernel[i] - 1) - 1) / geometry.stride[i] +
+          1;
+    return shape;
+  }
+};
+
+const ConvCase kCases[] = {
+    {2, 32, 9, 8, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // whole tiles of channels
+    {1, 16, 8, 8, 64, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},    // one tap
+    {3, 40, 7, 5, 33, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // tails everywhere
+    {2, 19, 11, 6, 70, {5, 3}, {{1, 1}, {2, 0}, {1, 1}, 1}},   // channels that fill no piece of 16 bytes
+    {2, 32, 10, 11, 40, {3, 3}, {{2, 2}, {1, 1}, {1, 1}, 1}},  // strided
+    {1, 24, 12, 9, 48, {3, 2}, {{3, 1}, {2, 1}, {2, 3}, 1}},   // strided and dilated
+    {2, 20, 6, 7, 36, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 2}},    // groups
+    {1, 64, 5, 5, 130, {3, 3}, {{1, 1}, {4, 4}, {1, 1}, 1}},   // more padding than the kernel reaches
+    {1, 72, 6, 6, 20, {6, 6}, {{1, 1}, {3, 3}, {1, 1}, 1}},    // more taps than a mask has bits
+};
+
+constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
+
+}  // namespace
+
+TEST_CASE("convolution with many channels agrees on every backend") {
+  Maker make(22);
+  for (DType dtype : kFloatingDTypes)
+    for (const ConvCase& c : kCases)
+      for (Layout layout : kImageLayouts) {
+        const Array x = make(c.x(), dtype, layout, -1, 1), dy = make(c.y(), dtype, layout, -1, 1);
+        const Array w = make(c.w(), dtype, make.choice(kImageLayouts), -1, 1);
+        const Array bias = make({c.w()[0]}, dtype, make.choice(kOutputLayouts), -1, 1);
+        const Array y = make(c.y(), dtype, layout), dx = make(c.x(), dtype, layout), dw = make(c.w(), dtype);
+        const Array dbias = make({c.w()[0]}, dtype);
+        check_agreement(
+            "conv2d_bias_relu", {x, w, bias}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              const View bias_view = in[2];
+              b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
+            },
+            {}, 4);
+        check_agreement(
+            "conv2d_backward_data", {dy, w}, {dx},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.conv2d_backward_data(in[0], in[1], out[0], c.geometry);
+            },
+            {}, 4);
+        check_agreement(
+            "conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, dbias},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              const View saved = in[3];
+              const MutableView gradients[3] = {out[0], out[1], out[2]};
+              b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, &gradients[0], &gradients[1], &gradients[2],
+                                          c.geometry);
+            },
+            {}, 4);
+        check_agreement(
+            "conv2d_backward_weight", {dy, x}, {dw},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
+            },
+            {}, 4);
+      }
+}

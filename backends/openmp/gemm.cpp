@@ -15,8 +15,11 @@ constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more ar
 constexpr int64_t kSmallDepth = 512;
 constexpr int64_t kManyProducts = 16;   // from here on threads share whole products, however large
 constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
+constexpr int64_t kNarrow = 32;         // columns that are too few to pay for packing
+constexpr int64_t kDeep = 4096;         // a depth that is worth being shared out
+constexpr int64_t kDepthPieces = 16;
 
-enum class Way { combination, dots, dots_of_columns, small, blocked };
+enum class Way { combination, dots, dots_of_columns, deep_dots, small, blocked };
 
 // Rows of A whose elements would fall into one set of the first-level cache.
 template <class T>
@@ -37,6 +40,8 @@ Way way_of(const GemmArgs<T>& args) {
   if (b_along_rows && (args.rows == 1 || (args.rows <= kFewRows && !is_small(args)))) return Way::combination;
   if (a_along_depth && b_along_depth && args.rows <= kFewRows) return Way::dots;
   if (a_along_depth && b_along_depth && args.columns <= kFewRows) return Way::dots_of_columns;
+  if (a_along_depth && b_along_depth && std::min(args.rows, args.columns) <= kNarrow && args.depth >= kDeep)
+    return Way::deep_dots;
   return is_small(args) ? Way::small : Way::blocked;
 }
 
@@ -99,6 +104,39 @@ void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
                       .column_bias = args.column_bias ? args.column_bias + begin : nullptr,
                       .relu = args.relu});
   });
+}
+
+// Few rows or columns and a great depth: pieces of the depth are shared out, and their sums added in order.
+template <class T>
+void deep_dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
+  const int64_t step = divide_up(args.depth, kDepthPieces), size = args.rows * args.columns;
+  const Scratch<T> sums(kDepthPieces * size);
+  parallel_for(kDepthPieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece)
+      kernels.row_dots({.rows = args.rows,
+                        .columns = args.columns,
+                        .depth = std::min(step, args.depth - piece * step),
+                        .a = args.a.data + piece * step,
+                        .a_row_stride = args.a.row_stride,
+                        .b = args.b.data + piece * step,
+                        .b_row_stride = args.b.column_stride,
+                        .c = sums.get() + piece * size,
+                        .c_row_stride = args.columns,
+                        .c_column_stride = 1});
+  });
+  for (int64_t piece = 1; piece < kDepthPieces; ++piece)
+    kernels.binary[BinaryOp::add].apply(sums.get(), sums.get() + piece * size, sums.get(), size);
+  for (int64_t m = 0; m < args.rows; ++m)
+    for (int64_t n = 0; n < args.columns; ++n) {
+      T* c = args.c.data + m * args.c.row_stride + n * args.c.column_stride;
+      T value = sums[m * args.columns + n];
+      if (args.accumulate) value += *c;
+      if (args.residual.data)
+        value += args.residual.data[m * args.residual.row_stride + n * args.residual.column_stride];
+      if (args.row_bias) value += args.row_bias[m];
+      if (args.column_bias) value += args.column_bias[n];
+      *c = args.relu && value < T(0) ? T(0) : value;
+    }
 }
 
 // Small products of one shape, one after another. What cannot be read in place is packed.
@@ -185,6 +223,7 @@ void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallPr
   };
   if (way == Way::dots) return dots(kernels, args);
   if (way == Way::dots_of_columns) return dots(kernels, transposed(args));
+  if (way == Way::deep_dots) return deep_dots(kernels, args.rows < args.columns ? transposed(args) : args);
   if (args.c.column_stride != 1) {
     const Scratch<T> memory(args.rows * args.columns);
     const Matrix<T> target = args.c, dense{memory.get(), args.columns, 1};

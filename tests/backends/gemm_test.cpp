@@ -67,6 +67,9 @@ TEST_CASE("products with one row or column, or few") {
   check_product(DType::f32, 1, 700, 300, 0, 0, false);  // shared out among threads
   check_product(DType::f32, 1, 700, 300, 0, 1, false);
   check_product(DType::f32, 700, 2, 300, 0, 1, true);
+  for (DType dtype : {DType::f32, DType::f64})  // deep ones: the depth is shared out
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{128, 10, 5003}, {7, 300, 4096}, {32, 33, 4111}})
+      for (bool accumulate : {false, true}) check_product(dtype, m, n, k, 0, 1, accumulate);
   // Long sums of one sign keep their digits.
   for (const auto& [m, n] : {std::array<int64_t, 2>{1, 1}, {1, 20}, {3, 20}, {20, 20}}) {
     const Array tenths = Array::empty({m, 5000}, DType::f32), ones = Array::empty({5000, n}, DType::f32);
@@ -121,8 +124,13 @@ TEST_CASE("batches of products") {
 TEMPLATE_TEST_CASE("a product ends with biases, residual and relu", "", float, double, Half, BFloat16) {
   using T = TestType;
   const DType dtype = dtype_of<T>;
-  for (const auto& sizes :
-       {std::array<int64_t, 3>{1, 300, 40}, {300, 1, 40}, {3, 70, 80}, {70, 3, 80}, {20, 50, 33}, {120, 130, 600}})
+  for (const auto& sizes : {std::array<int64_t, 3>{1, 300, 40},
+                            {300, 1, 40},
+                            {3, 70, 80},
+                            {70, 3, 80},
+                            {20, 50, 33},
+                            {120, 130, 600},
+                            {30, 20, 4100}})
     for (bool turned : {false, true}) {
       const int64_t m = sizes[0], n = sizes[1], k = sizes[2];
       INFO(name(dtype) << " " << m << " x " << n << " x " << k << ", turned " << turned);

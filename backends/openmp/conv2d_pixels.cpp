@@ -248,7 +248,13 @@ struct Correlation {
     return {part.n, part.n_end, first, last, 0, x.C};
   }
 
-  // `next` is what is read after this part.
+  // What is read for a part.
+  FetchAhead memory(const Part& part) const {
+    const ImagePart read = read_by(part);
+    return {{source.memory(read), source.mask_memory(read)}};
+  }
+
+  // `next` is what is fetched meanwhile.
   void run(const Part& part, FetchAhead next, T* in, T* out) const {
     const auto [n, n_end, begin, end, tile, tile_end] = part;
     const int64_t filters = y.C / plan.groups;
@@ -259,7 +265,6 @@ struct Correlation {
         row_tiles += divide_up((n_end - n) * (box.columns.end - box.columns.begin) *
                                    std::max<int64_t>(0, std::min(end, box.rows.end) - std::max(begin, box.rows.begin)),
                                kernels.pixel_rows);
-    next.bytes = divide_up(next.bytes, std::max<int64_t>(row_tiles, 1));
     const auto channel = [&](size_t t) { return tiles[t].g * filters + tiles[t].begin; };
     const ImagePart written{n,
                             n_end,
@@ -268,6 +273,8 @@ struct Correlation {
                             channel(tile),
                             channel(tile_end - 1) + tiles[tile_end - 1].width};
     const Pixels<T> to = target.pixels(written, out);
+    next.places[2] = target.memory(written);
+    share_out(next, row_tiles);
     for (size_t t = tile; t < tile_end; ++t)
       for (const Pass<T>& pass : passes)
         for (size_t block = 0; block < pass.blocks; ++block)
@@ -296,7 +303,7 @@ struct Correlation {
               args.ahead = next;
               const int64_t row_tiles =
                   divide_up(args.box.count[0] * args.box.count[1] * args.box.count[2], kernels.pixel_rows);
-              for (const char*& at : next.at) at = at ? at + row_tiles * next.bytes : nullptr;
+              for (FetchAhead::Place& place : next.places) place.at += row_tiles * place.bytes;
             }
             kernels.pixel_product(args);
           }
@@ -356,7 +363,7 @@ void correlate(const Kernels<T>& kernels, Plan plan, Images<const T> x, const T*
     const Scratch<T> in(in_size), out(out_size);
     for (int64_t i = begin; i < end; ++i) {
       const bool last_use = (i + 1) % filter_parts == 0 && i + 1 < parts;  // the next part reads something else
-      const FetchAhead next = last_use ? source.memory(correlation.read_by(part_at(i + 1))) : FetchAhead{};
+      const FetchAhead next = last_use ? correlation.memory(part_at(i + 1)) : FetchAhead{};
       correlation.run(part_at(i), next, in.get(), out.get());
     }
   });

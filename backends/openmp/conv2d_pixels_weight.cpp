@@ -1,10 +1,13 @@
 // Gradient of a convolution with respect to the weights, as a product for every tap:
 //   dw[tap, c, k] = sum over pixels of x[pixel stride + tap, c] dy[pixel, k]
 // over the pixels for which the tap is inside the image: the depth of the product. A register tile of input channels by
-// filters stays put while a block of pixels, few enough for the first-level cache, goes through all taps.
+// filters stays put while a block of pixels, few enough for the first-level cache, goes through all taps. Where the
+// channels are few, a tile has those of several taps in a row of the kernel: in memory, they follow each other.
 //
 // The threads share out parts: some of the images, and some of the filters. A part sums on its own; the parts of the same
 // filters are added in order, so that threads change no bit.
+#include <vector>
+
 #include <gradus/backends/openmp/conv2d_pixels.h>
 #include <gradus/core/parallel.h>
 
@@ -29,6 +32,13 @@ Reach reach_of(int64_t r, int64_t stride, int64_t padding, int64_t dilation, int
   return {std::min(begin, out), std::min(end, out)};
 }
 
+// Taps [tap, tap + taps) of a row of the kernel, all of which read the image for the outputs `columns`. Their elements of
+// the image are neighbours, so that together they are the rows of a register tile.
+struct TapRun {
+  int64_t tap, taps;
+  Reach columns;
+};
+
 template <class T>
 class WeightGradient {
  public:
@@ -37,7 +47,8 @@ class WeightGradient {
       : kernels_(kernels), dy_(dy), x_(x), dw_(dw), dbias_(dbias), geometry_(geometry), gradients_(kernels, dy, mask),
         images_(kernels, x, nullptr), width_(kernels.tile_columns), channels_(dw.C), taps_(dw.H * dw.W),
         filters_(dy.C / geometry.groups), group_tiles_(divide_up(filters_, width_)),
-        tiles_(group_tiles_ * geometry.groups) {
+        tiles_(group_tiles_ * geometry.groups), joins_taps_(joins_taps(kernels, geometry)) {
+    find_runs();
     cut();
   }
 
@@ -68,6 +79,34 @@ class WeightGradient {
   }
 
  private:
+  // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
+  bool joins_taps(const Kernels<T>& kernels, const Conv2dGeometry& geometry) const {
+    return 2 * channels_ < kernels.tile_rows && geometry.groups == 1 && geometry.dilation[1] == 1 &&
+           images_.pixel_step(x_.C) == x_.C;
+  }
+
+  void find_runs() {
+    const auto reach = [&](int64_t s) {
+      return reach_of(s, geometry_.stride[1], geometry_.padding[1], geometry_.dilation[1], x_.W, dy_.W);
+    };
+    if (joins_taps_) {
+      std::vector<int64_t> ends{0, dy_.W};  // of columns with the same taps
+      for (int64_t s = 0; s < dw_.W; ++s) ends.push_back(reach(s).begin), ends.push_back(reach(s).end);
+      std::sort(ends.begin(), ends.end());
+      for (size_t i = 1; i < ends.size(); ++i) {
+        if (ends[i - 1] == ends[i]) continue;
+        TapRun run{0, 0, {ends[i - 1], ends[i]}};
+        for (int64_t s = dw_.W - 1; s >= 0; --s)
+          if (reach(s).begin <= run.columns.begin && run.columns.end <= reach(s).end) run.tap = s, ++run.taps;
+        if (run.taps > 0) runs_.push_back(run);
+      }
+    } else {
+      for (int64_t s = 0; s < dw_.W; ++s) runs_.push_back({s, 1, reach(s)});
+    }
+    for (const TapRun& run : runs_)
+      panels_ = std::max(panels_, divide_up(run.taps * channels_, int64_t{kernels_.tile_rows}));
+  }
+
   // An item is what is laid out together: images, or a band of rows of one image.
   void cut() {
     const int64_t row_bytes = (x_.W * x_.C * geometry_.stride[0] + dy_.W * dy_.C) * int64_t{sizeof(T)};
@@ -119,18 +158,21 @@ class WeightGradient {
   void sum_part(int64_t part, int64_t tile, int64_t tile_end, T* sums, T* bias_sums, T* x_memory, T* dy_memory) const {
     const int64_t first = first_channel(tile), last = first_channel(tile_end - 1) + columns(tile_end - 1);
     std::fill(bias_sums + first, bias_sums + last, T(0));
-    bool accumulate = false;
+    T* const tile_sums = sums + tile * taps_ * channels_ * width_;
+    const auto clear = [&] { std::fill(tile_sums, sums + tile_end * taps_ * channels_ * width_, T(0)); };
+    bool accumulate = joins_taps_;  // to taps that several runs have
+    if (accumulate) clear();
     const int64_t end = std::min(items_, (part + 1) * items_in_part_);
     for (int64_t item = part * items_in_part_; item < end; ++item) {
       const ImagePart dy_part = item_at(item, first, last);
       const Pixels<const T> x = images_.load(read_with(dy_part), x_memory), dy = gradients_.load(dy_part, dy_memory);
-      FetchAhead next[2];
+      FetchAhead next;
       if (item + 1 < end) {
         const ImagePart next_part = item_at(item + 1, first, last);
-        next[0] = gradients_.memory(next_part), next[1] = images_.memory(read_with(next_part));
+        next = {
+            {gradients_.memory(next_part), gradients_.mask_memory(next_part), images_.memory(read_with(next_part))}};
         const int64_t blocks = divide_up(dy_part.images(), block_images_) * divide_up(dy_part.rows(), block_rows_);
-        const int64_t calls = blocks * (tile_end - tile) * divide_up(channels_, kernels_.tile_rows) * taps_;
-        for (FetchAhead& ahead : next) ahead.bytes = divide_up(ahead.bytes, std::max<int64_t>(calls, 1));
+        share_out(next, blocks * (tile_end - tile) * panels_ * dw_.H * static_cast<int64_t>(runs_.size()));
       }
       if (dbias_)
         kernels_.pixel_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
@@ -146,13 +188,12 @@ class WeightGradient {
           accumulate = true;
         }
     }
-    if (!accumulate)
-      std::fill(sums + tile * taps_ * channels_ * width_, sums + tile_end * taps_ * channels_ * width_, T(0));
+    if (!accumulate) clear();
   }
 
   // The block's share in one tile of filters, `offset` channels into dy's pixels.
   void sum_block(const ImagePart& block, int64_t tile, const Pixels<const T>& x, const Pixels<const T>& dy,
-                 int64_t offset, bool accumulate, FetchAhead (&next)[2], T* sums) const {
+                 int64_t offset, bool accumulate, FetchAhead& next, T* sums) const {
     PixelGradientArgs<T> args;
     args.columns = columns(tile);
     args.accumulate = accumulate;
@@ -160,32 +201,30 @@ class WeightGradient {
     for (int axis = 0; axis < 3; ++axis) args.box.y_step[axis] = dy.step[axis];
     args.box.x_step[0] = x.step[0], args.box.x_step[1] = x.step[1] * stride_h,
     args.box.x_step[2] = x.step[2] * stride_w;
-    const int64_t panels = divide_up(channels_, kernels_.tile_rows), group = tile / group_tiles_;
-    for (int64_t panel = 0; panel < panels; ++panel) {
-      const int64_t c = channels_ * panel / panels;
-      args.rows = channels_ * (panel + 1) / panels - c;
+    const int64_t group = tile / group_tiles_;
+    for (int64_t panel = 0; panel < panels_; ++panel)
       for (int64_t r = 0; r < dw_.H; ++r) {
         Reach rows = reach_of(r, stride_h, geometry_.padding[0], geometry_.dilation[0], x_.H, dy_.H);
         rows = {std::max(rows.begin, block.row), std::min(rows.end, block.row_end)};
-        for (int64_t s = 0; s < dw_.W; ++s) {
-          const Reach columns = reach_of(s, stride_w, geometry_.padding[1], geometry_.dilation[1], x_.W, dy_.W);
-          const bool any = rows.begin < rows.end && columns.begin < columns.end;
-          if (!any && accumulate) continue;
-          args.out = sums + ((r * dw_.W + s) * channels_ + c) * width_;
+        for (const TapRun& run : runs_) {
+          const int64_t height = run.taps * channels_, first = height * panel / panels_;
+          const bool any = rows.begin < rows.end && run.columns.begin < run.columns.end;
+          args.rows = height * (panel + 1) / panels_ - first;
+          if (args.rows == 0 || (!any && accumulate)) continue;
+          args.out = sums + ((r * dw_.W + run.tap) * channels_ + first) * width_;
           args.box.count[0] = any ? block.images() : 0;
           args.box.count[1] = any ? rows.end - rows.begin : 0;
-          args.box.count[2] = any ? columns.end - columns.begin : 0;
+          args.box.count[2] = any ? run.columns.end - run.columns.begin : 0;
           if (any) {
             const int64_t h = rows.begin * stride_h - geometry_.padding[0] + r * geometry_.dilation[0];
-            const int64_t w = columns.begin * stride_w - geometry_.padding[1] + s * geometry_.dilation[1];
-            args.x = x.at(block.image, h, w) + group * channels_ + c;
-            args.dy = dy.at(block.image, rows.begin, columns.begin) + offset;
+            const int64_t w = run.columns.begin * stride_w - geometry_.padding[1] + run.tap * geometry_.dilation[1];
+            args.x = x.at(block.image, h, w) + group * channels_ + first;
+            args.dy = dy.at(block.image, rows.begin, run.columns.begin) + offset;
           }
-          for (FetchAhead& ahead : next) fetch(ahead);
+          fetch(next);
           kernels_.pixel_gradient(args);
         }
       }
-    }
   }
 
   // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then (tap, channel, column) becomes
@@ -217,6 +256,9 @@ class WeightGradient {
   const PixelSource<T> gradients_, images_;
   const int64_t width_, channels_, taps_;        // columns of a tile; input channels of a group
   const int64_t filters_, group_tiles_, tiles_;  // filters of a group, their tiles, all tiles
+  const bool joins_taps_;
+  std::vector<TapRun> runs_;
+  int64_t panels_ = 0;  // register tiles for a run, at most
   int64_t bands_, item_rows_, item_images_, items_, block_rows_, block_images_;
   int64_t filter_tiles_, filter_parts_;  // tiles in a part
   int64_t items_in_part_, parts_;

@@ -269,11 +269,14 @@ struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that is read soon: while a kernel works on a tile of pixels, it fetches the next `bytes` of both places (null:
-/// none) into the second-level cache.
+/// Memory that is read or written soon: for each tile of pixels that a kernel works on, it fetches the next `bytes` of every
+/// place into the second-level cache.
 struct FetchAhead {
-  const char* at[2] = {nullptr, nullptr};
-  int64_t bytes = 0;
+  struct Place {
+    const char* at = nullptr;
+    int64_t bytes = 0;
+  };
+  Place places[3];
 };
 
 /// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of

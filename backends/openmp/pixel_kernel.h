@@ -88,10 +88,9 @@ void pixel_product(const PixelProductArgs<T>& args) {
       if (++p == box.count[1]) p = 0, ++n;
       x = n * box.x_step[0] + p * box.x_step[1], y = n * box.y_step[0] + p * box.y_step[1];
     }
-    for (const char*& at : ahead.at) {
-      if (!at) continue;
-      for (int64_t i = 0; i < ahead.bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-      at += ahead.bytes;
+    for (FetchAhead::Place& place : ahead.places) {
+      for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
+      place.at += place.bytes;
     }
     if (args.columns > kLanes<T>) product_tile_of_height<T, 2>(height)(from, to, args);
     else product_tile_of_height<T, 1>(height)(from, to, args);

@@ -24,13 +24,16 @@ struct Pixels {
   T* at(int64_t n, int64_t h, int64_t w) const { return data + origin + n * step[0] + h * step[1] + w * step[2]; }
 };
 
-/// Fetches the next bytes of both places.
+/// Fetches what one tile is to fetch.
 inline void fetch(FetchAhead& ahead) {
-  for (const char*& at : ahead.at) {
-    if (!at) continue;
-    for (int64_t i = 0; i < ahead.bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-    at += ahead.bytes;
+  for (FetchAhead::Place& place : ahead.places) {
+    for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
+    place.at += place.bytes;
   }
+}
+/// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
+inline void share_out(FetchAhead& ahead, int64_t tiles) {
+  for (FetchAhead::Place& place : ahead.places) place.bytes = divide_up(place.bytes, std::max<int64_t>(tiles, 1));
 }
 
 template <class T>
@@ -51,6 +54,19 @@ void for_each_matrix(const Images<T>& x, const ImagePart& part, F&& move) {
            (n * rows + h) * x.W * part.channels(), columns);
 }
 
+/// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of pixels,
+/// or the planes of its channels. None where it is not in one piece.
+template <class T>
+FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& part) {
+  const bool pixels = has_pixels(images);
+  const int64_t pieces = pixels ? images.H : images.C, size = images.W * (pixels ? images.C : images.H);
+  const int64_t begin = pixels ? part.row : part.channel, end = pixels ? part.row_end : part.channel_end;
+  const bool dense = images.n_stride == pieces * size && (pixels ? images.h_stride : images.c_stride) == size;
+  if (!data || !dense || (end - begin < pieces && part.images() > 1)) return {};
+  return {reinterpret_cast<const char*>(data + part.image * images.n_stride + begin * size),
+          part.images() * (end - begin) * size * int64_t{sizeof(T)}};
+}
+
 /// A batch that is read as pixels. With a mask (laid out in memory like x), only elements with mask > 0 count.
 template <class T>
 class PixelSource {
@@ -63,18 +79,9 @@ class PixelSource {
   int64_t pixel_step(int64_t channels) const { return in_place() ? x_.w_stride : channels; }
   int64_t row_step(int64_t channels) const { return in_place() ? x_.h_stride : x_.W * channels; }
 
-  /// The memory of a part (and of its mask), for fetching it ahead; none where it is not in one piece.
-  FetchAhead memory(const ImagePart& part) const {
-    const int64_t row = x_.W * x_.C, rows = has_pixels(x_) ? part.rows() : x_.H;
-    const bool whole = rows == x_.H, dense = x_.n_stride == row * x_.H && (!has_pixels(x_) || x_.h_stride == row);
-    if (!x_.data || !dense || !(whole || part.images() == 1)) return {};
-    const int64_t at = part.image * x_.n_stride + (whole ? 0 : part.row * row);
-    FetchAhead memory;
-    memory.at[0] = reinterpret_cast<const char*>(x_.data + at);
-    if (mask_) memory.at[1] = reinterpret_cast<const char*>(mask_ + at);
-    memory.bytes = part.images() * rows * row * int64_t{sizeof(T)};
-    return memory;
-  }
+  /// The memory of a part, for fetching it ahead, and of its mask.
+  FetchAhead::Place memory(const ImagePart& part) const { return memory_of<const T>(x_, x_.data, part); }
+  FetchAhead::Place mask_memory(const ImagePart& part) const { return memory_of<const T>(x_, mask_, part); }
 
   /// Elements of `memory` that load() needs for a part.
   int64_t size(int64_t images, int64_t rows, int64_t channels) const {
@@ -124,6 +131,10 @@ class PixelTarget {
 
   int64_t size(int64_t images, int64_t rows, int64_t channels) const {
     return has_pixels(y_) ? 0 : images * rows * y_.W * channels;
+  }
+  /// The memory that store() writes.
+  FetchAhead::Place memory(const ImagePart& part) const {
+    return has_pixels(y_) || part.rows() < y_.H ? FetchAhead::Place{} : memory_of<T>(y_, y_.data, part);
   }
   /// Where to write a part; store() then brings it to its place.
   Pixels<T> pixels(const ImagePart& part, T* memory) const {

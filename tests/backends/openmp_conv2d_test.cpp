@@ -96,13 +96,22 @@ TEST_CASE("openmp convolution over pixels agrees with naive") {
       {9, 16, 2, 2, 80, 3, 3, square(1)},     // images of few pixels go together
       {40, 32, 1, 1, 32, 3, 3, square(1)},    // nothing but padding around a pixel
       {2, 32, 9, 9, 32, 3, 3, square(1, 2)},  // strides
-      {2, 32, 8, 8, 64, 1, 1, square(0, 2)},       {2, 24, 11, 8, 32, 3, 2, {{3, 2}, {2, 1}, {2, 3}, 1}},
-      {1, 16, 9, 9, 16, 3, 3, square(0, 4)},                                            // pixels that no tap reads
-      {2, 32, 6, 6, 48, 1, 1, square(0)},          {2, 32, 3, 3, 32, 1, 1, square(2)},  // outputs of padding alone
-      {1, 16, 12, 12, 16, 7, 7, square(3)},        {2, 16, 10, 10, 16, 3, 3, square(4, 1, 4)},
-      {2, 48, 6, 6, 96, 3, 3, square(1, 1, 1, 3)},                                        // groups
-      {2, 64, 5, 5, 80, 3, 3, square(1, 2, 1, 2)}, {1, 64, 30, 40, 32, 3, 3, square(1)},  // several bands of rows
+      {2, 32, 8, 8, 64, 1, 1, square(0, 2)},
+      {2, 24, 11, 8, 32, 3, 2, {{3, 2}, {2, 1}, {2, 3}, 1}},
+      {1, 16, 9, 9, 16, 3, 3, square(0, 4)},  // pixels that no tap reads
+      {2, 32, 6, 6, 48, 1, 1, square(0)},
+      {2, 32, 3, 3, 32, 1, 1, square(2)},  // outputs of padding alone
+      {1, 16, 12, 12, 16, 7, 7, square(3)},
+      {2, 16, 10, 10, 16, 3, 3, square(4, 1, 4)},
+      {2, 48, 6, 6, 96, 3, 3, square(1, 1, 1, 3)},  // groups
+      {2, 64, 5, 5, 80, 3, 3, square(1, 2, 1, 2)},
+      {1, 64, 30, 40, 32, 3, 3, square(1)},  // several bands of rows
       {0, 32, 8, 8, 32, 3, 3, square(1)},
+      {5, 1, 28, 28, 32, 3, 3, square(1)},  // few channels: the taps of a row in one tile of the weights' gradient
+      {2, 3, 13, 12, 32, 7, 7, square(3, 2)},
+      {2, 6, 9, 5, 16, 3, 3, square(1)},
+      {2, 2, 2, 3, 16, 5, 5, square(4)},
+      {2, 3, 9, 9, 16, 3, 3, square(1, 1, 2)},
   };
   for (const ConvCase& c : cases)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})

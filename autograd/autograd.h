@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/accessor.h>
+#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/grad_mode.h>

@@ -45,7 +45,7 @@ bool is_recomputing() { return recomputing; }
 Recomputation::Recomputation(std::function<void(const TensorList&)> run, const TensorList& inputs,
                              CheckpointOptions options)
     : run_(std::move(run)), preserve_rng_state_(options.preserve_rng_state), seed_(default_generator().seed()),
-      offset_(default_generator().offset()) {
+      offset_(default_generator().offset()), autocast_(amp::Autocast::settings()) {
   owner_.set_name("checkpoint");
   for (const Tensor& input : inputs) {
     inputs_.push_back(std::make_unique<Saved>(&owner_, "input"));
@@ -101,6 +101,7 @@ void Recomputation::run_again() {
   const FlagScope flag(recomputing), again(running_again_);
   const GeneratorScope generator(preserve_rng_state_, seed_, offset_);
   const AutoGradMode grad(true);
+  const amp::Autocast autocast(autocast_);
   const Scope scope(this);
   run_(inputs);
   GRADUS_CHECK(next_place_ == places_.size(), AutogradError, "a checkpointed function saved ", places_.size(),

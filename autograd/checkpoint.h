@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/node.h>
 
 namespace gradus::autograd {
@@ -57,7 +58,8 @@ class Recomputation final : public SavedKeeper {
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
-  uint64_t seed_, offset_;  // of the default generator, before the first run
+  uint64_t seed_, offset_;                // of the default generator, before the first run
+  const amp::AutocastSettings autocast_;  // of the first run
   std::vector<Place> places_;
   bool running_again_ = false;
   size_t next_place_ = 0;  // while running again

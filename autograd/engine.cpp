@@ -4,6 +4,7 @@
 #include <queue>
 
 #include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -79,6 +80,7 @@ class BackwardPass {
       NodeState& state = states_[root.node.get()];
       if (state.waiting == 0 && !state.queued) enqueue(state);
     }
+    const amp::detail::AutocastOff off;  // each node runs in the types of its forward
     BackwardPass* const outer = std::exchange(current_, this);
     struct Restore {
       BackwardPass* outer;

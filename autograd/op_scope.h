@@ -9,21 +9,38 @@
 #include <array>
 #include <tuple>
 
+#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
 
-/// Opens an operator: its name and the user's line for messages, its event for observers. Autocast and version checks
-/// have their place here.
+/// Opens an operator: its name and the user's line for messages, its event for observers, its autocast rule. Operators
+/// that this one is composed of follow that rule, too.
 class OpScope {
  public:
-  OpScope(const char* name, Loc where) : context_(name, where), event_(name) {}
+  OpScope(const char* name, Loc where) : context_(name, where), event_(name) {
+    if (amp::detail::autocast.active) [[unlikely]]
+      outer_rules_ = amp::detail::open_rules(name), autocast_ = true;
+  }
+  ~OpScope() {
+    if (autocast_) [[unlikely]]
+      amp::detail::autocast.rules = outer_rules_;
+  }
   const char* name() const { return context_.name; }
+  /// The type in which this operator takes x: under autocast perhaps not x's own. For operators that speak of types
+  /// before apply sees x.
+  DType type_of(const Tensor& x) const { return autocast_ ? amp::detail::type_for(x) : x.dtype(); }
+  /// The same beside another input, which may be wider.
+  DType type_of(const Tensor& x, const Tensor& other) const {
+    return autocast_ ? amp::detail::type_for(x, other) : x.dtype();
+  }
 
  private:
   OpContext context_;
   EventScope event_;
+  amp::detail::CastRules outer_rules_;
+  bool autocast_ = false;
 };
 
 namespace detail {
@@ -129,10 +146,11 @@ auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in
 
 }  // namespace detail
 
-/// Runs operator N on `args` (tensors, arrays and options in forward's order). forward returns an Array, or a
-/// std::tuple of Arrays for several results; non-floating results have no history.
+namespace detail {
+
+/// apply, without a look at autocast.
 template <class N, class... Args>
-auto apply(OpScope&, const Args&... args) {
+auto apply_as_is(const Args&... args) {
   const auto inputs = detail::tensor_pointers(args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
   detail::check_inputs(inputs.data(), inputs.size(), recording);
@@ -144,6 +162,26 @@ auto apply(OpScope&, const Args&... args) {
     else return std::apply([&](auto&... outputs) { return std::tuple{wrap(outputs)...}; }, result);
   };
   return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, args...);
+}
+
+template <class T>
+decltype(auto) cast_argument(const amp::detail::Casts& casts, const T& argument) {
+  if constexpr (is_tensor<T>) return casts(argument);
+  else return argument;
+}
+
+}  // namespace detail
+
+/// Runs operator N on `args` (tensors, arrays and options in forward's order). forward returns an Array, or a
+/// std::tuple of Arrays for several results; non-floating results have no history.
+template <class N, class... Args>
+auto apply(OpScope&, const Args&... args) {
+  if (amp::detail::autocast.rules.any()) [[unlikely]] {
+    const auto inputs = detail::tensor_pointers(args...);
+    const amp::detail::Casts casts(inputs.data(), inputs.size());
+    return detail::apply_as_is<N>(detail::cast_argument(casts, args)...);
+  }
+  return detail::apply_as_is<N>(args...);
 }
 
 /// Like apply, for an operator whose result is a view of its first argument.

@@ -7,6 +7,12 @@ namespace {
 
 DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
 
+using CaptureListener = void (*)();
+thread_local constinit CaptureListener capture_listener = nullptr;
+void notify_of_capture() {
+  if (capture_listener) capture_listener();
+}
+
 // Index of a device that exists; -1 is the current one.
 int checked(int index) {
   DeviceRuntime& cuda = cuda_runtime();
@@ -68,11 +74,14 @@ double Event::elapsed_time(const Event& end) const { return end.event_->elapsed_
 
 Graph::~Graph() { abandon(); }
 
+void Graph::on_capture(void (*notify)()) { capture_listener = notify; }
+
 void Graph::capture_begin() {
   GRADUS_CHECK(!capturing_ && !graph_, DeviceError, "this graph already holds a capture; reset() it first");
   DeviceRuntime& cuda = cuda_runtime();
   if (!random_offset_.defined())
     random_offset_ = Array::empty({1}, DType::i64, Device(DeviceType::cuda, cuda.current_device()));
+  notify_of_capture();
   cuda.begin_capture();
   Generator::begin_capture(static_cast<const uint64_t*>(random_offset_.data()));
   capturing_ = true;
@@ -81,6 +90,7 @@ void Graph::capture_begin() {
 void Graph::capture_end() {
   GRADUS_CHECK(capturing_, DeviceError, "capture_end() without capture_begin()");
   capturing_ = false;
+  notify_of_capture();
   draws_ = Generator::end_capture();
   graph_ = cuda_runtime().end_capture();
 }
@@ -88,6 +98,7 @@ void Graph::capture_end() {
 void Graph::abandon() noexcept {
   if (!capturing_) return;
   capturing_ = false;
+  notify_of_capture();
   Generator::end_capture();
   try {
     cuda_runtime().end_capture();

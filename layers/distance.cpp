@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/matmul.h>
@@ -44,7 +45,7 @@ void BilinearImpl::reset_parameters() {
 
 Tensor BilinearImpl::forward(const Tensor& a, const Tensor& b) {
   const auto frame = enter();
-  const OpContext context("bilinear");
+  const OpScope op("bilinear", Loc{});
   const int64_t in1 = options.in1_features(), in2 = options.in2_features(), out = options.out_features();
   GRADUS_CHECK(a.dim() > 0 && b.dim() > 0 && a.size(-1) == in1 && b.size(-1) == in2, ShapeError, "inputs of shape (…, ",
                in1, ") and (…, ", in2, ") are needed, got ", a.sizes(), " and ", b.sizes());

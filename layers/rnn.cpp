@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -109,7 +110,7 @@ Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights&
 }
 
 std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, RecurrentState initial) {
-  const OpContext context(cell_ == Cell::lstm ? "lstm" : cell_ == Cell::gru ? "gru" : "rnn");
+  const OpScope op(cell_ == Cell::lstm ? "lstm" : cell_ == Cell::gru ? "gru" : "rnn", Loc{});
   GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "a sequence has two or three dimensions, got x of shape ",
                x.sizes());
   GRADUS_CHECK(x.size(-1) == layout_.input_size, ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
@@ -239,7 +240,7 @@ void RNNCellImpl::reset() {
 }
 Tensor RNNCellImpl::forward(const Tensor& x, const Tensor& hx) {
   const auto frame = enter();
-  const OpContext context("rnn_cell");
+  const OpScope op("rnn_cell", Loc{});
   const Tensor h = checked_state(x, hx);
   return rnn_step(linear(x, weight_ih, bias_ih), h, weights(), options.nonlinearity());
 }
@@ -253,7 +254,7 @@ void LSTMCellImpl::reset() { register_weights(4, options.input_size(), options.h
 std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
                                                  const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
   const auto frame = enter();
-  const OpContext context("lstm_cell");
+  const OpScope op("lstm_cell", Loc{});
   const Tensor h = checked_state(x, hx_cx ? std::get<0>(*hx_cx) : Tensor());
   const Tensor c = checked_state(x, hx_cx ? std::get<1>(*hx_cx) : Tensor());
   const RecurrentState next = lstm_step(linear(x, weight_ih, bias_ih), {h, c}, weights());
@@ -267,7 +268,7 @@ GRUCellImpl::GRUCellImpl(const GRUCellOptions& options) : options(options) { GRU
 void GRUCellImpl::reset() { register_weights(3, options.input_size(), options.hidden_size(), options.bias()); }
 Tensor GRUCellImpl::forward(const Tensor& x, const Tensor& hx) {
   const auto frame = enter();
-  const OpContext context("gru_cell");
+  const OpScope op("gru_cell", Loc{});
   const Tensor h = checked_state(x, hx);
   return gru_step(linear(x, weight_ih, bias_ih), h, weights());
 }

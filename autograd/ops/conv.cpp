@@ -126,7 +126,7 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
                             const Conv2dGeometry& g) {
   ops::check_ndim(x.array(), 4, "input", "(N, C, H, W) or (C, H, W)");
   ops::check_ndim(w.array(), 4, "weight", "(C, K / groups, R, S)");
-  ops::check_same_dtype(x.array(), "input", w.array(), "weight");
+  if (op.type_of(x) != op.type_of(w)) ops::check_same_dtype(x.array(), "input", w.array(), "weight");
   GRADUS_CHECK(x.size(1) == w.size(0), ShapeError, "weight expects ", w.size(0), " input channels, got x of shape ",
                x.sizes());
   GRADUS_CHECK(g.groups > 0 && w.size(0) % g.groups == 0, ShapeError, "weight of shape ", w.sizes(), " has ", w.size(0),

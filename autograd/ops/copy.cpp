@@ -58,7 +58,7 @@ Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc w
   OpScope op("to", where);
   target = settled(target);
   if (target == device() && type == dtype()) return copy ? clone(where) : *this;
-  return apply<To>(op, *this, target, type, non_blocking);
+  return detail::apply_as_is<To>(*this, target, type, non_blocking);
 }
 Tensor Tensor::to(DType type, bool non_blocking, bool copy, Loc where) const {
   const OpContext context("to", where);

@@ -252,6 +252,7 @@ Tensor div(const Operand& a, const Operand& b) {
   check_operands(a, b);
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
+  OpScope reciprocal("reciprocal", Loc{});  // whose autocast rule it has in PyTorch
   return apply<RDivScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
 }
 

@@ -213,7 +213,8 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
 
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) {
   OpScope op("index_put", value.where);
-  return x.clone(value.where).index_put_(indices, value, accumulate);
+  const DType type = value.tensor ? op.type_of(x, *value.tensor) : x.dtype();
+  return x.to(type, false, /*copy=*/true, value.where).index_put_(indices, value, accumulate);
 }
 
 }  // namespace gradus

@@ -63,8 +63,8 @@ Tensor blend(const Tensor& x, const Tensor& product, const Scalar& beta, const S
 // The same for matrices or batches of them, whose sizes fit. Where nothing is scaled x is the first term of the sums.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Loc where) {
-  const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && x.dtype() == a.dtype() &&
-                     a.dtype() == b.dtype() && a.dtype() != kBool;
+  const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
+                     op.type_of(a) == op.type_of(b) && a.dtype() != kBool;
   if (!plain) return blend(x, matmul(a, b, where), beta, alpha);
   Shape product = a.sizes();
   product[product.size() - 1] = b.size(-1);
@@ -176,7 +176,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   OpScope op("cosine_similarity", where);
   const Shape shape = broadcast_shapes(a.sizes(), b.sizes());
   const int axis = normalize_axis(dim, shape.size());
-  const DType dtype = promote_types(a.dtype(), b.dtype()), wide = dtype == kDouble ? kDouble : kFloat;
+  const DType dtype = promote_types(op.type_of(a), op.type_of(b)), wide = dtype == kDouble ? kDouble : kFloat;
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating type, got ", a.dtype(), " and ", b.dtype());
   // Each is divided first: a product of large norms could overflow. sqrt(max(x², eps²)) has a gradient at 0.
   const auto unit = [&](const Tensor& x) {

@@ -129,7 +129,7 @@ Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& cl
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
   check_weight(weight, log_probabilities, count);
-  const DType dtype = log_probabilities.dtype();
+  const DType dtype = op.type_of(log_probabilities);
   Tensor losses = -apply<Pick>(op, log_probabilities, classes.array(), ignore_index);  // (N)
   Tensor weights, each;                                                                // (N): of the rows;  (C)
   if (weight.defined()) {
@@ -149,16 +149,17 @@ Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& cl
 }
 
 // Cross-entropy of logits x with the probabilities `target` of x's shape.
-Tensor cross_entropy_of_probabilities(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
-                                      double smoothing, Loc where) {
+Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const Tensor& target, const Tensor& weight,
+                                      Reduction reduction, double smoothing, Loc where) {
   const int64_t axis = x.dim() == 1 ? 0 : 1, classes = x.size(axis);
   check_weight(weight, x, classes);
-  Tensor wanted = target.to(x.dtype());
+  const DType dtype = op.type_of(x);
+  Tensor wanted = target.to(dtype);
   if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / static_cast<double>(classes);
   if (weight.defined()) {
     Shape column = Dims::filled(static_cast<int>(x.dim()), 1);
     column[static_cast<int>(axis)] = classes;
-    wanted = wanted * weight.to(x.dtype()).view(column);
+    wanted = wanted * weight.to(dtype).view(column);
   }
   const Tensor losses = -(log_softmax(x, axis, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
@@ -192,7 +193,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
   GRADUS_CHECK(label_smoothing >= 0 && label_smoothing <= 1, ValueError, "label_smoothing must be in [0, 1], got ",
                label_smoothing);
   if (is_floating(target.dtype()) && x.dim() > 0 && target.sizes() == x.sizes())
-    return cross_entropy_of_probabilities(x, target, weight, reduction, label_smoothing, where);
+    return cross_entropy_of_probabilities(op, x, target, weight, reduction, label_smoothing, where);
   return over_rows(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
     if (!weight.defined() && label_smoothing == 0)
       return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);

@@ -94,27 +94,27 @@ Tensor distance(const Tensor& a, const Tensor& b, double p, double eps) { return
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
   OpScope op("mse_loss", where);
-  return reduced(difference(x, target).square(), reduction, x.dtype());
+  return reduced(difference(x, target).square(), reduction, op.type_of(x));
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
   OpScope op("l1_loss", where);
-  return reduced(difference(x, target).abs(), reduction, x.dtype());
+  return reduced(difference(x, target).abs(), reduction, op.type_of(x));
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta, Loc where) {
   OpScope op("smooth_l1_loss", where);
   GRADUS_CHECK(beta >= 0, ValueError, "beta must not be negative, got ", beta);
   const Tensor d = difference(x, target).abs();
-  if (beta == 0) return reduced(d, reduction, x.dtype());
-  return reduced(gradus::where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, x.dtype());
+  if (beta == 0) return reduced(d, reduction, op.type_of(x));
+  return reduced(gradus::where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, op.type_of(x));
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Loc where) {
   OpScope op("huber_loss", where);
   GRADUS_CHECK(delta > 0, ValueError, "delta must be positive, got ", delta);
   const Tensor d = difference(x, target).abs();
-  return reduced(gradus::where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, x.dtype());
+  return reduced(gradus::where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, op.type_of(x));
 }
 
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, bool full, double eps,
@@ -128,7 +128,7 @@ Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, b
     const Tensor stirling = large * large.log() - large + (large * (2 * kPi)).log() * 0.5;
     losses = losses + gradus::where(t > 1, stirling, 0.0);
   }
-  return reduced(losses, reduction, x.dtype());
+  return reduced(losses, reduction, op.type_of(x));
 }
 
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full, double eps,
@@ -142,7 +142,7 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
       given, [](double least, double) { return least >= 0; }, "variance", "not negative");
   const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), with slope 1 throughout
   const Tensor losses = (v.log() + d * d / v) * 0.5;
-  return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, x.dtype());
+  return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, op.type_of(x));
 }
 
 // ---- Probabilities ----
@@ -154,7 +154,7 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor&
   check_all(
       x, [](double least, double most) { return least >= 0 && most <= 1; }, "input", "between 0 and 1");
   const Tensor losses = apply<BinaryCrossEntropy>(op, wide(x), wide(target));
-  return reduced(weighed(losses, weight), reduction, x.dtype());
+  return reduced(weighed(losses, weight), reduction, op.type_of(x));
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
@@ -164,7 +164,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
   const Tensor z = wide(x), t = wide(target), log_p = log_sigmoid(z);
   if (pos_weight.defined()) check_broadcast(z, pos_weight, "pos_weight");
   const Tensor on_log = pos_weight.defined() ? log_p * ((wide(pos_weight) - 1) * t + 1) : log_p;
-  return reduced(weighed((1 - t) * z - on_log, weight), reduction, x.dtype());
+  return reduced(weighed((1 - t) * z - on_log, weight), reduction, op.type_of(x));
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction, bool log_target, Loc where) {
@@ -173,14 +173,14 @@ Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction, b
   const Tensor z = wide(x), t = wide(target);
   const Tensor log_t = log_target ? t : gradus::where(t == 0, 1.0, t).log();  // 0 log 0 is 0
   const Tensor losses = (log_target ? t.exp() : t) * (log_t - z);
-  const Tensor y = reduced(losses, reduction.reduction, x.dtype());
+  const Tensor y = reduced(losses, reduction.reduction, op.type_of(x));
   return reduction.by_rows ? y / static_cast<double>(x.dim() > 0 ? x.size(0) : 1) : y;
 }
 
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {
   OpScope op("soft_margin_loss", where);
   check_broadcast(x, target);
-  return reduced(-log_sigmoid(wide(x) * wide(target)), reduction, x.dtype());
+  return reduced(-log_sigmoid(wide(x) * wide(target)), reduction, op.type_of(x));
 }
 
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
@@ -190,7 +190,7 @@ Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target, const 
   GRADUS_CHECK(x.dim() > 0, ShapeError, "input must be (…, C), got shape ", x.sizes());
   const Tensor z = wide(x), t = wide(target);
   const Tensor losses = (1 - t) * z - log_sigmoid(z);
-  return reduced(weighed(losses, weight).mean({-1}), reduction, x.dtype());
+  return reduced(weighed(losses, weight).mean({-1}), reduction, op.type_of(x));
 }
 
 // ---- Margins ----
@@ -200,14 +200,14 @@ Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, double margin
   check_broadcast(x, target);
   const Tensor z = wide(x), t = wide(target);
   const Tensor apart = gradus::where(t != 1, (margin - z).clamp(0), 0.0), together = gradus::where(t != -1, z, 0.0);
-  return reduced(apart + together, reduction, x.dtype());
+  return reduced(apart + together, reduction, op.type_of(x));
 }
 
 Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin, Reduction reduction,
                            Loc where) {
   OpScope op("margin_ranking_loss", where);
   check_broadcast(x1, x2, "second input"), check_broadcast(x1, target), check_broadcast(x2, target);
-  return reduced((-wide(target) * (wide(x1) - wide(x2)) + margin).clamp(0), reduction, x1.dtype());
+  return reduced((-wide(target) * (wide(x1) - wide(x2)) + margin).clamp(0), reduction, op.type_of(x1));
 }
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin,
@@ -219,7 +219,7 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
   const Tensor a = wide(anchor), near = wide(positive), far = wide(negative);
   Tensor away = distance(a, far, p, eps);
   if (swap) away = minimum(away, distance(near, far, p, eps));
-  return reduced((distance(a, near, p, eps) - away + margin).clamp(0), reduction, anchor.dtype());
+  return reduced((distance(a, near, p, eps) - away + margin).clamp(0), reduction, op.type_of(anchor));
 }
 
 Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin,
@@ -236,7 +236,7 @@ Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& t
   const Tensor cosine = (a * b).sum({-1}) / length;
   const Tensor alike = gradus::where(t == 1, 1 - cosine, 0.0);
   const Tensor unlike = gradus::where(t == -1, (cosine - margin).clamp(0), 0.0);
-  return reduced(alike + unlike, reduction, x1.dtype());
+  return reduced(alike + unlike, reduction, op.type_of(x1));
 }
 
 Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, double margin, const Tensor& weight,
@@ -262,7 +262,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
   }
   const Tensor own = classes.unsqueeze(1) == arange(z.size(1), TensorOptions(kLong).device(z.device()));
   const Tensor losses = gradus::where(own, 0.0, terms).mean({1});
-  return reduced(single && reduction == Reduction::none ? losses.squeeze(0) : losses, reduction, x.dtype());
+  return reduced(single && reduction == Reduction::none ? losses.squeeze(0) : losses, reduction, op.type_of(x));
 }
 
 }  // namespace gradus

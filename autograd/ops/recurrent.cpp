@@ -104,7 +104,7 @@ std::tuple<Tensor, Tensor> lstm_sequence(const Tensor& x, const Tensor& h0, cons
   GRADUS_CHECK(b_ih.defined() == b_hh.defined(), ValueError, "give both biases or none");
   if (b_ih.defined()) check(b_ih, {4 * size}, "b_ih"), check(b_hh, {4 * size}, "b_hh");
   for (const Tensor* tensor : {&h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh})
-    GRADUS_CHECK(!tensor->defined() || tensor->dtype() == x.dtype(), DTypeError, "x is ", x.dtype(),
+    GRADUS_CHECK(!tensor->defined() || op.type_of(*tensor) == op.type_of(x), DTypeError, "x is ", x.dtype(),
                  " but another argument ", tensor->dtype());
   return apply<Lstm>(op, x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse);
 }

@@ -103,7 +103,7 @@ Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("sum", where);
-  return apply<Sum>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(ops::sum_type(x.dtype())));
+  return apply<Sum>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(ops::sum_type(op.type_of(x))));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
@@ -111,7 +111,7 @@ Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("mean", where);
-  return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(x.dtype()));
+  return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
 }
 
 Tensor max(const Tensor& x, Loc where) { return reduce<Extreme>("max", ReduceOp::max, x, {}, false, where); }

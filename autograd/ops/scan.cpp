@@ -96,30 +96,32 @@ struct Prod final : Node {
 
 int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
-DType total_type(const Tensor& x, std::optional<DType> dtype) { return dtype.value_or(ops::sum_type(x.dtype())); }
+DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype) {
+  return dtype.value_or(ops::sum_type(op.type_of(x)));
+}
 
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
   OpScope op("cumsum", where);
-  return apply<CumSum>(op, x, axis_of(x, dim), false, total_type(x, dtype));
+  return apply<CumSum>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
 }
 
 Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
   OpScope op("cumprod", where);
-  return apply<CumProd>(op, x, axis_of(x, dim), false, total_type(x, dtype));
+  return apply<CumProd>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
 }
 
 Tensor prod(const Tensor& x, std::optional<DType> dtype, Loc where) {
   OpScope op("prod", where);
-  return apply<Prod>(op, x.reshape({-1}), 0, false, total_type(x, dtype));
+  return apply<Prod>(op, x.reshape({-1}), 0, false, total_type(op, x, dtype));
 }
 
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("prod", where);
   const int axis = axis_of(x, dim);
   if (x.dim() == 0) return prod(x, dtype, where);
-  return apply<Prod>(op, x, axis, keepdim, total_type(x, dtype));
+  return apply<Prod>(op, x, axis, keepdim, total_type(op, x, dtype));
 }
 
 }  // namespace gradus

@@ -1,0 +1,124 @@
+#include <gradus/autograd/autocast.h>
+
+#include <map>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/cuda.h>
+
+namespace gradus::amp {
+namespace {
+
+using detail::autocast;
+
+int slot_of(const Tensor& x) { return static_cast<int>(x.device().type); }
+
+// True for what rules may speak of.
+bool is_castable(const Tensor& x) {
+  return x.defined() && is_floating(x.dtype()) && x.dtype() != DType::f64 && autocast.settings.enabled[slot_of(x)];
+}
+
+CastRule rule_for(const Tensor& x) { return autocast.rules.on[slot_of(x)]; }
+
+// The casts of parameters, by parameter and type.
+struct CacheEntry {
+  Tensor parameter;  // keeps its address from being another's
+  uint32_t version = 0;
+  bool with_history = false;
+  Tensor cast;
+};
+using Cache = std::map<std::pair<const TensorImpl*, DType>, CacheEntry>;
+thread_local Cache cache;
+
+void clear_cache() { cache.clear(); }
+
+Tensor cast_to(DType dtype, const Tensor& x) {
+  if (x.dtype() == dtype) return x;
+  const detail::AutocastOff off;
+  return x.to(dtype, false, false, Loc{});
+}
+
+// The cast of a parameter lives as long as the parameter's numbers do. One made without history serves no recorded step.
+Tensor cached_cast(DType dtype, const Tensor& x) {
+  const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
+  if (!kept) return cast_to(dtype, x);
+  CacheEntry& entry = cache[{x.impl(), dtype}];
+  const uint32_t version = x.array().version();
+  if (!entry.cast.defined() || entry.version != version || entry.with_history != GradMode::is_enabled())
+    entry = {x, version, GradMode::is_enabled(), cast_to(dtype, x)};
+  return entry.cast;
+}
+
+}  // namespace
+
+Autocast::Autocast(DeviceType device, std::optional<DType> dtype, bool enabled, bool cache_enabled) {
+  const DType type = dtype.value_or(device == DeviceType::cuda ? DType::f16 : DType::bf16);
+  GRADUS_CHECK(type == DType::f16 || type == DType::bf16, DTypeError, "autocast is to float16 or bfloat16, got ", type);
+  AutocastSettings settings = autocast.settings;
+  settings.enabled[static_cast<int>(device)] = enabled;
+  settings.dtype[static_cast<int>(device)] = type;
+  settings.cache_enabled = cache_enabled;
+  enter(settings);
+}
+
+Autocast::Autocast(const AutocastSettings& settings) { enter(settings); }
+
+void Autocast::enter(const AutocastSettings& settings) {
+  previous_ = autocast.settings;
+  autocast.settings = settings;
+  autocast.active = settings.any();
+  if (autocast.guards++ == 0) cuda::Graph::on_capture(clear_cache);
+}
+
+Autocast::~Autocast() {
+  autocast.settings = previous_;
+  autocast.active = previous_.any();
+  if (--autocast.guards > 0) return;
+  cuda::Graph::on_capture(nullptr);
+  clear_cache();
+}
+
+const AutocastSettings& Autocast::settings() { return autocast.settings; }
+
+namespace detail {
+
+DType type_for(const Tensor& x) {
+  if (!is_castable(x)) return x.dtype();
+  switch (rule_for(x)) {
+    case CastRule::lower: return autocast.settings.dtype[slot_of(x)];
+    case CastRule::float32:
+    case CastRule::float32_result: return DType::f32;
+    default: return x.dtype();
+  }
+}
+
+DType type_for(const Tensor& x, const Tensor& other) {
+  const bool widest = is_castable(x) && is_castable(other) && rule_for(x) == CastRule::widest;
+  return widest ? promote_types(x.dtype(), other.dtype()) : type_for(x);
+}
+
+Casts::Casts(const Tensor* const* inputs, size_t count) {
+  bool first = true;
+  for (size_t i = 0; i < count; ++i) {
+    const Tensor& x = *inputs[i];
+    if (!is_castable(x)) continue;
+    widest_ = first ? x.dtype() : promote_types(widest_, x.dtype());
+    first = false;
+  }
+}
+
+Tensor Casts::operator()(const Tensor& x) const {
+  if (!is_castable(x)) return x;
+  switch (rule_for(x)) {
+    case CastRule::lower: return cached_cast(autocast.settings.dtype[slot_of(x)], x);
+    case CastRule::float32: return cast_to(DType::f32, x);
+    case CastRule::widest: return cast_to(widest_, x);
+    case CastRule::refused:
+      GRADUS_FAIL(ValueError, "is not safe in ", autocast.settings.dtype[slot_of(x)],
+                  ", in which a sigmoid is soon 0 or 1: leave out the sigmoid and call "
+                  "binary_cross_entropy_with_logits, or switch autocast off around it");
+    default: return x;
+  }
+}
+
+}  // namespace detail
+}  // namespace gradus::amp

@@ -1,0 +1,66 @@
+// Which operator computes in what: the lists of PyTorch 2.11's aten/src/ATen/autocast_mode.h, for the operators that are
+// here. tests/golden/autocast_*.safetensors hold what PyTorch made of them on either device. An operator that is not
+// listed takes its inputs as they are, and mixed ones are promoted as ever.
+#include <unordered_map>
+
+#include <gradus/autograd/autocast.h>
+
+namespace gradus::amp {
+namespace {
+
+using detail::CastRules;
+using Lists = std::unordered_map<std::string_view, CastRules>;
+
+const Lists& lists() {
+  using enum CastRule;
+  static const Lists all = [] {
+    Lists lists;
+    const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
+      for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
+    };
+    // Products.
+    add(lower, lower,
+        {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
+         "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
+    add(none, lower, {"einsum", "gru", "gru_cell", "lstm_cell", "rnn", "rnn_cell"});
+    add(keep, lower, {"addmv", "mv"});
+    add(keep, widest, {"dot"});
+    add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
+    add(widest, none, {"index_copy"});
+    // Functions whose results or slopes leave the range of float16.
+    add(none, float32,
+        {"exp", "expm1", "log", "log10", "log1p", "log2", "pow", "reciprocal", "rsqrt", "softplus", "tan"});
+    // Sums of many terms, and what divides by them.
+    add(none, float32,
+        {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
+         "softmin"});
+    add(none, float32_result, {"cumprod", "cumsum", "sum"});
+    add(float32, float32_result, {"prod"});
+    add(float32, none, {"local_response_norm", "trace"});
+    // Losses.
+    add(float32, float32,
+        {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
+         "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
+         "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss"});
+    add(float32, refused, {"binary_cross_entropy"});
+    return lists;
+  }();
+  return all;
+}
+
+}  // namespace
+
+CastRule cast_rule(DeviceType device, std::string_view op) {
+  const auto found = lists().find(op);
+  return found == lists().end() ? CastRule::none : found->second.on[static_cast<int>(device)];
+}
+
+detail::CastRules detail::open_rules(const char* op) {
+  const CastRules outer = autocast.rules;
+  if (const auto found = lists().find(op); found != lists().end())
+    for (int device = 0; device < kDeviceTypeCount; ++device)
+      if (outer.on[device] == CastRule::none) autocast.rules.on[device] = found->second.on[device];
+  return outer;
+}
+
+}  // namespace gradus::amp

@@ -103,6 +103,17 @@ struct StepBlock {
   static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, momentum_product = 4, size = 5;
 };
 
+/// Scalars of loss scaling, doubles in device memory as well: what the loss is multiplied with, the number of steps since
+/// it changed, and whether an inf or NaN was found in the gradients (not 0).
+struct ScaleBlock {
+  static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
+};
+/// How the scale moves: core/loss_scale.h.
+struct ScaleRule {
+  double growth_factor = 2, backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+};
+
 /// What happens to each element in an optimizer step: core/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
@@ -267,6 +278,11 @@ class Backend {
   virtual void advance_step(const MutableView& block);
   /// One step of the rule over all parameters. The block counts it already.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
+  /// found_inf (float64 scalar) = 1 if an element of a gradient is inf or NaN, else it stays; then every element times
+  /// `factor` (float64 scalar, may have null data: the gradients stay).
+  virtual void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf);
+  /// The scale of the next step (ScaleBlock), found_inf = 0.
+  virtual void update_scale(const MutableView& block, const ScaleRule& rule);
   /// The first of sort's values and indices along `axis`, as many as the outputs have there; both are wanted.
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
 };

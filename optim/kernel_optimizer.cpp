@@ -1,5 +1,6 @@
 #include <gradus/optim/kernel_optimizer.h>
 
+#include <algorithm>
 #include <map>
 
 #include <gradus/core/observer.h>
@@ -28,6 +29,15 @@ Tensor KernelOptimizer::step(LossClosure closure) {
   states_.resize(param_groups().size());
   for (size_t group = 0; group < states_.size(); ++group) step_group(group);
   return loss;
+}
+
+void KernelOptimizer::step_scaled(const std::vector<Array>& scaling) {
+  struct Scope {
+    const std::vector<Array>*& place;
+    ~Scope() { place = nullptr; }
+  } scope{scaling_};
+  scaling_ = &scaling;
+  step();
 }
 
 void KernelOptimizer::step_group(size_t group) {
@@ -97,8 +107,20 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
     }
     entries.push_back(std::move(entry));
   }
+  if (!scaling_) {
+    options.advance(block);
+    ops::optimizer_step(entries, block, options.rule());
+    return;
+  }
+  const auto here = std::find_if(scaling_->begin(), scaling_->end(),
+                                 [&](const Array& scaling) { return scaling.device() == block.device(); });
+  GRADUS_CHECK(here != scaling_->end(), DeviceError, "loss scaling knows of no gradients on ", block.device());
+  static_assert(StepBlock::found_inf == StepBlock::gradient_scale + 1);
+  ops::copy_into(block.slice(0, StepBlock::gradient_scale, StepBlock::found_inf + 1), *here);
   options.advance(block);
   ops::optimizer_step(entries, block, options.rule());
+  ops::set_step_block(block, StepBlock::gradient_scale, 1);
+  ops::set_step_block(block, StepBlock::found_inf, 0);
 }
 
 void KernelOptimizer::upload_learning_rate(Cohort& cohort) {
@@ -115,6 +137,10 @@ void KernelOptimizer::set_lr(size_t group, double lr) {
   Optimizer::set_lr(group, lr);
   for (Cohort& cohort : cohorts_)
     if (cohort.group == group) upload_learning_rate(cohort);
+}
+
+void KernelOptimizer::upload_learning_rates() {
+  for (Cohort& cohort : cohorts_) upload_learning_rate(cohort);
 }
 
 std::vector<Array> KernelOptimizer::step_blocks() const {

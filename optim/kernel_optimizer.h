@@ -36,14 +36,20 @@ class KernelOptimizerOptions : public OptimizerOptions {
 class KernelOptimizer : public Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
+  /// step() on gradients that a loss scale still multiplies (amp::GradScaler): `scaling` holds, for each device that has
+  /// some, two float64 numbers there: what they are multiplied with, and whether there is an inf or NaN among them (not
+  /// 0: nothing changes).
+  void step_scaled(const std::vector<Array>& scaling);
   using Optimizer::set_lr;
   void set_lr(size_t group, double lr) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
-  /// The blocks of scalars in device memory that the steps read (StepBlock), as a rule one per group and device: where
-  /// loss scaling writes the gradients' scale and whether it found an inf.
+  /// The blocks of scalars in device memory that the steps read (StepBlock), as a rule one per group and device.
   std::vector<Array> step_blocks() const;
+  /// Writes learning rates that were set in the groups' options to the blocks, as the next step() would: replayed steps
+  /// read them there.
+  void upload_learning_rates();
 
  protected:
   template <class Options>
@@ -83,6 +89,7 @@ class KernelOptimizer : public Optimizer {
   int split_cohort(int cohort, const std::vector<size_t>& members);
   void upload_learning_rate(Cohort& cohort);
 
+  const std::vector<Array>* scaling_ = nullptr;  // during step_scaled
   std::vector<Cohort> cohorts_;
   std::vector<std::vector<ParameterState>> states_;  // by group and position in it
 };

@@ -105,10 +105,12 @@ class CudaBackend : public Backend {
   // image.cu
   void rgb_to_grayscale(const View& x, const MutableView& y) override;
 
-  // optimizer.cu
+  // optimizer.cu, loss_scale.cu
   void advance_step(const MutableView& block) override;
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;
+  void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
+  void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
 
 }  // namespace gradus

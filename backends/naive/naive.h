@@ -89,9 +89,11 @@ class NaiveBackend : public Backend {
   void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) override;
   void randperm(const MutableView& y, const RandomState& state) override;
 
-  // optimizer.cpp
+  // optimizer.cpp, loss_scale.cpp
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;
+  void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
+  void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
 
 std::unique_ptr<Backend> make_naive_backend();

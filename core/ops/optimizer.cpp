@@ -113,4 +113,25 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
   for (const AlignedEntry& entry : aligned) entry.finish();
 }
 
+void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf) {
+  std::vector<MutableView> views;
+  for (const Array& gradient : gradients) {
+    check_floating(gradient, "a gradient");
+    check_same_device({&found_inf, &gradient});
+    views.emplace_back(gradient);
+  }
+  if (views.empty()) return;
+  backend_of(found_inf).unscale(views, factor.defined() ? View(factor) : View(), found_inf);
+  found_inf.bump_version();
+  if (!factor.defined()) return;
+  for (const Array& gradient : gradients) gradient.bump_version();
+}
+
+void update_scale(const Array& block, const ScaleRule& rule) {
+  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({ScaleBlock::size}), ShapeError,
+               "a scale block is float64 of shape (3,), got ", block.dtype(), " of shape ", block.shape());
+  backend_of(block).update_scale(block, rule);
+  block.bump_version();
+}
+
 }  // namespace gradus::ops

@@ -274,6 +274,42 @@ TEST_CASE("rgb_to_grayscale agrees on every backend") {
     }
 }
 
+TEST_CASE("loss scaling agrees on every backend") {
+  Maker make(28);
+  for (DType dtype : kFloatingDTypes)
+    for (int round = 0; round < 8; ++round) {
+      const bool divides = round & 1;
+      const Layout layout = make.choice(kOutputLayouts);
+      const Array huge = round & 2 ? array_of({1}, {round & 4 ? INFINITY : -NAN}, dtype) : make({1}, dtype);
+      auto run = [&](bool defaults) {
+        return [=](Backend& b, const Arrays& in, const Arrays& out) {
+          const MutableView gradients[] = {out[1], out[2], out[3]};
+          const View factor = divides ? View(in[0]) : View();
+          if (defaults) b.Backend::unscale(gradients, factor, out[0]);
+          else b.unscale(gradients, factor, out[0]);
+        };
+      };
+      const Array before = scalar_of(round == 1), matrix = make({7, 321}, dtype, layout);
+      check_agreement("unscale", {scalar_of(0x1p-12)}, {before, matrix, make({}, dtype), huge}, run(false), run(true));
+    }
+
+  const ScaleRule rule{2, 0.25, 3};
+  const std::vector<double> blocks[] = {{1024, 0, 0}, {1024, 1, 0}, {1024, 2, 0}, {1024, 2, 1}, {0x1p127, 2, 0}};
+  const std::vector<double> next[] = {{1024, 1, 0}, {1024, 2, 0}, {2048, 0, 0}, {256, 0, 0}, {0x1p127, 0, 0}};
+  for (size_t i = 0; i < std::size(blocks); ++i) {
+    auto run = [&](bool defaults) {
+      return [&rule, defaults](Backend& b, const Arrays&, const Arrays& out) {
+        if (defaults) b.Backend::update_scale(out[0], rule);
+        else b.update_scale(out[0], rule);
+      };
+    };
+    check_agreement("update_scale", {}, {array_of({3}, blocks[i])}, run(false), run(true));
+    const Array block = array_of({3}, blocks[i]);
+    backend("naive").update_scale(block, rule);
+    CHECK(values(block) == next[i]);
+  }
+}
+
 TEST_CASE("optimizer steps agree on every backend") {
   Maker make(27);
   for (DType dtype : kFloatingDTypes)

@@ -106,6 +106,7 @@ std::string footer(const Tensor& tensor) {
 
 std::string Tensor::str() const {
   if (!defined()) return "[ Tensor (undefined) ]";
+  const OpContext context("print");
   const Array here = ops::contiguous(ops::cast(ops::to_device(array(), Device()), DType::f64));
   const double* data = static_cast<const double*>(here.data());
   const std::vector<double> values(data, data + here.numel());

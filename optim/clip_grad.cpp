@@ -80,8 +80,8 @@ Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double m
 
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
-  if (!error_if_nonfinite) return clip_grad_norm_on_device_(parameters, max_norm, norm_type).item<double>();
   const OpContext context("clip_grad_norm_");
+  if (!error_if_nonfinite) return clip_grad_norm_on_device_(parameters, max_norm, norm_type).item<double>();
   check_max_norm(max_norm);
   const std::vector<Tensor> gradients = gradients_of(parameters);
   const Tensor norm = get_total_norm(gradients, norm_type);

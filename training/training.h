@@ -1,6 +1,7 @@
 // What a training run needs around the step: checkpoints, interrupts, early stopping, profiles and curves.
 #pragma once
 
+#include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/early_stopping.h>
 #include <gradus/training/interrupt.h>

@@ -24,6 +24,16 @@ struct Capture {
 thread_local Capture* capture = nullptr;
 thread_local cudaStream_t chosen_stream[kMaxDevices] = {};  // null: the device's shared stream
 
+// What another stream does is neither recorded nor ordered with what is, unless it waits for an event of the capture.
+void check_part_of_capture(cudaStream_t stream) {
+  if (stream == capture->stream) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  GRADUS_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  GRADUS_CHECK(status == cudaStreamCaptureStatusActive, DeviceError,
+               "memory for a stream that is not part of the graph being captured: let it wait for an event that was ",
+               "recorded in the capture, or do its work before");
+}
+
 cudaStream_t make_stream(int device) {
   DeviceGuard guard(device);
   RelaxedCapture relaxed;
@@ -141,6 +151,7 @@ class CudaRuntime final : public DeviceRuntime {
   void* allocate(size_t bytes, const Stream& stream) override {
     const int device = known(stream.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
+    if (capture) check_part_of_capture(handle);
     void* data = allocator_.allocate(bytes, device, handle, capture ? capture->pool : 0);
 #ifndef NDEBUG
     DeviceGuard guard(device);
@@ -179,6 +190,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
   std::unique_ptr<Event> new_event(bool timing) override { return std::make_unique<CudaEvent>(timing); }
   void synchronize(int index) override {
+    GRADUS_CHECK(!capture, DeviceError, "synchronize() waits for the device and cannot be part of a captured graph");
     DeviceGuard guard(known(index));
     GRADUS_CUDA_CHECK(cudaDeviceSynchronize());
   }

@@ -1,0 +1,45 @@
+// CapturedStep where there is nothing to capture; tests/cuda has the rest.
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+using training::CapturedStep;
+using training::CapturedStepOptions;
+
+TEST_CASE("on the cpu every step is eager", "[captured_step]") {
+  const Tensor w = ones({}).requires_grad_();
+  optim::SGD optimizer({w}, 0.5);
+  CapturedStep step(kCPU, {&optimizer}, [&](const TensorList& batch) -> TensorList {
+    optimizer.zero_grad();
+    const Tensor loss = (batch[0] * w).sum();
+    loss.backward();
+    optimizer.step();
+    return {loss};
+  });
+  for (int i = 0; i < 6; ++i) {
+    const Tensor x = ones({i == 4 ? 2 : 3});
+    const double before = w.item<double>();
+    const Tensor loss = step({x})[0];
+    CHECK(loss.item<double>() == before * static_cast<double>(x.numel()));
+    CHECK(w.item<double>() == before - 0.5 * static_cast<double>(x.numel()));
+  }
+  CHECK_FALSE(step.captured());
+  step.give_up();
+  CHECK(step({ones({3})}).size() == 1);
+}
+
+TEST_CASE("a captured step refuses optimizers and options that it cannot serve", "[captured_step]") {
+  class Still final : public optim::Optimizer {
+   public:
+    explicit Still(const Tensor& w)
+        : Optimizer({optim::OptimizerParamGroup({w})}, std::make_unique<optim::SGDOptions>(1)) {}
+    Tensor step(LossClosure) override { return {}; }
+    StateDict state_dict() const override { return StateDict(); }
+    void load_state_dict(const StateDict&) override {}
+  };
+  Still still(ones({}).requires_grad_());
+  const auto nothing = [](const TensorList&) { return TensorList(); };
+  CHECK_THROWS_WITH(CapturedStep(kCPU, {&still}, nothing), contains("KernelOptimizer"));
+  CHECK_THROWS_AS(CapturedStep(kCPU, {}, nothing, CapturedStepOptions().warm_up(0)), ValueError);
+}

@@ -20,6 +20,11 @@ auto make_test_loader(const Images& images, const RunOptions& options) {
   return make_loader<data::samplers::SequentialSampler>(images, 100, options);
 }
 
+std::optional<DType> half_type(const std::string& amp) {
+  if (amp == "off") return std::nullopt;
+  return amp == "fp16" ? kHalf : kBFloat16;
+}
+
 long long as_long(int64_t number) { return number; }
 
 }  // namespace
@@ -31,7 +36,8 @@ ImageRun::ImageRun(RunOptions options, const Images& train_set, const Images& te
       model_(std::move(model)),
       train_loader_(make_loader<data::samplers::RandomSampler>(train_set, options_.batch_size, options_)),
       test_loader_(make_test_loader(test_set, options_)), train_images_(size_of(train_set)),
-      steps_per_epoch_((train_images_ + options_.batch_size - 1) / options_.batch_size), totals_(device_) {
+      steps_per_epoch_((train_images_ + options_.batch_size - 1) / options_.batch_size), totals_(device_),
+      scaler_(amp::GradScalerOptions().enabled(options_.amp == "fp16")) {
   model_.ptr()->to(device_);
 }
 
@@ -70,12 +76,14 @@ void ImageRun::describe_checkpoint() {
   checkpoint_.add("model", model()).add("optimizer", *optimizer).add("loader", *train_loader_);
   if (schedule) checkpoint_.add("schedule", *schedule);
   if (stopping_) checkpoint_.add("stopping", *stopping_);
+  if (scaler_.is_enabled()) checkpoint_.add("scaler", scaler_);
   checkpoint_.add("generator", default_generator()).add("loss", totals_.loss).add("right", totals_.right);
   checkpoint_.value("epoch", at_.epoch).value("steps", at_.steps).value("images", at_.images).value("lr", at_.lr);
   checkpoint_.value("seconds", at_.seconds).value("stopped early", at_.stopped_early);
   // What must be the same in the run that goes on.
   checkpoint_.setting("backend", options_.backend).setting("seed", options_.seed).setting("lr", options_.lr);
   checkpoint_.setting("batch size", options_.batch_size).setting("training images", train_images_);
+  checkpoint_.setting("amp", options_.amp);
   if (schedule) checkpoint_.setting("epochs", options_.epochs);  // where the schedule ends
   for (const auto& [name, value] : settings_) checkpoint_.setting(name, value);
 }
@@ -85,7 +93,7 @@ void ImageRun::save_checkpoint() const {
 }
 
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
-  TrainingStep step(model_, loss, *optimizer, totals_, options_.batch_size, options_.graph);
+  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, half_type(options_.amp), options_.graph});
   while (!done() && !interrupt.requested()) {
     Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, options_.quiet);
     if (!train_epoch(step, progress, log, interrupt)) return false;

@@ -70,7 +70,8 @@ class ImageRun {
   const int64_t train_images_, steps_per_epoch_;
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
-  Totals totals_;  // of this epoch
+  Totals totals_;                   // of this epoch
+  gradus::amp::GradScaler scaler_;  // of float16 gradients
   Position at_;
   std::optional<TestResult> tested_;  // with the weights as they are
   gradus::training::Checkpoint checkpoint_;

@@ -67,6 +67,7 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"device", options_.device},
                                  {"backend", options_.backend},
                                  {"graph", options_.graph},
+                                 {"amp", options_.amp},
                                  {"batch_size", options_.batch_size},
                                  {"seed", options_.seed}};
   for (const auto& [name, value] : settings_) line[name] = value;

@@ -12,7 +12,7 @@
 //   images_per_second   training images by these seconds
 //   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
 //   test_seconds        duration of the test
-//   device, backend, graph, batch_size, seed and the settings of the program   what the run was asked for
+//   device, backend, graph, amp, batch_size, seed and the settings of the program   what the run was asked for
 #pragma once
 
 #include <fstream>

@@ -52,6 +52,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
+  app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
+      ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
 }
 

@@ -26,6 +26,7 @@ struct RunOptions {
   std::string tensorboard;  // folder; empty: none
   bool profile = false;
   bool graph = false;
+  std::string amp = "off";  // or the half type of training steps: fp16, bf16
   bool quiet = false;
   std::string command;  // how the program was called
 };

@@ -1,10 +1,10 @@
-// One step of training, eager or captured in a CUDA graph.
+// One step of training: eager or captured in a CUDA graph, in float32 or in mixed precision.
 #pragma once
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cuda.h>
 #include <gradus/layers/any_module.h>
 #include <gradus/optim/optim.h>
+#include <gradus/training/captured_step.h>
 
 #include <functional>
 
@@ -22,28 +22,26 @@ struct Totals {
   gradus::Tensor loss, right;  // float64 and int64 scalars
 };
 
-/// step(images, labels) changes the weights by one batch.
+/// What a step works on and how. What it refers to must live as long as the step.
+struct StepParts {
+  const gradus::nn::AnyModule& model;
+  const Loss& loss;
+  gradus::optim::Optimizer& optimizer;
+  gradus::amp::GradScaler& scaler;
+  Totals& totals;
+  std::optional<gradus::DType> half;  // of autocast; nothing: float32
+  bool graph = false;                 // capture steps and replay them
+};
+
+/// step(images, labels) changes the weights by one batch, which lies anywhere.
 class TrainingStep {
  public:
-  /// With `graph`, steps of `batch_size` images are captured after a few eager ones, and replayed from then on; another
-  /// number of images, the last batch of an epoch, goes the eager way. What is given must live as long as this.
-  TrainingStep(const gradus::nn::AnyModule& model, const Loss& loss, gradus::optim::Optimizer& optimizer,
-               Totals& totals, int64_t batch_size, bool graph);
-  /// A batch on the CPU.
-  void operator()(const gradus::Tensor& images, const gradus::Tensor& labels);
+  explicit TrainingStep(StepParts parts);
+  void operator()(const gradus::Tensor& images, const gradus::Tensor& labels) { step_({images, labels}); }
 
  private:
   void run(const gradus::Tensor& images, const gradus::Tensor& labels);
-  void run_captured(const gradus::Tensor& images, const gradus::Tensor& labels);
 
-  const gradus::nn::AnyModule& model_;
-  const Loss& loss_;
-  gradus::optim::Optimizer& optimizer_;
-  Totals& totals_;
-  const gradus::Device device_;
-  const int64_t batch_size_;
-  const bool graph_wanted_;
-  int eager_steps_ = 0;
-  gradus::Tensor images_, labels_;  // what the captured step reads
-  gradus::cuda::Graph graph_;
+  const StepParts parts_;
+  gradus::training::CapturedStep step_;
 };

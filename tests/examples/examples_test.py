@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path()
 KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
-    "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "optimizer", "schedule", "batch_size",
+    "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
     "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment",
 }  # fmt: skip
 
@@ -161,6 +161,23 @@ class Mnist(unittest.TestCase):
         self.trained("--epochs", "2", "--seed", "6", out="d")
         self.assertNotEqual(self.weights("a"), self.weights("d"))
 
+    def test_mixed_precision_learns_and_resumes(self):
+        options = ["--model", "lenet", "--epochs", "2", "--batch-size", "32", "--seed", "7"]
+        wide = self.trained(*options, out="wide")[-1]
+        for amp in ("bf16", "fp16"):
+            with self.subTest(amp=amp):
+                half = self.trained(*options, "--amp", amp, out=amp)[-1]
+                self.assertEqual((wide["amp"], half["amp"]), ("off", amp))
+                self.assertAlmostEqual(wide["train_loss"], half["train_loss"], delta=0.05)
+                self.assertNotEqual(self.weights("wide"), self.weights(amp))
+                checkpoint = ["--checkpoint", str(self.folder / f"{amp}.safetensors"), "--amp", amp]
+                self.trained(*options, *checkpoint, out="half")
+                self.trained(*options, *checkpoint, "--resume", out="half")
+                self.assertEqual(self.weights(amp), self.weights("half"))
+                refused = self.run_mnist(*options, *checkpoint[:2], "--resume", out="half")
+                self.assertEqual(refused.returncode, 1)
+                self.assertIn("amp", refused.stderr)
+
     def test_naive_and_openmp_agree(self):
         options = ["--model", "lenet", "--epochs", "1", "--batch-size", "64"]
         naive = self.trained(*options, "--backend", "naive", out="naive")[-1]
@@ -194,6 +211,7 @@ class Mnist(unittest.TestCase):
             (["--backend", "abacus"], "abacus"),
             (["--device", "cpu", "--backend", "cuda"], "cuda"),
             (["--graph"], "--graph captures CUDA work"),
+            (["--amp", "fp8"], "--amp"),
             (["--synthetic"], "leave out --data"),
             (["--images", "-5"], "--images"),
             (["--resume"], "add --checkpoint FILE"),
@@ -216,7 +234,7 @@ class Mnist(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         for option in (
             "model device backend epochs batch-size lr optimizer schedule augment workers threads seed data synthetic images out "
-            "checkpoint checkpoint-every resume tensorboard profile graph quiet"
+            "checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 

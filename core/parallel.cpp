@@ -4,7 +4,8 @@
 // them from the front; whoever has none left steals from the back of the others' stretches. On a quiet machine, then,
 // the same thread gets the same part of a tensor, kernel after kernel, and finds it in its cache. On a busy one, where
 // a helper may start milliseconds late, the caller has done the helper's work by then: it never waits for a thread that has not
-// started, only for chunks that are being computed.
+// started, only for chunks that are being computed. Where a helper keeps losing its core in the midst of them, callers do
+// without helpers for a while.
 //
 // Helpers that have run out of work spin for a moment, so that the next kernel finds them awake (a small net starts one
 // every 10 us, and to wake a sleeping thread takes longer than that), then they sleep.
@@ -35,9 +36,16 @@ constexpr int kMaxCalls = 16;     // at a time; those beyond run serially
 // How long a thread spins before it sleeps; how much of a gap between two looks at the clock, in which the core may have been
 // given to others, counts as that; and how often a helper may change its core.
 constexpr microseconds kSpin{200}, kGap{50}, kMovesApart{1000};
+// From when on a helper that has been woken is late; what helpers are credited with at most, for a call and in all; and the
+// longest time that callers do without them.
+constexpr microseconds kLate{1000}, kMostGain{1000}, kMostCredit{20'000}, kLongestPause{1'000'000};
 
 std::atomic<int> thread_limit{0};
 thread_local constinit bool inside = false;
+struct InsideGuard {
+  InsideGuard() { inside = true; }
+  ~InsideGuard() { inside = false; }
+};
 
 int default_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS"))
@@ -148,12 +156,12 @@ class Call {
     header_.store(uint64_t{generation_} << 32 | static_cast<uint64_t>(threads), std::memory_order_release);
   }
 
-  // Computes units until none is left to begin: as the call's thread `self`, 0 being the caller. False when it found none.
-  bool join(int self) {
+  // Computes units until none is left to begin: as the call's thread `self`, 0 being the caller. Returns their number.
+  int join(int self) {
     const uint64_t header = header_.load(std::memory_order_acquire);
     const auto generation = static_cast<uint32_t>(header >> 32);
     const int threads = static_cast<int>(header & 0xffffffff);
-    if (self >= threads) return false;
+    if (self >= threads) return 0;
     int computed = 0;
     for (int i = 0; i < threads; ++i) {
       Stretch& stretch = stretches_[(self + i) % threads];
@@ -161,15 +169,23 @@ class Call {
     }
     // From here on the call may be over and its place taken by the next one.
     if (computed > 0 && unfinished_.fetch_sub(computed) == computed) unfinished_.notify_one();
-    return computed > 0;
+    return computed;
   }
 
-  // Waits for what helpers have begun; returns the first exception.
-  std::exception_ptr close() {
+  // Waits for what helpers have begun; false when there was nothing to wait for.
+  bool wait() {
     header_.store(0, std::memory_order_relaxed);
     auto finished = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
-    if (!finished() && !spin(finished))
+    if (finished()) return false;
+    if (!spin(finished))
       for (int left; (left = unfinished_.load(std::memory_order_acquire)) > 0;) unfinished_.wait(left);
+    return true;
+  }
+
+  int units() const { return units_.load(std::memory_order_relaxed); }
+
+  // The first exception.
+  std::exception_ptr take_error() {
     if (!failed_.load(std::memory_order_relaxed)) [[likely]]
       return nullptr;
     failed_.store(false, std::memory_order_relaxed);
@@ -203,10 +219,42 @@ class Call {
   Stretch stretches_[kMaxThreads];
 };
 
+// When callers do without helpers: on a machine with more work than cores. A helper that loses its core in the midst of a chunk
+// stalls the call until the scheduler's next round, and one that has slept may be woken on the core of its caller, who then
+// waits as long. Where that has cost more than helpers have saved, nobody asks for help for some time, and twice as long
+// each time it happens again soon.
+class Helpfulness {
+ public:
+  bool pausing(Clock::time_point now) const {
+    return now.time_since_epoch().count() < pause_end_.load(std::memory_order_relaxed);
+  }
+  void gained(Clock::duration time) {
+    const Clock::rep credit =
+        credit_.load(std::memory_order_relaxed) + std::min<Clock::duration>(time, kMostGain).count();
+    credit_.store(std::min(credit, Clock::duration(kMostCredit).count()), std::memory_order_relaxed);
+  }
+  void lost(Clock::duration time, Clock::time_point now) {
+    const Clock::rep credit = credit_.load(std::memory_order_relaxed) - time.count();
+    credit_.store(std::max<Clock::rep>(credit, 0), std::memory_order_relaxed);
+    if (credit >= 0 || pausing(now)) return;
+    const Clock::duration last(pause_.load(std::memory_order_relaxed)), at = now.time_since_epoch();
+    const bool soon = at - Clock::duration(pause_end_.load(std::memory_order_relaxed)) < 4 * last;
+    const Clock::duration pause = std::min<Clock::duration>(4 * time + (soon ? 2 * last : 0 * last), kLongestPause);
+    pause_.store(pause.count(), std::memory_order_relaxed);
+    pause_end_.store((at + pause).count(), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<Clock::rep> credit_{0}, pause_{0}, pause_end_{0};
+};
+
 // The helpers and the calls that they look at.
 class Pool {
  public:
   void run(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
+    const Clock::time_point start = Clock::now();
+    const InsideGuard guard;
+    if (helpfulness_.pausing(start)) return run_serially(chunks, count, grain, body);
     Call* call = claim();
     threads = std::min(threads, 1 + start_helpers(std::min(threads, kMaxThreads) - 1));
     if (!call || threads == 1) {
@@ -216,11 +264,17 @@ class Pool {
     call->open(chunks, count, grain, threads, body);
     caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
     news_.fetch_add(1);
-    for (int i = 1; i < threads; ++i) wake(helpers_[i]);
-    inside = true;
-    call->join(0);
-    inside = false;
-    const std::exception_ptr error = call->close();
+    for (int i = 1; i < threads; ++i) wake(helpers_[i], start);
+    const int computed = std::max(call->join(0), 1), others = call->units() - computed;
+    const Clock::time_point alone = Clock::now();
+    const Clock::duration unit = (alone - start) / computed;
+    if (call->wait()) {
+      const Clock::time_point now = Clock::now();
+      const Clock::duration waited = now - alone;
+      if (waited > kSpin + 4 * unit) helpfulness_.lost(waited, now);  // longer than a unit can take
+    }
+    helpfulness_.gained(others * unit);
+    const std::exception_ptr error = call->take_error();
     call->release();
     if (error) std::rethrow_exception(error);
   }
@@ -228,6 +282,7 @@ class Pool {
  private:
   struct alignas(64) Helper {
     std::atomic<int> asleep{0};
+    std::atomic<Clock::rep> woken{0};  // when
   };
 
   // The same one each time, as long as it is free.
@@ -263,8 +318,10 @@ class Pool {
 
   static void forget_at_fork();
 
-  static void wake(Helper& helper) {
-    if (helper.asleep.load() && helper.asleep.exchange(0)) helper.asleep.notify_one();
+  static void wake(Helper& helper, Clock::time_point now) {
+    if (!helper.asleep.load()) return;
+    helper.woken.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    if (helper.asleep.exchange(0)) helper.asleep.notify_one();
   }
 
   [[noreturn]] void help(int self) {
@@ -281,11 +338,17 @@ class Pool {
         }
       }
       bool computed = false;
-      for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i) computed = calls_[i].join(self) || computed;
+      for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i)
+        computed = calls_[i].join(self) > 0 || computed;
       if (computed || spin([&] { return news_.load(std::memory_order_acquire) != heard; })) continue;
       // Who opens a call first tells the news, then looks who sleeps; we say first that we do, then look for news.
       me.asleep.store(1);
-      if (news_.load() == heard) me.asleep.wait(1);
+      if (news_.load() == heard) {
+        me.asleep.wait(1);
+        const Clock::time_point now = Clock::now();
+        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(std::memory_order_relaxed));
+        if (late > kLate) helpfulness_.lost(late, now);
+      }
       me.asleep.store(0);
     }
   }
@@ -295,6 +358,7 @@ class Pool {
   alignas(64) std::atomic<int> calls_used_{0};
   std::atomic<int> helper_count_{0};
   std::mutex start_mutex_;
+  Helpfulness helpfulness_;
   Helper helpers_[kMaxThreads];
   Call calls_[kMaxCalls];
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -165,6 +166,28 @@ TEST_CASE("a call does not wait for helpers that are busy with another") {
   second_done = true;
   first.join();
   CHECK(begun == 2);
+}
+
+TEST_CASE("after a call that a helper has stalled, callers do without helpers for a while") {
+  const Threads use(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  using namespace std::chrono_literals;
+  std::atomic<bool> stalled = false;
+  while (!stalled)
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(1ms);
+      stalled = true;
+      std::this_thread::sleep_for(100ms);  // as if its core were given to others
+    });
+  std::atomic<int> calls = 0, helped = 0;
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    ++calls;
+    if (std::this_thread::get_id() != caller) ++helped;
+    std::this_thread::sleep_for(1ms);
+  });
+  CHECK(calls == 8);
+  CHECK(helped == 0);
+  std::this_thread::sleep_for(1100ms);  // the longest pause: other tests want helpers
 }
 
 TEST_CASE("more calls at a time than the pool has places for") {

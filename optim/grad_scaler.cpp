@@ -53,6 +53,12 @@ TensorList GradScaler::scale(const TensorList& losses) {
   return scaled;
 }
 
+GradScaler::Progress& GradScaler::progress_of(optim::Optimizer& optimizer) {
+  Progress& progress = progress_[&optimizer];
+  if (progress.captured != capturing()) progress = {Stage::ready, {}, capturing()};
+  return progress;
+}
+
 std::vector<Array> GradScaler::look_at(optim::Optimizer& optimizer, bool divide) const {
   GRADUS_CHECK(block_.defined(), ValueError, "no loss was scaled yet: call scale(loss).backward() first");
   std::vector<std::vector<Array>> gradients;  // by device
@@ -85,7 +91,7 @@ std::vector<Array> GradScaler::look_at(optim::Optimizer& optimizer, bool divide)
 void GradScaler::unscale_(optim::Optimizer& optimizer) {
   if (!is_enabled()) return;
   const OpContext context("GradScaler::unscale_");
-  Progress& progress = progress_[&optimizer];
+  Progress& progress = progress_of(optimizer);
   GRADUS_CHECK(progress.stage != Stage::unscaled, ValueError,
                "was called for this optimizer already since the last update()");
   GRADUS_CHECK(progress.stage != Stage::stepped, ValueError, "comes after step(): call it before");
@@ -99,7 +105,7 @@ void GradScaler::step(optim::Optimizer& optimizer) {
     return;
   }
   const OpContext context("GradScaler::step");
-  Progress& progress = progress_[&optimizer];
+  Progress& progress = progress_of(optimizer);
   GRADUS_CHECK(progress.stage != Stage::stepped, ValueError,
                "was called for this optimizer already since the last update()");
   auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(&optimizer);
@@ -125,11 +131,13 @@ void GradScaler::update(std::optional<double> new_scale) {
   } else {
     bool looked = false;
     const Array found_inf = block_.select(0, ScaleBlock::found_inf);
-    for (const auto& [optimizer, progress] : progress_)
+    for (const auto& [optimizer, progress] : progress_) {
+      if (progress.captured != capturing()) continue;
       for (const Array& pair : progress.scaling) {
         ops::binary(BinaryOp::add, found_inf, ops::to_device(pair.select(0, 1), block_.device()), &found_inf);
         looked = true;
       }
+    }
     GRADUS_CHECK(looked, ValueError, "no gradients were looked at since the last update(): call step() first");
     ops::update_scale(block_, {options_.growth_factor(), options_.backoff_factor(), options_.growth_interval()});
   }

@@ -17,6 +17,7 @@
 #include <map>
 
 #include <gradus/core/options.h>
+#include <gradus/core/runtime.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::amp {
@@ -69,9 +70,13 @@ class GradScaler {
   struct Progress {
     Stage stage = Stage::ready;
     std::vector<Array> scaling;  // by device: what multiplies the gradients, and whether an inf was found
+    bool captured = false;       // recorded in a graph, not computed
   };
 
   void make_block(Device device);
+  bool capturing() const { return block_.defined() && runtime(block_.device().type).capturing(); }
+  /// What was done for the optimizer since the last update(); nothing where a capture did it that failed since.
+  Progress& progress_of(optim::Optimizer& optimizer);
   /// Looks at all gradients, and divides them where `divide`.
   std::vector<Array> look_at(optim::Optimizer& optimizer, bool divide) const;
   /// An entry of the block, or what it will hold at first.

@@ -152,6 +152,7 @@ TEST_CASE("what cannot be captured names the operator, and the thread goes on") 
       {"[copy_]", [&] { x.copy_(numbers); }},
       {"[nonzero]", [&] { mask.nonzero(); }},
       {"[masked_select]", [&] { x.masked_select(mask); }},
+      {"[unique]", [&] { _unique2(x); }},
       {"[index]", [&] { x.index({indices}); }},
       {"[clip_grad_norm_]", [&] { nn::utils::clip_grad_norm_({w}, 1.0); }},
       {"synchronize()", [&] { cuda::synchronize(); }},
@@ -200,15 +201,17 @@ TEST_CASE("a captured step that fails drops its gradients, and goes on eagerly a
   if (no_cuda_device()) return;
   const Tensor w = ones({3}, TensorOptions(kFloat).device(cuda_device())).requires_grad_();
   optim::SGD optimizer({w}, 0.25);
+  amp::GradScaler scaler;
   double last_loss = 0;
   CapturedStep step(
       kCUDA, {&optimizer},
       [&](const TensorList& batch) -> TensorList {
         optimizer.zero_grad();
         const Tensor loss = (w * batch[0]).sum();
-        loss.backward();
-        optimizer.step();
+        scaler.scale(loss).backward();
+        scaler.step(optimizer);
         last_loss = loss.item<double>();  // waits
+        scaler.update();
         return {};
       },
       CapturedStepOptions().warm_up(1));
@@ -221,6 +224,7 @@ TEST_CASE("a captured step that fails drops its gradients, and goes on eagerly a
   for (int i = 0; i < 2; ++i) step({ones({3})});
   CHECK(last_loss == 1.5);
   CHECK(w.detach().cpu().equal(full({3}, 0.25)));
+  CHECK(scaler.get_scale() == 65536);
 }
 
 TEST_CASE("weights that autocast has cast are cast anew in a capture") {

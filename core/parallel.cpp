@@ -38,7 +38,7 @@ constexpr int kMaxCalls = 16;     // at a time; those beyond run serially
 constexpr microseconds kSpin{200}, kGap{50}, kMovesApart{1000};
 // From when on a helper that has been woken is late; what helpers are credited with at most, for a call and in all; and the
 // longest time that callers do without them.
-constexpr microseconds kLate{1000}, kMostGain{1000}, kMostCredit{20'000}, kLongestPause{1'000'000};
+constexpr microseconds kLate{1000}, kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
 
 std::atomic<int> thread_limit{0};
 thread_local constinit bool inside = false;

@@ -177,7 +177,7 @@ TEST_CASE("after a call that a helper has stalled, callers do without helpers fo
     parallel_for(2, 1, [&](int64_t, int64_t) {
       if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(1ms);
       stalled = true;
-      std::this_thread::sleep_for(100ms);  // as if its core were given to others
+      std::this_thread::sleep_for(200ms);  // as if its core were given to others
     });
   std::atomic<int> calls = 0, helped = 0;
   parallel_for(8, 1, [&](int64_t, int64_t) {

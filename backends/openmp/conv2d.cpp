@@ -41,6 +41,18 @@ const char* name_of(Method method, const openmp::KernelTable& table) {
   return method == Method::implicit_gemm ? table.implicit_gemm : table.stencil;
 }
 
+// True for channels-last weights that are used as they lie: by the kernels over pixels, whose sums are vectors of
+// `columns` channels.
+bool stays_channels_last(const openmp::KernelTable& table, DType dtype, const StridedLayout& w, int64_t columns) {
+  int64_t expected = 1;
+  for (int axis : {1, 3, 2, 0}) {
+    if (w.shape[axis] > 1 && w.strides[axis] != expected) return false;
+    expected *= w.shape[axis];
+  }
+  return w.shape[1] > 1 &&
+         (dtype == DType::f64 ? openmp::fills_vectors(table.f64, columns) : openmp::fills_vectors(table.f32, columns));
+}
+
 // A view of what a kernel reads: `dtype`, and contiguous if `dense`; a copy where the given view is not that.
 class Input {
  public:
@@ -181,10 +193,13 @@ void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* b
                                      const Conv2dGeometry& geometry) {
   const openmp::KernelTable& table = openmp::kernel_table();
   const DType dtype = wide(y.dtype);
-  const Input in(*this, x, dtype, false), weights(*this, w, dtype, true);
+  const Input in(*this, x, dtype, false);
   const Input dense_bias(*this, bias ? *bias : View(), dtype, true);
   const Output out(*this, y, dtype, false);
   const Method method = method_of(w, geometry, {&in.view(), &out.view()});
+  const bool dense_weights =
+      method != Method::implicit_gemm || !stays_channels_last(table, dtype, w, w.shape[0] / geometry.groups);
+  const Input weights(*this, w, dtype, dense_weights);
   {
     EventScope event(relu   ? "conv2d_bias_relu"
                      : bias ? "conv2d_bias"
@@ -231,7 +246,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
     return backward_at_once(*this, method, in_gradient, y_if_relu, x, w, dx, dw, dbias, geometry);
   if (dx) {
     EventScope event("conv2d_backward_data", "openmp", table.implicit_gemm, {&dy, &w, dx}, flops(dy.shape, w.shape));
-    const Input weights(*this, w, dtype, true);
+    const Input weights(*this, w, dtype, !stays_channels_last(table, dtype, w, w.shape[1]));
     const Output out(*this, *dx, dtype, false);
     visit_wide(dtype, [&]<class T> {
       backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, weights.images<T>(),
@@ -243,7 +258,8 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
     EventScope event("conv2d_backward_weight", "openmp", table.implicit_gemm, {&dy, &x, dw},
                      flops(dy.shape, dw->shape));
     const Input in(*this, x, dtype, false);
-    const Output out(*this, *dw, dtype, true), bias_out(*this, dbias ? *dbias : MutableView(), dtype, true);
+    const Output out(*this, *dw, dtype, !stays_channels_last(table, dtype, *dw, dw->shape[0] / geometry.groups));
+    const Output bias_out(*this, dbias ? *dbias : MutableView(), dtype, true);
     visit_wide(dtype, [&]<class T> {
       backward_weight<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, in.images<T>(),
                          Images<T>(out.view()), dbias ? bias_out.view().as<T>() : nullptr, geometry);

@@ -95,12 +95,12 @@ template <class T>
 struct Pass {
   int64_t begin[2], step[2], size[2];
   Terms terms;
-  Scratch<T> weights;
+  std::vector<T> weights;
 
   Pass(int64_t row, int64_t column, const int64_t (&step)[2], const Images<T>& out, Terms sums)
       : begin{row, column}, step{step[0], step[1]}, size{divide_up(out.H - row, step[0]),
                                                          divide_up(out.W - column, step[1])},
-        terms(std::move(sums)), weights(out.C * terms.weights()) {}
+        terms(std::move(sums)), weights(static_cast<size_t>(out.C * terms.weights())) {}
 };
 
 // Rows [first, first + band) of a pass, for the `count` output channels of one group.
@@ -156,7 +156,7 @@ struct Band {
                      .pitch = pitch,
                      .terms = pass.terms.data(),
                      .term_count = pass.terms.count(),
-                     .weights = pass.weights.get() + channel * pass.terms.weights(),
+                     .weights = pass.weights.data() + channel * pass.terms.weights(),
                      .bias = bias ? bias[channel] : T(0),
                      .relu = relu,
                      .out = out,
@@ -189,8 +189,8 @@ struct WeightStrides {
   int64_t m, c, g;
 };
 template <class T>
-void gather_weights(const Pass<T>& pass, const T* w, const WeightStrides& strides, int64_t groups, int64_t count) {
-  T* to = pass.weights.get();
+void gather_weights(Pass<T>& pass, const T* w, const WeightStrides& strides, int64_t groups, int64_t count) {
+  T* to = pass.weights.data();
   for (int64_t g = 0; g < groups; ++g)
     for (int64_t m = 0; m < count; ++m)
       for (int64_t i = 0; i < pass.terms.weights(); ++i)
@@ -277,15 +277,15 @@ void convolve_directly(const KernelTable& table, const Images<const T>& x, const
   const int64_t band = band_of(y.H, kForwardBytes / std::max<int64_t>(row_bytes, 1) - reach[0]),
                 bands = divide_up(y.H, band);
   layout.rows = band + reach[0];
-  const Pass<T> pass(0, 0, {1, 1}, y,
-                     Terms(layout, forward_taps(w.H, geometry.stride[0], geometry.dilation[0]),
-                           forward_taps(w.W, geometry.stride[1], geometry.dilation[1]), w.W));
+  Pass<T> pass(0, 0, {1, 1}, y,
+               Terms(layout, forward_taps(w.H, geometry.stride[0], geometry.dilation[0]),
+                     forward_taps(w.W, geometry.stride[1], geometry.dilation[1]), w.W));
   gather_weights(pass, w.data, {w.C * size, size, filters * w.C * size}, groups, filters);
 
   const int64_t pieces = y.N * groups * bands, work = filters * pass.terms.weights() * band * y.W;
   const int64_t sums_size = y.w_stride == 1 ? 0 : filters * band * round_up(y.W, kernels.vector_size);
   parallel_for(pieces, grain_of(pieces, work), [&](int64_t begin, int64_t end) {
-    const Scratch<T> planes(layout.channels * layout.channel_stride()), sums(sums_size);
+    const SmallScratch<T> planes(layout.channels * layout.channel_stride()), sums(sums_size);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t n = i / bands / groups, g = i / bands % groups, first = i % bands * band;
       fill_planes(kernels, layout, group_of(x, g * w.C), n, first, static_cast<const T*>(nullptr), planes.get());
@@ -314,15 +314,16 @@ void convolve_directly_backward(const KernelTable& table, const Images<const T>&
   const int64_t items_in_part = std::max<int64_t>(1, divide_up(items, std::max<int64_t>(parts_wanted, 1)));
   const int64_t parts = std::max<int64_t>(1, divide_up(items, items_in_part));
   const int64_t weights = dw.data ? dy.C * taps : 0, part_size = weights + dy.C;
-  const Scratch<T> partial(dw.data ? parts * part_size : 0);
+  const SmallScratch<T> partial(dw.data ? parts * part_size : 0);
   const int64_t sums_size =
       dx.data && dx.w_stride * geometry.stride[1] != 1
           ? std::max<int64_t>(2, w.C) * band * round_up(divide_up(dx.W, geometry.stride[1]), lanes)
           : 0;
   const int64_t pieces = parts * groups;
   parallel_for(pieces, grain_of(pieces, items_in_part * work), [&](int64_t begin, int64_t end) {
-    const Scratch<T> dy_planes(filters * dy_plane), x_planes(dw.data ? plan.x.channels * plan.x.channel_stride() : 0);
-    const Scratch<T> sums(sums_size), vectors(filters * taps * lanes);
+    const SmallScratch<T> dy_planes(filters * dy_plane),
+        x_planes(dw.data ? plan.x.channels * plan.x.channel_stride() : 0);
+    const SmallScratch<T> sums(sums_size), vectors(filters * taps * lanes);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t part = unit / groups, g = unit % groups;
       const Images<const T> gradient = group_of(dy, g * filters);

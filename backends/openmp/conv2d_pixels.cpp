@@ -92,9 +92,10 @@ Plan make_plan(bool backward, const Conv2dGeometry& geometry, const int64_t (&ke
   return plan;
 }
 
-// Where the weight of output channel k, input channel c (both counted in their group) and group g is; taps have step 1.
+// Where the weight of output channel k, input channel c (both counted in their group), group g and a tap is. Neighbours in
+// memory are taps, or in channels-last weights (tap > 1) input channels.
 struct WeightStrides {
-  int64_t k, c, g;
+  int64_t k, c, g, tap;
 };
 
 // Columns [begin, begin + width) of group g: what a register tile sums up.
@@ -168,24 +169,34 @@ class WeightPacker {
   // Channels [begin, end) of a tile.
   void pack(std::vector<Pass<T>>& passes, int64_t tile, const FilterTile& filters, int64_t begin, int64_t end) const {
     const int64_t width = kernels_.tile_columns, count = end - begin;
-    const Scratch<T> taps(count * taps_ * width);  // (channel, tap, column)
-    if (filters.width < width) std::fill_n(taps.get(), count * taps_ * width, T(0));
     const T* from = w_ + filters.g * strides_.g + filters.begin * strides_.k + begin * strides_.c;
-    if (strides_.c == taps_) kernels_.transpose(from, strides_.k, filters.width, count * taps_, taps.get(), width);
-    else
-      for (int64_t c = 0; c < count; ++c)
-        kernels_.transpose(from + c * strides_.c, strides_.k, filters.width, taps_, taps.get() + c * taps_ * width,
-                           width);
+    const bool neighbouring_taps = strides_.tap == 1;
+    const Scratch<T> taps(neighbouring_taps ? count * taps_ * width : 0);  // (channel, tap, column)
+    if (neighbouring_taps) {
+      if (filters.width < width) std::fill_n(taps.get(), count * taps_ * width, T(0));
+      if (strides_.c == taps_) kernels_.transpose(from, strides_.k, filters.width, count * taps_, taps.get(), width);
+      else
+        for (int64_t c = 0; c < count; ++c)
+          kernels_.transpose(from + c * strides_.c, strides_.k, filters.width, taps_, taps.get() + c * taps_ * width,
+                             width);
+    }
     for (Pass<T>& pass : passes) {
       T* to = pass.weights.get() + (tile * pass.depth + begin) * width;
       for (const Tap& r : pass.rows.taps)
         for (const Tap& s : pass.columns.taps) {
-          kernels_.copy_rows({.rows = count,
-                              .count = width,
-                              .from = taps.get() + (r.index * kernel_columns_ + s.index) * width,
-                              .from_stride = taps_ * width,
-                              .to = to,
-                              .to_stride = width});
+          const int64_t tap = r.index * kernel_columns_ + s.index;
+          if (neighbouring_taps || strides_.k == 1)
+            kernels_.copy_rows({.rows = count,
+                                .count = neighbouring_taps ? width : filters.width,
+                                .from = neighbouring_taps ? taps.get() + tap * width : from + tap * strides_.tap,
+                                .from_stride = neighbouring_taps ? taps_ * width : strides_.c,
+                                .to = to,
+                                .to_stride = width,
+                                .right = neighbouring_taps ? 0 : width - filters.width});
+          else {
+            if (filters.width < width) std::fill_n(to, count * width, T(0));
+            kernels_.transpose(from + tap * strides_.tap, strides_.k, filters.width, count, to, width);
+          }
           to += pass.channels * width;
         }
     }
@@ -374,8 +385,8 @@ void correlate(const Kernels<T>& kernels, Plan plan, Images<const T> x, const T*
 template <class T>
 void convolve_pixels(const Kernels<T>& kernels, const Images<const T>& x, const Images<const T>& w, const T* bias,
                      bool relu, const Images<T>& y, const Conv2dGeometry& geometry) {
-  const int64_t kernel[2] = {w.H, w.W}, in[2] = {x.H, x.W}, out[2] = {y.H, y.W}, taps = w.H * w.W;
-  const WeightStrides strides{w.C * taps, taps, w.N / geometry.groups * w.C * taps};
+  const int64_t kernel[2] = {w.H, w.W}, in[2] = {x.H, x.W}, out[2] = {y.H, y.W};
+  const WeightStrides strides{w.n_stride, w.c_stride, w.N / geometry.groups * w.n_stride, tap_stride(w)};
   correlate(kernels, make_plan(false, geometry, kernel, in, out), x, static_cast<const T*>(nullptr), w.data, kernel,
             strides, bias, relu, y);
 }
@@ -383,8 +394,8 @@ void convolve_pixels(const Kernels<T>& kernels, const Images<const T>& x, const 
 template <class T>
 void convolve_pixels_backward_data(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask,
                                    const Images<const T>& w, const Images<T>& dx, const Conv2dGeometry& geometry) {
-  const int64_t kernel[2] = {w.H, w.W}, in[2] = {dy.H, dy.W}, out[2] = {dx.H, dx.W}, taps = w.H * w.W;
-  const WeightStrides strides{taps, w.C * taps, w.N / geometry.groups * w.C * taps};
+  const int64_t kernel[2] = {w.H, w.W}, in[2] = {dy.H, dy.W}, out[2] = {dx.H, dx.W};
+  const WeightStrides strides{w.c_stride, w.n_stride, w.N / geometry.groups * w.n_stride, tap_stride(w)};
   correlate(kernels, make_plan(true, geometry, kernel, in, out), dy, mask, w.data, kernel, strides,
             static_cast<const T*>(nullptr), false, dx);
 }

@@ -13,15 +13,21 @@ bool fills_vectors(const Kernels<T>& kernels, int64_t columns) {
   return columns >= kernels.vector_size && 4 * columns >= 3 * round_up(columns, kernels.vector_size);
 }
 
-/// y = x * w (+ bias, then relu if asked). w is contiguous.
+/// Elements between neighbouring taps of weights: 1, or as many as a channels-last filter has channels.
+template <class T>
+int64_t tap_stride(const Images<T>& w) {
+  return w.W > 1 ? w.w_stride : w.H > 1 ? w.h_stride : 1;
+}
+
+/// y = x * w (+ bias, then relu if asked). Here and below, w and dw are contiguous, or channels-last with several channels.
 template <class T>
 void convolve_pixels(const Kernels<T>& kernels, const Images<const T>& x, const Images<const T>& w, const T* bias,
                      bool relu, const Images<T>& y, const Conv2dGeometry& geometry);
-/// dx from dy and w. With a mask (laid out like dy), dy counts only where mask > 0. w is contiguous.
+/// dx from dy and w. With a mask (laid out like dy), dy counts only where mask > 0.
 template <class T>
 void convolve_pixels_backward_data(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask,
                                    const Images<const T>& w, const Images<T>& dx, const Conv2dGeometry& geometry);
-/// dw (contiguous) from dy and x, and dbias (contiguous, K elements) if not null.
+/// dw from dy and x, and dbias (contiguous, K elements) if not null.
 template <class T>
 void convolve_pixels_backward_weight(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask,
                                      const Images<const T>& x, const Images<T>& dw, T* dbias,

@@ -227,25 +227,28 @@ class WeightGradient {
       }
   }
 
-  // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then (tap, channel, column) becomes
-  // (channel, tap, column) and that is transposed.
+  // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column) is
+  // transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
   void add_up(int64_t tile, int64_t c, int64_t count, const T* sums) const {
     const int64_t elements = count * width_;
-    const Scratch<T> total(elements), by_channel(elements * taps_);
+    const bool neighbouring_taps = tap_stride(dw_) == 1;
+    const Scratch<T> total(elements), by_channel(neighbouring_taps ? elements * taps_ : 0);
+    T* const to = dw_.data + first_channel(tile) * dw_.n_stride + c * dw_.c_stride;
     for (int64_t tap = 0; tap < taps_; ++tap) {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
       for (int64_t part = 1; part < parts_; ++part, added = total.get())
         kernels_.binary[BinaryOp::add].apply(added, from + part * part_size(), total.get(), elements);
-      kernels_.copy_rows({.rows = count,
-                          .count = width_,
-                          .from = added,
-                          .from_stride = width_,
-                          .to = by_channel.get() + tap * width_,
-                          .to_stride = taps_ * width_});
+      if (neighbouring_taps)
+        kernels_.copy_rows({.rows = count,
+                            .count = width_,
+                            .from = added,
+                            .from_stride = width_,
+                            .to = by_channel.get() + tap * width_,
+                            .to_stride = taps_ * width_});
+      else kernels_.transpose(added, width_, count, columns(tile), to + tap * channels_, dw_.n_stride);
     }
-    kernels_.transpose(by_channel.get(), width_, count * taps_, columns(tile),
-                       dw_.data + (first_channel(tile) * channels_ + c) * taps_, channels_ * taps_);
+    if (neighbouring_taps) kernels_.transpose(by_channel.get(), width_, count * taps_, columns(tile), to, dw_.n_stride);
   }
 
   const Kernels<T>& kernels_;

@@ -18,6 +18,24 @@ class Scratch {
   T* data_;
 };
 
+/// The same, on the stack where it is small.
+template <class T>
+class SmallScratch {
+ public:
+  explicit SmallScratch(int64_t count)
+      : large_(count > kOnStack ? count : 0), data_(count > kOnStack ? large_.get() : small_) {}
+  SmallScratch(const SmallScratch&) = delete;
+  SmallScratch& operator=(const SmallScratch&) = delete;
+  T* get() const { return data_; }
+  T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  static constexpr int64_t kOnStack = 8192 / sizeof(T);
+  alignas(64) T small_[kOnStack];
+  Scratch<T> large_;
+  T* data_;
+};
+
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 

@@ -7,7 +7,7 @@
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/layout.h>
 
 namespace gradus {
 namespace {
@@ -28,13 +28,15 @@ struct Flip final : Node {
   uint32_t mask = 0;
   Array forward(const Array& x, uint32_t axes) {
     mask = axes;
-    Array y = x;
-    for (int i = 0; i < x.ndim(); ++i) {
-      const int64_t size = x.shape()[i];
-      if (!(axes & (1u << i)) || size == 0) continue;
-      y = ops::index_select(y, i, ops::arange(size - 1, -1, -1, DType::i64, x.device()));
-    }
-    return axes ? y : ops::clone(x);
+    Array y = Array::empty(x.shape(), x.dtype(), x.device(), ops::output_format(x));
+    if (x.numel() == 0) return y;
+    // Seen from the last element backwards.
+    Strides strides = x.strides();
+    int64_t first = x.offset();
+    for (int i = 0; i < x.ndim(); ++i)
+      if (axes & (1u << i)) first += (x.shape()[i] - 1) * strides[i], strides[i] = -strides[i];
+    ops::copy_into(y, Array(x.storage(), first, x.shape(), strides, x.dtype()));
+    return y;
   }
   Grads backward(const Tensor& dy) override {
     Dims dims;

@@ -1,6 +1,6 @@
 // fill and copy: elements are moved by size; conversion is one loop for every pair of types.
-#include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/rows.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -19,6 +19,25 @@ void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, i
   } else
 
     for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
+}
+
+// Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.
+template <class T>
+bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  constexpr int64_t kShort = 1024 / sizeof(T);
+  if (nest.ndim < 2 || nest.numel == 0 || step_of(nest, 0) != 1 || step_of(nest, 1) != 1) return false;
+  const int64_t length = nest.shape[nest.ndim - 1];
+  if (length > kShort) return false;
+  const StridedLoop<2> rows = outer_axes(nest);
+  const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1);
+  parallel_for(rows.numel, std::max<int64_t>(1, kGrain / length), [&](int64_t begin, int64_t end) {
+    for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
+      copy_rows<T>(
+          count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step; },
+          [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
+    });
+  });
+  return true;
 }
 
 // Where x's neighbours lie along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
@@ -97,11 +116,14 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
   if (size_of(y.dtype) == 4 && copy_transposed<float>(nest, x, y)) return;
   if (size_of(y.dtype) == 8 && copy_transposed<double>(nest, x, y)) return;
   visit_bits(y.dtype, [&]<class Bits> {
+    if (copy_short_rows<Bits>(nest, x, y)) return;
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];
       const Bits* in = x.as<Bits>() + at[1];
       if (y_step == 1 && x_step == 1) std::memmove(out, in, static_cast<size_t>(count) * sizeof(Bits));
       else if (y_step == 1 && x_step == 0) std::fill_n(out, count, *in);
+      else if (y_step == 1 && x_step == -1)
+        for (int64_t i = 0; i < count; ++i) out[i] = in[-i];
       else
         for (int64_t i = 0; i < count; ++i) out[i * y_step] = in[i * x_step];
     });

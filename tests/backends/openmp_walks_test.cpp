@@ -119,6 +119,79 @@ TEST_CASE("openmp copies between memory orders agree with naive") {
     }
 }
 
+TEST_CASE("openmp copies what lies backwards") {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
+    for (const Shape& shape : {Shape{3, 1000}, Shape{70, 33}, Shape{5, 1}}) {
+      const Array x = eighths(shape, dtype);
+      for (uint32_t axes = 1; axes < 4; ++axes) {
+        Strides strides = x.strides();
+        int64_t first = 0;
+        for (int i = 0; i < 2; ++i)
+          if (axes >> i & 1) first += (shape[i] - 1) * strides[i], strides[i] = -strides[i];
+        const Array backwards(x.storage(), first, shape, strides, dtype);
+        INFO(to_string(shape) << " axes " << axes << " type " << name(dtype));
+        compare(x, 0, [&](Backend& on, const Array& y) { on.copy(backwards, y); });
+        compare(Array::empty({shape[1], shape[0]}, dtype), 0,
+                [&](Backend& on, const Array& y) { on.copy(backwards.transpose(0, 1), y); });
+      }
+    }
+}
+
+// Whole numbers in [0, size), some of which are much more frequent.
+static Array places_in(const Shape& shape, int64_t size) {
+  const Array index = Array::empty(shape, DType::i64);
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    const auto draw = static_cast<int64_t>(engine()() % static_cast<uint64_t>(size));
+    index.data<int64_t>()[i] = i % 3 ? draw : draw / 16;
+  }
+  return index;
+}
+// A vector of indices along `axis`, the same for all that lies beside it.
+static Array along(const Array& index, int axis, const Shape& shape) {
+  Strides strides = Dims::filled(shape.size(), 0);
+  strides[axis] = 1;
+  return Array(index.storage(), 0, shape, strides, DType::i64);
+}
+
+TEST_CASE("openmp gathers and scatters rows and elements as naive does, in its order") {
+  struct Case {
+    int64_t places, rows, columns;  // rows of x, which have `places` to go to
+  };
+  // Rows around the size of a chunk; many of them, and few; one column.
+  const Case cases[] = {{300, 5000, 40}, {5, 3, 20000}, {1000, 700, 130}, {40, 3000, 15}, {1, 900, 64}, {50, 70, 1}};
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
+    for (const Case& c : cases)
+      for (bool turned : {false, true}) {  // the axis is the last one
+        INFO(c.places << " places, " << c.rows << " rows of " << c.columns << " type " << name(dtype) << turned);
+        const auto shape = [&](int64_t rows) { return turned ? Shape{c.columns, rows} : Shape{rows, c.columns}; };
+        const int axis = turned ? 1 : 0;
+        const Array table = eighths(shape(c.places), dtype), rows = eighths(shape(c.rows), dtype);
+        const Array by_row = along(places_in({c.rows}, c.places), axis, shape(c.rows)),
+                    by_element = places_in(shape(c.rows), c.places);
+        for (const Array& index : {by_row, by_element}) {
+          compare(rows, 0, [&](Backend& on, const Array& y) { on.gather(table, axis, index, y); });
+          for (bool accumulate : {false, true})
+            compare(table, 0, [&](Backend& on, const Array& y) { on.scatter(rows, axis, index, accumulate, y); });
+        }
+      }
+}
+
+TEST_CASE("openmp gather and scatter name the index that is outside, and a bad one writes nothing") {
+  const Array x = random({40, 30}), rows = random({50, 30}), y = Array::empty({50, 30});
+  for (int64_t bad : {int64_t{-1}, int64_t{40}, INT64_MIN, INT64_MAX})
+    for (bool by_element : {false, true}) {
+      const Array places = places_in(by_element ? Shape{50, 30} : Shape{50}, 40);
+      places.data<int64_t>()[by_element ? 33 * 30 : 33] = bad;
+      const Array index = by_element ? places : along(places, 0, {50, 30});
+      const std::string message = "index " + std::to_string(bad) + " at position " + (by_element ? "(33, 0)" : "(33,)");
+      CHECK_THROWS_WITH(openmp().gather(x, 0, index, y), contains(message));
+      const Array before = Array::empty({40, 30}), into = Array::empty({40, 30});
+      naive().copy(x, before), naive().copy(x, into);
+      CHECK_THROWS_WITH(openmp().scatter(rows, 0, index, true, into), contains(message));
+      CHECK(same_bits(before, into));
+    }
+}
+
 TEST_CASE("openmp converts half types to the bit") {
   for (DType half : {DType::f16, DType::bf16}) {
     const Array all = Array::empty({65536}, half);  // every number that there is

@@ -20,6 +20,7 @@ template <class T>
 struct ByLn2 {
   Mask<T> n;
   Lanes<T> r;
+  Lanes<T> whole;  // n
 };
 /// For x whose n fits into an exponent, give or take a factor of two.
 template <class T>
@@ -27,7 +28,7 @@ inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   const Lanes<T> magic = T(1.5) * Bits<T>::whole;
   const Lanes<T> shifted = multiply_add(x, Lanes<T>(1.4426950408889634074), magic), n = shifted - magic;
   const Lanes<T> r = multiply_add(n, Lanes<T>(-Ln2<T>::high), x);
-  return {shifted.bits() - magic.bits(), multiply_add(n, Lanes<T>(-Ln2<T>::low), r)};
+  return {shifted.bits() - magic.bits(), multiply_add(n, Lanes<T>(-Ln2<T>::low), r), n};
 }
 
 /// 2^n for exponents of normal numbers.
@@ -51,15 +52,19 @@ constexpr Coefficients<T, count> inverse_factorials(int first, int step, bool al
 
 template <class T>
 inline Lanes<T> bounded(Lanes<T> x, T low, T high) {
-  return select(x < Lanes<T>(low), Lanes<T>(low), select(x > Lanes<T>(high), Lanes<T>(high), x));
+  return at_least(broadcast(low), at_most(broadcast(high), x.v));
 }
 
-/// 2^n exp(r). 2^n comes in two factors, so that subnormal results and overflow come out right.
-template <class T, int degree = Bits<T>::single ? 7 : 13>
+/// 2^n exp(r). Without an instruction for it 2^n comes in two factors, so that subnormal results and overflow come out right.
+template <class T>
 inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
-  constexpr auto series = inverse_factorials<T, degree + 1>(0, 1, false);
+  constexpr auto series = inverse_factorials < T, Bits<T>::single ? 8 : 14 > (0, 1, false);
+#if defined(__AVX512F__)
+  return times_power_of_two(polynomial(x.r, series).v, x.whole.v);
+#else
   const Mask<T> half = x.n >> 1;
   return polynomial(x.r, series) * power_of_two<T>(half) * power_of_two<T>(x.n - half);
+#endif
 }
 /// Beyond them exp is 0 or infinity.
 template <class T>
@@ -68,16 +73,16 @@ inline Lanes<T> bounded_for_exp(Lanes<T> x) {
 }
 
 /// exp(x) to within 2 ulp.
-template <class T, int degree = Bits<T>::single ? 7 : 13>
+template <class T>
 inline Lanes<T> exp(Lanes<T> x) {
-  return select(x == x, exp_of_reduced<T, degree>(reduce_by_ln2(bounded_for_exp(x))), x);
+  return exp_of_reduced(reduce_by_ln2(bounded_for_exp(x)));
 }
 
 /// exp(x) - 1 to within 2 ulp: with q = exp(r) - 1 it is 2^n q + (2^n - 1), the halves of both, doubled at the end.
 template <class T>
 inline Lanes<T> expm1(Lanes<T> x) {
   constexpr T lowest = Bits<T>::single ? T(-18) : T(-38), highest = Bits<T>::single ? T(89) : T(710);
-  const auto [n, r] = reduce_by_ln2(bounded(x, lowest, highest));
+  const auto [n, r, whole] = reduce_by_ln2(bounded(x, lowest, highest));
   constexpr auto series = inverse_factorials < T, Bits<T>::single ? 6 : 12 > (2, 1, false);
   const Lanes<T> q = multiply_add(r * r, polynomial(r, series), r);
   const Lanes<T> half = power_of_two<T>(n - 1);

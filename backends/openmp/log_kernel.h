@@ -41,9 +41,9 @@ inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
 }
 
 /// What is subtracted from f to give log(1 + f).
-template <class T, int terms = Bits<T>::single ? 4 : 9>
+template <class T>
 inline Lanes<T> below_f(Lanes<T> f) {
-  constexpr auto series = atanh_series<T, terms>(3);
+  constexpr auto series = atanh_series < T, Bits<T>::single ? 4 : 9 > (3);
   const Lanes<T> s = f / (f + Lanes<T>(2)), z = s * s, half_square = Lanes<T>(0.5) * f * f;
   return half_square - s * multiply_add(z, polynomial(z, series), half_square);
 }
@@ -57,17 +57,17 @@ inline Lanes<T> with_edges_of_log(Lanes<T> x, Lanes<T> y) {
 }
 
 /// k ln 2 + log(1 + f) where f + rest is the exact f.
-template <class T, int terms = Bits<T>::single ? 4 : 9>
+template <class T>
 inline Lanes<T> logarithm(Lanes<T> k, Lanes<T> f, Lanes<T> rest) {
-  const Lanes<T> small = multiply_add(k, Lanes<T>(Ln2<T>::low), rest) - below_f<T, terms>(f);
+  const Lanes<T> small = multiply_add(k, Lanes<T>(Ln2<T>::low), rest) - below_f(f);
   return multiply_add(k, Lanes<T>(Ln2<T>::high), f + small);
 }
 
 /// log(x) to within 2 ulp.
-template <class T, int terms = Bits<T>::single ? 4 : 9>
+template <class T>
 inline Lanes<T> log(Lanes<T> x) {
   const auto [k, f] = split_exponent(x);
-  return with_edges_of_log(x, logarithm<T, terms>(k, f, Lanes<T>(0)));
+  return with_edges_of_log(x, logarithm<T>(k, f, Lanes<T>(0)));
 }
 
 /// log(1 + x) to within 2 ulp: what rounding took from u = 1 + x is added to its f.

@@ -41,13 +41,22 @@ inline Lanes<double> power(Lanes<double> x, Lanes<double> y) {
   return exp_of_reduced(reduced);
 }
 inline Lanes<float> power(Lanes<float> x, Lanes<float> y) {
-  const auto wide = [](Lanes<double> a, Lanes<double> b) {  // as many terms as floats can tell
-    const auto [k, f] = split_exponent(a);
-    const Lanes<double> exponent = b * logarithm<double, 6>(k, f, Lanes<double>(0));
-    return exp_of_reduced<double, 8>(reduce_by_ln2(bounded_for_exp(exponent)));
+  using L = Lanes<double>;
+  const auto [k, f] = split_exponent(x);  // exact
+  const Wide k_wide = widened(k), f_wide = widened(f), y_wide = widened(y);
+  const Wide inverse = widened(Lanes<float>(1) / (f + Lanes<float>(2)));
+  const auto part = [](L k, L f, L inverse, L y) {  // as many terms as floats can tell
+    constexpr auto tail = atanh_series<double, 6>(3);
+    constexpr auto factorials = inverse_factorials<double, 9>(0, 1, false);
+    inverse = multiply_add(multiply_add(-(f + L(2)), inverse, L(1)), inverse, inverse);  // a step of Newton's
+    const L s = f * inverse, z = s * s, half_square = L(0.5) * f * f;
+    const L log = multiply_add(k, L(0.69314718055994530942),
+                               f - (half_square - s * multiply_add(z, polynomial(z, tail), half_square)));
+    const auto reduced = reduce_by_ln2(bounded(y * log, -110.0, 90.0));  // 0 and infinity beyond
+    return polynomial(reduced.r, factorials) * power_of_two<double>(reduced.n);
   };
-  const Wide a = widened(x), b = widened(y);
-  return narrowed({wide(a.low, b.low), wide(a.high, b.high)});
+  return narrowed({part(k_wide.low, f_wide.low, inverse.low, y_wide.low),
+                   part(k_wide.high, f_wide.high, inverse.high, y_wide.high)});
 }
 
 inline float pow_of(float x, float y) { return __builtin_powf(x, y); }
@@ -56,12 +65,14 @@ inline double pow_of(double x, double y) { return __builtin_pow(x, y); }
 /// x^y to within 2 ulp. Zeros, infinities and NaN go to the C library.
 template <class T>
 inline Lanes<T> pow(Lanes<T> x, Lanes<T> y) {
-  const Lanes<T> size = absolute(x), half = y * 0.5, zero = T(0), infinity = Bits<T>::infinity;
-  const Lanes<T> positive = power(size, y);
-  const Lanes<T> whole = select(rint(half) == half, positive, -positive);  // odd powers keep the sign
-  const Lanes<T> negative = select(rint(y) == y, whole, Lanes<T>(Bits<T>::nan));
+  const Lanes<T> size = absolute(x), zero = T(0), infinity = Bits<T>::infinity;
+  Lanes<T> result = power(size, y);
+  if (const Where<T> negative = x < zero; any(negative)) {
+    const Lanes<T> half = y * 0.5, whole = select(rint(half) == half, result, -result);  // odd powers keep the sign
+    result = select(negative, select(rint(y) == y, whole, Lanes<T>(Bits<T>::nan)), result);
+  }
   const Where<T> usual = (size > zero) & (size < infinity) & (absolute(y) < infinity);
-  return or_one_by_one(usual, select(x < zero, negative, positive), [&](int i) { return pow_of(x.v[i], y.v[i]); });
+  return or_one_by_one(usual, result, [&](int i) { return pow_of(x.v[i], y.v[i]); });
 }
 
 /// x - q y with q = x / y cut to a whole number, for positive x and y. All of this is exact but for a quotient that rounds up

@@ -145,6 +145,82 @@ inline Vector<double> square_root(Vector<double> x) {
 #endif
 }
 
+/// The larger (smaller) of x and a bound; NaN where x is NaN.
+inline Vector<float> at_least(Vector<float> bound, Vector<float> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(0xffff, bound, x);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(bound, x);
+#elif defined(__SSE2__)
+  return _mm_max_ps(bound, x);
+#else
+  return x < bound ? bound : x;
+#endif
+}
+inline Vector<float> at_most(Vector<float> bound, Vector<float> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_ps(0xffff, bound, x);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(bound, x);
+#elif defined(__SSE2__)
+  return _mm_min_ps(bound, x);
+#else
+  return x > bound ? bound : x;
+#endif
+}
+inline Vector<double> at_least(Vector<double> bound, Vector<double> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_pd(0xff, bound, x);
+#elif defined(__AVX2__)
+  return _mm256_max_pd(bound, x);
+#elif defined(__SSE2__)
+  return _mm_max_pd(bound, x);
+#else
+  return x < bound ? bound : x;
+#endif
+}
+inline Vector<double> at_most(Vector<double> bound, Vector<double> x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_pd(0xff, bound, x);
+#elif defined(__AVX2__)
+  return _mm256_min_pd(bound, x);
+#elif defined(__SSE2__)
+  return _mm_min_pd(bound, x);
+#else
+  return x > bound ? bound : x;
+#endif
+}
+
+/// All bits set where a or b is NaN.
+inline Mask<float> unordered(Vector<float> a, Vector<float> b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Mask<float>>(_mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Mask<float>>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+#else
+  return (a != a) | (b != b);
+#endif
+}
+inline Mask<double> unordered(Vector<double> a, Vector<double> b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Mask<double>>(_mm512_movm_epi64(_mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Mask<double>>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+#else
+  return (a != a) | (b != b);
+#endif
+}
+
+#if defined(__AVX512F__)
+/// x 2^n for whole n, rounded once.
+inline Vector<float> times_power_of_two(Vector<float> x, Vector<float> n) {
+  return _mm512_maskz_scalef_ps(0xffff, x, n);
+}
+inline Vector<double> times_power_of_two(Vector<double> x, Vector<double> n) {
+  return _mm512_maskz_scalef_pd(0xff, x, n);
+}
+#endif
+
 #if defined(__AVX2__) && !defined(__AVX512F__)
 /// Lanes 0 to count - 1, as masked loads and stores want them.
 template <class T>

@@ -12,6 +12,7 @@
 #include <gradus/backends/openmp/optimizer_kernel.h>
 #include <gradus/backends/openmp/pixel_kernel.h>
 #include <gradus/backends/openmp/pool_kernel.h>
+#include <gradus/backends/openmp/random_kernel.h>
 #include <gradus/backends/openmp/recurrent_kernel.h>
 #include <gradus/backends/openmp/reduce_kernel.h>
 #include <gradus/backends/openmp/resample_kernel.h>
@@ -48,9 +49,11 @@ constexpr Kernels<T> kernels() {
           .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
+          .product = product<T>,
           .max = extreme<T, true>,
           .min = extreme<T, false>,
           .find = find<T>,
+          .find_beyond = find_beyond<T>,
           .exp_sum = exp_sum<T>,
           .sum_about = sum_about<T>,
           .squares_about = squares_about<T>,
@@ -62,11 +65,14 @@ constexpr Kernels<T> kernels() {
           .lane_products = lane_products<T>,
           .lane_affine = lane_affine<T>,
           .lane_combine = lane_combine<T>,
-          .add_products = add_products<T>,
+          .lane_scaled_differences = lane_scaled_differences<T>,
+          .gradient_sums = gradient_sums<T>,
           .lane_extremes = lane_extremes<T>,
           .unary = unary_table<T>(IndicesUpTo<kUnaryOps>()),
           .binary = binary_table<T>(IndicesUpTo<kBinaryOps>()),
           .choose = choose<T>,
+          .uniform = kFused ? uniform<T> : nullptr,
+          .normal = kFused ? normal<T> : nullptr,
           .lstm_cell = lstm_cell<T>,
           .lstm_cell_backward = lstm_cell_backward<T>,
           .max_pool = max_pool<T>,

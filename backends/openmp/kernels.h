@@ -373,6 +373,16 @@ struct RowsOf {
   int64_t stride, rows, lanes;
 };
 
+/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift);
+/// dw[i] += g[i] ((x[i] - shift - low) scale) and db[i] += g[i].
+template <class T>
+struct GradientSumsArgs {
+  int64_t count;
+  const T *g, *w, *x;
+  T shift, low, scale;
+  T *dw, *db;
+};
+
 template <class T>
 struct Kernels {
   int vector_size;   ///< elements in a vector
@@ -403,10 +413,13 @@ struct Kernels {
   void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
+  double (*product)(const T* x, int64_t count);
   /// The largest or smallest element, NaN if there is one; and the first index of a value, NaN too, or -1.
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
   int64_t (*find)(const T* x, T value, int64_t count);
+  /// The first index of an element above `limit` (or below it), NaN being above all numbers; or `count`.
+  int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
   /// Sums of x[i] - shift, of its squares, and (in `out`) of g[i] and of g[i] (x[i] - shift).
@@ -415,8 +428,8 @@ struct Kernels {
   void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
   /// y[i] = (x[i] - shift) scale + offset, then times w[i] plus b[i] unless they are null.
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
-  /// y[i] = g[i] a + (x[i] - shift) b + c
-  void (*combine)(const T* g, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
+  /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; w may be null: 1.
+  void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
   /// The same lane by lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift);
   /// y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
@@ -425,14 +438,20 @@ struct Kernels {
   void (*lane_affine)(const RowsOf<const T>& x, const T* shift, const T* scale, const T* offset, const RowsOf<T>& y);
   void (*lane_combine)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                        const T* c, const RowsOf<T>& y);
-  /// dw[i] += g[i] ((x[i] - shift - low) scale) and db[i] += g[i]
-  void (*add_products)(const T* g, const T* x, T shift, T low, T scale, T* dw, T* db, int64_t count);
+  /// dx = (g - sum) y
+  void (*lane_scaled_differences)(const RowsOf<const T>& g, const RowsOf<const T>& y, const T* sum,
+                                  const RowsOf<T>& dx);
+  void (*gradient_sums)(const GradientSumsArgs<T>& args, T (&out)[2]);
   /// Extremes over the rows and the first row that has each, NaN counting as extreme.
   void (*lane_extremes)(const RowsOf<const T>& x, bool largest, T* best, int64_t* row);
   UnaryTable<T> unary;
   BinaryTable<T> binary;
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
+  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs; null where the instruction set has no fused
+  /// multiply-add. Of an odd `count` both pairs of the last block are read.
+  void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
+  void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
   void (*lstm_cell)(const LstmArgs<T>&);
   void (*lstm_cell_backward)(const LstmBackwardArgs<T>&);
   void (*max_pool)(const PoolArgs<T>&);
@@ -460,6 +479,8 @@ struct KernelTable {
   Kernels<float> f32;
   Kernels<double> f64;
   HalfKernels halves;
+  /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
+  void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   const char* bf16_pairs = nullptr;  ///< implementation name of products of pairs; null: this machine has none
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which each float's bits stand for:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0.

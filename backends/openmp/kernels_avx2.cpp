@@ -2,8 +2,8 @@
 #include <gradus/backends/openmp/kernel_table.h>
 
 const gradus::openmp::KernelTable& gradus::openmp::kernels_avx2() {
-  static constexpr KernelTable table = {"packed_avx2",       "implicit_gemm_avx2",   "stencil_avx2",
-                                        "vectors_avx2",      avx2::kernels<float>(), avx2::kernels<double>(),
-                                        avx2::half_kernels()};
+  static constexpr KernelTable table = {"packed_avx2",        "implicit_gemm_avx2",   "stencil_avx2",
+                                        "vectors_avx2",       avx2::kernels<float>(), avx2::kernels<double>(),
+                                        avx2::half_kernels(), avx2::philox_pairs};
   return table;
 }

@@ -3,7 +3,7 @@
 
 const gradus::openmp::KernelTable& gradus::openmp::kernels_baseline() {
   static constexpr KernelTable table = {
-      "packed_baseline",          "implicit_gemm_baseline",    "stencil_baseline",      "vectors_baseline",
-      baseline::kernels<float>(), baseline::kernels<double>(), baseline::half_kernels()};
+      "packed_baseline",          "implicit_gemm_baseline",    "stencil_baseline",       "vectors_baseline",
+      baseline::kernels<float>(), baseline::kernels<double>(), baseline::half_kernels(), baseline::philox_pairs};
   return table;
 }

@@ -11,10 +11,18 @@ namespace {
 
 using namespace openmp;
 
+constexpr int64_t kFlush = 64;  // rows after which sums of floats go into sums of doubles
+
 // Sums of g and of g (x - mean) over a range.
 struct Sums {
   double plain = 0, product = 0;
   void add(const Sums& other) { plain += other.plain, product += other.product; }
+  // Those of a block around the first part of the mean, times a weight.
+  template <class C>
+  void add(const Statistics<C>& of, const C (&sums)[2], double weight) {
+    const double sum = static_cast<double>(sums[0]);
+    add({weight * sum, weight * (static_cast<double>(sums[1]) - of.low * sum)});
+  }
 };
 
 template <class C>
@@ -80,7 +88,8 @@ class NormalizeBackward {
   // Rows in groups, each of which adds up the gradients of the parameters in memory of its own.
   void rows_with_parameters() const {
     const int64_t most = std::clamp<int64_t>((int64_t{1} << 20) / parameters_, 1, kWantedStretches);
-    const int64_t group = std::max(divide_up(outer_.numel, most), divide_up(kGrain, inner_.numel));
+    const int64_t group = std::max({divide_up(outer_.numel, most), divide_up(kGrain, inner_.numel),
+                                    std::min(2 * kFlush, divide_up(outer_.numel, 8))});
     const int64_t groups = divide_up(outer_.numel, group);
     const Scratch<double> totals(groups * 2 * parameters_);
     parallel_for(outer_.numel, group, [&](int64_t begin, int64_t end) {
@@ -96,57 +105,54 @@ class NormalizeBackward {
         const Statistics<C> statistics = statistics_of(at);
         const Sums sums = sums_of(at, statistics, 0, inner_.numel, buffer.get(), buffer.get() + parameters_);
         if (dx_) write_row(at, statistics, sums, 0, inner_.numel);
-        if ((o - begin) % 64 == 63) flush();  // sums of floats stay short
+        if ((o - begin) % kFlush == kFlush - 1 || o + 1 == end) flush();  // sums of floats stay short
       }
-      flush();
     });
     for (int64_t g = 1; g < groups; ++g)
       for (int64_t i = 0; i < 2 * parameters_; ++i) totals[i] += totals[g * 2 * parameters_ + i];
     write_parameters(totals.get(), totals.get() + parameters_);
   }
 
-  // Sums over inner elements [begin, end): of dy where the weight is one number, else of dy w. Adds dy h and dy to dw and
-  // db where these are given.
+  // Sums over inner elements [begin, end): of dy where the weight is one number per outer element, else of dy w. Adds
+  // dy h and dy to dw and db where these are given.
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
     const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), w_step = step_of(inner_, 3);
     const int64_t p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const double run_weight = constant_weight(o, at);
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i);
+        const int64_t count = std::min(kBlock, run - i), p = o[4] + at[4] + i * p_step;
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
-        if (dw)
-          add_to_parameters(of, g, x, count, dw + o[4] + at[4] + i * p_step, db + o[4] + at[4] + i * p_step, p_step);
-        if (by_element_) {
-          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().binary[BinaryOp::mul].apply(g, w, g_buffer, count);
-          g = g_buffer;
-        }
+        const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
         C sums[2];
-        kernels().products_about(g, x, of.high, count, sums);
-        total.plain += static_cast<double>(sums[0]);
-        total.product += static_cast<double>(sums[1]) - of.low * static_cast<double>(sums[0]);
+        if (dw && p_step == 1) {
+          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
+          kernels().gradient_sums({count, dy, w, x, of.high, low, scale, dw + p, db + p}, sums);
+          total.add(of, sums, 1);
+          continue;
+        }
+        if (dw && p_step != 0)
+          for (int64_t k = 0; k < count; ++k)
+            dw[p + k * p_step] += dy[k] * ((x[k] - of.high - low) * scale), db[p + k * p_step] += dy[k];
+        if (by_element_ && w_step != 0) {
+          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
+          kernels().binary[BinaryOp::mul].apply(dy, w, g_buffer, count);
+          dy = g_buffer;
+        }
+        kernels().products_about(dy, x, of.high, count, sums);
+        if (dw && p_step == 0) dw[p] += (sums[1] - low * sums[0]) * scale, db[p] += sums[0];
+        total.add(of, sums, run_weight);
       }
     });
     return total;
   }
 
-  // dw += dy h and db += dy, `step` apart; of a run that shares one parameter (step 0) the sums.
-  void add_to_parameters(const Statistics<C>& of, const C* dy, const C* x, int64_t count, C* dw, C* db,
-                         int64_t step) const {
-    const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low), high = of.high;
-    if (step == 0) {
-      C sums[2];
-      kernels().products_about(dy, x, high, count, sums);
-      *dw += (sums[1] - low * sums[0]) * scale;
-      *db += sums[0];
-    } else if (step == 1) {
-      kernels().add_products(dy, x, high, low, scale, dw, db, count);
-    } else {
-      for (int64_t k = 0; k < count; ++k) dw[k * step] += dy[k] * ((x[k] - high - low) * scale), db[k * step] += dy[k];
-    }
+  // The weight of a run, where that varies between runs alone; else 1.
+  double constant_weight(const Offsets& o, const int64_t* at) const {
+    return by_element_ && step_of(inner_, 3) == 0 ? static_cast<double>(weight_.one<C>(o[3] + at[3])) : 1;
   }
 
   // dx = a g + b (x - high) + c
@@ -166,19 +172,17 @@ class NormalizeBackward {
     const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), dx_step = step_of(inner_, 2);
     const int64_t w_step = step_of(inner_, 3);
     const bool direct = dx_->dtype == dtype_of<C> && dx_step == 1;
+    const bool varies = by_element_ && w_step != 0;  // along the run
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock], dx_buffer[kBlock];
+      const C a = static_cast<C>(k.a * constant_weight(o, at)), b = static_cast<C>(k.b), c = static_cast<C>(k.c);
+      C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], dx_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* g = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
-        if (by_element_) {
-          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().binary[BinaryOp::mul].apply(g, w, g_buffer, count);
-          g = g_buffer;
-        }
+        const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        const C* w = varies ? weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer) : nullptr;
         C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
-        kernels().combine(g, x, of.high, static_cast<C>(k.a), static_cast<C>(k.b), static_cast<C>(k.c), to, count);
+        kernels().combine(dy, w, x, of.high, a, b, c, to, count);
         if (!direct) store_block(to, dx_->data, dx_->dtype, o[2] + at[2] + i * dx_step, dx_step, count);
       }
     });

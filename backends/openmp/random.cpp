@@ -1,7 +1,10 @@
 // Random numbers: the streams of core/random.h, elements shared out among threads. Element i is a function of i alone,
 // so the result is that of every other backend.
+#include <cmath>
+
 #include <gradus/backends/openmp/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/scratch.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/random.h>
 
@@ -31,55 +34,81 @@ void draw_each(Backend& backend, const MutableView& y, F&& draw) {
   if (!in_place) backend.copy(row_major, y);
 }
 
-// The same for `together` neighbours at a time, from multiples of it on: draw(i, count, out).
-template <class T, int64_t together, class F>
-void draw_blocks(Backend& backend, const MutableView& y, F&& draw) {
-  static_assert(kGrain % together == 0);
+// Calls draw(first element, count, their pairs of random words) for blocks of up to kBlock of `numel` elements, of which
+// `per_block` come from one philox block.
+template <int64_t per_block, class F>
+void each_block(const RandomState& state, int64_t numel, F&& draw) {
+  static_assert(kBlock % per_block == 0 && kGrain % kBlock == 0);
+  parallel_for(numel, kGrain, [&, offset = offset_of(state)](int64_t begin, int64_t end) {
+    uint64_t pairs[2 * kBlock / per_block];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t count = std::min(kBlock, end - i), first = i / per_block;
+      kernel_table().philox(state.seed, offset, static_cast<uint64_t>(first), divide_up(count, per_block), pairs);
+      draw(i, count, pairs);
+    }
+  });
+}
+
+// draw(first element, count, pairs, out) for such blocks of y; by way of contiguous memory where y is not.
+template <class T, int64_t per_block, class F>
+void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
   const bool in_place = is_contiguous(y);
   const Array row_major = in_place ? Array() : Array::empty(y.shape, y.dtype);
   T* out = in_place ? y.as<T>() : row_major.data<T>();
-  parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += together)
-      draw(static_cast<uint64_t>(i), std::min(together, end - i), out + i);
+  each_block<per_block>(state, y.numel(), [&](int64_t first, int64_t count, const uint64_t* pairs) {
+    draw(first, count, pairs, out + first);
   });
   if (!in_place) backend.copy(row_major, y);
 }
 
-// Calls keep(i, kept) for i in [begin, end), begin a multiple of 4: four draws of the float stream from each philox
-// block, compared as random_bernoulli does.
-template <class F>
-void bernoulli_range(uint64_t seed, uint64_t offset, double p, int64_t begin, int64_t end, F&& keep) {
-  for (int64_t i = begin; i < end; i += 4) {
-    const PhiloxWords words = philox(seed, offset, static_cast<uint64_t>(i) >> 2);
-    for (int64_t j = 0; j < std::min<int64_t>(4, end - i); ++j)
-      keep(i + j, static_cast<double>(words.word[j] >> 8) * 0x1p-24 < p);
-  }
+// Words 2 i and 2 i + 1 are the halves of pair i.
+uint32_t word_of(const uint64_t* pairs, int64_t i) { return static_cast<uint32_t>(pairs[i / 2] >> (i % 2 * 32)); }
+PhiloxWords block_of(const uint64_t* pairs, int64_t block) {
+  return {{word_of(pairs, 4 * block), word_of(pairs, 4 * block + 1), word_of(pairs, 4 * block + 2),
+           word_of(pairs, 4 * block + 3)}};
 }
+
+// random_bernoulli of a word: with probability p. The upper 24 bits times 2^-24 are less than p if they are less than this.
+struct Chance {
+  explicit Chance(double p) : limit(p > 0 ? static_cast<uint32_t>(std::ceil(std::min(p, 1.0) * 0x1p24)) : 0) {}
+  bool happens(uint32_t word) const { return word >> 8 < limit; }
+  uint32_t limit;
+};
 
 }  // namespace
 
 void OpenmpBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
-  EventScope event("uniform", "openmp", "loops", {&y});
+  const bool vectors = kernel_table().f32.uniform && size_of(y.dtype) > 2;
+  EventScope event("uniform", "openmp", vectors ? kernel_table().vectors : "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
-    const uint64_t offset = offset_of(state);
-    // Neighbours come from one philox block: four floats, or two doubles.
-    constexpr int64_t together = sizeof(T) == 8 ? 2 : 4;
-    draw_blocks<T, together>(*this, y, [&](uint64_t i, int64_t count, T* out) {
-      const PhiloxWords words = philox(state.seed, offset, i / together);
-      for (int64_t k = 0; k < count; ++k) out[k] = random_uniform_of<T>(words, i + static_cast<uint64_t>(k), low, high);
+    constexpr int64_t per_block = sizeof(T) == 8 ? 2 : 4;
+    draw_blocks<T, per_block>(*this, state, y, [&](int64_t, int64_t count, const uint64_t* pairs, T* out) {
+      if constexpr (std::is_floating_point_v<T>)
+        if (vectors) return kernels_of<T>(kernel_table()).uniform(pairs, count, low, high, out);
+      for (int64_t i = 0; i < count; ++i)
+        out[i] = random_uniform_of<T>(block_of(pairs, i / per_block), static_cast<uint64_t>(i), low, high);
     });
   });
 }
 
 void OpenmpBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
-  EventScope event("normal", "openmp", "loops", {&y});
+  const bool vectors = kernel_table().f32.normal != nullptr;
+  EventScope event("normal", "openmp", vectors ? kernel_table().vectors : "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
+    using C = compute_t<T>;
     const uint64_t offset = offset_of(state);
-    draw_blocks<T, 2>(*this, y, [&](uint64_t i, int64_t count, T* out) {
-      const NormalPair pair = random_normal_pair(state.seed, offset, i / 2);
-      const double values[2] = {pair.even, pair.odd};
-      for (int64_t k = 0; k < count; ++k)
-        out[k] = static_cast<T>(static_cast<compute_t<T>>(random_detail::fused(deviation, values[k], mean)));
+    draw_blocks<T, 2>(*this, state, y, [&](int64_t first, int64_t count, const uint64_t* pairs, T* out) {
+      C buffer[kBlock];
+      if (vectors) {
+        kernels_of<C>(kernel_table()).normal(pairs, count, mean, deviation, buffer);
+      } else {
+        for (int64_t i = 0; i < count; i += 2) {
+          const NormalPair pair = random_normal_pair(state.seed, offset, static_cast<uint64_t>(first + i) / 2);
+          buffer[i] = static_cast<C>(random_detail::fused(deviation, pair.even, mean));
+          if (i + 1 < count) buffer[i + 1] = static_cast<C>(random_detail::fused(deviation, pair.odd, mean));
+        }
+      }
+      convert_block(buffer, out, count);
     });
   });
 }
@@ -87,8 +116,8 @@ void OpenmpBackend::normal(const MutableView& y, const RandomState& state, doubl
 void OpenmpBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
   EventScope event("bernoulli", "openmp", "loops", {&y});
   visit(y.dtype, [&]<class T> {
-    draw_each<T>(*this, y, [&, offset = offset_of(state)](uint64_t i) {
-      return scalar::convert<T>(random_bernoulli(state.seed, offset, i, p));
+    draw_blocks<T, 4>(*this, state, y, [&, chance = Chance(p)](int64_t, int64_t count, const uint64_t* pairs, T* out) {
+      for (int64_t i = 0; i < count; ++i) out[i] = scalar::convert<T>(chance.happens(word_of(pairs, i)));
     });
   });
 }
@@ -106,18 +135,16 @@ void OpenmpBackend::dropout(const View& x, double p, const RandomState& state, c
                             const MutableView& y) {
   if (!is_contiguous(x) || !is_contiguous(mask) || !is_contiguous(y)) return Backend::dropout(x, p, state, mask, y);
   EventScope event("dropout", "openmp", "loops", {&x, &mask, &y}, x.numel());
-  const uint64_t offset = offset_of(state);
   visit_floating(x.dtype, [&]<class T> {
     using C = compute_t<T>;
     const C scale = static_cast<C>(Scalar(1 / (1 - p)).to<T>());
-    const T* in = x.as<T>();
-    T* out = y.as<T>();
-    bool* kept = mask.as<bool>();
-    parallel_for(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      bernoulli_range(state.seed, offset, 1 - p, begin, end, [&](int64_t i, bool keep) {
-        kept[i] = keep;
-        out[i] = keep ? static_cast<T>(static_cast<C>(in[i]) * scale) : T(0);
-      });
+    const Chance chance(1 - p);
+    each_block<4>(state, x.numel(), [&](int64_t first, int64_t count, const uint64_t* pairs) {
+      const T* in = x.as<T>() + first;
+      T* out = y.as<T>() + first;
+      bool* kept = mask.as<bool>() + first;
+      for (int64_t i = 0; i < count; ++i) kept[i] = chance.happens(word_of(pairs, i));
+      for (int64_t i = 0; i < count; ++i) out[i] = kept[i] ? static_cast<T>(static_cast<C>(in[i]) * scale) : T(0);
     });
   });
 }

@@ -16,6 +16,7 @@ namespace {
 using namespace openmp;
 
 constexpr int64_t kWantedPieces = 64, kRows = 64;
+constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type where they lie
 
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
@@ -78,6 +79,7 @@ accumulator_t<C> reduce_block(const C* x, int64_t count) {
     if constexpr (op == ReduceOp::sum) return static_cast<A>(kernels.sum(x, count));
     if constexpr (op == ReduceOp::max) return static_cast<A>(kernels.max(x, count));
     if constexpr (op == ReduceOp::min) return static_cast<A>(kernels.min(x, count));
+    if constexpr (op == ReduceOp::prod) return kernels.product(x, count);
   }
   constexpr int64_t kChains = 8;  // of operations that wait for one another
   A part[kChains];
@@ -106,18 +108,22 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
   const int64_t step = step_of(nest, 0);
   constexpr bool logical = op == ReduceOp::all || op == ReduceOp::any;
   const bool bytes = logical && step == 1 && size_of(x.dtype) == 1;
-  for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+  const int64_t block = step == 1 && x.dtype == dtype_of<C> ? kSummed : kBlock;
+  const auto reduce_run = [&](const int64_t* at, int64_t run) {
     if (bytes) {
       total = combine<op, A>(total, reduce_bytes(op, x.as<unsigned char>() + offset + at[0], run) ? A(1) : A(0));
       return;
     }
     C buffer[kBlock];
-    for (int64_t i = 0; i < run; i += kBlock) {
-      const int64_t count = std::min(kBlock, run - i);
+    for (int64_t i = 0, count; i < run; i += count) {
+      count = std::min(block, run - i);
       const C* from = load_block(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
       total = combine<op, A>(total, reduce_block<op, C>(from, count));
     }
-  });
+  };
+  const int64_t only = begin * step;
+  if (nest.ndim == 1 && begin < end) reduce_run(&only, end - begin);
+  else for_each_run(nest, begin, end, reduce_run);
   return total;
 }
 
@@ -187,18 +193,21 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
     }
   });
 
+  // The stretches of an element in order, neighbours side by side.
   const double count = static_cast<double>(inner.numel);
-  int64_t done = 0;
-  for_each_run(outer, 0, outer.numel, [&](const int64_t* at, int64_t run) {
-    for (int64_t i = 0; i < run; ++i, ++done) {
-      A total = partial[done];
-      for (int64_t s = 1; s < stretches; ++s) total = combine<op, A>(total, partial[s * outer.numel + done]);
-      visit(y.dtype, [&]<class U> {
-        U& out = y.as<U>()[at[0] + i * y_step];
-        if (asked == ReduceOp::mean) out = scalar::convert<U>(static_cast<double>(total) / count);  // 0 / 0 is NaN
-        else out = scalar::convert<U>(total);
+  parallel_for(outer.numel, std::max<int64_t>(1, kGrain / stretches), [&](int64_t begin, int64_t end) {
+    for (int64_t s = 1; s < stretches; ++s)
+      for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
+    const A* total = partial.get() + begin;
+    visit(y.dtype, [&]<class U> {
+      for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
+        U* out = y.as<U>() + at[0];
+        for (int64_t i = 0; i < run; ++i, ++total)
+          out[i * y_step] = asked == ReduceOp::mean
+                                ? scalar::convert<U>(static_cast<double>(*total) / count)  // 0 / 0 is NaN
+                                : scalar::convert<U>(*total);
       });
-    }
+    });
   });
 }
 

@@ -20,45 +20,6 @@ T sum(const T* x, int64_t count) {
 }
 
 template <class T>
-T sum_about(const T* x, T shift, int64_t count) {
-  const Vector<T> s = broadcast(shift);
-  Vector<T> total{};
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) total += load(x + i) - s;
-  T sum = sum_of<T>(total);
-  for (; i < count; ++i) sum += x[i] - shift;
-  return sum;
-}
-
-template <class T>
-T squares_about(const T* x, T shift, int64_t count) {
-  const Vector<T> s = broadcast(shift);
-  Vector<T> total{};
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) {
-    const Vector<T> d = load(x + i) - s;
-    total = multiply_add(d, d, total);
-  }
-  T sum = sum_of<T>(total);
-  for (; i < count; ++i) sum += (x[i] - shift) * (x[i] - shift);
-  return sum;
-}
-
-template <class T>
-void products_about(const T* g, const T* x, T shift, int64_t count, T (&out)[2]) {
-  const Vector<T> s = broadcast(shift);
-  Vector<T> plain{}, product{};
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) {
-    const Vector<T> v = load(g + i);
-    plain += v;
-    product = multiply_add(v, load(x + i) - s, product);
-  }
-  out[0] = sum_of<T>(plain), out[1] = sum_of<T>(product);
-  for (; i < count; ++i) out[0] += g[i], out[1] += g[i] * (x[i] - shift);
-}
-
-template <class T>
 T exp_sum(const T* x, T shift, T* y, int64_t count) {
   const Vector<T> shift_v = broadcast(shift);
   Vector<T> sum{};
@@ -77,26 +38,64 @@ T exp_sum(const T* x, T shift, T* y, int64_t count) {
   return total;
 }
 
+/// The product, multiplied in double: products of floats leave the range of floats soon.
+template <class T>
+double product(const T* x, int64_t count) {
+  constexpr int64_t step = 8 * kLanes<double>;
+  typedef T Few __attribute__((vector_size(kLanes<double> * sizeof(T))));
+  const auto read = [](const T* from) {
+    Few few;
+    __builtin_memcpy(&few, from, sizeof few);
+    return __builtin_convertvector(few, Vector<double>);
+  };
+  Vector<double> part[8];
+  for (Vector<double>& p : part) p = broadcast(1.0);
+  int64_t i = 0;
+  for (; i + step <= count; i += step)
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) part[k] *= read(x + i + k * kLanes<double>);
+  for (int k = 4; k > 0; k /= 2)
+    for (int j = 0; j < k; ++j) part[j] *= part[j + k];
+  double result = 1;
+  for (int lane = 0; lane < kLanes<double>; ++lane) result *= part[0][lane];
+  for (; i < count; ++i) result *= static_cast<double>(x[i]);
+  return result;
+}
+
+/// In each lane the larger (or smaller) of two, or NaN: once it is in a lane nothing is better, but for another NaN.
+template <class T, bool largest>
+inline Vector<T> better(Vector<T> best, Vector<T> v) {
+  return ((largest ? v > best : v < best) | (v != v)) ? v : best;
+}
+/// The best of all lanes: halves are compared until one is left.
+template <class T, bool largest, int width = kLanes<T> / 2>
+inline T best_lane(Vector<T> best) {
+  best = better<T, largest>(best, rotated<T, width>(best, IndicesUpTo<kLanes<T>>()));
+  if constexpr (width == 1) return best[0];
+  else return best_lane<T, largest, width / 2>(best);
+}
+
 /// The largest (or smallest) element, NaN if there is one; count > 0.
 template <class T, bool largest>
 T extreme(const T* x, int64_t count) {
-  const auto better = [](Vector<T> best, Vector<T> v) {
-    return ((largest ? v > best : v < best) | (v != v)) ? v : best;
-  };
-  // Once NaN is in a lane nothing is better than it, but for another NaN.
-  constexpr int64_t step = 4 * kLanes<T>;
+  constexpr int64_t lanes = kLanes<T>, step = 4 * lanes;
   Vector<T> best[4] = {broadcast(x[0]), broadcast(x[0]), broadcast(x[0]), broadcast(x[0])};
+  Mask<T> nan{};  // bounds let NaN pass, so it is looked for apart
   int64_t i = 0;
-  for (; i + step <= count; i += step)
+  for (; i + step <= count; i += step) {
+    Vector<T> v[4];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) best[k] = better(best[k], load(x + i + k * kLanes<T>));
-  Vector<T> one = better(better(best[0], best[1]), better(best[2], best[3]));
-  for (; i + kLanes<T> <= count; i += kLanes<T>) one = better(one, load(x + i));
-  T result = one[0];
-  const auto take = [&](T v) { result = (largest ? v > result : v < result) || v != v ? v : result; };
-  for (int lane = 1; lane < kLanes<T>; ++lane) take(one[lane]);
-  for (; i < count; ++i) take(x[i]);
-  return result;
+    for (int k = 0; k < 4; ++k) {
+      v[k] = load(x + i + k * lanes);
+      best[k] = largest ? at_least(v[k], best[k]) : at_most(v[k], best[k]);
+    }
+    nan |= unordered(v[0], v[1]) | unordered(v[2], v[3]);
+  }
+  if (any(nan)) return Bits<T>::nan;
+  for (int k = 1; k < 4; ++k) best[0] = better<T, largest>(best[0], best[k]);
+  for (; i + lanes <= count; i += lanes) best[0] = better<T, largest>(best[0], load(x + i));
+  for (; i < count; ++i) best[0] = better<T, largest>(best[0], broadcast(x[i]));
+  return best_lane<T, largest>(best[0]);
 }
 
 /// Index of the first element that equals `value`, or of the first NaN if that is what it is; -1 if there is none.
@@ -112,6 +111,25 @@ int64_t find(const T* x, T value, int64_t count) {
   for (; i < count; ++i)
     if (any_nan ? x[i] != x[i] : x[i] == value) return i;
   return -1;
+}
+
+/// Index of the first element above `limit` (or below it), NaN being above all numbers; `count` if there is none.
+template <class T>
+int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
+  if (limit != limit) {  // all numbers are below it, and nothing is above
+    if (above) return count;
+    limit = Bits<T>::infinity;
+    for (int64_t i = 0; i < count; ++i)
+      if (x[i] <= limit) return i;
+    return count;
+  }
+  const auto beyond = [above](auto v, auto bound) { return above ? !(v <= bound) : v < bound; };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>)
+    if (any(beyond(Lanes<T>(load(x + i)), Lanes<T>(limit)))) break;
+  for (; i < count; ++i)
+    if (beyond(x[i], limit)) return i;
+  return count;
 }
 
 /// In each lane the extreme of the rows and the first row that has it, NaN counting as extreme.

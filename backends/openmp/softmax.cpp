@@ -16,8 +16,8 @@ namespace {
 
 using namespace openmp;
 
-constexpr int64_t kStrip = 256;            // neighbours that go together
-constexpr int64_t kStripElements = 32768;  // of a strip: they stay in the cache
+constexpr int64_t kStrip = 1024;           // neighbours that go together
+constexpr int64_t kStripElements = 65536;  // of a strip: they stay in the cache
 
 // The nest of rows, and how the axis is walked: operand 0 is the result.
 template <int N>
@@ -122,7 +122,7 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
         const C* output = load_block(y.data, y.dtype, at[2], rows.along[2], n, y_buffer.get());
         if (log) {
           exp(output, out.get(), n, {});
-          kernels.combine(gradient, out.get(), C(0), C(1), -kernels.sum(gradient, n), C(0), out.get(), n);
+          kernels.combine(gradient, nullptr, out.get(), C(0), C(1), -kernels.sum(gradient, n), C(0), out.get(), n);
         } else {
           mul(gradient, output, out.get(), n);
           kernels.affine(gradient, kernels.sum(out.get(), n), C(1), C(0), nullptr, nullptr, out.get(), n);
@@ -131,6 +131,8 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
         store_block(out.get(), dx.data, dx.dtype, at[0], rows.along[0], n);
       };
     });
+  const bool direct = dy.dtype == dtype_of<C> && y.dtype == dtype_of<C> && dx.dtype == dtype_of<C> &&
+                      step_of(rows.nest, 0) == 1 && step_of(rows.nest, 1) == 1 && step_of(rows.nest, 2) == 1;
   rows.each([&] {
     return [&](const int64_t* at, int64_t count) {
       C sum[kStrip], result[kStrip], g_buffer[kStrip], y_buffer[kStrip];
@@ -140,6 +142,10 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
         if (!log) mul(term, lanes_of(rows, 2, y, at, i, count, y_buffer), result, count), term = result;
         add(sum, term, sum, count);
       }
+      if (!log && direct)
+        return kernels.lane_scaled_differences({dy.as<C>() + at[1], rows.along[1], rows.size, count},
+                                               {y.as<C>() + at[2], rows.along[2], rows.size, count}, sum,
+                                               {dx.as<C>() + at[0], rows.along[0], rows.size, count});
       for (int64_t i = 0; i < rows.size; ++i) {
         const C* gradient = lanes_of(rows, 1, dy, at, i, count, g_buffer);
         const C* output = lanes_of(rows, 2, y, at, i, count, y_buffer);

@@ -102,28 +102,31 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
 }
 
 // The first k of elements [begin, end), in no order; all of them if there are fewer. Returns their number. Entries are
-// gathered while they come before the last of the best k so far, and thinned out when there are too many.
+// gathered while they come before the last of the best k so far, and thinned out when there are `capacity` of them.
 template <class Entry, class T>
 int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool descending, int64_t k, Entry* found,
                  int64_t capacity) {
   using Key = typename Entry::Key;
-  int64_t held = 0;
-  Key limit = std::numeric_limits<Key>::max();
-  bool full = false;  // then only smaller keys count: of equal ones the first stays
-  Key keys[kBlock];
-  for (int64_t i = begin; i < end; i += kBlock) {
-    const int64_t count = std::min(kBlock, end - i);
-    for (int64_t j = 0; j < count; ++j) keys[j] = key_of<Key>(in[(i + j) * step], descending);
-    if (held + count > capacity) {
-      std::nth_element(found, found + k - 1, found + held);
-      held = k, limit = static_cast<Key>(found[k - 1].key_bits()), full = true;
-    }
-    for (int64_t j = 0; j < count; ++j)
-      if (!full || keys[j] < limit) found[held++] = Entry::make(keys[j], i + j);
+  int64_t held = 0, last = -1;  // last: the index of the last of the best k, once there were more than those
+  Key limit = 0;
+  const auto key = [&](int64_t i) { return key_of<Key>(in[i * step], descending); };
+  const auto thin = [&] {
+    std::nth_element(found, found + k - 1, found + held);
+    held = k, last = found[k - 1].index(), limit = found[k - 1].key_bits();
+  };
+  const auto next = [&](int64_t i) {  // of equal elements the first stays
+    if constexpr (std::is_floating_point_v<T>)
+      if (step == 1) return i + kernels_of<T>(kernel_table()).find_beyond(in + i, in[last], descending, end - i);
+    while (i < end && key(i) >= limit) ++i;
+    return i;
+  };
+  for (int64_t i = begin; i < end; ++i) {
+    if (last >= 0 && (i = next(i)) == end) break;
+    found[held++] = Entry::make(key(i), i);
+    if (held == capacity) thin();
   }
-  if (held <= k) return held;
-  std::nth_element(found, found + k - 1, found + held);
-  return k;
+  if (held > k) thin();
+  return held;
 }
 
 // The rows of x along an axis: operand 0 are the indices, 1 x, 2 the values (the indices again where these are not wanted).
@@ -202,7 +205,7 @@ void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableVie
   if (x.numel() == 0 || k == 0) return;
   // Each stretch of a row finds its own first k in memory of its own; these are put in order together.
   const int64_t stretches = divide_up(rows.size, std::max(kStretch, 8 * k)), stretch = divide_up(rows.size, stretches);
-  const int64_t capacity = std::min(stretch, 3 * k) + kBlock;
+  const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
   visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
     write_rows<T, Entry>(
         rows, stretches * capacity, k, x, values, indices, [&](const T* in, Entry* entries, Entry* room) {

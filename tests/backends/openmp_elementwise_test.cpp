@@ -164,6 +164,11 @@ TEST_CASE("openmp reductions agree with naive") {
   compare(Array::empty({4, 1, 3}, DType::boolean), 0,
           [&](Backend& on, const Array& y) { on.reduce(ReduceOp::all, nothing, 2, y); });
   compare(Array::empty({1, 0, 3}), 0, [&](Backend& on, const Array& y) { on.reduce(ReduceOp::max, nothing, 1, y); });
+  const Array near_one = random({3, 2500});  // long products that stay in range
+  for (int64_t i = 0; i < near_one.numel(); ++i) near_one.data<float>()[i] = 1 + near_one.data<float>()[i] / 100;
+  for (uint32_t axes : {1u, 2u, 3u})
+    compare(Array::empty(reduced_shape({3, 2500}, axes, true)), 1e-5,
+            [&](Backend& on, const Array& y) { on.reduce(ReduceOp::prod, near_one, axes, y); });
   Array with_nan = random({9, 1300});
   with_nan.data<float>()[5000] = NAN;
   for (ReduceOp op : {ReduceOp::max, ReduceOp::min})
@@ -265,9 +270,11 @@ TEST_CASE("openmp softmax and cross-entropy agree with naive") {
 
 TEST_CASE("openmp random numbers are naive's, bit for bit") {
   const RandomState state{42, 7, nullptr};
-  for (const Shape& shape : {Shape{100003}, Shape{3, 5, 7}, Shape{}, Shape{0}}) {
+  for (const Shape& shape : {Shape{100003}, Shape{16389}, Shape{517}, Shape{3, 5, 7}, Shape{}, Shape{0}}) {
     for (DType dtype : kFloatTypes) {
       compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.uniform(y, state, -1, 2); });
+      // An interval so narrow that some numbers round up to its end.
+      compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.uniform(y, state, 1, 1 + 1e-6); });
       compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.normal(y, state, 1, 3); });
       const Array x = random(shape, dtype);
       for (double p : {0.0, 0.3, 1.0}) {

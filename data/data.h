@@ -6,6 +6,7 @@
 #include <gradus/data/combine.h>
 #include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
+#include <gradus/data/device_images.h>
 #include <gradus/data/device_loader.h>
 #include <gradus/data/image_dataset.h>
 #include <gradus/data/image_file.h>

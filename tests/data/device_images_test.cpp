@@ -1,0 +1,107 @@
+// Images that live on a device: what batch() makes of them, and that every device makes the same.
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/cuda.h>
+#include <gradus/data/data.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::test;
+using data::DeviceImages;
+
+namespace {
+
+constexpr int64_t kCount = 12, kChannels = 3, kHeight = 6, kWidth = 5;
+
+data::datasets::ImageDataset images() {
+  manual_seed(3);
+  const Tensor bytes = randint(1, 256, {kCount, kChannels, kHeight, kWidth}).to(kByte);
+  const Tensor labels = arange(kCount).to(kByte);
+  return {bytes.array(), labels.array(), kCount, data::datasets::ImageDataset::kTrain, "noise"};
+}
+
+std::vector<Device> devices() {
+  if (cuda::is_available()) return {Device(), Device("cuda")};
+  return {Device()};
+}
+
+}  // namespace
+
+TEST_CASE("a batch is the samples, scaled and normalised", "[data]") {
+  const auto dataset = images();
+  const Tensor all = dataset.images(), chosen = tensor(std::vector<int64_t>{7, 0, 7, 11});
+  for (const Device device : devices()) {
+    DeviceImages on(dataset, device);
+    CHECK(on.size() == kCount);
+    CHECK(on.device() == settled(device));
+    const auto plain = on.batch(chosen.to(device));
+    CHECK(plain.data.device() == settled(device));
+    CHECK(plain.data.cpu().allclose(all.index_select(0, chosen), 1e-6, 1e-7));
+    CHECK(plain.target.cpu().equal(chosen));
+    on.normalize({0.5, 0.25, 0}, {0.5, 0.25, 1});
+    const Tensor mean = tensor(std::vector<float>{0.5f, 0.25f, 0}).view({1, 3, 1, 1});
+    const Tensor deviation = tensor(std::vector<float>{0.5f, 0.25f, 1}).view({1, 3, 1, 1});
+    CHECK(
+        on.batch(chosen.to(device)).data.cpu().allclose((all.index_select(0, chosen) - mean) / deviation, 1e-5, 1e-5));
+    CHECK(std::get<0>(on.shuffled().cpu().sort()).equal(arange(kCount)));
+  }
+}
+
+TEST_CASE("augmentation mirrors and shifts, the same on every device", "[data]") {
+  const auto dataset = images();
+  const Tensor order = arange(kCount), all = dataset.images();
+  Tensor first;
+  for (const Device device : devices()) {
+    DeviceImages on(dataset, device);
+    on.random_horizontal_flip(1);
+    CHECK(on.batch(order.to(device)).data.cpu().allclose(all.flip({3}), 1e-6, 1e-7));
+    CHECK(on.batch(order.to(device), /*augment=*/false).data.cpu().allclose(all, 1e-6, 1e-7));
+
+    // Every result is one of the 2 x 9 crops of its padded image, and not all are the same one.
+    on.random_horizontal_flip(0.5).random_crop(1);
+    manual_seed(8);
+    const Tensor made = on.batch(order.to(device)).data.cpu();
+    std::vector<int> kinds(18);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const Tensor padded = pad(all[i], {1, 1, 1, 1});
+      int found = -1;
+      for (int kind = 0; kind < 18; ++kind) {
+        Tensor crop = padded.narrow(1, kind / 2 / 3, kHeight).narrow(2, kind / 2 % 3, kWidth);
+        if (kind % 2) crop = crop.flip({2});
+        if (made[i].allclose(crop, 1e-6, 1e-7)) found = kind;
+      }
+      REQUIRE(found >= 0);
+      ++kinds[static_cast<size_t>(found)];
+    }
+    CHECK(std::count_if(kinds.begin(), kinds.end(), [](int n) { return n > 0; }) > 4);
+    if (first.defined()) CHECK(made.equal(first));
+    else first = made;
+  }
+}
+
+TEST_CASE("device images refuse what makes no sense", "[data]") {
+  DeviceImages on(images(), "cpu");
+  CHECK_THROWS_AS(on.normalize({0.5, 0.5}, {1}), ValueError);
+  CHECK_THROWS_AS(on.normalize({0.5}, {0}), ValueError);
+  CHECK_THROWS_AS(on.random_crop(-1), ValueError);
+  CHECK_THROWS_AS(on.random_horizontal_flip(1.5), ValueError);
+  CHECK_THROWS_AS(on.batch(tensor(int64_t{kCount}).view({1})), IndexError);
+}
+
+TEST_CASE("a batch of device images can be part of a captured step", "[data]") {
+  if (!cuda::is_available()) return;
+  DeviceImages on(images(), "cuda");
+  on.random_crop(2).random_horizontal_flip();
+  const Tensor indices = arange(4, TensorOptions(kLong).device("cuda"));
+  manual_seed(5);
+  std::vector<Tensor> eager;
+  for (int i = 0; i < 3; ++i) eager.push_back(on.batch(indices).data.cpu());
+  CHECK_FALSE(eager[0].equal(eager[1]));
+  manual_seed(5);
+  cuda::Graph graph;
+  Tensor made;
+  graph.capture([&] { made = on.batch(indices).data; });
+  for (int i = 0; i < 3; ++i) {
+    graph.replay();
+    CHECK(made.cpu().equal(eager[static_cast<size_t>(i)]));
+  }
+}

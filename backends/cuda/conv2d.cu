@@ -121,12 +121,14 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   cuda_detail::conv2d_weight_gradient(dy, nullptr, x, dw, nullptr, geometry);
 }
 
-// The weights' gradient reads each dy once and masks it on the way; the input's gradient reads each many times, so that
-// it pays to mask them first. The sum for dbias rides on the weights' gradient.
+// The weights' gradient of a first layer reads each dy once and masks it on the way; other kernels read each many times, so
+// that it pays to mask them first. The sum for dbias rides on the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                             const Conv2dGeometry& geometry) {
-  if (dx || !dw || (y_if_relu && !(y_if_relu->strides == dy.strides))) {
+  const bool masks = !y_if_relu || (dw && y_if_relu->strides == dy.strides &&
+                                    cuda_detail::weight_gradient_takes_mask(dy, x, *dw, geometry));
+  if (dx || !dw || !masks) {
     View gradient = dy;
     Array masked;
     if (y_if_relu) {

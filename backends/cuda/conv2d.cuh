@@ -141,6 +141,8 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
 /// The same in one walk over channels and taps; takes every call.
 void tiled_gather(const GatherCall& call, const Launch& launch);
 
+/// True unless the kernel for these operands wants dy masked beforehand; with a mask it leaves them to a slower one.
+bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry);
 /// dw and, unless null, dbias from dy and x, where dy counts only where `mask` (strides of dy, or null) is positive.
 void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, const MutableView& dw,
                             const MutableView* dbias, const Conv2dGeometry& geometry);

@@ -13,6 +13,7 @@ struct Steps {
   uint32_t chunks, count;  // per tap, and of all taps
   uint32_t tap_columns;    // S
   uint32_t packed_rows;    // rows of a group in the packed weights
+  uint32_t splits, per_split;
 };
 
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
@@ -41,26 +42,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Blocks that a multiprocessor has registers for.
+template <Multiplier kMultiplier, class Tile>
+inline constexpr uint32_t kBlocks = (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads;
+constexpr uint32_t kShortestSplit = 8;  // steps
+
 /// A position of the tile: where it reads before the tap is added, and where its result goes.
 struct Place {
   int in, h, w, out;
 };
 
-// Grid: tiles of positions, tiles of rows, groups. The next step is fetched into registers while this one is multiplied.
-// kVector: channels lie side by side, in pieces of 16 aligned bytes.
+// Grid: tiles of positions, tiles of rows, groups x splits. The next step is fetched into registers while this one is
+// multiplied. kVector: channels lie side by side, in pieces of 16 aligned bytes. With `partial` (splits, groups, rows,
+// positions) each split of the steps leaves its sums there.
 template <Multiplier kMultiplier, class T, class Tile, bool kVector>
-__global__ void __launch_bounds__(Tile::kThreads, (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
     implicit_kernel(Gather gather, Steps steps, const T* input, const Piece* packed, const T* bias, bool relu,
-                    T* output) {
+                    T* output, float* partial) {
   constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>;
   constexpr int kLeft = Tile::kRows * kPieces / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
   extern __shared__ Piece memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
   auto* places = reinterpret_cast<Place*>(tiles + 2);
 
-  const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
+  const uint32_t group = blockIdx.z / steps.splits, split = blockIdx.z % steps.splits;
+  const uint32_t first_step = split * steps.per_split, end_step = min(first_step + steps.per_split, steps.count);
+  const uint32_t first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
   input += group * gather.in_channels * gather.in.c;
-  packed += (static_cast<int64_t>(group) * steps.count * steps.packed_rows + first_row) * kPieces;
+  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kPieces;
   for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
     uint32_t w = first_position + i;
     Place place{0, kOutside, kOutside, -1};
@@ -77,7 +86,9 @@ __global__ void __launch_bounds__(Tile::kThreads, (kMultiplier == Multiplier::fm
 
   Piece left[kLeft];
   T right[kRight][kSize];
-  uint32_t chunk = 0, r = 0, s = 0;  // of the step that is fetched next
+  uint32_t chunk = first_step % steps.chunks, s = first_step / steps.chunks;  // of the step that is fetched next
+  uint32_t r = s / steps.tap_columns;
+  s %= steps.tap_columns;
   auto fetch = [&] {
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) left[i] = packed[threadIdx.x + i * kThreads];
@@ -135,22 +146,43 @@ __global__ void __launch_bounds__(Tile::kThreads, (kMultiplier == Multiplier::fm
   fetch();
   put(tiles[0]);
   __syncthreads();
-  for (uint32_t step = 0; step < steps.count; ++step) {
-    const bool more = step + 1 < steps.count;
+  int buffer = 0;
+  for (uint32_t step = first_step; step < end_step; ++step, buffer ^= 1) {
+    const bool more = step + 1 < end_step;
     if (more) fetch();
-    const typename Tile::Shared& tile = tiles[step % 2];
+    const typename Tile::Shared& tile = tiles[buffer];
     engine.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
-    if (more) put(tiles[(step + 1) % 2]);
+    if (more) put(tiles[buffer ^ 1]);
     __syncthreads();
   }
   engine.for_each([&](int row, int column, float sum) {
     const uint32_t channel = first_row + Tile::first_row() + row;
     const int at = places[Tile::first_column() + column].out;
     if (channel >= gather.rows || at < 0) return;
+    if (partial) {
+      const int64_t line = static_cast<int64_t>(split * (gridDim.z / steps.splits) + group) * gather.rows + channel;
+      partial[line * gather.positions + first_position + Tile::first_column() + column] = sum;
+      return;
+    }
     if (bias) sum += static_cast<float>(bias[group * gather.rows + channel]);
     if (relu && sum < 0.0f) sum = 0.0f;
     output[at + (group * gather.rows + channel) * gather.out.c] = static_cast<T>(sum);
   });
+}
+
+/// The results from the sums of the splits. `lines` are groups x rows.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(Gather gather, const float* partial, uint32_t splits, uint32_t lines, Divisor positions, const T* bias,
+                bool relu, T* output) {
+  const uint32_t total = lines * gather.positions;
+  for (uint32_t i = thread_index(); i < total; i += thread_count()) {
+    float sum = 0;
+    for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * total + i];
+    uint32_t position = i;
+    const uint32_t line = positions.split(position);
+    gather.store(output, bias, relu, 0, line, position, sum);
+  }
 }
 
 }  // namespace
@@ -161,30 +193,43 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
   visit_engine(call.dtype, multiplier, [&]<Multiplier kMultiplier, class T>() {
     const auto run = [&]<class Tile>() {
       const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
+      const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
       const uint32_t chunks = (gather.in_channels + kRowDepth<T> - 1) / kRowDepth<T>;
-      const Steps steps{chunks, chunks * taps, gather.tap_width.divisor, row_tiles * Tile::kRows};
+      Steps steps{chunks, chunks * taps, gather.tap_width.divisor, row_tiles * Tile::kRows, 1, chunks * taps};
+      // Where tiles are too few to fill the device, the steps are split.
+      const uint32_t room = kBlocks<kMultiplier, Tile> * static_cast<uint32_t>(launch.multiprocessors());
+      const uint32_t wanted = std::min(room / (row_tiles * column_tiles * call.groups), steps.count / kShortestSplit);
+      if (wanted > 1) {
+        steps.per_split = (steps.count + wanted - 1) / wanted;
+        steps.splits = (steps.count + steps.per_split - 1) / steps.per_split;
+      }
       const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kPieces;
       const Scratch packed(sizeof(Piece) * pieces, call.device);
-      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, cuda_detail::kThreads), cuda_detail::kThreads, gather,
-             steps, Divisor(kPieces), Divisor(steps.packed_rows), Divisor(steps.count), Divisor(chunks), pieces,
+      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(kPieces),
+             Divisor(steps.packed_rows), Divisor(steps.count), Divisor(chunks), pieces,
              static_cast<const T*>(call.weight), packed.as<Piece>());
       const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
       const bool vector = gather.in.c == 1 && gather.in_channels % kPieceSize<T> == 0 && lies_in_pieces(gather.in.n) &&
                           lies_in_pieces(gather.in.h) && lies_in_pieces(gather.in.w) &&
                           reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
-      const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns, row_tiles, call.groups);
+      const dim3 grid(column_tiles, row_tiles, call.groups * steps.splits);
       constexpr size_t kShared = 2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place);
-      launch.with_shared(
-          vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>, grid,
-          Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
-          static_cast<const Piece*>(packed.as<Piece>()), static_cast<const T*>(call.bias), call.relu,
-          static_cast<T*>(call.output));
+      const auto kernel =
+          vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
+      const auto* bias = static_cast<const T*>(call.bias);
+      auto* output = static_cast<T*>(call.output);
+      const uint32_t lines = call.groups * gather.rows;
+      const bool split = steps.splits > 1;
+      const Scratch partial(split ? sizeof(float) * steps.splits * lines * gather.positions : 0, call.device);
+      launch.with_shared(kernel, grid, Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
+                         static_cast<const Piece*>(packed.as<Piece>()), bias, call.relu, output, partial.as<float>());
+      if (split)
+        launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
+               static_cast<const float*>(partial.as<float>()), steps.splits, lines, Divisor(gather.positions), bias,
+               call.relu, output);
     };
-    // Wide tiles read each operand less often; small ones fill the device where there are few positions.
-    const int64_t blocks = int64_t{call.groups} * ((gather.rows + 63) / 64) * ((gather.positions + 127) / 128);
     if (gather.rows <= kWarpRows) run.template operator()<BlockTile<1, 4>>();
-    else if (blocks >= launch.multiprocessors()) run.template operator()<BlockTile<2, 2>>();
-    else run.template operator()<BlockTile<2, 1>>();
+    else run.template operator()<BlockTile<2, 2>>();
   });
 }
 

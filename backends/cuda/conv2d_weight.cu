@@ -48,6 +48,16 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw,
+                                const Conv2dGeometry& geometry) {
+  const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
+  const ImplicitTile tile = implicit_weight_tile(rows);
+  const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
+  const bool implicit = rows > kDirectRows && multiplier_for(dy.dtype, dy.device) && x.numel() > 0 && kernel <= 31 &&
+                        2 * taps >= columns && std::max(span_of(x), span_of(dy)) < kShortSpan;
+  return !implicit;
+}
+
 void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, const MutableView& dw,
                             const MutableView* dbias, const Conv2dGeometry& geometry) {
   const int64_t groups = geometry.groups, rows = dw.shape[0] / groups;
@@ -78,28 +88,34 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   const Launch launch(dy.device);
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
   const ImplicitTile tile = implicit_weight_tile(rows);
-  const int64_t column_tiles = (taps + tile.columns - 1) / tile.columns;
-  const bool direct = rows <= kDirectRows;
-  const bool implicit = !direct && !mask && multiplier && x.numel() > 0 && dw.shape[2] * dw.shape[3] <= 31 &&
-                        2 * taps >= column_tiles * tile.columns && std::max(span_of(x), span_of(dy)) < kShortSpan;
+  const bool implicit = !mask && !weight_gradient_takes_mask(dy, x, dw, geometry);
+  const bool few_columns = columns <= 2 * int64_t{kDirectColumns} && dy.dtype != DType::f64;
+  const bool direct = rows <= kDirectRows || (!implicit && few_columns);
   const char* implementation = direct ? "direct" : implicit ? implicit_name(*multiplier) : "tiled";
   EventScope event("conv2d_backward_weight", "cuda", implementation, {&dy, &x}, 2 * positions * rows * groups * taps);
   // Enough splits to fill the device, each long enough to be worth its sum.
-  int64_t blocks = groups * ((columns + kDirectColumns - 1) / kDirectColumns), shortest = kDirectPositions;
-  if (implicit) {
-    blocks = groups * ((rows + tile.rows - 1) / tile.rows) * column_tiles, shortest = 64;
-  } else if (!direct) {
+  int64_t blocks = 1, shortest = 1, waves = 2;
+  uint32_t sharers = 1;
+  if (direct) {
+    const int64_t rows_of_tile = direct_weight_rows(g.rows);
+    blocks = groups * ((columns + kDirectColumns - 1) / kDirectColumns) * ((rows + rows_of_tile - 1) / rows_of_tile);
+    shortest = kDirectPositions, sharers = direct_weight_sharers(g.rows, g.columns),
+    waves = rows <= kDirectRows ? 4 : 2;
+  } else if (implicit) {
+    blocks = groups * ((rows + tile.rows - 1) / tile.rows) * ((taps + tile.columns - 1) / tile.columns), shortest = 64;
+  } else {
     visit_tile(rows, [&]<class Tile>() {
       blocks = groups * ((rows + Tile::kRows - 1) / Tile::kRows) * ((columns + Tile::kColumns - 1) / Tile::kColumns);
       shortest = 4 * Tile::kDepth;
     });
   }
-  const int64_t wanted = (direct ? 4 : 2) * launch.multiprocessors() / blocks;
+  const int64_t wanted = waves * launch.multiprocessors() / blocks;
   const int64_t splits = std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
   const int64_t unit = direct ? kDirectPositions : 1;
   g.per_split = static_cast<uint32_t>(((positions + splits - 1) / splits + unit - 1) / unit * unit);
 
-  const Scratch partial(size_of(DType::f64) * static_cast<size_t>(splits * results), dy.device);
+  const int64_t parts = splits * sharers;
+  const Scratch partial(size_of(DType::f64) * static_cast<size_t>(parts * results), dy.device);
   const void* image = x.numel() > 0 ? x.data : dy.data;  // an empty image is never inside, but something is read
   const WeightCall call{
       g, static_cast<uint32_t>(groups), static_cast<uint32_t>(splits), dy.dtype, dy.data, mask, image, partial.data()};
@@ -108,7 +124,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   else tiled_weight_gradient(call, launch);
   visit_floating(dy.dtype, [&]<class T>() {
     launch(sum_splits_kernel<T>, static_cast<uint32_t>((results + kSumOutputs - 1) / kSumOutputs), kThreads,
-           static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(splits),
+           static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(parts),
            static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, Divisor(g.channels), implicit,
            g.taps, dw.as<T>(), Strides4(dw.strides), dbias ? dbias->as<T>() : static_cast<T*>(nullptr),
            dbias ? dbias->strides[0] : 0);

@@ -83,12 +83,15 @@ ImplicitTile implicit_weight_tile(int64_t rows);
 /// columns go tap by tap, with channels innermost.
 void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
 
-/// A thread's taps times all rows at its positions: for few rows.
+/// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions leave
+/// parts of their own: direct_weight_sharers() times as many as splits.
 void direct_weight_gradient(const WeightCall& call, const Launch& launch);
+uint32_t direct_weight_rows(uint32_t rows);  // of a tile
+uint32_t direct_weight_sharers(uint32_t rows, uint32_t columns);
 /// Tiles through shared memory.
 void tiled_weight_gradient(const WeightCall& call, const Launch& launch);
 
-/// Columns of a block of each kernel, and rows of one tile, from which the number of splits follows.
+/// The direct kernel: rows that it takes at any number of columns, columns and positions of a block.
 inline constexpr uint32_t kDirectRows = 16, kDirectColumns = 32, kDirectPositions = 128;
 
 }  // namespace gradus::cuda_detail

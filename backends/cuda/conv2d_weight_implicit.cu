@@ -20,13 +20,58 @@ struct Column {
   uint32_t tap;
 };
 
+/// Which elements of a tile of kSize rows a thread fetches: number i of its kCount lies at row(i), depth(i). Neighbouring
+/// threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they lie in different
+/// banks), or, where channels lie side by side, 32 rows at one depth, and a thread whole pieces.
+template <class T, class Tile, int kSize, bool kByChannel>
+struct Share {
+  static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kPiece = kPieceSize<T>;
+  static constexpr int kPasses = (kSize * kPieces + Tile::kThreads - 1) / Tile::kThreads;  // of pieces
+  static constexpr int kLines = kDepth == 32 ? 1 : 8;  // rows of a warp in a round, which floats take four turns for
+  static constexpr int kRounds = (kSize + kLines * kWarps - 1) / (kLines * kWarps);
+  static constexpr int kCount = kByChannel ? kPasses * kPiece : kRounds * (kDepth == 32 ? 1 : 4);
+
+  static __device__ int row(int i) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if constexpr (kByChannel) return (threadIdx.x + i / kPiece * Tile::kThreads) % kSize;
+    else if constexpr (kDepth == 32) return i * kWarps + warp;
+    else return i / 4 * (8 * kWarps) + warp * 8 + lane / 16 * 4 + i % 4;
+  }
+  static __device__ int depth(int i) {
+    if constexpr (kByChannel) return (threadIdx.x + i / kPiece * Tile::kThreads) / kSize * kPiece + i % kPiece;
+    else return threadIdx.x % kDepth;
+  }
+  /// Not beyond the tile.
+  static __device__ bool inside(int i) {
+    if constexpr (kByChannel) return threadIdx.x + i / kPiece * Tile::kThreads < kSize * kPieces;
+    else return row(i) < kSize;
+  }
+  template <Multiplier kMultiplier>
+  static __device__ void put(const T (&elements)[kCount], TileRow* tile) {
+    if constexpr (kByChannel) {
+#pragma unroll
+      for (int i = 0; i < kCount; i += kPiece) {
+        T piece[kPiece];
+#pragma unroll
+        for (int j = 0; j < kPiece; ++j) piece[j] = elements[i + j];
+        if (inside(i)) tile[row(i)][depth(i) / kPiece] = make_piece<kMultiplier, T>(piece);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+        if (inside(i)) reinterpret_cast<T*>(tile[row(i)])[depth(i)] = multiplicand<kMultiplier>(elements[i]);
+    }
+  }
+};
+
 // Grid: tiles of columns x tiles of rows, groups, splits. The next step is fetched into registers while this one is
 // multiplied; the places of the one after are prepared meanwhile.
-template <Multiplier kMultiplier, class T, class Tile>
+template <Multiplier kMultiplier, class T, class Tile, bool kByChannel>
 __global__ void __launch_bounds__(Tile::kThreads, 2)
-    implicit_kernel(WeightGradient g, Divisor channels, bool by_channel, const T* dy, const T* x, float* partial) {
-  constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>, kDepth = kRowDepth<T>;
-  constexpr int kLeft = (Tile::kRows * kPieces + kThreads - 1) / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
+    implicit_kernel(WeightGradient g, Divisor channels, const T* dy, const T* x, float* partial) {
+  constexpr int kThreads = Tile::kThreads, kDepth = kRowDepth<T>;
+  using Left = Share<T, Tile, Tile::kRows, kByChannel>;
+  using Right = Share<T, Tile, Tile::kColumns, kByChannel>;
   extern __shared__ Piece memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
   auto* places = reinterpret_cast<Place*>(tiles + 2);              // of this step and the next
@@ -56,56 +101,37 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     Place place{-1, static_cast<int>(at.offset), 0};
     if (at.h != kOutside) {
       place.dy = static_cast<int>(dy_offset);
-      uint32_t bit = 1;
+      const int width = static_cast<int>(g.kernel_width.divisor);
+      uint32_t inside = 0;  // of a row of taps
+      for (int s = 0, w = at.w; s < width; ++s, w += g.dilation[1])
+        inside |= static_cast<uint32_t>(within(w, g.in_width)) << s;
       for (int r = 0, h = at.h; r < g.kernel_height; ++r, h += g.dilation[0])
-        for (int s = 0, w = at.w; s < static_cast<int>(g.kernel_width.divisor); ++s, w += g.dilation[1], bit <<= 1)
-          if (within(h, g.in_height) && within(w, g.in_width)) place.taps |= bit;
+        if (within(h, g.in_height)) place.taps |= inside << (r * width);
     }
     to[threadIdx.x] = place;
   };
 
-  // Which piece of a tile with `size` rows a thread fetches: neighbouring threads, neighbours in memory.
-  const auto row_of = [&](int e, int size) { return by_channel ? e % size : e / kPieces; };
-  const auto piece_of = [&](int e, int size) { return by_channel ? e / size : e % kPieces; };
-  T left[kLeft][kSize], right[kRight][kSize];
-  float bias[kLeft] = {};
+  T left[Left::kCount], right[Right::kCount];
+  float bias[Left::kCount] = {};
   auto fetch = [&](const Place* from) {
 #pragma unroll
-    for (int i = 0; i < kLeft; ++i) {
-      const int e = threadIdx.x + i * kThreads, piece = piece_of(e, Tile::kRows);
-      const uint32_t row = first_row + row_of(e, Tile::kRows);
-      const bool there = row < g.rows && e < Tile::kRows * kPieces;
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) {
-        const int at = there ? from[piece * kSize + j].dy : -1;
-        left[i][j] = at >= 0 ? dy[at + row * g.dy.c] : T(0.0f);
-      }
+    for (int i = 0; i < Left::kCount; ++i) {
+      const uint32_t row = first_row + Left::row(i);
+      const int at = Left::inside(i) && row < g.rows ? from[Left::depth(i)].dy : -1;
+      left[i] = at >= 0 ? dy[at + row * g.dy.c] : T(0.0f);
     }
 #pragma unroll
-    for (int i = 0; i < kRight; ++i) {
-      const int e = threadIdx.x + i * kThreads, piece = piece_of(e, Tile::kColumns);
-      const Column column = columns[row_of(e, Tile::kColumns)];
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) {
-        const Place place = from[piece * kSize + j];
-        right[i][j] = place.taps >> column.tap & 1 ? x[place.x + column.x] : T(0.0f);
-      }
+    for (int i = 0; i < Right::kCount; ++i) {
+      const Column column = columns[Right::row(i)];
+      const Place place = from[Right::depth(i)];
+      right[i] = place.taps >> column.tap & 1 ? x[place.x + column.x] : T(0.0f);
     }
   };
   auto put = [&](typename Tile::Shared& tile) {
+    Left::template put<kMultiplier>(left, tile.left);
+    Right::template put<kMultiplier>(right, tile.right);
 #pragma unroll
-    for (int i = 0; i < kLeft; ++i) {
-      const int e = threadIdx.x + i * kThreads;
-      if (e < Tile::kRows * kPieces)
-        tile.left[row_of(e, Tile::kRows)][piece_of(e, Tile::kRows)] = make_piece<kMultiplier, T>(left[i]);
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) bias[i] += static_cast<float>(left[i][j]);
-    }
-#pragma unroll
-    for (int i = 0; i < kRight; ++i) {
-      const int e = threadIdx.x + i * kThreads;
-      tile.right[row_of(e, Tile::kColumns)][piece_of(e, Tile::kColumns)] = make_piece<kMultiplier, T>(right[i]);
-    }
+    for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   };
 
   TileEngine<kMultiplier, T> engine;
@@ -132,16 +158,17 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     if (r < g.rows && c < g.taps) out[static_cast<int64_t>(r) * g.columns + c] = sum;
   });
   if (first_column > 0 || g.columns == g.taps) return;
-  auto* sums = reinterpret_cast<float(*)[kPieces]>(memory);
+  auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);
 #pragma unroll
-  for (int i = 0; i < kLeft; ++i) {
-    const int e = threadIdx.x + i * kThreads;
-    if (e < Tile::kRows * kPieces) sums[row_of(e, Tile::kRows)][piece_of(e, Tile::kRows)] = bias[i];
-  }
+  for (int i = 0; i < Left::kCount; ++i)
+    if (Left::inside(i)) sums[Left::row(i)][Left::depth(i)] = bias[i];
   __syncthreads();
-  for (int row = threadIdx.x; row < Tile::kRows && first_row + row < g.rows; row += kThreads)
-    out[static_cast<int64_t>(first_row + row) * g.columns + g.taps] =
-        (sums[row][0] + sums[row][1]) + (sums[row][2] + sums[row][3]);
+  for (int row = threadIdx.x; row < Tile::kRows && first_row + row < g.rows; row += kThreads) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) sum += sums[row][k];
+    out[static_cast<int64_t>(first_row + row) * g.columns + g.taps] = sum;
+  }
 }
 
 }  // namespace
@@ -159,9 +186,10 @@ void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, con
       const dim3 grid(row_tiles * ((g.taps + Tile::kColumns - 1) / Tile::kColumns), call.groups, call.splits);
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + 2 * kRowDepth<T> * sizeof(Place) + Tile::kColumns * sizeof(Column);
-      launch.with_shared(implicit_kernel<kMultiplier, T, Tile>, grid, Tile::kThreads, kShared, g, Divisor(g.channels),
-                         g.x.c == 1, static_cast<const T*>(call.dy), static_cast<const T*>(call.x),
-                         static_cast<float*>(call.partial));
+      const auto kernel =
+          g.x.c == 1 ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
+      launch.with_shared(kernel, grid, Tile::kThreads, kShared, g, Divisor(g.channels), static_cast<const T*>(call.dy),
+                         static_cast<const T*>(call.x), static_cast<float*>(call.partial));
     };
     if (g.rows <= kWarpRows) run.template operator()<BlockTile<1, 5>>();
     else run.template operator()<BlockTile<2, 3>>();

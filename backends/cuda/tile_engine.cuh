@@ -28,22 +28,26 @@ inline constexpr int kRowDepth = kPieces* kPieceSize<T>;
 /// Which kernel family multiplies: float32 exactly, float32 rounded to TF32, half types.
 enum class Multiplier { fma, tf32, half };
 
-/// A piece from elements; with TF32 they are rounded to nearest here.
+/// An element as the multiplier takes it: with TF32 it is rounded to nearest here.
+template <Multiplier kMultiplier, class T>
+__device__ T multiplicand(T value) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kMultiplier == Multiplier::tf32) {
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    value = __uint_as_float(rounded);
+  }
+#endif
+  return value;
+}
+
 template <Multiplier kMultiplier, class T>
 __device__ Piece make_piece(const T (&values)[kPieceSize<T>]) {
   Piece piece;
-  if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      piece.words[j] = __float_as_uint(values[j]);
-#if __CUDA_ARCH__ >= 800
-      if constexpr (kMultiplier == Multiplier::tf32)
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(piece.words[j]) : "f"(values[j]));
-#endif
-    }
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (sizeof(T) == 4) piece.words[j] = __float_as_uint(multiplicand<kMultiplier>(values[j]));
+    else
       piece.words[j] = static_cast<uint32_t>(values[2 * j].bits) | static_cast<uint32_t>(values[2 * j + 1].bits) << 16;
   }
   return piece;
@@ -60,7 +64,7 @@ struct TileEngine {
   static __device__ int column() { return threadIdx.x / 2 % 8; }
   /// `left` and `right` begin at the warp's part of the tiles.
   __device__ void multiply(const TileRow* left, const TileRow* right) {
-#pragma unroll
+#pragma unroll 1  // or registers run out
     for (int piece = 0; piece < kPieces; ++piece) {
       float4 l[8];
 #pragma unroll

@@ -4,13 +4,10 @@
 //
 //   eager --row chain --json results.jsonl
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <fstream>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/timing.h>
 #include <gradus/gradus.h>
 
 namespace {
@@ -23,9 +20,7 @@ struct Row {
   std::function<Work()> prepare;
 };
 
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now_us() { return benchmarks::now_ms() * 1000; }
 
 // Median microseconds of a call; a sample is as many calls as take 50 us.
 double time_us(const Work& work, double seconds) {
@@ -41,8 +36,7 @@ double time_us(const Work& work, double seconds) {
     for (int i = 0; i < calls; ++i) work();
     samples.push_back((now_us() - start) / calls);
   }
-  std::sort(samples.begin(), samples.end());
-  return samples[samples.size() / 2];
+  return benchmarks::median(std::move(samples));
 }
 
 constexpr int kChain = 1000;  // operators in a row
@@ -117,30 +111,20 @@ std::vector<Row> rows() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string wanted, json;
-  int threads = 0;
+  std::string wanted;
   double seconds = 0.5;
-  CLI::App app("Times what surrounds the kernels, on tiny tensors");
-  app.add_option("--row", wanted, "only rows whose name starts with this");
-  app.add_option("--threads", threads, "CPU threads; default: all");
-  app.add_option("--seconds", seconds, "time per measurement");
-  app.add_option("--json", json, "append one JSON line a row to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (threads > 0) set_num_threads(threads);
+  benchmarks::Program program("eager", "Times what surrounds the kernels, on tiny tensors");
+  program.option("--row", wanted, "only rows whose name starts with this");
+  program.option("--seconds", seconds, "time per measurement");
+  program.json_option();
+  return program.run(argc, argv, [&] {
     manual_seed(0);
     for (const Row& row : rows()) {
       if (row.name.rfind(wanted, 0) != 0) continue;
       const double us = time_us(row.prepare(), seconds);
       std::printf("%-26s %12.3f us\n", row.name.c_str(), us);
       std::fflush(stdout);
-      if (json.empty()) continue;
-      std::ofstream(json, std::ios::app)
-          << nlohmann::json{{"row", row.name}, {"threads", num_threads()}, {"us", us}}.dump() << "\n";
+      program.record({{"row", row.name}, {"threads", num_threads()}, {"us", us}});
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "eager: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -1,37 +1,18 @@
-// Times element-wise functions, reductions, normalisation, sorting and indexing, each alone on float32 operands that lie in
-// memory already; elementwise.py does the same with PyTorch. Prints one JSON object, milliseconds by row.
+// Times element-wise functions, reductions, normalisation, pooling, resampling, depthwise convolution, sorting and indexing,
+// each alone on float32 operands that lie in memory already; elementwise.py does the same with PyTorch. Prints one JSON object, milliseconds by row.
 //
 //   elementwise --threads 1 --rows gelu,softmax
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/timing.h>
 #include <gradus/gradus.h>
 
 namespace {
 
 using namespace gradus;
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// The least of many calls: what the machine can do when nothing else runs.
-double least_ms(double seconds, const std::function<void()>& work) {
-  work(), work();
-  double best = 1e9;
-  const double end = now_ms() + seconds * 1000;
-  for (int i = 0; i < 3 || now_ms() < end; ++i) {
-    const double start = now_ms();
-    work();
-    best = std::min(best, now_ms() - start);
-  }
-  return best;
-}
 
 struct Row {
   std::string name;
@@ -169,6 +150,28 @@ std::vector<Row> make_rows() {
   add_pair(rows, "group_norm 8", {images, weight, bias},
            [](const TensorList& in) { return group_norm(in[0], 8, in[1], in[2]); });
 
+  const auto both_layouts = [&](const std::string& name, const Shape& shape, const TensorList& parameters,
+                                const std::function<Tensor(const TensorList&)>& f) {
+    for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+      TensorList in = {randn(shape).contiguous(format)};
+      in.insert(in.end(), parameters.begin(), parameters.end());
+      add_pair(rows, format == MemoryFormat::contiguous ? name : name + " channels_last", in, f);
+    }
+  };
+  both_layouts("max_pool 2x2", {4, 32, 96, 96}, {}, [](const TensorList& in) { return max_pool2d(in[0], 2); });
+  both_layouts("max_pool 3x3/2", {2, 64, 112, 112}, {},
+               [](const TensorList& in) { return max_pool2d(in[0], 3, 2, 1); });
+  both_layouts("max_pool 3x3/1", {4, 256, 14, 14}, {}, [](const TensorList& in) { return max_pool2d(in[0], 3, 1, 1); });
+  both_layouts("avg_pool 2x2", {4, 32, 96, 96}, {}, [](const TensorList& in) { return avg_pool2d(in[0], 2); });
+  both_layouts("avg_pool global", {8, 512, 7, 7}, {},
+               [](const TensorList& in) { return adaptive_avg_pool2d(in[0], 1); });
+  for (const auto& [name, mode] : {std::pair{"nearest", kNearest}, std::pair{"bilinear", kBilinear}})
+    both_layouts(std::string(name) + " twice as large", {2, 64, 56, 56}, {}, [mode = mode](const TensorList& in) {
+      return interpolate(in[0], {}, std::vector<double>{2, 2}, mode);
+    });
+  both_layouts("depthwise 3x3", {8, 64, 56, 56}, {randn({64, 1, 3, 3})},
+               [](const TensorList& in) { return conv2d(in[0], in[1], {}, 1, 1, 1, 64); });
+
   add("topk 5 of 128x1000", [=] { logits.topk(5); });
   add("topk 100 of 1M", [=] { x.topk(100); });
   add("sort 1M", [=] { x.sort(); });
@@ -204,21 +207,19 @@ std::vector<Row> make_rows() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 1;
   double seconds = 0.05;
   std::vector<std::string> wanted;
-  CLI::App app("Times element-wise functions, reductions, normalisation, sorting and indexing");
-  app.add_option("--threads", threads, "CPU threads");
-  app.add_option("--seconds", seconds, "time per row");
-  app.add_option("--rows", wanted, "names that rows must contain; default: all")->delimiter(',');
-  CLI11_PARSE(app, argc, argv);
-  set_num_threads(threads);
-  nlohmann::ordered_json result;
-  for (const Row& row : make_rows()) {
-    const auto contained = [&](const std::string& part) { return row.name.find(part) != std::string::npos; };
-    if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), contained))
-      result[row.name] = least_ms(seconds, row.work);
-  }
-  std::printf("%s\n", result.dump(1).c_str());
-  return 0;
+  benchmarks::Program program("elementwise",
+                              "Times element-wise functions, reductions, normalisation, pooling, sorting and indexing");
+  program.option("--seconds", seconds, "time per row");
+  program.option("--rows", wanted, "names that rows must contain; default: all");
+  return program.run(argc, argv, [&] {
+    benchmarks::Fields result;
+    for (const Row& row : make_rows()) {
+      const auto contained = [&](const std::string& part) { return row.name.find(part) != std::string::npos; };
+      if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), contained))
+        result.emplace_back(row.name, benchmarks::best_seconds(seconds, row.work) * 1000);
+    }
+    std::printf("%s\n", benchmarks::to_json(result).c_str());
+  });
 }

@@ -104,6 +104,22 @@ def make_rows():
     pair("layer_norm 4096x512", [words, wide, shift], lambda t, w, c: F.layer_norm(t, (512,), w, c))
     pair("group_norm 8", [images, weight, bias], lambda t, w, c: F.group_norm(t, 8, w, c))
 
+    def both_layouts(name, shape, parameters, f):
+        images = torch.randn(shape)
+        pair(name, [images, *parameters], f)
+        pair(name + " channels_last", [images.contiguous(memory_format=torch.channels_last), *parameters], f)
+
+    both_layouts("max_pool 2x2", (4, 32, 96, 96), [], lambda t: F.max_pool2d(t, 2))
+    both_layouts("max_pool 3x3/2", (2, 64, 112, 112), [], lambda t: F.max_pool2d(t, 3, 2, 1))
+    both_layouts("max_pool 3x3/1", (4, 256, 14, 14), [], lambda t: F.max_pool2d(t, 3, 1, 1))
+    both_layouts("avg_pool 2x2", (4, 32, 96, 96), [], lambda t: F.avg_pool2d(t, 2))
+    both_layouts("avg_pool global", (8, 512, 7, 7), [], lambda t: F.adaptive_avg_pool2d(t, 1))
+    for mode in ("nearest", "bilinear"):
+        both_layouts(f"{mode} twice as large", (2, 64, 56, 56), [],
+                     lambda t, mode=mode: F.interpolate(t, scale_factor=2, mode=mode))
+    both_layouts("depthwise 3x3", (8, 64, 56, 56), [torch.randn(64, 1, 3, 3)],
+                 lambda t, w: F.conv2d(t, w, None, 1, 1, 1, 64))
+
     add("topk 5 of 128x1000", lambda: logits.topk(5))
     add("topk 100 of 1M", lambda: x.topk(100))
     add("sort 1M", lambda: x.sort())

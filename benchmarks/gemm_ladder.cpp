@@ -9,10 +9,10 @@
 #include <functional>
 #include <random>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <gradus/backends/openmp/openmp.h>
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/gemm_ladder/peer.h>
 #include <gradus/benchmarks/gemm_ladder/roofline.h>
 #include <gradus/benchmarks/gemm_ladder/rungs.h>
@@ -109,18 +109,15 @@ json roofline(int threads) {
 
 int main(int argc, char** argv) {
   int64_t n = 1024;
-  int threads = num_threads();
   double seconds = 1;
   std::string file;
-  CLI::App app("Times matrix products from three loops to all cores");
-  app.add_option("--size", n, "rows and columns, a multiple of 64")->check(CLI::Range(64, 1 << 14));
-  app.add_option("--threads", threads, "of the parallel rungs; default: all")->check(CLI::Range(1, 1024));
-  app.add_option("--seconds", seconds, "per rung");
-  app.add_option("--json", file, "write the figures to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (n % 64 != 0) throw ValueError("--size must be a multiple of 64");
-    set_num_threads(threads);
+  Program program("gemm_ladder", "Times matrix products from three loops to all cores");
+  program.option("--size", n, "rows and columns, a multiple of 64");
+  program.option("--seconds", seconds, "per rung");
+  program.option("--json", file, "write the figures to this file");
+  return program.run(argc, argv, [&] {
+    if (n < 64 || n % 64 != 0) throw ValueError("--size must be a multiple of 64");
+    const int threads = num_threads();
     const json roof = roofline(threads);
     const double peak = roof[0]["peak_gflops"], flops = 2.0 * std::pow(static_cast<double>(n), 3);
     const double intensity = flops / (3.0 * 4 * static_cast<double>(n * n));
@@ -159,9 +156,5 @@ int main(int argc, char** argv) {
                            {"rungs", rungs}};
       std::ofstream(file) << result.dump(1) << "\n";
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "gemm_ladder: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

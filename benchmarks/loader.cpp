@@ -4,11 +4,8 @@
 //
 //   loader --data-set cifar10 --threads 2 --json results.jsonl
 #include <cstdio>
-#include <fstream>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 
@@ -107,19 +104,15 @@ Figures measure(const Course& course, size_t workers, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string data_set, json;
+  std::string data_set;
   std::vector<size_t> workers = {0, 1, 2, 4};
-  int threads = 0;
   double seconds = 2;
-  CLI::App app("Times loaders beside the training steps that they feed");
-  app.add_option("--data-set", data_set, "those whose names begin so; default: all");
-  app.add_option("--workers", workers, "numbers of threads that prepare batches");
-  app.add_option("--threads", threads, "threads that compute; default: all");
-  app.add_option("--seconds", seconds, "time per row");
-  app.add_option("--json", json, "append one JSON line a row to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (threads > 0) set_num_threads(threads);
+  benchmarks::Program program("loader", "Times loaders beside the training steps that they feed");
+  program.option("--data-set", data_set, "those whose names begin so; default: all");
+  program.option("--workers", workers, "numbers of threads that prepare batches");
+  program.option("--seconds", seconds, "time per row");
+  program.json_option();
+  return program.run(argc, argv, [&] {
     std::printf("%-22s %6s %8s %9s %9s %10s\n", "data set", "batch", "workers", "load ms", "wait ms", "update ms");
     for (const Course& course : courses()) {
       if (course.name.compare(0, data_set.size(), data_set) != 0) continue;
@@ -128,16 +121,15 @@ int main(int argc, char** argv) {
         std::printf("%-22s %6zu %8zu %9.3f %9.3f %10.3f\n", course.name.c_str(), course.batch, count, ms.load, ms.wait,
                     ms.update);
         std::fflush(stdout);
-        if (json.empty()) continue;
-        const nlohmann::json row = {{"data_set", course.name},  {"batch", course.batch}, {"workers", count},
-                                    {"threads", num_threads()}, {"version", version()},  {"load_ms", ms.load},
-                                    {"wait_ms", ms.wait},       {"update_ms", ms.update}};
-        std::ofstream(json, std::ios::app) << row.dump() << "\n";
+        program.record({{"data_set", course.name},
+                        {"batch", course.batch},
+                        {"workers", count},
+                        {"threads", num_threads()},
+                        {"version", version()},
+                        {"load_ms", ms.load},
+                        {"wait_ms", ms.wait},
+                        {"update_ms", ms.update}});
       }
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "loader: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -4,8 +4,7 @@
 //   pool_loop --threads 2 --data ../shared/data
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
-
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/gradus.h>
 
@@ -68,9 +67,11 @@ void run(const data::datasets::MNIST& digits, bool loop) {
     loss_sum += loss.item<double>();
     ++steps;
   }
-  std::printf("{\"backward\": \"%s\", \"seconds\": %.3f, \"steps\": %lld, \"train_loss\": %.4f}\n",
-              loop ? "loop" : "kernel", (benchmarks::now_ms() - start) / 1000, static_cast<long long>(steps),
-              loss_sum / static_cast<double>(steps));
+  std::printf("%s\n", benchmarks::to_json({{"backward", loop ? "loop" : "kernel"},
+                                           {"seconds", (benchmarks::now_ms() - start) / 1000},
+                                           {"steps", steps},
+                                           {"train_loss", loss_sum / static_cast<double>(steps)}})
+                          .c_str());
   std::fflush(stdout);
 }
 
@@ -78,20 +79,13 @@ void run(const data::datasets::MNIST& digits, bool loop) {
 
 int main(int argc, char** argv) {
   std::string folder;
-  int threads = 0;
-  CLI::App app("Trains LeNet for an epoch with max-pooling's backward as a kernel and as a loop");
-  app.add_option("--data", folder, "folder that has MNIST (default: where the examples look)");
-  app.add_option("--threads", threads, "threads that compute; default: all");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (threads > 0) set_num_threads(threads);
+  benchmarks::Program program("pool_loop",
+                              "Trains LeNet for an epoch with max-pooling's backward as a kernel and as a loop");
+  program.option("--data", folder, "folder that has MNIST (default: where the examples look)");
+  return program.run(argc, argv, [&] {
     const std::string root = data::datasets::find_mnist(folder);
     GRADUS_CHECK(!root.empty(), IoError, "no MNIST: give its folder with --data, or fetch it with scripts/mnist.sh");
     const data::datasets::MNIST digits(root);
     for (const bool loop : {false, true}) run(digits, loop);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "pool_loop: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <gradus/benchmarks/gemm_ladder/timing.h>
 #include <gradus/benchmarks/gemm_ladder/vector.h>
+#include <gradus/benchmarks/timing.h>
 #include <gradus/core/parallel.h>
 
 namespace gradus::benchmarks {

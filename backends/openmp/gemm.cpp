@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kLongRow = 2048;                   // elements
 constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
 constexpr int64_t kSmallDepth = 512;
+constexpr int64_t kLongSum = 256, kSomeRows = 32, kRowsOfDots = 128, kProductOfDots = int64_t{1} << 25;
 constexpr int64_t kManyProducts = 16;   // from here on threads share whole products, however large
 constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
 constexpr int64_t kNarrow = 32;         // columns that are too few to pay for packing
@@ -32,13 +33,23 @@ bool is_small(const GemmArgs<T>& args) {
   return args.depth <= kSmallDepth && args.rows * args.columns * args.depth <= kSmallProduct;
 }
 
+// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with tens of
+// rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
+template <class T>
+bool dots_pay(const GemmArgs<T>& args) {
+  if (args.rows <= kFewRows) return true;
+  if (args.depth < kLongSum) return false;
+  return args.rows <= kSomeRows ||
+         (args.rows <= kRowsOfDots && args.rows * args.columns * args.depth <= kProductOfDots);
+}
+
 template <class T>
 Way way_of(const GemmArgs<T>& args) {
   const bool a_along_depth = args.a.column_stride == 1, b_along_depth = args.b.row_stride == 1;
   // The strides of a single column or row say nothing.
   const bool b_along_rows = args.b.column_stride == 1 && !(b_along_depth && args.depth > args.columns);
   if (b_along_rows && (args.rows == 1 || (args.rows <= kFewRows && !is_small(args)))) return Way::combination;
-  if (a_along_depth && b_along_depth && args.rows <= kFewRows) return Way::dots;
+  if (a_along_depth && b_along_depth && dots_pay(args)) return Way::dots;
   if (a_along_depth && b_along_depth && args.columns <= kFewRows) return Way::dots_of_columns;
   if (a_along_depth && b_along_depth && std::min(args.rows, args.columns) <= kNarrow && args.depth >= kDeep)
     return Way::deep_dots;

@@ -83,6 +83,15 @@ TEST_CASE("products with one row or column, or few") {
   });
 }
 
+TEST_CASE("products of tens of rows, both operands contiguous along a long depth") {
+  for (DType dtype : {DType::f32, DType::f64}) {
+    check_product(dtype, 7, 9, 256, 0, 1, false);
+    check_product(dtype, 31, 130, 300, 2, 1, true);
+    check_product(dtype, 128, 100, 784, 0, 1, false);
+    check_product(dtype, 33, 1, 401, 0, 1, true);
+  }
+}
+
 TEST_CASE("products of nothing, and of infinities") {
   for (const auto& [m, n, k] :
        {std::array<int64_t, 3>{0, 5, 3}, {4, 0, 3}, {1, 0, 3}, {4, 5, 0}, {1, 5, 0}, {40, 1, 0}})

@@ -17,13 +17,14 @@ constexpr int64_t kRowPanelsWanted = 5;            // below, B's tiles are loade
 constexpr int64_t kColumnTilesWanted = 8;          // below, A is packed for too little
 constexpr int64_t kBlocksWanted = 8;               // blocks of C for the threads to share
 constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
-constexpr int64_t kDepthInPlace = 512;             // operands deeper than this are packed, whatever their layout
-constexpr int64_t kRowsInPlace = 128;              // rows of C for which B is not packed
+constexpr int64_t kShallow = 32;        // a depth with which C costs more to write than to compute: row by row
+constexpr int64_t kDepthInPlace = 512;  // operands deeper than this are packed, whatever their layout
+constexpr int64_t kRowsInPlace = 128;   // rows of C for which B is not packed
 
 }  // namespace
 
 Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int64_t tile_columns) {
-  int64_t row_step = rows, column_step = columns;
+  int64_t row_step = depth <= kShallow ? std::min(rows, tile_rows) : rows, column_step = columns;
   while (row_step > tile_rows * kRowPanels) row_step = divide_up(row_step, 2);
   const auto blocks = [&] { return divide_up(rows, row_step) * divide_up(columns, column_step); };
   while (blocks() < kBlocksWanted && row_step * column_step * depth >= 2 * kLeastBlock) {

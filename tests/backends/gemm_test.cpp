@@ -51,6 +51,8 @@ TEST_CASE("products in all transposes and layouts") {
   check_product(DType::f32, 150, 200, 700, 0, 0, true);
   check_product(DType::f32, 150, 200, 700, 1, 0, false);
   check_product(DType::f32, 40, 300, 1100, 0, 1, false);
+  check_product(DType::f32, 130, 700, 10, 0, 0, false);  // shallow
+  check_product(DType::f32, 50, 5000, 32, 1, 1, true);
   check_product(DType::f32, 16, 1024, 128, 0, 0, false);  // rows of A that share cache sets
   check_product(DType::f32, 30, 20, 1024, 0, 0, false);
 }

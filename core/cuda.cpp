@@ -1,5 +1,7 @@
 #include <gradus/core/cuda.h>
 
+#include <atomic>
+
 #include <gradus/core/registry.h>
 
 namespace gradus::cuda {
@@ -21,6 +23,8 @@ int checked(int index) {
                cuda.device_count(), " CUDA device", cuda.device_count() == 1 ? "" : "s");
   return index;
 }
+
+std::atomic<bool> tf32_allowed = false;
 
 }  // namespace
 
@@ -62,6 +66,9 @@ StreamGuard::StreamGuard(const Stream& stream) : previous_(current_stream(stream
   cuda_runtime().set_current_stream(stream);
 }
 StreamGuard::~StreamGuard() { cuda_runtime().set_current_stream(previous_); }
+
+bool matmul_allow_tf32() { return tf32_allowed; }
+void set_matmul_allow_tf32(bool allow) { tf32_allowed = allow; }
 
 Event::Event(bool timing) : event_(cuda_runtime().new_event(timing)) {}
 void Event::record() { record(current_stream()); }

@@ -52,6 +52,11 @@ class StreamGuard {
   Stream previous_;
 };
 
+/// May products of float32 matrices round what they multiply to TF32 (10 bits of mantissa), which tensor cores take? False
+/// at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process.
+bool matmul_allow_tf32();
+void set_matmul_allow_tf32(bool allow);
+
 /// A point in a stream's work (torch.cuda.Event).
 class Event {
  public:

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include <gradus/backends/cuda/cuda_runtime.h>
+#include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
 
 namespace gradus::cuda_detail {
@@ -35,8 +36,8 @@ using Product = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// All that cuBLASLt's choice depends on: device, dtype, M, N, K, the leading dimensions, transposes and alignments.
-using Key = std::array<int64_t, 11>;
+// All that cuBLASLt's choice depends on: dtype, TF32, M, N, K, the leading dimensions, transposes and alignments.
+using Key = std::array<int64_t, 12>;
 using Choice = std::optional<cublasLtMatmulAlgo_t>;
 
 // One handle per device serves all threads; it lives to the end, as streams do.
@@ -103,8 +104,10 @@ bool fused_linear(const View& x, const View& w, const View& bias, const MutableV
   if (!type || !left || !right || !result || result->transposed || bias.dtype != y.dtype) return false;
   if (M == 0 || N == 0 || K == 0 || (N > 1 && bias.strides[0] != 1)) return false;
 
+  const bool tf32 = y.dtype == DType::f32 && cuda::matmul_allow_tf32();
   Product product;
-  GRADUS_CUDA_CHECK(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  GRADUS_CUDA_CHECK(
+      cublasLtMatmulDescCreate(&product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     GRADUS_CUDA_CHECK(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)));
   };
@@ -119,6 +122,7 @@ bool fused_linear(const View& x, const View& w, const View& bias, const MutableV
   const int device = y.device.index;
   const DeviceGuard guard(device);
   const Key key = {static_cast<int64_t>(y.dtype),
+                   tf32,
                    M,
                    N,
                    K,

@@ -1,67 +1,31 @@
-// y = a b, or y += a b, by cuBLAS: float32 without TF32, half types accumulating in float32. cuBLAS counts in columns,
-// so it is asked for yᵀ = bᵀ aᵀ. Matrices that have no unit stride are copied first. Integers go to integer_matmul.cu,
-// small products, where cuBLAS needs two launches and the bias a third, to small_matmul.cu.
-#include <mutex>
-#include <vector>
-
+// y = a b, or y += a b, by cuBLAS: float32 without TF32 unless that is allowed, half types accumulating in float32. cuBLAS
+// counts in columns, so it is asked for yᵀ = bᵀ aᵀ. Matrices that have no unit stride are copied first. Integers go to
+// integer_matmul.cu, small products, where cuBLAS needs two launches and the bias a third, to small_matmul.cu.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/cuda_runtime.h>
 #include <gradus/backends/cuda/fused_linear.h>
+#include <gradus/backends/cuda/handle_pool.h>
 #include <gradus/backends/cuda/integer_matmul.h>
 #include <gradus/backends/cuda/small_matmul.h>
+#include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
 namespace {
 
 using cuda_detail::DeviceGuard;
-using cuda_detail::RelaxedCapture;
 using cuda_detail::Scratch;
 
 constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS recommends for sm_90
-constexpr int kMaxDevices = 64;
-
-// Handles are dear to make and serve one thread at a time: a thread borrows one per device and returns it when it ends.
-struct HandlePool {
-  std::mutex mutex;
-  std::vector<cublasHandle_t> idle[kMaxDevices];
-};
-HandlePool& handle_pool() {
-  static HandlePool* pool = new HandlePool;  // outlives all threads
-  return *pool;
+cublasHandle_t make_handle() {
+  cublasHandle_t handle = nullptr;
+  GRADUS_CUDA_CHECK(cublasCreate(&handle));
+  // Sums of split products stay in float32.
+  GRADUS_CUDA_CHECK(cublasSetMathMode(
+      handle, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+  return handle;
 }
-
-class BorrowedHandles {
- public:
-  ~BorrowedHandles() {
-    HandlePool& pool = handle_pool();
-    std::lock_guard lock(pool.mutex);
-    for (int device = 0; device < kMaxDevices; ++device)
-      if (handles_[device]) pool.idle[device].push_back(handles_[device]);
-  }
-  cublasHandle_t get(int device) {
-    cublasHandle_t& handle = handles_[device];
-    if (handle) [[likely]]
-      return handle;
-    HandlePool& pool = handle_pool();
-    std::lock_guard lock(pool.mutex);
-    if (!pool.idle[device].empty()) {
-      handle = pool.idle[device].back();
-      pool.idle[device].pop_back();
-      return handle;
-    }
-    RelaxedCapture relaxed;
-    GRADUS_CUDA_CHECK(cublasCreate(&handle));
-    // Sums of split products stay in float32.
-    GRADUS_CUDA_CHECK(cublasSetMathMode(
-        handle, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
-    return handle;
-  }
-
- private:
-  cublasHandle_t handles_[kMaxDevices] = {};
-};
-thread_local BorrowedHandles borrowed_handles;
+thread_local cuda_detail::BorrowedHandles<cublasHandle_t, make_handle> borrowed_handles;
 
 // A batch of matrices as cuBLAS sees them: column-major with a leading dimension, perhaps transposed.
 struct Operand {
@@ -96,7 +60,7 @@ Types types_of(DType dtype) {
     case DType::f64: return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
     case DType::f16: return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
     case DType::bf16: return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
-    default: return {CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    default: return {CUDA_R_32F, cuda::matmul_allow_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gradus/autograd/function.h>
 #include <gradus/core/array.h>
 #include <gradus/core/cuda.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/registry.h>

@@ -203,6 +203,26 @@ using namespace gradus;  // operators are in both places in LibTorch too
 using torch::Reduction;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
+
+/// The switches of the process that gradus has too, in core/cuda.h and core/cudnn.h. LibTorch's cuDNN is not
+/// deterministic unless asked to be; gradus's is.
+class Context {
+ public:
+  bool hasCUDA() const { return cuda::is_available(); }
+  bool hasCuDNN() const { return cudnn::is_available(); }
+  bool benchmarkCuDNN() const { return cudnn::benchmark(); }
+  void setBenchmarkCuDNN(bool on) { cudnn::set_benchmark(on); }
+  bool deterministicCuDNN() const { return cudnn::deterministic(); }
+  void setDeterministicCuDNN(bool on) { cudnn::set_deterministic(on); }
+  bool allowTF32CuDNN() const { return cudnn::allow_tf32(); }
+  void setAllowTF32CuDNN(bool on) { cudnn::set_allow_tf32(on); }
+  bool allowTF32CuBLAS() const { return cuda::matmul_allow_tf32(); }
+  void setAllowTF32CuBLAS(bool on) { cuda::set_matmul_allow_tf32(on); }
+};
+inline Context& globalContext() {
+  static Context context;
+  return context;
+}
 }  // namespace at
 
 /// Declares `Name`, the holder of `NameImpl`.

@@ -6,6 +6,9 @@
 #if GRADUS_WITH_CUDA
 #include <gradus/backends/cuda/cuda.h>
 #endif
+#if GRADUS_WITH_CUDNN
+#include <gradus/backends/cudnn/cudnn.h>
+#endif
 
 void gradus::detail::register_builtin_backends() {
   register_runtime(make_cpu_runtime());
@@ -16,6 +19,9 @@ void gradus::detail::register_builtin_backends() {
   if (auto cuda = make_cuda_runtime(&why_not)) {
     register_runtime(std::move(cuda));
     register_backend(make_cuda_backend());
+#if GRADUS_WITH_CUDNN
+    register_backend(make_cudnn_backend());
+#endif
   } else {
     explain_missing_runtime(DeviceType::cuda, why_not);
   }

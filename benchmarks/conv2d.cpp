@@ -2,6 +2,7 @@
 // gradients of the image and of the weights with the mask of the ReLU. GFLOP/s count the taps in the padding too.
 //
 //   conv2d --threads 2 --json results.json
+//   conv2d --backend cudnn --dtype bfloat16
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/benchmarks/timing.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/gradus.h>
 
@@ -24,13 +26,34 @@ struct Layer {
 };
 
 constexpr Layer kLayers[] = {
-    {"conv_c32 first", 128, 1, 28, 32, 3, 1, 1},      {"conv_c32", 128, 32, 28, 32, 3, 1, 1},
-    {"stl10_net 1", 32, 3, 96, 32, 3, 1, 1},          {"stl10_net 2", 32, 32, 48, 64, 3, 1, 1},
-    {"stl10_net 3", 32, 64, 24, 128, 3, 1, 1},        {"resnet18 64", 32, 64, 32, 64, 3, 1, 1},
-    {"resnet18 64-128 /2", 32, 64, 32, 128, 3, 2, 1}, {"resnet18 128", 32, 128, 16, 128, 3, 1, 1},
-    {"resnet18 256", 32, 256, 8, 256, 3, 1, 1},       {"resnet18 512", 32, 512, 4, 512, 3, 1, 1},
-    {"resnet18 1x1 /2", 32, 64, 32, 128, 1, 2, 0},    {"1x1", 32, 256, 16, 256, 1, 1, 0},
+    {"lenet 1", 64, 1, 28, 6, 5, 1, 2},
+    {"lenet 2", 64, 6, 14, 16, 5, 1, 0},
+    {"conv_c32 first", 128, 1, 28, 32, 3, 1, 1},
+    {"conv_c32", 128, 32, 28, 32, 3, 1, 1},
+    {"stl10_net 1", 32, 3, 96, 32, 3, 1, 1},
+    {"stl10_net 2", 32, 32, 48, 64, 3, 1, 1},
+    {"stl10_net 3", 32, 64, 24, 128, 3, 1, 1},
+    {"resnet18 64", 32, 64, 32, 64, 3, 1, 1},
+    {"resnet18 64-128 /2", 32, 64, 32, 128, 3, 2, 1},
+    {"resnet18 128", 32, 128, 16, 128, 3, 1, 1},
+    {"resnet18 256", 32, 256, 8, 256, 3, 1, 1},
+    {"resnet18 512", 32, 512, 4, 512, 3, 1, 1},
+    {"resnet18 1x1 /2", 32, 64, 32, 128, 1, 2, 0},
+    {"1x1", 32, 256, 16, 256, 1, 1, 0},
 };
+
+// Milliseconds of a call. On the GPU a few are captured at a time: the kernels count and not their launching.
+template <class Work>
+double time_kernel_ms(Device device, double seconds, Work&& work) {
+  if (device.is_cpu()) return benchmarks::time_ms(device, seconds, work);
+  constexpr int kCaptured = 5;
+  work();  // outside of the capture, where cuDNN may time its engines
+  cuda::Graph graph;
+  graph.capture([&] {
+    for (int i = 0; i < kCaptured; ++i) work();
+  });
+  return benchmarks::time_ms(device, seconds, [&] { graph.replay(); }) / kCaptured;
+}
 
 }  // namespace
 
@@ -39,17 +62,24 @@ int main(int argc, char** argv) {
   double seconds = 0.3;
   std::string backend_name = "openmp", json_path;
   DType dtype = DType::f32;
+  bool tf32 = false, timed = false, small = false;
   CLI::App app("Times convolution kernels");
-  app.add_option("--backend", backend_name, "naive, openmp, cuda, …");
+  app.add_option("--backend", backend_name, "naive, openmp, cuda, cudnn");
   app.add_option("--dtype", dtype)
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, DType>{{"float32", DType::f32}, {"float16", DType::f16}, {"bfloat16", DType::bf16}}));
+  app.add_flag("--tf32", tf32, "cudnn: let float32 use TF32");
+  app.add_flag("--timed", timed, "cudnn: choose engines by timing them");
+  app.add_flag("--small", small, "cudnn: let cuDNN run the small layers too");
   app.add_option("--threads", threads, "CPU threads; default: all");
   app.add_option("--seconds", seconds, "time per kernel");
   app.add_option("--json", json_path, "append one JSON line a row to this file");
   CLI11_PARSE(app, argc, argv);
   try {
     if (threads > 0) set_num_threads(threads);
+    cudnn::set_allow_tf32(tf32);
+    cudnn::set_benchmark(timed);
+    cudnn::set_small_convolutions(small);
     Backend& on = backend(backend_name);
     const Device device = settled(on.device_type());
     std::printf("%-19s %-13s %22s %22s %22s\n", "ms (GFLOP/s)", "", "forward", "backward_data", "backward_weight");
@@ -59,20 +89,21 @@ int main(int argc, char** argv) {
           return ops::contiguous(randn(shape).to(device, dtype).array(),
                                  shape.size() == 4 ? format : MemoryFormat::contiguous);
         };
+        // On the GPU nets keep their weights in the order of their images.
+        const MemoryFormat weight_format = device.is_cpu() ? MemoryFormat::contiguous : format;
         const Array x = random({layer.N, layer.C, layer.size, layer.size}), dx = Array::empty_like(x);
-        const Array w =
-            ops::contiguous(random({layer.K, layer.C, layer.kernel, layer.kernel}), MemoryFormat::contiguous);
+        const Array w = ops::contiguous(random({layer.K, layer.C, layer.kernel, layer.kernel}), weight_format);
         const Array dw = Array::empty_like(w), bias = random({layer.K}), dbias = Array::empty_like(bias);
         const Array y = random({layer.N, layer.K, layer.out(), layer.out()}), dy = random(y.shape());
         const Conv2dGeometry geometry{{layer.stride, layer.stride}, {layer.padding, layer.padding}, {1, 1}, 1};
         const View bias_view(bias), y_view(y);
         const MutableView dx_view(dx), dw_view(dw), dbias_view(dbias);
         const double ms[3] = {
-            benchmarks::time_ms(device, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
-            benchmarks::time_ms(
+            time_kernel_ms(device, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
+            time_kernel_ms(
                 device, seconds,
                 [&] { on.conv2d_bias_relu_backward(dy, x, w, &y_view, &dx_view, nullptr, nullptr, geometry); }),
-            benchmarks::time_ms(device, seconds, [&] {
+            time_kernel_ms(device, seconds, [&] {
               on.conv2d_bias_relu_backward(dy, x, w, &y_view, nullptr, &dw_view, &dbias_view, geometry);
             })};
         const double operations = 2.0 * static_cast<double>(y.numel() * layer.C * layer.kernel * layer.kernel);
@@ -80,12 +111,20 @@ int main(int argc, char** argv) {
         std::printf("%-19s %-13s", layer.name, layout);
         for (double each : ms) std::printf(" %12.3f (%7.1f)", each, operations / each / 1e6);
         std::printf("\n");
+        std::fflush(stdout);
         if (json_path.empty()) continue;
-        std::ofstream(json_path, std::ios::app)
-            << nlohmann::json{{"layer", layer.name},        {"format", layout},    {"threads", num_threads()},
-                              {"gflop", operations / 1e9},  {"forward_ms", ms[0]}, {"backward_data_ms", ms[1]},
-                              {"backward_weight_ms", ms[2]}}
-            << '\n';
+        std::ofstream(json_path, std::ios::app) << nlohmann::json{{"layer", layer.name},
+                                                                  {"format", layout},
+                                                                  {"threads", num_threads()},
+                                                                  {"backend", backend_name},
+                                                                  {"dtype", name(dtype)},
+                                                                  {"tf32", tf32},
+                                                                  {"timed", timed},
+                                                                  {"gflop", operations / 1e9},
+                                                                  {"forward_ms", ms[0]},
+                                                                  {"backward_data_ms", ms[1]},
+                                                                  {"backward_weight_ms", ms[2]}}
+                                                << '\n';
       }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "conv2d: %s\n", error.what());

@@ -11,6 +11,7 @@
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
+#include <gradus/core/cudnn.h>
 
 namespace {
 
@@ -25,6 +26,8 @@ struct Settings {
   double seconds = 1.0;
   bool graph = false;
   bool step_only = false;
+  bool tf32 = false;
+  bool timed = false;
 };
 
 struct Figures {
@@ -99,6 +102,8 @@ void report(const Workload& work, int64_t batch, const Settings& settings) {
                               {"backend", current_backend(device.type).name()},
                               {"format", settings.format},
                               {"graph", settings.graph},
+                              {"tf32", settings.tf32},
+                              {"timed", settings.timed},
                               {"threads", num_threads()},
                               {"machine", runtime(device.type).description(device.index)},
                               {"version", version()},
@@ -119,18 +124,23 @@ int main(int argc, char** argv) {
   app.add_option("--net", settings.net, "a net by name, or all");
   app.add_option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
   app.add_option("--device", settings.device, "cpu or cuda");
-  app.add_option("--backend", settings.backend, "naive, openmp, cuda; default: the device's best");
+  app.add_option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
   app.add_option("--format", settings.format, "contiguous or channels_last")
       ->check(CLI::IsMember({"contiguous", "channels_last"}));
   app.add_option("--threads", settings.threads, "CPU threads; default: all");
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");
   app.add_flag("--graph", settings.graph, "capture the step once and replay it (cuda)");
+  app.add_flag("--tf32", settings.tf32, "let products and convolutions of float32 use TF32 (cuda)");
+  app.add_flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
   app.add_flag("--step-only", settings.step_only, "skip the parts");
   CLI11_PARSE(app, argc, argv);
   try {
     if (settings.threads > 0) set_num_threads(settings.threads);
     if (!settings.backend.empty()) set_backend(settings.backend);
+    cudnn::set_allow_tf32(settings.tf32);
+    cuda::set_matmul_allow_tf32(settings.tf32);
+    cudnn::set_benchmark(settings.timed);
     std::printf("%-12s %6s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "step ms", "forward", "backward",
                 "optimizer", "samples/s", "peak MiB");
     bool found = false;

@@ -214,7 +214,7 @@ def time_openblas(size, threads, seconds):
 def shared_arguments(options, variant):
     """Of train_step and matmul."""
     return (["--device", options.device] + (["--backend", options.backend] if options.backend else []) +
-            (["--threads", str(variant.threads)] if variant.threads else []))
+            (["--threads", str(variant.threads)] if variant.threads else []) + (["--tf32"] if options.tf32 else []))
 
 
 def all_rows():
@@ -316,7 +316,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="per measurement")
     parser.add_argument("--quick", action="store_true", help="one short round, for a look during development")
     parser.add_argument("--graph", action="store_true", help="cuda: compare captured steps too")
-    parser.add_argument("--tf32", action="store_true", help="let PyTorch use TF32")
+    parser.add_argument("--tf32", action="store_true", help="let both use TF32")
     parser.add_argument("--json", default="", help="put all figures into this file")
     parser.add_argument("--table", default="", metavar="FILE", help="only print what --json has stored")
     parser.add_argument("--openblas", type=int, default=0, help=argparse.SUPPRESS)

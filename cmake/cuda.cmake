@@ -1,4 +1,4 @@
-# The CUDA backend. Only register.cpp asks whether it is there.
+# The CUDA backends. Only register.cpp asks whether they are there.
 file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*.cu backends/cuda/*.cpp)
 target_sources(gradus PRIVATE ${cuda_sources})
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know that nvcc has C++20
@@ -13,3 +13,11 @@ list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
 set_source_files_properties(backends/cuda/check.cpp PROPERTIES
                             COMPILE_DEFINITIONS "GRADUS_CUDA_ARCHITECTURES=\"${architectures}\"")
 set_source_files_properties(backends/register.cpp PROPERTIES COMPILE_DEFINITIONS GRADUS_WITH_CUDA=1)
+
+if(GRADUS_WITH_CUDNN)
+  file(GLOB cudnn_sources CONFIGURE_DEPENDS backends/cudnn/*.cpp)
+  target_sources(gradus PRIVATE ${cudnn_sources})
+  target_include_directories(gradus SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
+  target_link_libraries(gradus PRIVATE ${CUDNN_LIBRARY})
+  set_property(SOURCE backends/register.cpp APPEND PROPERTY COMPILE_DEFINITIONS GRADUS_WITH_CUDNN=1)
+endif()

@@ -2,7 +2,12 @@
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_MAIN
 #endif
+#include <gradus/core/cudnn.h>
 #include <gradus/tests/catch.h>
+
+// Backends are compared in full precision, and cuDNN runs all that it can; what it does otherwise has tests of its own.
+[[maybe_unused]] static const bool switched =
+    (gradus::cudnn::set_allow_tf32(false), gradus::cudnn::set_small_convolutions(true), true);
 
 std::string gradus::test::source_path(const std::string& name) { return std::string(GRADUS_SOURCE_DIR "/") + name; }
 

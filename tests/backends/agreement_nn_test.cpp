@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include <gradus/core/ops/creation.h>
 #include <gradus/core/random.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 #include <gradus/tests/backends/support.h>
@@ -100,6 +101,26 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
         };
       };
       check_agreement("conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, db}, backward(false), backward(true), 4);
+    }
+}
+
+TEST_CASE("NaN passes through convolution, bias and ReLU, and nothing of y's memory is read") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Conv2dGeometry geometry{{1, 1}, {1, 1}, {1, 1}, 1};
+  Maker make(25);
+  for (DType dtype : kFloatingDTypes)
+    for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
+      const Array x = make({2, 16, 6, 6}, dtype, layout, -1, 1), w = make({16, 16, 3, 3}, dtype, layout, -1, 1);
+      const Array bias = make({16}, dtype), y = make({2, 16, 6, 6}, dtype, layout);
+      ops::fill(x.select(0, 1).select(1, 2), nan);  // a row of the second image
+      ops::fill(y, nan);
+      check_agreement(
+          "conv2d_bias_relu", {x, w, bias}, {y},
+          [&](Backend& b, const Arrays& in, const Arrays& out) {
+            const View bias_view = in[2];
+            b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], geometry);
+          },
+          {}, 4);
     }
 }
 

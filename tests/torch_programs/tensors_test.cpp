@@ -97,3 +97,21 @@ TEST_CASE("names of torch, at and c10 are one thing") {
   CHECK(b->bias.equal(a->bias));
   CHECK_THROWS_AS(torch::nn::utils::vector_to_parameters(torch::ones(3), b->parameters()), torch::Error);
 }
+
+TEST_CASE("the process's switches go by LibTorch's names") {
+  auto& context = at::globalContext();
+  CHECK(context.hasCuDNN() == gradus::has_backend("cudnn"));
+  CHECK(context.hasCUDA() == torch::cuda::is_available());
+  const bool tf32 = context.allowTF32CuDNN();
+  context.setAllowTF32CuDNN(!tf32), context.setBenchmarkCuDNN(true), context.setDeterministicCuDNN(false);
+  context.setAllowTF32CuBLAS(true);
+  CHECK(gradus::cudnn::allow_tf32() == !tf32);
+  CHECK(gradus::cudnn::benchmark());
+  CHECK_FALSE(gradus::cudnn::deterministic());
+  CHECK(gradus::cuda::matmul_allow_tf32());
+  context.setAllowTF32CuDNN(tf32), context.setBenchmarkCuDNN(false), context.setDeterministicCuDNN(true);
+  context.setAllowTF32CuBLAS(false);
+  CHECK_FALSE(context.benchmarkCuDNN());
+  CHECK(context.deterministicCuDNN());
+  CHECK_FALSE(context.allowTF32CuBLAS());
+}

@@ -1,0 +1,53 @@
+// Errors of cuDNN become DeviceError with the call, what cuDNN says of it, the op that was running and what it was running
+// on.
+#pragma once
+
+#include <string>
+
+#include <cudnn.h>
+
+#include <gradus/core/error.h>
+
+namespace gradus::cudnn_detail {
+
+/// What this thread asks of cuDNN for the lifetime of the object: messages name it by `describe(subject)`.
+class Subject {
+ public:
+  template <class T>
+  explicit Subject(const T& subject)
+      : subject_(&subject), describe_([](const void* it) { return describe(*static_cast<const T*>(it)); }),
+        outer_(current_) {
+    current_ = this;
+  }
+  ~Subject() { current_ = outer_; }
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  /// "" where there is none.
+  static std::string current() { return current_ ? current_->describe_(current_->subject_) : ""; }
+
+ private:
+  static inline thread_local constinit const Subject* current_ = nullptr;
+
+  const void* const subject_;
+  std::string (*const describe_)(const void*);
+  const Subject* const outer_;
+};
+
+[[noreturn]] void fail_cudnn(const char* call, cudnnStatus_t status);
+
+inline void check(const char* call, cudnnStatus_t status) {
+  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
+    fail_cudnn(call, status);
+}
+
+/// True for what cuDNN says of a problem that it has no kernel for or does not take at all.
+inline bool is_unsupported(cudnnStatus_t status) {
+  const int category = static_cast<int>(CUDNN_STATUS_CATEGORY(status));
+  return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;
+}
+
+}  // namespace gradus::cudnn_detail
+
+/// Evaluates a cuDNN call; throws DeviceError unless it succeeds.
+#define GRADUS_CUDNN_CHECK(call) ::gradus::cudnn_detail::check(#call, call)

@@ -1,0 +1,185 @@
+// Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise than
+// the images is copied; a net that is channels-last throughout is never transposed.
+#include <gradus/backends/cudnn/conv_plan.h>
+#include <gradus/backends/cudnn/cudnn.h>
+#include <gradus/backends/cudnn/cudnn_backend.h>
+#include <gradus/core/cudnn.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using cudnn_detail::ConvProblem;
+using cudnn_detail::ConvResult;
+
+Strides dense_strides(const Shape& shape, bool channels_last) {
+  return channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+}
+
+// Axes of size 1 may have any stride.
+bool lies_as(const StridedLayout& x, bool channels_last) {
+  const Strides strides = dense_strides(x.shape, channels_last);
+  for (int i = 0; i < 4; ++i)
+    if (x.shape[i] > 1 && x.strides[i] != strides[i]) return false;
+  return true;
+}
+
+bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % cudnn_detail::kAlignment == 0; }
+
+// A convolution with its operands; `out` is the one of x, w and y that is the result.
+struct Convolution {
+  ConvResult result;
+  const View x, w, y;
+  const MutableView& out;
+  const Conv2dGeometry& geometry;
+  const View* bias = nullptr;
+  bool relu = false;
+
+  // The order of the images, as the first that can be only one of the two has it.
+  bool channels_last() const {
+    for (const View* operand : {result == ConvResult::y ? &y : &x, result == ConvResult::y ? &x : &y, &w})
+      if (const bool last = lies_as(*operand, true); last != lies_as(*operand, false)) return last;
+    return false;
+  }
+
+  ConvProblem problem() const {
+    const auto sizes = [](const View& view) {
+      return std::array<int64_t, 4>{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
+    };
+    return {.result = result,
+            .bias = bias != nullptr,
+            .relu = relu,
+            .dtype = y.dtype,
+            .channels_last = channels_last(),
+            .x = sizes(x),
+            .w = sizes(w),
+            .y = sizes(y),
+            .stride = std::to_array(geometry.stride),
+            .padding = std::to_array(geometry.padding),
+            .dilation = std::to_array(geometry.dilation),
+            .device = y.device.index,
+            .tf32 = y.dtype == DType::f32 && cudnn::allow_tf32(),
+            .deterministic = cudnn::deterministic(),
+            .timed = cudnn::benchmark(),
+            .workspace_limit = cudnn::workspace_limit()};
+  }
+
+  // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
+  // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that gradient
+  // takes 0.05 ms for conv_c32's first and 0.15 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. A captured step
+  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10.
+  bool is_small() const {
+    if (cudnn::small_convolutions()) return false;
+    const int64_t filters = w.shape[0] / geometry.groups, channels = w.shape[1];
+    if (result == ConvResult::dw) return filters * channels * w.shape[2] * w.shape[3] <= 8192;
+    return std::max(filters, channels) <= 16;
+  }
+
+  int64_t flops() const { return 2 * y.numel() * w.numel() / w.shape[0]; }
+};
+
+// An operand where engines can reach it: dense, aligned, in the order of the images. Where it lies, or in a copy.
+class Reachable {
+ public:
+  Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : data_(x.data) {
+    if (is_aligned(x.data) && lies_as(x, channels_last)) return;
+    copy_ = Array::empty_strided(x.shape, dense_strides(x.shape, channels_last), x.dtype, x.device);
+    if (!is_result) backend.copy(x, copy_);
+    data_ = copy_.data();
+  }
+  const void* data() const { return data_; }
+  /// Puts the result into its place.
+  void deliver(Backend& backend, const MutableView& out) const {
+    if (copy_.defined()) backend.copy(copy_, out);
+  }
+
+ private:
+  const void* data_;
+  Array copy_;
+};
+
+const char* implementation(const ConvProblem& problem) {
+  if (problem.bias || problem.relu) return problem.tf32 ? "fused_tf32" : "fused";
+  return problem.tf32 ? "engine_tf32" : "engine";
+}
+
+// Runs it by cuDNN; false where cuDNN does not take it. Nothing to do and too much of it is the base class's to say.
+bool run(Backend& backend, const char* name, const Convolution& c) {
+  for (const View* operand : {&c.x, &c.w, &c.y})
+    if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
+  if (c.is_small()) return false;
+  const ConvProblem problem = c.problem();
+  const Reachable x(backend, c.x, problem.channels_last, c.result == ConvResult::dx);
+  const Reachable w(backend, c.w, problem.channels_last, c.result == ConvResult::dw);
+  const Reachable y(backend, c.y, problem.channels_last, c.result == ConvResult::y);
+  Array packed_bias;
+  if (c.bias && (c.bias->strides[0] != 1 || !is_aligned(c.bias->data))) {
+    packed_bias = Array::empty(c.bias->shape, c.bias->dtype, c.bias->device);
+    backend.copy(*c.bias, packed_bias);
+  }
+  const void* bias = packed_bias.defined() ? packed_bias.data() : c.bias ? c.bias->data : nullptr;
+  const cudnn_detail::ConvOperands operands{x.data(), w.data(), y.data(), bias};
+  const cudnn_detail::ConvPlan* plan = cudnn_detail::find_plan(problem, operands);
+  if (!plan) return false;
+  {
+    EventScope event(name, "cudnn", implementation(problem), {&c.x, &c.w, &c.y}, c.flops());
+    plan->run(operands);
+  }
+  (c.result == ConvResult::y ? y : c.result == ConvResult::dx ? x : w).deliver(backend, c.out);
+  return true;
+}
+
+// (K) as (1, K, 1, 1) broadcast to y's shape.
+View along_channels(const View& bias, const Shape& shape) {
+  View wide = bias;
+  wide.shape = shape, wide.strides = {0, bias.strides[0], 0, 0};
+  return wide;
+}
+
+}  // namespace
+
+// Where no engine has bias and ReLU in it, they follow.
+void CudnnBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                                    const Conv2dGeometry& geometry) {
+  Convolution c{ConvResult::y, x, w, y, y, geometry, bias, relu};
+  if (run(*this, bias || relu ? "conv2d_bias_relu" : "conv2d", c)) return;
+  c.bias = nullptr, c.relu = false;
+  if (!(bias || relu) || !run(*this, "conv2d", c)) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
+  if (bias) binary(BinaryOp::add, y, along_channels(*bias, y.shape), y);
+  if (relu) unary(UnaryOp::relu, y, y, {});
+}
+
+void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                                        const Conv2dGeometry& geometry) {
+  if (!run(*this, "conv2d_backward_data", {ConvResult::dx, dx, w, dy, dx, geometry}))
+    CudaBackend::conv2d_backward_data(dy, w, dx, geometry);
+}
+
+void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                                          const Conv2dGeometry& geometry) {
+  if (!run(*this, "conv2d_backward_weight", {ConvResult::dw, x, dw, dy, dw, geometry}))
+    CudaBackend::conv2d_backward_weight(dy, x, dw, geometry);
+}
+
+// dy is masked once for the three gradients, or by the base class's kernel where that makes dw.
+void CudnnBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                             const Conv2dGeometry& geometry) {
+  if (dw && Convolution{ConvResult::dw, x, *dw, dy, *dw, geometry}.is_small())
+    return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
+  View gradient = dy;
+  Array masked;
+  if (y_if_relu) {
+    masked = Array::empty(dy.shape, dy.dtype, dy.device,
+                          lies_as(*y_if_relu, true) ? MemoryFormat::channels_last : MemoryFormat::contiguous);
+    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
+    gradient = masked;
+  }
+  if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
+  if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
+  if (dbias) Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
+}
+
+std::unique_ptr<Backend> make_cudnn_backend() { return std::make_unique<CudnnBackend>(); }
+
+}  // namespace gradus

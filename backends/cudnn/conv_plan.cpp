@@ -1,0 +1,188 @@
+#include <gradus/backends/cudnn/conv_plan.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <gradus/backends/cuda/cuda_runtime.h>
+#include <gradus/backends/cuda/device_guard.h>
+#include <gradus/backends/cudnn/handle.h>
+#include <gradus/core/runtime.h>
+
+namespace gradus::cudnn_detail {
+namespace {
+
+// Does the engine keep to what the problem allows? What cuDNN notes of its numerics decides.
+bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
+  const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  const bool f32 = problem.dtype == DType::f32;
+  for (const cudnnBackendNumericalNote_t note : engines.at(0).values<cudnnBackendNumericalNote_t>(
+           CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
+    const bool refused = (note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && problem.deterministic) ||
+                         (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && f32 && !problem.tf32) ||
+                         (note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && f32) ||
+                         note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    if (refused) return false;
+  }
+  return true;
+}
+
+// Engines for the graph, the one that cuDNN expects to be fastest first.
+std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode_t mode) {
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  if (!heuristics.finalize()) return {};
+  return heuristics.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                          heuristics.count_parts(CUDNN_ATTR_ENGINEHEUR_RESULTS));
+}
+
+// Milliseconds of the fastest of three runs after a first one; infinity where the engine fails, for want of memory say.
+double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOperands& operands) try {
+  DeviceRuntime& cuda = runtime(DeviceType::cuda);
+  const Stream stream = cuda.current_stream(problem.device);
+  const auto before = cuda.new_event(true), after = cuda.new_event(true);
+  plan.run(operands);
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    before->record(stream);
+    plan.run(operands);
+    after->record(stream);
+    after->synchronize();
+    fastest = std::min(fastest, after->elapsed_ms(*before));
+  }
+  return fastest;
+} catch (const Error&) { return std::numeric_limits<double>::infinity(); }
+
+// The first allowed engine that takes the problem or, where they are timed, the fastest of the first kMostTimed. Mode B
+// knows the gradients of weights better than A: with TF32 those of benchmarks/conv2d's layers took 1.0 ms together instead
+// of 1.6 on an H200, in NHWC 0.9 instead of 1.1; the others came out even.
+std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOperands& operands, bool addend) {
+  constexpr int kMostTimed = 10;
+  const cudnnHandle_t handle = handle_of(problem.device);
+  const std::shared_ptr<const ConvGraph> graph = make_graph(problem, handle, addend);
+  if (!graph) return nullptr;
+  std::unique_ptr<ConvPlan> best;
+  double best_time = std::numeric_limits<double>::infinity();
+  int timed = 0;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (Descriptor& config : engines_for(*graph, mode)) {
+      if (!is_allowed(config, problem)) continue;
+      auto plan = std::make_unique<ConvPlan>(problem, graph, std::move(config), handle);
+      if (!plan->supported()) continue;
+      if (!problem.timed) return plan;
+      const double time = time_of(*plan, problem, operands);
+      if (time < best_time) best_time = time, best = std::move(plan);
+      if (++timed == kMostTimed) return best;
+    }
+    if (best) break;
+  }
+  return best;
+}
+
+std::unique_ptr<ConvPlan> make_plan(const ConvProblem& problem, const ConvOperands& operands) {
+  const cuda_detail::RelaxedCapture relaxed;  // engines load code
+  auto plan = choose_plan(problem, operands, false);
+  if (!plan && problem.bias && problem.relu) plan = choose_plan(problem, operands, true);
+  return plan;
+}
+
+// A captured graph goes on using the code of its engines, so plans that it was made with stay loaded to the end.
+void keep_loaded(std::shared_ptr<const ConvPlan> plan) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<const ConvPlan>>;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(plan));
+}
+
+// The plans of a thread: executing one from two threads at a time is not safe with every engine.
+class PlanCache {
+ public:
+  /// Problems that no engine takes are remembered too.
+  const ConvPlan* find(ConvProblem problem, const ConvOperands& operands) {
+    const bool captures = cuda_detail::this_thread_captures();
+    auto found = entries_.find(problem);
+    if (found == entries_.end() && problem.timed && captures) {
+      problem.timed = false;  // nothing runs, so nothing can be timed
+      found = entries_.find(problem);
+    }
+    if (found == entries_.end()) {
+      Entry entry{make_plan(problem, operands)};
+      if (entries_.size() == kCapacity) drop_oldest();
+      found = entries_.emplace(problem, std::move(entry)).first;
+    }
+    Entry& entry = found->second;
+    entry.last_use = ++uses_;
+    if (captures && entry.plan && !std::exchange(entry.captured, true)) keep_loaded(entry.plan);
+    return entry.plan.get();
+  }
+
+ private:
+  static constexpr size_t kCapacity = 512;
+  struct Entry {
+    std::shared_ptr<const ConvPlan> plan;
+    uint64_t last_use = 0;
+    bool captured = false;
+  };
+
+  void drop_oldest() {
+    entries_.erase(std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_use < b.second.last_use;
+    }));
+  }
+
+  std::map<ConvProblem, Entry> entries_;
+  uint64_t uses_ = 0;
+};
+
+}  // namespace
+
+std::string describe(const ConvProblem& problem) {
+  const auto list = [](const auto& values) { return to_string(Dims(values.data(), values.size())); };
+  const char* results[] = {"y", "dx", "dw"};
+  return std::string(results[static_cast<int>(problem.result)]) + " of x " + list(problem.x) + ", w " +
+         list(problem.w) + ", y " + list(problem.y) + ", stride " + list(problem.stride) + ", padding " +
+         list(problem.padding) + ", dilation " + list(problem.dilation) + ", " + std::string(name(problem.dtype)) +
+         (problem.channels_last ? ", channels-last" : "");
+}
+
+ConvPlan::ConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config,
+                   cudnnHandle_t handle)
+    : problem_(problem), graph_(std::move(graph)), config_(std::move(config)),
+      plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
+  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_);
+  // Whatever is wrong with one engine, the next may do.
+  if (cudnnBackendFinalize(plan_.get()) != CUDNN_STATUS_SUCCESS) return;
+  workspace_ = static_cast<size_t>(plan_.values<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 1).at(0));
+  supported_ = workspace_ <= problem.workspace_limit;
+}
+
+void ConvPlan::run(const ConvOperands& operands) const {
+  const Subject subject(problem_);
+  const cuda_detail::DeviceGuard guard(problem_.device);
+  const cuda_detail::Scratch workspace(workspace_, Device(DeviceType::cuda, problem_.device));
+  std::vector<int64_t> ids = {kX, kW, kY};
+  std::vector<void*> data;
+  for (const void* each : {operands.x, operands.w, operands.y}) data.push_back(const_cast<void*>(each));
+  if (problem_.bias) ids.push_back(kBias), data.push_back(const_cast<void*>(operands.bias));
+  if (graph_->addend) ids.push_back(kAddend), data.push_back(const_cast<void*>(operands.y));
+
+  Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set_all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
+  pack.set_all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, data);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace.data());
+  GRADUS_CUDNN_CHECK(cudnnBackendFinalize(pack.get()));
+  GRADUS_CUDNN_CHECK(cudnnBackendExecute(handle_of(problem_.device), plan_.get(), pack.get()));
+}
+
+const ConvPlan* find_plan(const ConvProblem& problem, const ConvOperands& operands) {
+  thread_local PlanCache cache;
+  const Subject subject(problem);
+  const cuda_detail::DeviceGuard guard(problem.device);
+  return cache.find(problem, operands);
+}
+
+}  // namespace gradus::cudnn_detail

@@ -1,0 +1,31 @@
+// What cuDNN is asked to convolve, in one comparable value: plans are cached by it.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include <gradus/core/backend.h>
+
+namespace gradus::cudnn_detail {
+
+/// Which of the three is computed from the other two.
+enum class ConvResult : uint8_t { y, dx, dw };
+
+struct ConvProblem {
+  ConvResult result = ConvResult::y;
+  bool bias = false, relu = false;  // y alone
+  DType dtype = DType::f32;
+  bool channels_last = false;      // all operands, dense and aligned
+  std::array<int64_t, 4> x, w, y;  // sizes
+  std::array<int64_t, 2> stride, padding, dilation;
+  int device = 0;
+  bool tf32 = false, deterministic = true, timed = false;  // the switches of core/cudnn.h
+  size_t workspace_limit = 0;
+
+  friend auto operator<=>(const ConvProblem&, const ConvProblem&) = default;
+};
+
+/// For messages: "y of x (8, 3, 32, 32), w (16, 3, 3, 3), …".
+std::string describe(const ConvProblem& problem);
+
+}  // namespace gradus::cudnn_detail

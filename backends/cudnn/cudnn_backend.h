@@ -1,0 +1,25 @@
+// The backend "cudnn": the backend "cuda" with NVIDIA's convolutions. What cuDNN does not take, or not as well, goes to the
+// base class; observers see by the implementation's name who ran. The switches are in core/cudnn.h.
+#pragma once
+
+#include <gradus/backends/cuda/cuda_backend.h>
+
+namespace gradus {
+
+class CudnnBackend final : public CudaBackend {
+ public:
+  std::string_view name() const override { return "cudnn"; }
+
+  // conv2d.cpp (conv2d itself is the fused form without bias and ReLU, as in the base class)
+  void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
+                            const Conv2dGeometry& geometry) override;
+  void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
+                              const Conv2dGeometry& geometry) override;
+  void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                        const Conv2dGeometry& geometry) override;
+  void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                 const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                 const Conv2dGeometry& geometry) override;
+};
+
+}  // namespace gradus

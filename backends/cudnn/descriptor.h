@@ -1,0 +1,119 @@
+// The objects of cuDNN's graph interface: descriptors with typed attributes, which are set, frozen by finalize() and
+// then used by others.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradus/backends/cudnn/check.h>
+
+namespace gradus::cudnn_detail {
+
+// cuDNN's name for a C++ type.
+template <class T>
+inline constexpr cudnnBackendAttributeType_t attribute_type = T::no_such_attribute_type;
+template <>
+inline constexpr auto attribute_type<bool> = CUDNN_TYPE_BOOLEAN;
+template <>
+inline constexpr auto attribute_type<int64_t> = CUDNN_TYPE_INT64;
+template <>
+inline constexpr auto attribute_type<float> = CUDNN_TYPE_FLOAT;
+template <>
+inline constexpr auto attribute_type<double> = CUDNN_TYPE_DOUBLE;
+template <>
+inline constexpr auto attribute_type<void*> = CUDNN_TYPE_VOID_PTR;
+template <>
+inline constexpr auto attribute_type<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
+template <>
+inline constexpr auto attribute_type<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
+template <>
+inline constexpr auto attribute_type<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
+template <>
+inline constexpr auto attribute_type<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
+template <>
+inline constexpr auto attribute_type<cudnnNanPropagation_t> = CUDNN_TYPE_NAN_PROPOGATION;
+template <>
+inline constexpr auto attribute_type<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
+template <>
+inline constexpr auto attribute_type<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
+
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
+    GRADUS_CUDNN_CHECK(cudnnBackendCreateDescriptor(type, &handle_));
+  }
+  ~Descriptor() {
+    if (handle_) cudnnBackendDestroyDescriptor(handle_);
+  }
+  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+
+  cudnnBackendDescriptor_t get() const { return handle_; }
+
+  template <class T>
+  void set(cudnnBackendAttributeName_t name, const T& value) {
+    set(name, attribute_type<T>, 1, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.handle_);
+  }
+  template <class T>
+  void set_all(cudnnBackendAttributeName_t name, std::span<const T> values) {
+    set(name, attribute_type<T>, values.size(), values.data());
+  }
+  void set_all(cudnnBackendAttributeName_t name, const std::vector<Descriptor>& others) {
+    std::vector<cudnnBackendDescriptor_t> handles;
+    for (const Descriptor& other : others) handles.push_back(other.handle_);
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, handles.size(), handles.data());
+  }
+
+  /// Freezes the attributes. False where they describe what cuDNN does not do.
+  [[nodiscard]] bool finalize() {
+    const cudnnStatus_t status = cudnnBackendFinalize(handle_);
+    if (is_unsupported(status)) return false;
+    check("cudnnBackendFinalize", status);
+    return true;
+  }
+
+  /// Up to `most` values of an attribute that cuDNN sets.
+  template <class T>
+  std::vector<T> values(cudnnBackendAttributeName_t name, int64_t most) const {
+    std::vector<T> found(static_cast<size_t>(most));
+    int64_t count = 0;
+    GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, attribute_type<T>, most, &count, found.data()));
+    found.resize(static_cast<size_t>(std::min(count, most)));
+    return found;
+  }
+  /// How many descriptors an attribute holds, and the first `count` of them, which are of type `type`.
+  int64_t count_parts(cudnnBackendAttributeName_t name) const {
+    int64_t count = 0;
+    GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
+    return count;
+  }
+  std::vector<Descriptor> parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                                int64_t count) const {
+    std::vector<Descriptor> found;
+    std::vector<cudnnBackendDescriptor_t> handles;
+    for (int64_t i = 0; i < count; ++i) handles.push_back(found.emplace_back(type).handle_);
+    int64_t filled = 0;
+    GRADUS_CUDNN_CHECK(
+        cudnnBackendGetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &filled, handles.data()));
+    while (static_cast<int64_t>(found.size()) > filled) found.pop_back();
+    return found;
+  }
+
+ private:
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t count, const void* values) {
+    GRADUS_CUDNN_CHECK(cudnnBackendSetAttribute(handle_, name, type, static_cast<int64_t>(count), values));
+  }
+
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+}  // namespace gradus::cudnn_detail

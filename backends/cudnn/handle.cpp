@@ -1,0 +1,24 @@
+#include <gradus/backends/cudnn/handle.h>
+
+#include <gradus/backends/cuda/cuda_runtime.h>
+#include <gradus/backends/cuda/handle_pool.h>
+
+namespace gradus::cudnn_detail {
+namespace {
+
+cudnnHandle_t make_handle() {
+  cudnnHandle_t handle = nullptr;
+  GRADUS_CUDNN_CHECK(cudnnCreate(&handle));
+  return handle;
+}
+thread_local cuda_detail::BorrowedHandles<cudnnHandle_t, make_handle> borrowed_handles;
+
+}  // namespace
+
+cudnnHandle_t handle_of(int index) {
+  const cudnnHandle_t handle = borrowed_handles.get(index);
+  GRADUS_CUDNN_CHECK(cudnnSetStream(handle, cuda_detail::current_stream(index)));
+  return handle;
+}
+
+}  // namespace gradus::cudnn_detail

@@ -1,0 +1,233 @@
+// The backend "cudnn": who runs what, its switches, and capture. That its numbers are right is tested with all backends.
+#include <gradus/core/cudnn.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/cuda/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// True, and says so, where there is no cuDNN or nothing to run it on.
+bool no_cudnn() {
+  if (cudnn::is_available()) return false;
+  WARN("skipped: no cuDNN, or no CUDA device");
+  return true;
+}
+
+// The kernels that ran, as "backend/name/implementation".
+class Kernels : public Observer {
+ public:
+  Kernels() { add_observer(this); }
+  ~Kernels() override { remove_observer(this); }
+  void on_end(const ObservedEvent& event) override {
+    if (event.kind == ObservedEvent::Kind::kernel)
+      ran_.push_back(std::string(event.backend) + "/" + event.name + "/" + event.implementation);
+  }
+  bool contain(const std::string& text) const {
+    return std::any_of(ran_.begin(), ran_.end(), [&](const auto& kernel) { return kernel.find(text) == 0; });
+  }
+  std::string all() const {
+    std::string text;
+    for (const std::string& kernel : ran_) text += kernel + " ";
+    return text;
+  }
+
+ private:
+  std::vector<std::string> ran_;
+};
+
+// Sets the switches back.
+struct Switches {
+  const bool tf32 = cudnn::allow_tf32(), deterministic = cudnn::deterministic(), benchmark = cudnn::benchmark();
+  const bool small = cudnn::small_convolutions();
+  const size_t limit = cudnn::workspace_limit();
+  ~Switches() {
+    cudnn::set_allow_tf32(tf32), cudnn::set_deterministic(deterministic), cudnn::set_benchmark(benchmark);
+    cudnn::set_small_convolutions(small), cudnn::set_workspace_limit(limit);
+  }
+};
+
+Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
+  return randn(shape).to(cuda_device(), dtype).contiguous(format);
+}
+
+// |a - b| over |b|, both as vectors.
+double relative_error(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.detach().to(kDouble), y = b.detach().to(kDouble);
+  return ((x - y).pow(2).sum() / y.pow(2).sum()).sqrt().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("the switches of cuDNN are there in every build") {
+  const Switches restored;
+  CHECK(cudnn::deterministic());
+  CHECK_FALSE(cudnn::benchmark());
+  cudnn::set_allow_tf32(true), cudnn::set_deterministic(false), cudnn::set_benchmark(true);
+  cudnn::set_workspace_limit(12);
+  CHECK(cudnn::allow_tf32());
+  CHECK_FALSE(cudnn::deterministic());
+  CHECK(cudnn::benchmark());
+  CHECK(cudnn::workspace_limit() == 12);
+  CHECK(cudnn::is_available() == has_backend("cudnn"));
+}
+
+TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
+  if (no_cudnn()) return;
+  const BackendGuard guard("cudnn");
+  for (DType dtype : {kFloat, kHalf, kBFloat16})
+    for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+      nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(32, 64, 3).padding(1)), nn::ReLU(),
+                         nn::ConvReLU2d(nn::Conv2dOptions(64, 64, 3).stride(2)));
+      net->to(cuda_device(), dtype);
+      net->to(format);
+      const Tensor x = image({8, 32, 16, 16}, format, dtype).requires_grad_();
+      const Tensor dy = image({8, 64, 7, 7}, format, dtype);
+      const Kernels kernels;
+      const Tensor y = net->forward(x);
+      y.backward(dy);
+      INFO(name(dtype) << ": " << kernels.all());
+      CHECK(kernels.contain("cudnn/conv2d"));
+      CHECK(kernels.contain("cudnn/conv2d_backward_data/"));
+      CHECK(kernels.contain("cudnn/conv2d_backward_weight/"));
+      CHECK_FALSE(kernels.contain("cuda/conv2d"));
+      CHECK_FALSE(
+          (kernels.contain("cuda/copy") && dtype == kFloat));  // half types: batch norm's weights become float32
+      CHECK(y.is_contiguous(format));
+      CHECK(x.grad().is_contiguous(format));
+    }
+}
+
+TEST_CASE("small convolutions are the base class's unless cuDNN is to run them too") {
+  if (no_cudnn()) return;
+  const Switches restored;
+  const BackendGuard guard("cudnn");
+  const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape) {
+    const Tensor x = image(x_shape).requires_grad_(), w = image(w_shape).requires_grad_(), bias = image({w_shape[0]});
+    const Kernels kernels;
+    const Tensor y = conv2d_relu(x, w, bias, 1, 1);
+    y.backward(y.detach());
+    return kernels.all();
+  };
+  cudnn::set_small_convolutions(false);
+  CHECK_THAT(kernels_of({4, 6, 9, 9}, {16, 6, 3, 3}), !contains("cudnn/conv2d"));
+  CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}), contains("cudnn/conv2d") &&
+                                                          contains("cudnn/conv2d_backward_data") &&
+                                                          contains("cuda/conv2d_backward_weight"));
+  CHECK_THAT(kernels_of({4, 64, 9, 9}, {64, 64, 3, 3}), !contains("cuda/conv2d"));
+  cudnn::set_small_convolutions(true);
+  CHECK_THAT(kernels_of({4, 6, 9, 9}, {16, 6, 3, 3}), !contains("cuda/conv2d"));
+}
+
+TEST_CASE("a weight in the other order of memory gives the same numbers") {
+  if (no_cudnn()) return;
+  const BackendGuard guard("cudnn");
+  const Tensor x = image({4, 32, 12, 12}), w = image({48, 32, 3, 3});
+  const Tensor expected = conv2d(x, w, {}, 1, 1);
+  const Tensor mixed = conv2d(x.contiguous(MemoryFormat::channels_last), w, {}, 1, 1);
+  CHECK(mixed.is_contiguous(MemoryFormat::channels_last));
+  CHECK(relative_error(mixed, expected) < 1e-6);
+}
+
+TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its accuracy") {
+  if (no_cudnn()) return;
+  const Switches restored;
+  const BackendGuard guard("cudnn");
+  for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    const Tensor x = image({16, 64, 32, 32}, format), w = image({64, 64, 3, 3}, format).requires_grad_();
+    cudnn::set_allow_tf32(false);
+    const Tensor exact = conv2d(x, w, {}, 1, 1);
+    exact.backward(exact.detach());
+    const Tensor exact_gradient = w.grad().clone();
+    w.mutable_grad() = Tensor();
+    cudnn::set_allow_tf32(true);
+    const Kernels kernels;
+    const Tensor rounded = conv2d(x, w, {}, 1, 1);
+    rounded.backward(exact.detach());
+    CHECK(kernels.contain("cudnn/conv2d/engine_tf32"));
+    const double error = relative_error(rounded, exact), gradient_error = relative_error(w.grad(), exact_gradient);
+    CHECK(error > 1e-5);  // of float32's 24 bits 11 are left
+    CHECK(error < 1e-3);
+    CHECK(gradient_error < 1e-3);
+    CHECK(relative_error(exact, conv2d(x.to(kDouble), w.detach().to(kDouble), {}, 1, 1)) < 2e-6);
+  }
+}
+
+TEST_CASE("TF32 is what float32 matrix products use where it is allowed") {
+  if (no_cuda_device()) return;
+  const Tensor a = image({512, 700}), b = image({700, 640});
+  const Tensor exact = matmul(a, b);
+  CHECK_FALSE(cuda::matmul_allow_tf32());
+  cuda::set_matmul_allow_tf32(true);
+  const Tensor rounded = matmul(a, b);
+  cuda::set_matmul_allow_tf32(false);
+  CHECK(relative_error(rounded, exact) > 1e-5);
+  CHECK(relative_error(rounded, exact) < 1e-3);
+  CHECK(relative_error(exact, matmul(a.to(kDouble), b.to(kDouble))) < 1e-6);
+}
+
+TEST_CASE("engines chosen by timing, non-deterministic ones and those without scratch memory give the same numbers") {
+  if (no_cudnn()) return;
+  const Switches restored;
+  const BackendGuard guard("cudnn");
+  const Tensor x = image({8, 32, 20, 20}).requires_grad_(), w = image({64, 32, 3, 3}).requires_grad_();
+  const Tensor bias = image({64});
+  const auto run = [&] {
+    const Tensor y = conv2d_relu(x, w, bias, 1, 1);
+    const TensorList gradients = autograd::grad({y}, {x, w}, {y.detach()});
+    return TensorList{y.detach(), gradients[0], gradients[1]};
+  };
+  const TensorList expected = run();
+  const auto check = [&] {
+    const TensorList found = run();
+    for (size_t i = 0; i < found.size(); ++i) CHECK(relative_error(found[i], expected[i]) < 3e-6);
+  };
+  SECTION("timed") { cudnn::set_benchmark(true), check(), check(); }
+  SECTION("non-deterministic") { cudnn::set_deterministic(false), check(); }
+  SECTION("no scratch memory") { cudnn::set_workspace_limit(0), check(); }
+}
+
+TEST_CASE("a captured convolution is replayed, also where its engine would have been timed") {
+  if (no_cudnn()) return;
+  const Switches restored;
+  const BackendGuard guard("cudnn");
+  const NoGradGuard no_grad;
+  for (bool timed : {false, true}) {
+    cudnn::set_benchmark(timed);
+    const Tensor x = image({4, 24 + 8 * timed, 18, 18}), w = image({40, 24 + 8 * timed, 3, 3}), bias = image({40});
+    Tensor y;
+    cuda::Graph graph;
+    graph.capture([&] { y = conv2d_relu(x, w, bias, 2, 1); });  // its first call: the plan is made during the capture
+    x.copy_(image(x.sizes()));
+    graph.replay();
+    cudnn::set_benchmark(false);
+    CHECK(relative_error(y, conv2d_relu(x, w, bias, 2, 1)) < 2e-6);
+  }
+}
+
+TEST_CASE("more configurations than plans are kept") {
+  if (no_cudnn()) return;
+  const BackendGuard guard("cudnn");
+  const NoGradGuard no_grad;
+  const Tensor w = ones({8, 8, 1, 1}, cuda_device());
+  for (int round = 0; round < 2; ++round)
+    for (int64_t width = 1; width <= 520; width += round == 0 ? 1 : 130) {
+      const Tensor y = conv2d(ones({1, 8, 1, width}, cuda_device()), w);
+      CHECK(y.sum().item<float>() == static_cast<float>(64 * width));
+    }
+}
+
+TEST_CASE("images too large to be counted in 31 bits are refused by name and shape") {
+  if (no_cuda_device()) return;
+  for (const std::string& name : backend_names()) {
+    if (backend(name).device_type() != DeviceType::cuda) continue;
+    const BackendGuard guard(name);
+    const Tensor x = zeros({1, 1, 1, 1}, cuda_device()).expand({1, 1, 65536, 32768}),
+                 w = ones({1, 1, 1, 1}, cuda_device());
+    CHECK_THROWS_AS(conv2d(x, w, {}, 30000), ShapeError);
+    CHECK_THROWS_WITH(conv2d(x, w, {}, 30000), contains("[conv2d]") && contains("2147483648"));
+  }
+}

@@ -17,7 +17,9 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kPartBytes = int64_t{512} << 10;  // what is read and written for one part: in the second-level cache
+// What is read and written for one part, half of it if that is several images: in the second-level cache, beside what the
+// next part reads.
+constexpr int64_t kPartBytes = int64_t{512} << 10;
 constexpr int64_t kPartsWanted = 16;
 constexpr int64_t kLeastPixels = 128;  // in a part, if it can be: they share what loading the weights costs
 constexpr int64_t kDepth = 288;        // rows of a block of the weights: 36 KiB for a tile
@@ -219,7 +221,8 @@ Cut cut_of(int64_t images, int64_t rows, int64_t row_pixels, int64_t row_bytes, 
   Cut cut{1, rows, tiles};
   const int64_t fit = kPartBytes / std::max<int64_t>(row_bytes, 1);  // rows
   if (fit >= 2 * rows) {
-    cut.images = std::clamp<int64_t>(std::min(fit / std::max<int64_t>(rows, 1), divide_up(images, wanted)), 1, images);
+    cut.images =
+        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows, 1), divide_up(images, wanted)), 1, images);
     const int64_t least = divide_up(kLeastPixels, std::max<int64_t>(rows * row_pixels, 1));
     if (tiles > 2) cut.images = std::clamp(least, cut.images, images);
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kPartsWanted = 16;
 constexpr int64_t kFilterPartsEnough = 8;            // to do without parts of the batch, whose sums take memory
 constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts together, at most
-constexpr int64_t kItemBytes = int64_t{512} << 10;   // of x and dy that are laid out at a time
+constexpr int64_t kItemBytes = int64_t{512} << 10;   // of x and dy that are laid out at a time; of several images, half
 constexpr int64_t kPixels = 256;                     // in a block
 constexpr int64_t kUnpackGrain = 16384;              // sums that are worth a chunk of adding up
 
@@ -115,7 +115,7 @@ class WeightGradient {
     item_rows_ = divide_up(dy_.H, bands_);
     bands_ = item_rows_ > 0 ? divide_up(dy_.H, item_rows_) : 0;
     const int64_t image_pixels = std::max<int64_t>(1, dy_.H * dy_.W);
-    item_images_ = bands_ == 1 ? std::clamp<int64_t>(std::max(fit / dy_.H, divide_up(kPixels, image_pixels)), 1,
+    item_images_ = bands_ == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy_.H, divide_up(kPixels, image_pixels)), 1,
                                                      std::max<int64_t>(dy_.N, 1))
                                : 1;
     block_rows_ = bands_ == 1 && 2 * image_pixels <= 3 * kPixels

@@ -100,17 +100,19 @@ void advance_step(const Array& block) {
 
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
   check_block(block);
-  std::vector<AlignedEntry> aligned;
-  aligned.reserve(entries.size());
+  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give it back
+  // to the system, page by page, and ask for it again.
+  static thread_local std::vector<AlignedEntry> aligned;
+  static thread_local std::vector<ParameterViews> views;
+  aligned.clear(), views.clear();
   for (const OptimizerEntry& entry : entries) {
     check_same_device({&block, &entry.parameter});
     aligned.emplace_back(entry);
   }
-  std::vector<ParameterViews> views;
-  views.reserve(entries.size());
   for (const AlignedEntry& entry : aligned) views.push_back(entry.views());
   if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
   for (const AlignedEntry& entry : aligned) entry.finish();
+  aligned.clear();  // holds no array any longer than the step
 }
 
 void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf) {

@@ -20,7 +20,7 @@ using benchmarks::time_ms;
 using benchmarks::Workload;
 
 struct Settings {
-  std::string net = "all", device = "cpu", backend, format = "contiguous", json;
+  std::string net = "all", device = "cpu", backend, format = "contiguous", amp = "off", json;
   int64_t batch = 0;
   int threads = 0;
   double seconds = 1.0;
@@ -59,11 +59,16 @@ Figures measure(const Workload& work, int64_t batch, const Settings& settings) {
   const Tensor y = randint(10, {batch}).to(device);
   optim::Adam optimizer(net.ptr()->parameters(), optim::AdamOptions(1e-3));
 
-  auto forward = [&] { return cross_entropy(net.forward(x), y); };
+  amp::GradScaler scaler(amp::GradScalerOptions().enabled(settings.amp == "fp16"));
+  auto forward = [&] {
+    const amp::Autocast autocast(device.type, settings.amp == "bf16" ? kBFloat16 : kHalf, settings.amp != "off");
+    return scaler.scale(cross_entropy(net.forward(x), y));
+  };
   auto step = [&] {
     optimizer.zero_grad();
     forward().backward();
-    optimizer.step();
+    scaler.step(optimizer);
+    scaler.update();
   };
   for (int i = 0; i < 2; ++i) step();  // the optimizer's state is made
   Figures figures;
@@ -104,6 +109,7 @@ void report(const Workload& work, int64_t batch, const Settings& settings) {
                               {"graph", settings.graph},
                               {"tf32", settings.tf32},
                               {"timed", settings.timed},
+                              {"amp", settings.amp},
                               {"threads", num_threads()},
                               {"machine", runtime(device.type).description(device.index)},
                               {"version", version()},
@@ -127,6 +133,7 @@ int main(int argc, char** argv) {
   app.add_option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
   app.add_option("--format", settings.format, "contiguous or channels_last")
       ->check(CLI::IsMember({"contiguous", "channels_last"}));
+  app.add_option("--amp", settings.amp, "mixed precision")->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_option("--threads", settings.threads, "CPU threads; default: all");
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");

@@ -8,7 +8,7 @@ channels-last. Peak: the most bytes that tensors held during a step (benchmarks/
 
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2 --quick --rows lenet matmul
-    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --graph
+    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --graph --amp bf16
     python3 benchmarks/vs_pytorch.py --table benchmarks/results/vs_pytorch_two_cores.json
 """
 import argparse
@@ -78,7 +78,7 @@ class Step:
 
         if variant.threads:
             torch.set_num_threads(variant.threads)
-        step, forward, optimizer = self.pytorch_step(options.device, variant)
+        step = self.pytorch_step(options, variant)
         if variant.mode == "eager":
             return {"ms": timed(step, options.device, options.seconds)}
         side = torch.cuda.Stream()
@@ -87,42 +87,43 @@ class Step:
             for _ in range(5):
                 step()
         torch.cuda.current_stream().wait_stream(side)
-        optimizer.zero_grad(set_to_none=True)
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            forward().backward()
-            optimizer.step()
+            step()
         return {"ms": timed(captured.replay, options.device, options.seconds)}
 
-    def pytorch_step(self, device, variant):
-        """A function that does a step, one that gives the loss, and the optimizer."""
+    def pytorch_step(self, options, variant):
+        """A function that does a step."""
         import torch
 
+        device, half = options.device, {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.amp)
         torch.manual_seed(0)
         net = self.workload.make().to(device)
         x = torch.randn(self.workload.input(self.batch), device=device)
         y = torch.randint(0, 10, (self.batch,), device=device)
         if variant.layout == "channels_last":
             net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-        how = {"capturable": True} if variant.mode == "graph" else {"fused": True} if device == "cuda" else {}
+        scaled = options.amp == "fp16"
+        how = {"capturable": True, "fused": scaled} if variant.mode == "graph" else {"fused": device == "cuda"}
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, **how)
-
-        def forward():
-            return torch.nn.functional.cross_entropy(net(x), y)
+        scaler = torch.amp.GradScaler(device, enabled=scaled)
 
         def step():
             optimizer.zero_grad(set_to_none=True)
-            forward().backward()
-            optimizer.step()
+            with torch.autocast(device, half, enabled=half is not None):
+                loss = torch.nn.functional.cross_entropy(net(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
 
-        return step, forward, optimizer
+        return step
 
     def pytorch_peak(self, options, variant):
         """Bytes that the profiler sees allocated at most during a step, all that was made before included."""
         import torch
 
         if options.device == "cuda":
-            step, _, _ = self.pytorch_step("cuda", variant)
+            step = self.pytorch_step(options, variant)
             step(), step()
             torch.cuda.reset_peak_memory_stats()
             step()
@@ -130,11 +131,11 @@ class Step:
         if not torch.profiler.kineto_available():
             return None
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-            step, forward, optimizer = self.pytorch_step("cpu", variant)
+            step = self.pytorch_step(options, variant)
             step(), step()
             with torch.profiler.record_function("measured step"):
                 step()
-            del step, forward, optimizer
+            del step
             gc.collect()  # what outlives the profile would be counted in the next one
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             profile.export_chrome_trace(file.name)
@@ -151,7 +152,7 @@ class Step:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
                        "--format", variant.layout, "--seconds", str(options.seconds), "--step-only", "--json", file.name]
-            command += ["--graph"] if variant.mode == "graph" else []
+            command += ["--amp", options.amp] + (["--graph"] if variant.mode == "graph" else [])
             subprocess.run(command + shared_arguments(options, variant), check=True, stdout=subprocess.DEVNULL)
             line = json.loads(file.read())
         return {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
@@ -240,7 +241,7 @@ def measure(rows, options):
                 if turn == 0 and isinstance(row, Step) and variant.threads == options.threads:
                     peaks[row, variant.mode].setdefault("pytorch", {})[variant.key()] = row.pytorch_peak(options, variant)
             print(f"round {turn + 1} of {options.rounds}: {row.name}", file=sys.stderr)
-    return [{"row": row.name, "mode": mode, "threads": options.threads, "rounds": options.rounds,
+    return [{"row": row.name, "mode": mode, "amp": options.amp, "threads": options.threads, "rounds": options.rounds,
              "seconds": options.seconds, "code": code_version(),
              "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
              "ms": {who: {key: statistics.median(ms) for key, ms in cell.items()} for who, cell in cells.items()},
@@ -258,7 +259,9 @@ def best(record, who, threads):
 
 def cells_of(record):
     """The texts of a line of the table."""
-    threads, cells = record["threads"], [record["row"] + ("" if record["mode"] == "eager" else ", captured")]
+    amp = record.get("amp", "off")
+    name = record["row"] + ("" if amp == "off" else f", {amp}") + ("" if record["mode"] == "eager" else ", captured")
+    threads, cells = record["threads"], [name]
     product = record["row"].startswith("matmul")
     peers = {who: best(record, who, threads) for who in ("pytorch", "gradus", "openblas") if who in record["ms"]}
 
@@ -297,8 +300,9 @@ def store(path, results):
         for key in ("pytorch", "machine"):
             if old.get(key) != results[key]:
                 raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
-        new = {(row["row"], row["mode"]) for row in results["rows"]}
-        kept = [row for row in old["rows"] if (row["row"], row["mode"]) not in new]
+        key = lambda row: (row["row"], row["mode"], row.get("amp", "off"))  # noqa: E731
+        new = {key(row) for row in results["rows"]}
+        kept = [row for row in old["rows"] if key(row) not in new]
         order = [row.name for row in all_rows()]
         results = {**results, "rows": sorted(kept + results["rows"], key=lambda row: order.index(row["row"]))}
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -316,6 +320,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="per measurement")
     parser.add_argument("--quick", action="store_true", help="one short round, for a look during development")
     parser.add_argument("--graph", action="store_true", help="cuda: compare captured steps too")
+    parser.add_argument("--amp", default="off", choices=["off", "fp16", "bf16"], help="mixed precision in both; steps alone")
     parser.add_argument("--tf32", action="store_true", help="let both use TF32")
     parser.add_argument("--json", default="", help="put all figures into this file")
     parser.add_argument("--table", default="", metavar="FILE", help="only print what --json has stored")

@@ -46,6 +46,7 @@ constexpr Kernels<T> kernels() {
           .transpose = transpose<T>,
           .transpose_masked = transpose_masked<T>,
           .copy_rows = copy_rows<T>,
+          .reverse = reverse<T>,
           .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,

@@ -409,6 +409,8 @@ struct Kernels {
   void (*transpose_masked)(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
                            int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
+  /// to[i] = last[-i]
+  void (*reverse)(const T* last, T* to, int64_t count);
   /// out[2 i] = even[i], out[2 i + 1] = odd[i], `count` elements in all. Whole vectors are read.
   void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
   rules::All<StepKernels<T>::template List> steps;

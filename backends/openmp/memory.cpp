@@ -40,6 +40,16 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
   return true;
 }
 
+// Runs that are read backwards. Returns whether that is so.
+template <class T>
+bool copy_reversed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  if (step_of(nest, 0) != 1 || step_of(nest, 1) != -1) return false;
+  parallel_runs(nest, [&, reverse = kernels_of<T>(kernel_table()).reverse](const int64_t* at, int64_t count) {
+    reverse(x.as<T>() + at[1], y.as<T>() + at[0], count);
+  });
+  return true;
+}
+
 // Where x's neighbours lie along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
 // pieces that stay in the cache. Returns whether that is so.
 template <class T>
@@ -113,8 +123,8 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
     });
     return;
   }
-  if (size_of(y.dtype) == 4 && copy_transposed<float>(nest, x, y)) return;
-  if (size_of(y.dtype) == 8 && copy_transposed<double>(nest, x, y)) return;
+  if (size_of(y.dtype) == 4 && (copy_transposed<float>(nest, x, y) || copy_reversed<float>(nest, x, y))) return;
+  if (size_of(y.dtype) == 8 && (copy_transposed<double>(nest, x, y) || copy_reversed<double>(nest, x, y))) return;
   visit_bits(y.dtype, [&]<class Bits> {
     if (copy_short_rows<Bits>(nest, x, y)) return;
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
@@ -122,8 +132,6 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
       const Bits* in = x.as<Bits>() + at[1];
       if (y_step == 1 && x_step == 1) std::memmove(out, in, static_cast<size_t>(count) * sizeof(Bits));
       else if (y_step == 1 && x_step == 0) std::fill_n(out, count, *in);
-      else if (y_step == 1 && x_step == -1)
-        for (int64_t i = 0; i < count; ++i) out[i] = in[-i];
       else
         for (int64_t i = 0; i < count; ++i) out[i * y_step] = in[i * x_step];
     });

@@ -66,6 +66,19 @@ void transpose_masked(const T* in, const T* mask, int64_t in_stride, int64_t row
   transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
 }
 
+template <class T, int... i>
+inline Vector<T> reversed(Vector<T> v, Indices<i...>) {
+  return __builtin_shufflevector(v, v, (kLanes<T> - 1 - i)...);
+}
+/// to[i] = last[-i]
+template <class T>
+void reverse(const T* last, T* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>)
+    store(to + i, reversed<T>(load(last - i - (kLanes<T> - 1)), IndicesUpTo<kLanes<T>>()));
+  for (; i < count; ++i) to[i] = last[-i];
+}
+
 /// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what lies beside them
 /// in [0, total).
 template <class T>

@@ -60,7 +60,7 @@ double time_kernel_ms(Device device, double seconds, Work&& work) {
 int main(int argc, char** argv) {
   int threads = 0;
   double seconds = 0.3;
-  std::string backend_name = "openmp", json_path;
+  std::string backend_name = "openmp", accuracy = "exact", only, json_path;
   DType dtype = DType::f32;
   bool tf32 = false, timed = false, small = false;
   CLI::App app("Times convolution kernels");
@@ -71,6 +71,8 @@ int main(int argc, char** argv) {
   app.add_flag("--tf32", tf32, "cudnn: let float32 use TF32");
   app.add_flag("--timed", timed, "cudnn: choose engines by timing them");
   app.add_flag("--small", small, "cudnn: let cuDNN run the small layers too");
+  app.add_option("--accuracy", accuracy, "exact, winograd_2x2 or winograd_4x4");
+  app.add_option("--layers", only, "those whose names begin so");
   app.add_option("--threads", threads, "CPU threads; default: all");
   app.add_option("--seconds", seconds, "time per kernel");
   app.add_option("--json", json_path, "append one JSON line a row to this file");
@@ -80,10 +82,12 @@ int main(int argc, char** argv) {
     cudnn::set_allow_tf32(tf32);
     cudnn::set_benchmark(timed);
     cudnn::set_small_convolutions(small);
+    set_convolution_accuracy(convolution_accuracy_of(accuracy));
     Backend& on = backend(backend_name);
     const Device device = settled(on.device_type());
     std::printf("%-19s %-13s %22s %22s %22s\n", "ms (GFLOP/s)", "", "forward", "backward_data", "backward_weight");
-    for (const Layer& layer : kLayers)
+    for (const Layer& layer : kLayers) {
+      if (std::string_view(layer.name).substr(0, only.size()) != only) continue;
       for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
         const auto random = [&](const Shape& shape) {
           return ops::contiguous(randn(shape).to(device, dtype).array(),
@@ -118,6 +122,7 @@ int main(int argc, char** argv) {
                                                                   {"threads", num_threads()},
                                                                   {"backend", backend_name},
                                                                   {"dtype", name(dtype)},
+                                                                  {"accuracy", accuracy},
                                                                   {"tf32", tf32},
                                                                   {"timed", timed},
                                                                   {"gflop", operations / 1e9},
@@ -126,6 +131,7 @@ int main(int argc, char** argv) {
                                                                   {"backward_weight_ms", ms[2]}}
                                                 << '\n';
       }
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "conv2d: %s\n", error.what());
     return 1;

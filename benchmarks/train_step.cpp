@@ -20,7 +20,7 @@ using benchmarks::time_ms;
 using benchmarks::Workload;
 
 struct Settings {
-  std::string net = "all", device = "cpu", backend, format = "contiguous", amp = "off", json;
+  std::string net = "all", device = "cpu", backend, format = "contiguous", accuracy = "exact", amp = "off", json;
   int64_t batch = 0;
   int threads = 0;
   double seconds = 1.0;
@@ -106,6 +106,7 @@ void report(const Workload& work, int64_t batch, const Settings& settings) {
                               {"device", settings.device},
                               {"backend", current_backend(device.type).name()},
                               {"format", settings.format},
+                              {"accuracy", settings.accuracy},
                               {"graph", settings.graph},
                               {"tf32", settings.tf32},
                               {"timed", settings.timed},
@@ -134,6 +135,7 @@ int main(int argc, char** argv) {
   app.add_option("--format", settings.format, "contiguous or channels_last")
       ->check(CLI::IsMember({"contiguous", "channels_last"}));
   app.add_option("--amp", settings.amp, "mixed precision")->check(CLI::IsMember({"off", "fp16", "bf16"}));
+  app.add_option("--accuracy", settings.accuracy, "of convolutions: exact, winograd_2x2 or winograd_4x4");
   app.add_option("--threads", settings.threads, "CPU threads; default: all");
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");
@@ -148,6 +150,7 @@ int main(int argc, char** argv) {
     cudnn::set_allow_tf32(settings.tf32);
     cuda::set_matmul_allow_tf32(settings.tf32);
     cudnn::set_benchmark(settings.timed);
+    set_convolution_accuracy(convolution_accuracy_of(settings.accuracy));
     std::printf("%-12s %6s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "step ms", "forward", "backward",
                 "optimizer", "samples/s", "peak MiB");
     bool found = false;

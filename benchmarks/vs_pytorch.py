@@ -152,7 +152,8 @@ class Step:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
                        "--format", variant.layout, "--seconds", str(options.seconds), "--step-only", "--json", file.name]
-            command += ["--amp", options.amp] + (["--graph"] if variant.mode == "graph" else [])
+            command += ["--amp", options.amp, "--accuracy", options.accuracy]
+            command += ["--graph"] if variant.mode == "graph" else []
             subprocess.run(command + shared_arguments(options, variant), check=True, stdout=subprocess.DEVNULL)
             line = json.loads(file.read())
         return {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
@@ -296,8 +297,8 @@ def store(path, results):
     """Into the file: rows that it has from an earlier run on this machine are replaced, others stay."""
     path = pathlib.Path(path)
     if path.exists():
-        old = json.loads(path.read_text(encoding="utf-8"))
-        for key in ("pytorch", "machine"):
+        old = {"accuracy": "exact", **json.loads(path.read_text(encoding="utf-8"))}  # files from before it could be chosen
+        for key in ("pytorch", "machine", "accuracy"):
             if old.get(key) != results[key]:
                 raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
         key = lambda row: (row["row"], row["mode"], row.get("amp", "off"))  # noqa: E731
@@ -314,6 +315,8 @@ def main():
     parser.add_argument("--rows", nargs="+", default=[""], help="those whose names begin so, such as lenet or 'lenet 64'")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default="", help="of gradus")
+    parser.add_argument("--accuracy", default="exact", choices=["exact", "winograd_2x2", "winograd_4x4"],
+                        help="of gradus's convolutions")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU, for both")
     parser.add_argument("--scaling", action="store_true", help="measure with one thread too")
     parser.add_argument("--rounds", type=int, default=5)
@@ -344,7 +347,7 @@ def main():
     if not rows:
         parser.error(f"no such row; there are {', '.join(row.name for row in all_rows())}")
     results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device, "tf32": options.tf32,
-               "rows": measure(rows, options)}
+               "accuracy": options.accuracy, "rows": measure(rows, options)}
     print_table(results)
     if options.json:
         store(options.json, results)

@@ -5,12 +5,14 @@
 #include <gradus/backends/openmp/conv2d_direct.h>
 #include <gradus/backends/openmp/conv2d_kernels.h>
 #include <gradus/backends/openmp/conv2d_pixels.h>
+#include <gradus/backends/openmp/conv2d_winograd.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
 namespace {
 
+using openmp::ConvolutionPass;
 using openmp::Images;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
@@ -197,21 +199,31 @@ void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* b
   const Input dense_bias(*this, bias ? *bias : View(), dtype, true);
   const Output out(*this, y, dtype, false);
   const Method method = method_of(w, geometry, {&in.view(), &out.view()});
-  const bool dense_weights =
-      method != Method::implicit_gemm || !stays_channels_last(table, dtype, w, w.shape[0] / geometry.groups);
+  const openmp::WinogradKernels* winograd =
+      method == Method::implicit_gemm
+          ? openmp::faster_winograd(table, ConvolutionPass::forward, dtype, x.shape, w.shape, y.shape, geometry)
+          : nullptr;
+  const bool dense_weights = method != Method::implicit_gemm || winograd ||
+                             !stays_channels_last(table, dtype, w, w.shape[0] / geometry.groups);
   const Input weights(*this, w, dtype, dense_weights);
   {
     EventScope event(relu   ? "conv2d_bias_relu"
                      : bias ? "conv2d_bias"
                             : "conv2d",
-                     "openmp", name_of(method, table), {&x, &w, &y}, flops(y.shape, w.shape));
-    visit_wide(dtype, [&]<class T> {
-      const auto run = method == Method::stencil     ? openmp::convolve_directly<T>
-                       : method == Method::depthwise ? openmp::convolve_depthwise<T>
-                                                     : forward<T>;
-      run(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
-          Images<T>(out.view()), geometry);
-    });
+                     "openmp", winograd ? winograd->name : name_of(method, table), {&x, &w, &y},
+                     flops(y.shape, w.shape));
+    if (winograd)
+      openmp::convolve_winograd(table, *winograd, in.images<float>(), weights.images<float>(),
+                                bias ? dense_bias.view().as<float>() : nullptr, relu, Images<float>(out.view()),
+                                geometry);
+    else
+      visit_wide(dtype, [&]<class T> {
+        const auto run = method == Method::stencil     ? openmp::convolve_directly<T>
+                         : method == Method::depthwise ? openmp::convolve_depthwise<T>
+                                                       : forward<T>;
+        run(table, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr, relu,
+            Images<T>(out.view()), geometry);
+      });
   }
   out.finish();
 }
@@ -245,13 +257,21 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
   if (method != Method::implicit_gemm)
     return backward_at_once(*this, method, in_gradient, y_if_relu, x, w, dx, dw, dbias, geometry);
   if (dx) {
-    EventScope event("conv2d_backward_data", "openmp", table.implicit_gemm, {&dy, &w, dx}, flops(dy.shape, w.shape));
-    const Input weights(*this, w, dtype, !stays_channels_last(table, dtype, w, w.shape[1]));
+    const openmp::WinogradKernels* winograd =
+        openmp::faster_winograd(table, ConvolutionPass::backward_data, dtype, dx->shape, w.shape, dy.shape, geometry);
+    EventScope event("conv2d_backward_data", "openmp", winograd ? winograd->name : table.implicit_gemm, {&dy, &w, dx},
+                     flops(dy.shape, w.shape));
+    const Input weights(*this, w, dtype, winograd || !stays_channels_last(table, dtype, w, w.shape[1]));
     const Output out(*this, *dx, dtype, false);
-    visit_wide(dtype, [&]<class T> {
-      backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, weights.images<T>(),
-                       Images<T>(out.view()), geometry);
-    });
+    if (winograd)
+      openmp::convolve_winograd_backward_data(table, *winograd, in_gradient.images<float>(),
+                                              y_if_relu ? y_if_relu->as<float>() : nullptr, weights.images<float>(),
+                                              Images<float>(out.view()), geometry);
+    else
+      visit_wide(dtype, [&]<class T> {
+        backward_data<T>(table, in_gradient.images<T>(), y_if_relu ? y_if_relu->as<T>() : nullptr, weights.images<T>(),
+                         Images<T>(out.view()), geometry);
+      });
     out.finish();
   }
   if (dw) {

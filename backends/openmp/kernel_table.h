@@ -17,6 +17,7 @@
 #include <gradus/backends/openmp/reduce_kernel.h>
 #include <gradus/backends/openmp/resample_kernel.h>
 #include <gradus/backends/openmp/stencil_kernel.h>
+#include <gradus/backends/openmp/winograd_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <gradus/backends/openmp/winograd.h>
 #include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
 
@@ -483,6 +484,7 @@ struct KernelTable {
   HalfKernels halves;
   /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
+  WinogradKernels winograd_2x2, winograd_4x4;
   const char* bf16_pairs = nullptr;  ///< implementation name of products of pairs; null: this machine has none
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which each float's bits stand for:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0.

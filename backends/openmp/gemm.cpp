@@ -63,17 +63,13 @@ void combination(const Kernels<T>& kernels, const GemmArgs<T>& args) {
   const int64_t grain = std::max(kLeastChunk / (args.rows * args.depth), std::min(args.columns / 4, kLongRow));
   parallel_for(args.columns, round_up(grain + 1, 64), [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin;
-    const auto each_row = [&](auto&& f) {
-      for (int64_t m = 0; m < args.rows; ++m) f(m, args.c.data + m * args.c.row_stride + begin);
-    };
-    each_row([&](int64_t m, T* y) {
-      const T* residual = args.residual.data ? args.residual.data + m * args.residual.row_stride + begin : nullptr;
+    for (int64_t m = 0; m < args.rows; ++m) {
+      T* y = args.c.data + m * args.c.row_stride + begin;
       const T row_bias = args.row_bias ? args.row_bias[m] : T(0);
-      if (residual) std::copy_n(residual, count, y);
-      else if (!args.accumulate) std::fill_n(y, count, T(0));
+      if (!args.accumulate) std::fill_n(y, count, T(0));
       for (int64_t i = 0; args.row_bias && i < count; ++i) y[i] += row_bias;
       for (int64_t i = 0; args.column_bias && i < count; ++i) y[i] += args.column_bias[begin + i];
-    });
+    }
     kernels.combine_rows({.rows = args.rows,
                           .columns = count,
                           .depth = args.depth,
@@ -84,18 +80,12 @@ void combination(const Kernels<T>& kernels, const GemmArgs<T>& args) {
                           .b_row_stride = args.b.row_stride,
                           .y = args.c.data + begin,
                           .y_row_stride = args.c.row_stride});
-    if (!args.relu) return;
-    each_row([&](int64_t, T* y) {
-      for (int64_t i = 0; i < count; ++i) y[i] = y[i] < T(0) ? T(0) : y[i];
-    });
   });
 }
 
 // Few rows: the columns of B are shared out.
 template <class T>
 void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  const Matrix<const T> start =
-      args.accumulate ? Matrix<const T>{args.c.data, args.c.row_stride, args.c.column_stride} : args.residual;
   const int64_t grain = round_up(divide_up(kLeastChunk, args.rows * args.depth), 8);
   parallel_for(args.columns, grain, [&](int64_t begin, int64_t end) {
     kernels.row_dots({.rows = args.rows,
@@ -108,12 +98,9 @@ void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
                       .c = args.c.data + begin * args.c.column_stride,
                       .c_row_stride = args.c.row_stride,
                       .c_column_stride = args.c.column_stride,
-                      .start = start.data ? start.data + begin * start.column_stride : nullptr,
-                      .start_row_stride = start.row_stride,
-                      .start_column_stride = start.column_stride,
+                      .accumulate = args.accumulate,
                       .row_bias = args.row_bias,
-                      .column_bias = args.column_bias ? args.column_bias + begin : nullptr,
-                      .relu = args.relu});
+                      .column_bias = args.column_bias ? args.column_bias + begin : nullptr});
   });
 }
 
@@ -142,11 +129,9 @@ void deep_dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
       T* c = args.c.data + m * args.c.row_stride + n * args.c.column_stride;
       T value = sums[m * args.columns + n];
       if (args.accumulate) value += *c;
-      if (args.residual.data)
-        value += args.residual.data[m * args.residual.row_stride + n * args.residual.column_stride];
       if (args.row_bias) value += args.row_bias[m];
       if (args.column_bias) value += args.column_bias[n];
-      *c = args.relu && value < T(0) ? T(0) : value;
+      *c = value;
     }
 }
 
@@ -174,15 +159,12 @@ class SmallProduct {
     }
     block.accumulate = args.accumulate;
     block.row_bias = args.row_bias;
-    block.relu = args.relu;
     block.c_row_stride = args.c.row_stride;
-    block.start_row_stride = args.residual.row_stride;
     const auto columns = [&](int64_t begin, int64_t end, const T* b, int64_t tile_step, const int64_t* offsets) {
       if (begin == end) return;
       block.columns = end - begin;
       block.b = b, block.b_tile_step = tile_step, block.offsets = offsets;
       block.c = args.c.data + begin;
-      block.start = args.residual.data ? args.residual.data + begin : nullptr;
       block.column_bias = args.column_bias ? args.column_bias + begin : nullptr;
       kernels_.block(block);
     };
@@ -218,11 +200,11 @@ GemmArgs<T> oriented(const GemmArgs<T>& args, GemmBatch* batch) {
   const bool turn = by_columns && (!by_rows || (args.columns == 1 && args.rows > 1));
   if (turn) std::swap(batch->a, batch->b);
   GemmArgs<T> turned = turn ? transposed(args) : args;
-  if (turned.columns == 1) turned.c.column_stride = turned.residual.column_stride = 1;
+  if (turned.columns == 1) turned.c.column_stride = 1;
   return turned;
 }
 
-// The blocks write whole vectors: other results pass through `dense`, residuals without unit stride through c.
+// The blocks write whole vectors: other results pass through `dense`.
 template <class T>
 void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallProduct<T>* small) {
   const auto each = [&](auto&& f) {
@@ -242,11 +224,6 @@ void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallPr
     args.c = dense;
     product(kernels, way, args, small);
     return each([&](int64_t i, int64_t j) { at(target, i, j) = at(dense, i, j); });
-  }
-  if (args.residual.data && args.residual.column_stride != 1) {
-    each([&](int64_t i, int64_t j) { at(args.c, i, j) = at(args.residual, i, j); });
-    args.residual = {};
-    args.accumulate = true;
   }
   if (way == Way::combination) combination(kernels, args);
   else if (way == Way::small) small->run(args);

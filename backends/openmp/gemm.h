@@ -18,22 +18,20 @@ struct Matrix {
   Matrix transposed() const { return {data, column_stride, row_stride}; }
 };
 
-/// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given, then relu if asked.
+/// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given.
 template <class T>
 struct GemmArgs {
   int64_t rows, columns, depth;
   Matrix<const T> a, b;
   Matrix<T> c;
   bool accumulate = false;         ///< c is a term
-  Matrix<const T> residual = {};   ///< (rows, columns), another; not with accumulate
   const T* row_bias = nullptr;     ///< one element for each row of c
   const T* column_bias = nullptr;  ///< one for each column
-  bool relu = false;
 };
 
 /// How the operands of a batch of such products follow each other: shape.size() strides each.
 struct GemmBatch {
-  Dims shape = {}, a = {}, b = {}, c = {}, residual = {};
+  Dims shape = {}, a = {}, b = {}, c = {};
 };
 
 void gemm(const KernelTable& table, const GemmArgs<float>& args, const GemmBatch& batch = {});
@@ -42,8 +40,7 @@ void gemm(const KernelTable& table, const GemmArgs<double>& args, const GemmBatc
 void gemm(const KernelTable& table, const GemmArgs<Half>& args, const GemmBatch& batch = {});
 void gemm(const KernelTable& table, const GemmArgs<BFloat16>& args, const GemmBatch& batch = {});
 
-/// One product that is worth cutting into blocks for caches and threads, of a depth above 0. C has unit column stride, so
-/// has a residual.
+/// One product that is worth cutting into blocks for caches and threads, of a depth above 0. C has unit column stride.
 template <class T>
 void blocked_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args);
 
@@ -65,7 +62,6 @@ GemmArgs<T> transposed(GemmArgs<T> args) {
   std::swap(args.a, args.b);
   std::swap(args.row_bias, args.column_bias);
   args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
-  args.residual = args.residual.transposed();
   return args;
 }
 
@@ -80,7 +76,6 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
     args.a.data += at * batch.a[axis];
     args.b.data += at * batch.b[axis];
     args.c.data += at * batch.c[axis];
-    if (args.residual.data) args.residual.data += at * batch.residual[axis];
   }
   return args;
 }

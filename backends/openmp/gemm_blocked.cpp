@@ -117,15 +117,10 @@ class Product {
     block.offsets = b_packed ? packed_offsets_ : in_place_offsets_;
     block.c = args_.c.data + row * args_.c.row_stride + column;
     block.c_row_stride = args_.c.row_stride;
-    const bool starts = first_ == 0, ends = first_ + depth_ == args_.depth;
+    const bool starts = first_ == 0;
     block.accumulate = args_.accumulate || !starts;
-    if (starts && args_.residual.data) {
-      block.start = args_.residual.data + row * args_.residual.row_stride + column;
-      block.start_row_stride = args_.residual.row_stride;
-    }
     block.row_bias = starts && args_.row_bias ? args_.row_bias + row : nullptr;
     block.column_bias = starts && args_.column_bias ? args_.column_bias + column : nullptr;
-    block.relu = args_.relu && ends;
     kernels_.block(block);
   }
 
@@ -152,7 +147,6 @@ void blocked_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args) {
     part.columns = std::min(step, args.columns - column);
     part.b.data += column * args.b.column_stride;
     part.c.data += column;
-    if (part.residual.data) part.residual.data += column;
     if (part.column_bias) part.column_bias += column;
     Product<T>(kernels, part).run();
   }

@@ -90,11 +90,8 @@ class HalfProduct {
                                                                          .c = sums.get(),
                                                                          .c_row_stride = columns,
                                                                          .c_column_stride = 1,
-                                                                         .start = sums.get(),
-                                                                         .start_row_stride = columns,
-                                                                         .start_column_stride = 1});
+                                                                         .accumulate = true});
       }
-      for (int64_t i = 0; args_.relu && i < rows * columns; ++i) sums[i] = sums[i] < 0 ? 0 : sums[i];
       finish(0, rows, begin, columns, sums.get(), columns);
     });
   }
@@ -131,7 +128,6 @@ class HalfProduct {
           block.depth = std::min(steps_at_once_, steps_ - k);
           block.b = packed_b.get() + k * width + column * block.depth, block.b_tile_step = block.depth * tile;
           block.accumulate = k > 0 || has_start();
-          block.relu = args_.relu && k + block.depth == steps_;
           pack_a(k, block.depth, row, block.rows, packed_a.get());
           block_(block);
         }
@@ -185,19 +181,18 @@ class HalfProduct {
     use(Matrix<const float>{floats.get(), 1, rows});
   }
 
-  bool has_start() const { return args_.accumulate || args_.residual.data || args_.row_bias || args_.column_bias; }
+  bool has_start() const { return args_.accumulate || args_.row_bias || args_.column_bias; }
 
   // What is added to the product, for a part of C.
   void start(int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) const {
-    const Matrix<const H> given =
-        args_.accumulate ? Matrix<const H>{args_.c.data, args_.c.row_stride, args_.c.column_stride} : args_.residual;
     const Scratch<float> bias(columns);
     if (args_.column_bias) widen(args_.column_bias + column, 1, columns, bias.get());
     else std::fill_n(bias.get(), columns, 0.0f);
     for (int64_t i = row; i < row + rows; ++i, sums += stride) {
       const float row_bias = args_.row_bias ? static_cast<float>(args_.row_bias[i]) : 0.0f;
-      if (given.data)
-        widen(given.data + i * given.row_stride + column * given.column_stride, given.column_stride, columns, sums);
+      if (args_.accumulate)
+        widen(args_.c.data + i * args_.c.row_stride + column * args_.c.column_stride, args_.c.column_stride, columns,
+              sums);
       else std::fill_n(sums, columns, 0.0f);
       for (int64_t j = 0; j < columns; ++j) sums[j] += row_bias + bias[j];
     }

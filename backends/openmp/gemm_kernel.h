@@ -34,15 +34,14 @@ struct TileInput {
   int64_t ahead_step;  // bytes, or 0: there is none
 };
 
-/// Where it goes: C = A B + start + row_bias + column_bias, clipped at 0 if relu. The biases are never null here, start
-/// may be null or C itself.
+/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`, clipped at 0 if relu. The biases are never
+/// null here.
 template <class T>
 struct TileOutput {
   T* c;
   int64_t row_stride;
   int64_t columns;
-  const T* start;
-  int64_t start_row_stride;
+  bool accumulate;
   const T* row_bias;
   const T* column_bias;
   bool relu;
@@ -87,12 +86,12 @@ void tile(const TileInput<T>& in, const TileOutput<T>& out) {
       for (int v = 0; v < NV; ++v) sum[m][v] = Step::apply(am, b[v], sum[m][v]);
     }
   }
-  if (out.start) {
+  if (out.accumulate) {
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
-        sum[m][v] += load_some(out.start + m * out.start_row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
+        sum[m][v] += load_some(out.c + m * out.row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
   }
   if (out.relu) {
 #pragma GCC unroll 16
@@ -131,8 +130,6 @@ void block(const BlockArgs<T>& args) {
   const int64_t panels = panel_count(args.rows);
   const DepthRange whole{0, args.depth};
   const DepthRange* range = args.ranges ? args.ranges : &whole;
-  const T* start = args.accumulate ? args.c : args.start;
-  const int64_t start_row_stride = args.accumulate ? args.c_row_stride : args.start_row_stride;
   const bool packed = args.a_step == 0, by_rows = args.a_row_stride != 1;
   for (int64_t segment = 0; segment < args.segments; ++segment)
     for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
@@ -145,14 +142,9 @@ void block(const BlockArgs<T>& args) {
                       args.offsets + begin,
                       nullptr,
                       0};
-      TileOutput<T> out{args.c + segment * args.c_segment_step + column,
-                        args.c_row_stride,
-                        left,
-                        start ? start + segment * args.c_segment_step + column : nullptr,
-                        start_row_stride,
-                        zeros,
-                        args.column_bias ? args.column_bias + column : zeros,
-                        args.relu};
+      TileOutput<T> out{
+          args.c + segment * args.c_segment_step + column,      args.c_row_stride, left, args.accumulate, zeros,
+          args.column_bias ? args.column_bias + column : zeros, args.relu};
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
         const int64_t fetched = i * in.depth * kLineBytes;  // of the next tile of B
@@ -164,7 +156,6 @@ void block(const BlockArgs<T>& args) {
         if (args.row_bias) out.row_bias = args.row_bias + row;
         tile_for<T, Step>(height, left, by_rows)(in, out);
         out.c += height * args.c_row_stride;
-        if (start) out.start += height * start_row_stride;
       }
       if (args.ranges) ++range;
     }

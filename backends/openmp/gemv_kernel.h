@@ -62,10 +62,10 @@ void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t
     T* c = args.c + (row + m) * args.c_row_stride + column * args.c_column_stride;
     for (int j = 0; j < NJ; ++j) {
       T value = sums[j];
-      if (args.start) value += args.start[(row + m) * args.start_row_stride + (column + j) * args.start_column_stride];
+      if (args.accumulate) value += c[j * args.c_column_stride];
       if (args.row_bias) value += args.row_bias[row + m];
       if (args.column_bias) value += args.column_bias[column + j];
-      c[j * args.c_column_stride] = args.relu && value < T(0) ? T(0) : value;
+      c[j * args.c_column_stride] = value;
     }
   }
 }

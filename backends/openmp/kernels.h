@@ -34,9 +34,7 @@ struct BlockArgs {
   bool b_packed = false;  ///< by pack_b: tiles follow each other in memory
   T* c;
   int64_t c_row_stride;
-  bool accumulate = false;   ///< C += A B
-  const T* start = nullptr;  ///< without accumulate: C = start + A B, its rows start_row_stride apart
-  int64_t start_row_stride = 0;
+  bool accumulate = false;         ///< C += A B
   const T* row_bias = nullptr;     ///< C[m, n] += row_bias[m]
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
   bool relu = false;               ///< C = max(C, 0), last
@@ -128,8 +126,8 @@ struct ChannelSumsArgs {
   const int64_t* sum_offsets;
 };
 
-/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + start[m, n] + row_bias[m] + column_bias[n],
-/// clipped at 0 if relu. C and start have any strides; what is null adds nothing. B's elements may be of another type, such as
+/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + row_bias[m] + column_bias[n], added to C if
+/// `accumulate`. C has any strides; what is null adds nothing. B's elements may be of another type, such as
 /// the bits of a half type.
 template <class T, class B = T>
 struct RowDotsArgs {
@@ -140,11 +138,9 @@ struct RowDotsArgs {
   int64_t b_row_stride;
   T* c;
   int64_t c_row_stride, c_column_stride;
-  const T* start = nullptr;
-  int64_t start_row_stride = 0, start_column_stride = 0;
+  bool accumulate = false;
   const T* row_bias = nullptr;
   const T* column_bias = nullptr;
-  bool relu = false;
 };
 
 /// y[m * y_row_stride + n] += sum over k of a[m * a_row_stride + k * a_step] b[k * b_row_stride + n]

@@ -1,7 +1,5 @@
 #include <gradus/training/captured_step.h>
 
-#include <gradus/autograd/ops/creation.h>
-
 namespace gradus::training {
 namespace {
 
@@ -55,7 +53,7 @@ TensorList CapturedStep::operator()(const TensorList& batch) {
 
 CapturedStep::Signature CapturedStep::signature_of(const TensorList& batch) {
   Signature signature;
-  for (const Tensor& tensor : batch) signature.emplace_back(tensor.sizes(), tensor.dtype());
+  for (const Tensor& tensor : batch) signature.emplace_back(tensor.sizes(), tensor.strides(), tensor.dtype());
   return signature;
 }
 
@@ -68,7 +66,7 @@ TensorList CapturedStep::run_eagerly(const TensorList& batch) {
 void CapturedStep::capture(const TensorList& batch) {
   reset();
   for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
-  for (const Tensor& tensor : batch) inputs_.push_back(empty(tensor.sizes(), tensor.options().device(device_)));
+  for (const Tensor& tensor : batch) inputs_.push_back(tensor.to(device_, /*non_blocking=*/false, /*copy=*/true));
   try {
     graph_.capture([&] { outputs_ = step_(inputs_); });  // runs nothing yet
   } catch (...) {

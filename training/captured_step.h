@@ -18,6 +18,7 @@
 #pragma once
 
 #include <functional>
+#include <tuple>
 
 #include <gradus/core/cuda.h>
 #include <gradus/core/options.h>
@@ -63,8 +64,8 @@ class CapturedStep {
   void give_up();
 
  private:
-  /// What a capture is good for: shapes and types.
-  using Signature = std::vector<std::pair<Shape, DType>>;
+  /// What a capture is good for: shapes, orders in memory and types.
+  using Signature = std::vector<std::tuple<Shape, Strides, DType>>;
   static Signature signature_of(const TensorList& batch);
   TensorList run_eagerly(const TensorList& batch);
   void capture(const TensorList& batch);

@@ -15,6 +15,7 @@ namespace {
 struct Setup {
   std::optional<DType> half = std::nullopt;
   bool scaled = false, clipped = false, one_cycle = false;
+  MemoryFormat format = MemoryFormat::contiguous;
 };
 
 struct Run {
@@ -25,7 +26,7 @@ struct Run {
 };
 
 nn::Sequential small_net() {
-  return nn::Sequential(nn::ConvReLU2d(nn::Conv2dOptions(1, 6, 5).padding(2)), nn::MaxPool2d(2), nn::BatchNorm2d(6),
+  return nn::Sequential(nn::ConvReLU2d(nn::Conv2dOptions(3, 6, 5).padding(2)), nn::MaxPool2d(2), nn::BatchNorm2d(6),
                         nn::Flatten(), nn::Linear(6 * 14 * 14, 32), nn::ReLU(), nn::Dropout(0.2), nn::Linear(32, 10));
 }
 
@@ -37,6 +38,7 @@ Run train(bool captured, const Setup& setup) {
   nn::Sequential net = small_net();
   const Device device = cuda_device();
   net->to(device);
+  net->to(setup.format);
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.02).momentum(0.9));
   amp::GradScaler scaler(amp::GradScalerOptions().growth_interval(3).enabled(setup.scaled));
   std::unique_ptr<optim::LRScheduler> schedule;
@@ -66,7 +68,7 @@ Run train(bool captured, const Setup& setup) {
   for (int epoch = 0; epoch < kEpochs; ++epoch)
     for (int b = 0; b < kBatches; ++b) {
       const int64_t count = b == kBatches - 1 ? 7 : 32;
-      Tensor x = images.select(0, b).narrow(0, 0, count);
+      Tensor x = images.select(0, b).narrow(0, 0, count).expand({count, 3, 28, 28}).contiguous(setup.format);
       if (setup.scaled && epoch == 2 && b == 1) x = x * INFINITY;
       run.losses.push_back(step({x, labels.select(0, b).narrow(0, 0, count)})[0].item<float>());
       schedule->step();
@@ -107,6 +109,11 @@ TEST_CASE("a captured step in mixed precision gives the bits of an eager one") {
   check_same_bits({.half = kBFloat16});
   check_same_bits({.half = kHalf, .scaled = true});
   check_same_bits({.half = kHalf, .scaled = true, .clipped = true});
+}
+
+TEST_CASE("a captured step keeps the order of its inputs in memory") {
+  if (no_cuda_device()) return;
+  check_same_bits({.format = MemoryFormat::channels_last});
 }
 
 TEST_CASE("a schedule that moves momenta captures its steps anew") {

@@ -48,14 +48,25 @@ struct BFloat16 {
     return value;
   }
   GRADUS_HOST_DEVICE static uint16_t from_float(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint16_t rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+#else
     uint32_t wide;
     memcpy(&wide, &value, 4);
     if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // keep NaN quiet
     return static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
+#endif
   }
 };
 
 GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t rounded;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+#else
   uint32_t wide;
   memcpy(&wide, &value, 4);
   const uint32_t sign = (wide >> 16) & 0x8000u;
@@ -71,9 +82,15 @@ GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // may carry into the exponent: intended
   const uint32_t biased = exponent < -14 ? 0u : static_cast<uint32_t>(exponent + 14) << 10;
   return static_cast<uint16_t>(sign | (biased + mantissa));
+#endif
 }
 
 GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
+#if defined(__CUDA_ARCH__)
+  float exact;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(exact) : "h"(bits));
+  return exact;
+#else
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   uint32_t exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu, wide;
   if (exponent == 0x1f) {
@@ -90,6 +107,7 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
   float value;
   memcpy(&value, &wide, 4);
   return value;
+#endif
 }
 
 // clang-format off

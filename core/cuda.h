@@ -53,7 +53,8 @@ class StreamGuard {
 };
 
 /// May products of float32 matrices round what they multiply to TF32 (10 bits of mantissa), which tensor cores take? False
-/// at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process.
+/// at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process. The convolutions of the backend "cuda" are
+/// such products; for those of "cudnn" see cudnn::allow_tf32.
 bool matmul_allow_tf32();
 void set_matmul_allow_tf32(bool allow);
 

@@ -1,6 +1,7 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
 // conv2d_tiled.cu, conv2d_implicit.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d.cuh>
 
@@ -61,6 +62,7 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
   const auto multiplier = cuda_detail::multiplier_for(out.dtype, out.device);
   const bool fits = multiplier && gather.depth > 0 &&
                     2 * static_cast<size_t>(channels) * size_of(out.dtype) >= cuda_detail::kRowBytes &&
+                    static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Piece) == 0 &&
                     std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
   const bool direct = rows <= 16 && !call.strided;
   const char* implementation = direct ? "direct" : fits ? cuda_detail::implicit_name(*multiplier) : "tiled";
@@ -79,8 +81,9 @@ Array empty_like(const View& x) {
 }  // namespace
 
 std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, Device device) {
-  if (dtype == DType::f32) return Multiplier::fma;
-  if (dtype == DType::f64 || compute_capability(device.index) < 80) return std::nullopt;
+  const bool tensor_cores = compute_capability(device.index) >= 80;
+  if (dtype == DType::f32) return tensor_cores && cuda::matmul_allow_tf32() ? Multiplier::tf32 : Multiplier::fma;
+  if (dtype == DType::f64 || !tensor_cores) return std::nullopt;
   return Multiplier::half;
 }
 

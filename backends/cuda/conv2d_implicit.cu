@@ -14,6 +14,7 @@ struct Steps {
   uint32_t tap_columns;    // S
   uint32_t packed_rows;    // rows of a group in the packed weights
   uint32_t splits, per_split;
+  uint32_t in_h, in_w, in_c, out_c;  // strides in bytes
 };
 
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kPieceSize<T>; ++j) {
       const uint32_t channel = chunk * kRowDepth<T> + piece * kPieceSize<T> + j;
-      const bool inside = row < gather.rows && channel < gather.in_channels;
+      const bool inside = row < gather.rows && channel < gather.in_channels;  // the last chunk may reach beyond
       values[j] = inside ? weight[group * gather.weight_group + row * gather.weight_row +
                                   channel * gather.weight_channel + r * gather.weight_r + s * gather.weight_s]
                          : T(0.0f);
@@ -47,9 +48,16 @@ template <Multiplier kMultiplier, class Tile>
 inline constexpr uint32_t kBlocks = (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads;
 constexpr uint32_t kShortestSplit = 8;  // steps
 
-/// A position of the tile: where it reads before the tap is added, and where its result goes.
+/// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in bytes.
 struct Place {
-  int in, h, w, out;
+  uint32_t in;
+  int h, w, out;
+};
+
+/// A position under a tap: where its first channel of the step lies, and whether the image has it.
+struct Spot {
+  uint32_t offset;
+  bool inside;
 };
 
 // Grid: tiles of positions, tiles of rows, groups x splits. The next step is fetched into registers while this one is
@@ -57,13 +65,14 @@ struct Place {
 // positions) each split of the steps leaves its sums there.
 template <Multiplier kMultiplier, class T, class Tile, bool kVector>
 __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
-    implicit_kernel(Gather gather, Steps steps, const T* input, const Piece* packed, const T* bias, bool relu,
-                    T* output, float* partial) {
+    implicit_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Piece* __restrict__ packed,
+                    const T* __restrict__ bias, bool relu, T* __restrict__ output, float* __restrict__ partial) {
   constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>;
   constexpr int kLeft = Tile::kRows * kPieces / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
   extern __shared__ Piece memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
   auto* places = reinterpret_cast<Place*>(tiles + 2);
+  auto* biases = reinterpret_cast<float*>(places + Tile::kColumns);
 
   const uint32_t group = blockIdx.z / steps.splits, split = blockIdx.z % steps.splits;
   const uint32_t first_step = split * steps.per_split, end_step = min(first_step + steps.per_split, steps.count);
@@ -76,14 +85,25 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
     if (w < gather.positions) {
       uint32_t h = gather.out_width.split(w);
       const uint32_t n = gather.out_height.split(h);
-      place = {static_cast<int>(n * gather.in.n), static_cast<int>(h) * gather.step[0] + gather.origin[0],
+      place = {static_cast<uint32_t>(n * gather.in.n * sizeof(T)),
+               static_cast<int>(h) * gather.step[0] + gather.origin[0],
                static_cast<int>(w) * gather.step[1] + gather.origin[1],
-               static_cast<int>(n * gather.out.n + h * gather.out.h + w * gather.out.w)};
+               static_cast<int>((n * gather.out.n + h * gather.out.h + w * gather.out.w) * sizeof(T))};
     }
     places[i] = place;
   }
+  for (int i = threadIdx.x; i < Tile::kRows; i += kThreads)
+    biases[i] = bias && first_row + i < gather.rows ? static_cast<float>(bias[group * gather.rows + first_row + i]) : 0;
   __syncthreads();
 
+  // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each thread
+  // takes all four of its columns.
+  constexpr int kSpots = kVector ? kRight : Tile::kColumns / kThreads,
+                kSpotStep = kVector ? kThreads / kPieces : kThreads;
+  const auto column_of = [](int i) {
+    return static_cast<int>(kVector ? threadIdx.x / kPieces : threadIdx.x) + i % kSpots * kSpotStep;
+  };
+  const auto piece_of = [](int i) { return kVector ? static_cast<int>(threadIdx.x % kPieces) : i / kSpots; };
   Piece left[kLeft];
   T right[kRight][kSize];
   uint32_t chunk = first_step % steps.chunks, s = first_step / steps.chunks;  // of the step that is fetched next
@@ -94,33 +114,34 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
     for (int i = 0; i < kLeft; ++i) left[i] = packed[threadIdx.x + i * kThreads];
     packed += steps.packed_rows * kPieces;
     const int tap_h = static_cast<int>(r) * gather.tap_step[0], tap_w = static_cast<int>(s) * gather.tap_step[1];
+    Spot spots[kSpots];  // of the columns that this thread fetches
 #pragma unroll
-    for (int i = 0; i < kRight; ++i) {
-      const int e = threadIdx.x + i * kThreads;
-      const int column = kVector ? e / kPieces : e % Tile::kColumns, piece = kVector ? e % kPieces : e / Tile::kColumns;
-      const Place place = places[column];
+    for (int i = 0; i < kSpots; ++i) {
+      const Place place = places[column_of(i)];
       int h = place.h + tap_h, w = place.w + tap_w;
-      bool inside = h >= 0 && w >= 0;
+      bool inside = true;
       if (gather.stride[0] > 1 || gather.stride[1] > 1) {  // backward: only multiples of the stride were read
         const int p = static_cast<int>(gather.stride_h.quotient(max(h, 0)));
         const int q = static_cast<int>(gather.stride_w.quotient(max(w, 0)));
-        inside = inside && p * gather.stride[0] == h && q * gather.stride[1] == w;
+        inside = p * gather.stride[0] == h && q * gather.stride[1] == w;
         h = p, w = q;
       }
-      inside = inside && h < gather.in_height && w < gather.in_width;
-      const int channel = static_cast<int>(chunk) * kRowDepth<T> + piece * kSize;
-      const int count = inside ? static_cast<int>(gather.in_channels) - channel : 0;  // of channels that there are
-      const T* from = input + (place.in + h * gather.in.h + w * gather.in.w + channel * gather.in.c);
+      spots[i].inside = inside && within(h, gather.in_height) && within(w, gather.in_width);
+      spots[i].offset = place.in + h * steps.in_h + w * steps.in_w + chunk * kRowDepth<T> * steps.in_c;
+    }
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) {
+      const int piece = piece_of(i);
+      const Spot spot = spots[i % kSpots];
+      const bool inside = spot.inside && chunk * kRowDepth<T> + piece * kSize < gather.in_channels;
+      const char* from = whole(reinterpret_cast<const char*>(input) + (spot.offset + piece * kSize * steps.in_c));
       if constexpr (kVector) {
         Piece loaded{};
-        if (count > 0) loaded = *reinterpret_cast<const Piece*>(from);
+        if (inside) loaded = load_global<Piece>(from);
         memcpy(right[i], &loaded, sizeof loaded);
       } else {
 #pragma unroll
-        for (int j = 0; j < kSize; ++j) {
-          right[i][j] = j < count ? *from : T(0.0f);
-          from += gather.in.c;
-        }
+        for (int j = 0; j < kSize; ++j, from += steps.in_c) right[i][j] = inside ? load_global<T>(from) : T(0.0f);
       }
     }
     if (++chunk == steps.chunks) {
@@ -135,11 +156,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
       tile.left[e / kPieces][e % kPieces] = left[i];
     }
 #pragma unroll
-    for (int i = 0; i < kRight; ++i) {
-      const int e = threadIdx.x + i * kThreads;
-      const int column = kVector ? e / kPieces : e % Tile::kColumns, piece = kVector ? e % kPieces : e / Tile::kColumns;
-      tile.right[column][piece] = make_piece<kMultiplier, T>(right[i]);
-    }
+    for (int i = 0; i < kRight; ++i) tile.right[column_of(i)][piece_of(i)] = make_piece<kMultiplier, T>(right[i]);
   };
 
   TileEngine<kMultiplier, T> engine;
@@ -155,19 +172,25 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
     if (more) put(tiles[buffer ^ 1]);
     __syncthreads();
   }
-  engine.for_each([&](int row, int column, float sum) {
-    const uint32_t channel = first_row + Tile::first_row() + row;
-    const int at = places[Tile::first_column() + column].out;
-    if (channel >= gather.rows || at < 0) return;
-    if (partial) {
-      const int64_t line = static_cast<int64_t>(split * (gridDim.z / steps.splits) + group) * gather.rows + channel;
-      partial[line * gather.positions + first_position + Tile::first_column() + column] = sum;
-      return;
-    }
-    if (bias) sum += static_cast<float>(bias[group * gather.rows + channel]);
-    if (relu && sum < 0.0f) sum = 0.0f;
-    output[at + (group * gather.rows + channel) * gather.out.c] = static_cast<T>(sum);
-  });
+  const uint32_t row_base = first_row + Tile::first_row();
+  const Place* const warp_places = places + Tile::first_column();
+  if (partial) {
+    const int64_t line = static_cast<int64_t>(split * (gridDim.z / steps.splits) + group) * gather.rows + row_base;
+    float* const to = partial + line * gather.positions + first_position + Tile::first_column();
+    engine.for_each([&](int row, int column, float sum) {
+      if (row_base + row < gather.rows && warp_places[column].out >= 0) to[row * gather.positions + column] = sum;
+    });
+  } else {
+    const uint32_t channel_base = group * gather.rows + row_base;
+    char* const to = reinterpret_cast<char*>(output) + static_cast<int64_t>(channel_base) * steps.out_c;
+    engine.for_each([&](int row, int column, float sum) {
+      const int at = warp_places[column].out;
+      if (row_base + row >= gather.rows || at < 0) return;
+      sum += biases[Tile::first_row() + row];
+      if (relu && sum < 0.0f) sum = 0.0f;
+      *reinterpret_cast<T*>(to + (at + row * steps.out_c)) = static_cast<T>(sum);
+    });
+  }
 }
 
 /// The results from the sums of the splits. `lines` are groups x rows.
@@ -195,7 +218,17 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
       const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
       const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
       const uint32_t chunks = (gather.in_channels + kRowDepth<T> - 1) / kRowDepth<T>;
-      Steps steps{chunks, chunks * taps, gather.tap_width.divisor, row_tiles * Tile::kRows, 1, chunks * taps};
+      const auto bytes = [](int64_t stride) { return static_cast<uint32_t>(stride * static_cast<int64_t>(sizeof(T))); };
+      Steps steps{.chunks = chunks,
+                  .count = chunks * taps,
+                  .tap_columns = gather.tap_width.divisor,
+                  .packed_rows = row_tiles * Tile::kRows,
+                  .splits = 1,
+                  .per_split = chunks * taps,
+                  .in_h = bytes(gather.in.h),
+                  .in_w = bytes(gather.in.w),
+                  .in_c = bytes(gather.in.c),
+                  .out_c = bytes(gather.out.c)};
       // Where tiles are too few to fill the device, the steps are split.
       const uint32_t room = kBlocks<kMultiplier, Tile> * static_cast<uint32_t>(launch.multiprocessors());
       const uint32_t wanted = std::min(room / (row_tiles * column_tiles * call.groups), steps.count / kShortestSplit);
@@ -209,11 +242,11 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
              Divisor(steps.packed_rows), Divisor(steps.count), Divisor(chunks), pieces,
              static_cast<const T*>(call.weight), packed.as<Piece>());
       const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
-      const bool vector = gather.in.c == 1 && gather.in_channels % kPieceSize<T> == 0 && lies_in_pieces(gather.in.n) &&
-                          lies_in_pieces(gather.in.h) && lies_in_pieces(gather.in.w) &&
-                          reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
+      const bool vector = gather.in.c == 1 && lies_in_pieces(gather.in.n) && lies_in_pieces(gather.in.h) &&
+                          lies_in_pieces(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
       const dim3 grid(column_tiles, row_tiles, call.groups * steps.splits);
-      constexpr size_t kShared = 2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place);
+      constexpr size_t kShared =
+          2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place) + Tile::kRows * sizeof(float);
       const auto kernel =
           vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
       const auto* bias = static_cast<const T*>(call.bias);

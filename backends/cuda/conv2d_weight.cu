@@ -53,8 +53,10 @@ bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayo
   const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
   const ImplicitTile tile = implicit_weight_tile(rows);
   const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
-  const bool implicit = rows > kDirectRows && multiplier_for(dy.dtype, dy.device) && x.numel() > 0 && kernel <= 31 &&
-                        2 * taps >= columns && std::max(span_of(x), span_of(dy)) < kShortSpan;
+  const bool implicit =
+      rows > kDirectRows && multiplier_for(dy.dtype, dy.device) && x.numel() > 0 && kernel <= 32 &&
+      2 * taps >= columns && span_of(dy) < kShortSpan &&
+      span_of(x) + geometry.padding[0] * x.strides[2] + geometry.padding[1] * x.strides[3] < kShortSpan;
   return !implicit;
 }
 

@@ -79,7 +79,7 @@ struct ImplicitTile {
   int rows, columns;
 };
 ImplicitTile implicit_weight_tile(int64_t rows);
-/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 31 taps (R S), spans that are short. Its
+/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 32 taps (R S), spans that are short. Its
 /// columns go tap by tap, with channels innermost.
 void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
 

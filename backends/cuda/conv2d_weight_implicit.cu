@@ -8,16 +8,15 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// A position of the depth: where dy and the corner in x lie (dy < 0: beyond the end), and which taps are inside.
+/// A position of the depth: where dy and the corner in x lie in bytes (of x beyond the largest step that padding makes
+/// before its beginning), and which taps are inside.
 struct Place {
-  int dy, x;
-  uint32_t taps;
+  uint32_t dy, x, taps;
 };
-/// A column: the distance of its channel and tap from the corner, and the tap's number; beyond the last a tap that is
-/// never inside.
+constexpr uint32_t kNowhere = ~uint32_t{0};  // dy of a position beyond the end
+/// A column: the distance of its channel and tap from the corner in bytes, and the tap's bit; none beyond the last column.
 struct Column {
-  int x;
-  uint32_t tap;
+  uint32_t x, bit;
 };
 
 /// Which elements of a tile of kSize rows a thread fetches: number i of its kCount lies at row(i), depth(i). Neighbouring
@@ -68,7 +67,8 @@ struct Share {
 // multiplied; the places of the one after are prepared meanwhile.
 template <Multiplier kMultiplier, class T, class Tile, bool kByChannel>
 __global__ void __launch_bounds__(Tile::kThreads, 2)
-    implicit_kernel(WeightGradient g, Divisor channels, const T* dy, const T* x, float* partial) {
+    implicit_kernel(WeightGradient g, Divisor channels, const T* __restrict__ dy, const T* __restrict__ x,
+                    float* __restrict__ partial) {
   constexpr int kThreads = Tile::kThreads, kDepth = kRowDepth<T>;
   using Left = Share<T, Tile, Tile::kRows, kByChannel>;
   using Right = Share<T, Tile, Tile::kColumns, kByChannel>;
@@ -80,16 +80,21 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
   const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
   const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
-  dy += static_cast<int64_t>(group) * g.rows * g.dy.c;
-  x += static_cast<int64_t>(group) * g.channels * g.x.c;
+  const int64_t before = (g.padding[0] * g.x.h + g.padding[1] * g.x.w) * static_cast<int64_t>(sizeof(T));
+  const char* const images =
+      reinterpret_cast<const char*>(x + static_cast<int64_t>(group) * g.channels * g.x.c) - before;
+  const char* const gradients =
+      reinterpret_cast<const char*>(dy + (static_cast<int64_t>(group) * g.rows + first_row) * g.dy.c);
+  const auto row_step = static_cast<uint32_t>(g.dy.c * static_cast<int64_t>(sizeof(T)));
   for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
     uint32_t c = first_column + i;
-    Column column{0, 31};  // at most 31 taps: the last bit of a mask is 0
+    Column column{0, 0};
     if (c < g.taps) {
-      column.tap = channels.split(c);
-      uint32_t s = column.tap;
+      const uint32_t tap = channels.split(c);
+      uint32_t s = tap;
       const uint32_t r = g.kernel_width.split(s);
-      column.x = static_cast<int>(c * g.x.c + r * g.dilation[0] * g.x.h + s * g.dilation[1] * g.x.w);
+      column.x = static_cast<uint32_t>((c * g.x.c + r * g.dilation[0] * g.x.h + s * g.dilation[1] * g.x.w) * sizeof(T));
+      column.bit = uint32_t{1} << tap;
     }
     columns[i] = column;
   }
@@ -98,9 +103,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     if (threadIdx.x >= kDepth) return;
     int64_t dy_offset;
     const Tap at = g.position_at(first + threadIdx.x, end, &dy_offset);
-    Place place{-1, static_cast<int>(at.offset), 0};
+    Place place{kNowhere, 0, 0};
     if (at.h != kOutside) {
-      place.dy = static_cast<int>(dy_offset);
+      place.dy = static_cast<uint32_t>(dy_offset * sizeof(T));
+      place.x = static_cast<uint32_t>(at.offset * static_cast<int64_t>(sizeof(T)) + before);
       const int width = static_cast<int>(g.kernel_width.divisor);
       uint32_t inside = 0;  // of a row of taps
       for (int s = 0, w = at.w; s < width; ++s, w += g.dilation[1])
@@ -116,15 +122,26 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   auto fetch = [&](const Place* from) {
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) {
-      const uint32_t row = first_row + Left::row(i);
-      const int at = Left::inside(i) && row < g.rows ? from[Left::depth(i)].dy : -1;
-      left[i] = at >= 0 ? dy[at + row * g.dy.c] : T(0.0f);
+      const uint32_t row = Left::row(i), at = from[Left::depth(i)].dy;
+      const bool counts = Left::inside(i) && first_row + row < g.rows && at != kNowhere;
+      left[i] = counts ? load_global<T>(gradients + at + row * row_step) : T(0.0f);
     }
+    if constexpr (kByChannel) {  // a column for the elements of a piece
 #pragma unroll
-    for (int i = 0; i < Right::kCount; ++i) {
-      const Column column = columns[Right::row(i)];
-      const Place place = from[Right::depth(i)];
-      right[i] = place.taps >> column.tap & 1 ? x[place.x + column.x] : T(0.0f);
+      for (int i = 0; i < Right::kCount; ++i) {
+        const Column column = columns[Right::row(i)];
+        const Place place = from[Right::depth(i)];
+        const char* const corner = whole(images + column.x);
+        right[i] = place.taps & column.bit ? load_global<T>(corner + place.x) : T(0.0f);
+      }
+    } else {  // a place for all elements
+      const Place place = from[Right::depth(0)];
+      const char* const corner = whole(images + place.x);
+#pragma unroll
+      for (int i = 0; i < Right::kCount; ++i) {
+        const Column column = columns[Right::row(i)];
+        right[i] = place.taps & column.bit ? load_global<T>(corner + column.x) : T(0.0f);
+      }
     }
   };
   auto put = [&](typename Tile::Shared& tile) {

@@ -19,6 +19,27 @@ inline constexpr int kPieces = 4;  // of a row
 inline constexpr size_t kRowBytes = kPieces * sizeof(Piece);
 using TileRow = Piece[kPieces + 1];
 
+/// The pointer, whole: without this the compiler adds its parts anew for every element.
+__device__ inline const char* whole(const char* pointer) {
+  asm("" : "+l"(pointer));
+  return pointer;
+}
+
+/// An element or a piece in global memory that nobody writes meanwhile.
+template <class T>
+__device__ T load_global(const char* from) {
+  if constexpr (std::is_same_v<T, Piece>) {
+    const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
+    return {{words.x, words.y, words.z, words.w}};
+  } else if constexpr (sizeof(T) == 4) {
+    return __ldg(reinterpret_cast<const T*>(from));
+  } else {
+    T half;
+    half.bits = __ldg(reinterpret_cast<const unsigned short*>(from));
+    return half;
+  }
+}
+
 /// How many elements of T a piece and a row hold.
 template <class T>
 inline constexpr int kPieceSize = 16 / sizeof(T);

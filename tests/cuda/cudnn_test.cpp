@@ -17,28 +17,6 @@ bool no_cudnn() {
   return true;
 }
 
-// The kernels that ran, as "backend/name/implementation".
-class Kernels : public Observer {
- public:
-  Kernels() { add_observer(this); }
-  ~Kernels() override { remove_observer(this); }
-  void on_end(const ObservedEvent& event) override {
-    if (event.kind == ObservedEvent::Kind::kernel)
-      ran_.push_back(std::string(event.backend) + "/" + event.name + "/" + event.implementation);
-  }
-  bool contain(const std::string& text) const {
-    return std::any_of(ran_.begin(), ran_.end(), [&](const auto& kernel) { return kernel.find(text) == 0; });
-  }
-  std::string all() const {
-    std::string text;
-    for (const std::string& kernel : ran_) text += kernel + " ";
-    return text;
-  }
-
- private:
-  std::vector<std::string> ran_;
-};
-
 // Sets the switches back.
 struct Switches {
   const bool tf32 = cudnn::allow_tf32(), deterministic = cudnn::deterministic(), benchmark = cudnn::benchmark();
@@ -52,12 +30,6 @@ struct Switches {
 
 Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
   return randn(shape).to(cuda_device(), dtype).contiguous(format);
-}
-
-// |a - b| over |b|, both as vectors.
-double relative_error(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.detach().to(kDouble), y = b.detach().to(kDouble);
-  return ((x - y).pow(2).sum() / y.pow(2).sum()).sqrt().item<double>();
 }
 
 }  // namespace

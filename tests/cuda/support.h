@@ -1,10 +1,14 @@
 // What the tests of CUDA share. They build everywhere and run where there is a device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include <gradus/autograd/autograd.h>
 #include <gradus/core/cuda.h>
+#include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
 
@@ -34,6 +38,34 @@ Array to_device(const std::vector<T>& values) {
   Array x = Array::empty({static_cast<int64_t>(values.size())}, dtype_of<T>, cuda_device());
   cuda_runtime().copy(x.data(), x.device(), values.data(), Device(), x.nbytes(), /*non_blocking=*/false);
   return x;
+}
+
+/// The kernels that ran, as "backend/name/implementation".
+class Kernels : public Observer {
+ public:
+  Kernels() { add_observer(this); }
+  ~Kernels() override { remove_observer(this); }
+  void on_end(const ObservedEvent& event) override {
+    if (event.kind == ObservedEvent::Kind::kernel)
+      ran_.push_back(std::string(event.backend) + "/" + event.name + "/" + event.implementation);
+  }
+  bool contain(const std::string& text) const {
+    return std::any_of(ran_.begin(), ran_.end(), [&](const auto& kernel) { return kernel.find(text) == 0; });
+  }
+  std::string all() const {
+    std::string text;
+    for (const std::string& kernel : ran_) text += kernel + " ";
+    return text;
+  }
+
+ private:
+  std::vector<std::string> ran_;
+};
+
+/// |a - b| over |b|, both as vectors.
+inline double relative_error(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.detach().to(kDouble), y = b.detach().to(kDouble);
+  return ((x - y).pow(2).sum() / y.pow(2).sum()).sqrt().item<double>();
 }
 
 }  // namespace gradus::test

@@ -1,0 +1,75 @@
+// The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all backends.
+#include <gradus/gradus.h>
+#include <gradus/tests/cuda/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+Tensor image(const Shape& shape, DType dtype = kFloat) { return randn(shape).to(cuda_device(), dtype); }
+
+struct TF32 {
+  explicit TF32(bool allow) : before(cuda::matmul_allow_tf32()) { cuda::set_matmul_allow_tf32(allow); }
+  ~TF32() { cuda::set_matmul_allow_tf32(before); }
+  const bool before;
+};
+
+// Forward and backward of a convolution; the kernels that ran for them.
+struct Run {
+  Tensor y, dx, dw;
+  std::string kernels;
+};
+Run run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
+  const BackendGuard guard("cuda");
+  const Kernels kernels;
+  const Tensor input = x.detach().requires_grad_(), weight = w.detach().requires_grad_();
+  const Tensor y = conv2d(input, weight, {}, stride, w.size(2) / 2);
+  y.backward(ones_like(y) * 0.5);
+  return {y.detach(), input.grad(), weight.grad(), kernels.all()};
+}
+
+}  // namespace
+
+TEST_CASE("few channels go to the direct kernels, odd ones to the tiled, many to the implicit ones") {
+  if (no_cuda_device()) return;
+  const TF32 exact(false);
+  manual_seed(1);
+  const std::string few = run(image({2, 1, 12, 12}), image({8, 1, 3, 3})).kernels;
+  CHECK_THAT(few, contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_weight/direct"));
+  const std::string odd = run(image({2, 19, 9, 9}), image({40, 19, 3, 3})).kernels;
+  CHECK_THAT(odd, contains("cuda/conv2d/tiled"));
+  for (const int64_t stride : {1, 2}) {
+    const std::string many = run(image({2, 32, 12, 12}), image({48, 32, 3, 3}), stride).kernels;
+    CHECK_THAT(many, contains("cuda/conv2d/implicit_fma") && contains("cuda/conv2d_backward_data/implicit_fma") &&
+                         contains("cuda/conv2d_backward_weight/implicit_fma"));
+  }
+  const std::string half = run(image({2, 32, 12, 12}, kHalf), image({48, 32, 3, 3}, kHalf)).kernels;
+  CHECK_THAT(half, contains("cuda/conv2d/implicit_half") && contains("cuda/conv2d_backward_weight/implicit_half"));
+  const std::string wide = run(image({2, 32, 12, 12}, kDouble), image({48, 32, 3, 3}, kDouble)).kernels;
+  CHECK_THAT(wide, contains("cuda/conv2d/tiled"));
+}
+
+TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
+  if (no_cuda_device()) return;
+  manual_seed(2);
+  for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    const Tensor x = image({3, 64, 14, 14}).contiguous(format), w = image({96, 64, 3, 3});
+    const Run reference = run(x.to(kDouble), w.to(kDouble));
+    const auto errors = [&](const Run& made) {
+      return std::array{relative_error(made.y, reference.y), relative_error(made.dx, reference.dx),
+                        relative_error(made.dw, reference.dw)};
+    };
+    const TF32 exact(false);
+    for (const double error : errors(run(x, w))) CHECK(error < 2e-6);
+    const TF32 allowed(true);
+    const Run rounded = run(x, w);
+    CHECK_THAT(rounded.kernels, contains("conv2d/implicit_tf32") && contains("conv2d_backward_data/implicit_tf32") &&
+                                    contains("conv2d_backward_weight/implicit_tf32"));
+    for (const double error : errors(rounded)) CHECK((error > 1e-5 && error < 1e-3));
+    const Run again = run(x, w);
+    CHECK(again.y.equal(rounded.y));
+    CHECK(again.dx.equal(rounded.dx));
+    CHECK(again.dw.equal(rounded.dw));
+  }
+}

@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # Debian: libssl-dev
 find_path(STB_INCLUDE_DIR stb_image.h PATH_SUFFIXES stb REQUIRED)  # Debian: libstb-dev
 mark_as_advanced(STB_INCLUDE_DIR)
 

@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS gradus EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES gradus.h torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus)
-install(DIRECTORY core autograd layers optim data training DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
+install(DIRECTORY core autograd layers optim data training distributed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
         FILES_MATCHING PATTERN "*.h")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)

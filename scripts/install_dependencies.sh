@@ -6,7 +6,7 @@ set -euo pipefail
 
 packages_of() {
   case $1 in
-    build) echo g++ cmake ninja-build zlib1g-dev libcli11-dev nlohmann-json3-dev libstb-dev ;;
+    build) echo g++ cmake ninja-build zlib1g-dev libssl-dev libcli11-dev nlohmann-json3-dev libstb-dev ;;
     test) echo catch2 python3 ;;
     benchmark) echo libbenchmark-dev ;;
     download) echo curl ca-certificates ;;

@@ -26,6 +26,10 @@ template <class T>
 void write_little_endian(T value, std::byte* bytes) {
   for (size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
 }
+template <class T>
+void write_big_endian(T value, std::byte* bytes) {
+  for (size_t i = 0; i < sizeof(T); ++i) bytes[sizeof(T) - 1 - i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
+}
 
 /// Turns `count` elements of `size` bytes from the order of the file into this machine's, or back.
 inline void convert_byte_order(void* data, size_t count, size_t size, std::endian file_order) {

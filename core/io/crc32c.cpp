@@ -18,8 +18,8 @@ constexpr std::array<uint32_t, 256> kRemainders = [] {
 
 }  // namespace
 
-uint32_t crc32c(ByteSpan bytes) {
-  uint32_t crc = ~0u;
+uint32_t crc32c(ByteSpan bytes, uint32_t before) {
+  uint32_t crc = ~before;
   for (std::byte byte : bytes) crc = crc >> 8 ^ kRemainders[(crc ^ static_cast<uint32_t>(byte)) & 0xff];
   return ~crc;
 }

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), the checksum of TFRecord files: RFC 3720, appendix B.4.
+// CRC-32C (Castagnoli), the checksum of TFRecord files and of messages between processes: RFC 3720, appendix B.4.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 namespace gradus::io {
 
-uint32_t crc32c(ByteSpan bytes);
+/// Of `bytes` behind others whose checksum is `before`: crc32c(b, crc32c(a)) is that of a and b together.
+uint32_t crc32c(ByteSpan bytes, uint32_t before = 0);
 
 }  // namespace gradus::io

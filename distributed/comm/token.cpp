@@ -1,0 +1,137 @@
+#include <gradus/distributed/comm/token.h>
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include <gradus/core/error.h>
+#include <gradus/distributed/comm/socket.h>
+
+namespace gradus::dist {
+namespace {
+
+io::ByteSpan bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+Digest hmac_sha256(const Digest& key, std::initializer_list<io::ByteSpan> parts) {
+  io::Bytes message;
+  for (io::ByteSpan part : parts) message.insert(message.end(), part.begin(), part.end());
+  Digest digest;
+  const unsigned char* result = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                                     reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                                     reinterpret_cast<unsigned char*>(digest.data()), nullptr);
+  GRADUS_CHECK(result != nullptr, CommError, "libcrypto cannot compute an HMAC-SHA256");
+  return digest;
+}
+
+bool same_digest(const Digest& a, io::ByteSpan b) {
+  return b.size() == a.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Digest random_digest() {
+  Digest digest;
+  size_t filled = 0;
+  while (filled < digest.size()) {
+    const ssize_t got = getrandom(digest.data() + filled, digest.size() - filled, 0);
+    GRADUS_CHECK(got > 0 || errno == EINTR, CommError, "the kernel gives no random bytes: ", std::strerror(errno));
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return digest;
+}
+
+Token Token::random() {
+  Token token;
+  token.empty_ = false;
+  token.key_ = random_digest();
+  return token;
+}
+
+std::string Token::hex() const {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::byte byte : key_) {
+    text.push_back(kDigits[static_cast<unsigned>(byte) >> 4]);
+    text.push_back(kDigits[static_cast<unsigned>(byte) & 15]);
+  }
+  return text;
+}
+
+Token Token::parse(const std::string& hex, const std::string& source) {
+  Token token;
+  token.empty_ = false;
+  bool valid = hex.size() == 2 * token.key_.size();
+  for (size_t i = 0; valid && i < token.key_.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = hex.data() + 2 * i;
+    const auto [rest, error] = std::from_chars(digits, digits + 2, byte, 16);
+    valid = error == std::errc() && rest == digits + 2;
+    token.key_[i] = static_cast<std::byte>(byte);
+  }
+  GRADUS_CHECK(valid, IoError, source, " does not hold a token: 64 hexadecimal digits");
+  return token;
+}
+
+Token Token::from_descriptor(int number) {
+  const Descriptor descriptor(number);
+  const std::string source = "descriptor " + std::to_string(number);
+  char text[66];
+  size_t size = 0;
+  while (size < sizeof text) {
+    const ssize_t got = read(number, text + size, sizeof text - size);
+    if (got < 0 && errno == EINTR) continue;
+    GRADUS_CHECK(got >= 0, IoError, "cannot read a token from ", source, ": ", std::strerror(errno));
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  if (size > 0 && text[size - 1] == '\n') --size;
+  return parse({text, size}, source);
+}
+
+Token Token::from_file(const std::string& path) {
+  Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  GRADUS_CHECK(descriptor, IoError, "cannot open the token '", path, "': ", std::strerror(errno));
+  struct stat status;
+  GRADUS_CHECK(fstat(descriptor.number(), &status) == 0 && S_ISREG(status.st_mode), IoError, "the token '", path,
+               "' is not a regular file");
+  GRADUS_CHECK(status.st_uid == geteuid() && (status.st_mode & 077) == 0, IoError, "the token '", path,
+               "' is open to others: chmod 600 it, as the user who runs the job");
+  return from_descriptor(descriptor.release());
+}
+
+Token Token::from_environment() {
+  static const Token token = read_environment();  // a descriptor can be read once
+  return token;
+}
+
+Token Token::read_environment() {
+  if (const char* number = std::getenv("GRADUS_TOKEN_FD")) {
+    int descriptor = -1;
+    const char* end = number + std::strlen(number);
+    const auto [rest, error] = std::from_chars(number, end, descriptor);
+    GRADUS_CHECK(error == std::errc() && rest == end && descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number,
+                 "', not the number of a descriptor");
+    return from_descriptor(descriptor);
+  }
+  if (const char* path = std::getenv("GRADUS_TOKEN_FILE")) return from_file(path);
+  return {};
+}
+
+Digest Handshake::client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c) {
+  return hmac_sha256(token.key(), {bytes_of("client "), bytes_of(purpose), s, c});
+}
+
+Digest Handshake::server_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c) {
+  return hmac_sha256(token.key(), {bytes_of("server "), bytes_of(purpose), s, c});
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,363 @@
+// Stores: the table, the same behaviour in a process and over TCP, and what a server does with clients that are none.
+#include <dirent.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+using std::chrono::steady_clock;
+
+namespace {
+
+/// One store of each kind, with whatever serves it.
+struct AnyStore {
+  std::unique_ptr<TcpStoreServer> server;
+  std::unique_ptr<Store> store;
+};
+
+AnyStore make_store(const std::string& kind, const StoreLimits& limits = {}) {
+  AnyStore any;
+  if (kind == "hash") {
+    any.store = std::make_unique<HashStore>(limits);
+  } else {
+    const Token token = Token::random();
+    any.server = std::make_unique<TcpStoreServer>(Address{kind == "tcp4" ? "127.0.0.1" : "::1", 0}, token, limits);
+    any.store = std::make_unique<TcpStore>(any.server->address(), token);
+  }
+  return any;
+}
+
+Milliseconds time_of(const std::function<void()>& body) {
+  const auto begin = steady_clock::now();
+  body();
+  return std::chrono::duration_cast<Milliseconds>(steady_clock::now() - begin);
+}
+
+size_t open_descriptors() {
+  DIR* directory = opendir("/proc/self/fd");
+  size_t count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+void eventually(const std::function<bool()>& condition) {
+  const Deadline deadline(Milliseconds(5000));
+  while (!condition() && !deadline.passed()) std::this_thread::sleep_for(Milliseconds(2));
+  CHECK(condition());
+}
+
+io::Bytes random_bytes(uint64_t seed, size_t count) {
+  io::Bytes bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(philox(seed, 0, i).word[0]);
+  return bytes;
+}
+
+/// Sends bytes to a server as a stranger does, and says whether it was dropped within a second.
+bool is_dropped(const Address& address, const io::Bytes& bytes) {
+  const Deadline deadline(Milliseconds(1000));
+  const Connection stranger = Connection::open(address, deadline);
+  std::byte sink[256];
+  for (size_t sent = 0; sent < bytes.size();) {
+    const std::optional<size_t> taken = stranger.send_some(io::ByteSpan(bytes).subspan(sent));
+    if (!taken) return true;
+    sent += *taken;
+    if (*taken == 0 && !wait_for(stranger.descriptor(), POLLOUT, deadline)) return false;
+  }
+  while (!deadline.passed()) {
+    if (!stranger.receive_some(sink)) return true;
+    std::this_thread::sleep_for(Milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("set, get, add, compare_set, check and delete", "[store]") {
+  const auto kind = GENERATE(as<std::string>(), "hash", "tcp4", "tcp6");
+  const AnyStore any = make_store(kind);
+  Store& store = *any.store;
+
+  store.set("a", "one");
+  CHECK(store.get("a") == "one");
+  store.set("a", std::string("\0two\xff", 5));
+  CHECK(store.get("a") == std::string("\0two\xff", 5));
+  store.set("empty", "");
+  CHECK(store.get("empty") == "");
+
+  CHECK(store.add("count", 5) == 5);
+  CHECK(store.add("count", -7) == -2);
+  CHECK(store.get("count") == "-2");
+  CHECK_THROWS_WITH(store.add("a", 1), contains("'a' holds no number"));
+  store.set("large", std::to_string(INT64_MAX));
+  CHECK_THROWS_WITH(store.add("large", 1), contains("range of int64"));
+  CHECK(store.get("large") == std::to_string(INT64_MAX));
+
+  CHECK(store.compare_set("c", "", "first") == "first");
+  CHECK(store.compare_set("c", "", "second") == "first");
+  CHECK(store.compare_set("c", "first", "second") == "second");
+  CHECK(store.compare_set("nothing", "x", "y") == "");
+  CHECK_FALSE(store.check({"nothing"}));
+  CHECK(store.check({"a", "c"}));
+  CHECK_FALSE(store.check({"a", "z"}));
+  CHECK(store.check({}));
+
+  CHECK(store.num_keys() == 5);
+  CHECK(store.delete_key("a"));
+  CHECK_FALSE(store.delete_key("a"));
+  CHECK(store.num_keys() == 4);
+}
+
+TEST_CASE("a wait ends when all keys are there, or names those that are missing", "[store]") {
+  const auto kind = GENERATE(as<std::string>(), "hash", "tcp4");
+  AnyStore any = make_store(kind);
+  const std::unique_ptr<Store> other = kind == "hash" ? nullptr : dynamic_cast<TcpStore&>(*any.store).clone();
+  Store& writer = other ? *other : *any.store;
+
+  std::thread late([&] {
+    std::this_thread::sleep_for(Milliseconds(30));
+    writer.set("x", "1");
+    std::this_thread::sleep_for(Milliseconds(30));
+    writer.add("y", 2);
+  });
+  any.store->wait({"x", "y"});
+  CHECK(any.store->get("y") == "2");
+  late.join();
+
+  const Milliseconds waited = time_of([&] {
+    CHECK_THROWS_WITH(any.store->wait({"x", "z"}, Milliseconds(60)), contains("nobody set 'z' within 60 ms"));
+  });
+  CHECK(waited >= Milliseconds(59));
+  CHECK_THROWS_AS(any.store->get("z", Milliseconds(1)), CommError);
+  any.store->set_timeout(Milliseconds(5));
+  CHECK_THROWS_WITH(any.store->get("w"), contains("within 5 ms"));
+  CHECK(any.store->get("x") == "1");  // and it goes on working
+}
+
+TEST_CASE("a prefix separates groups", "[store]") {
+  const auto shared = std::make_shared<HashStore>();
+  PrefixStore a("a", shared), b("b", shared);
+  a.set("key", "1");
+  CHECK_FALSE(b.check({"key"}));
+  CHECK(b.compare_set("key", "", "2") == "2");
+  CHECK(a.get("key") == "1");
+  CHECK(shared->get("b/key") == "2");
+  CHECK(a.add("n", 3) == 3);
+  a.wait({"n", "key"});
+  CHECK(a.delete_key("n"));
+  CHECK(a.num_keys() == 2);
+}
+
+TEST_CASE("limits of keys, values and the whole are errors for the caller alone", "[store]") {
+  const auto kind = GENERATE(as<std::string>(), "hash", "tcp4");
+  StoreLimits limits;
+  limits.key_bytes = 10, limits.value_bytes = 100, limits.total_bytes = 250;
+  const AnyStore any = make_store(kind, limits);
+  Store& store = *any.store;
+  CHECK_THROWS_WITH(store.set(std::string(11, 'k'), "v"), contains("a key has 11 bytes"));
+  CHECK_THROWS_WITH(store.set("k", std::string(101, 'v')), contains("has 101 bytes; at most 100"));
+  store.set("a", std::string(100, 'v'));
+  store.set("b", std::string(100, 'v'));
+  CHECK_THROWS_WITH(store.set("c", std::string(100, 'v')), contains("it would hold 303 bytes"));
+  store.set("a", "");  // a value that goes makes room
+  store.set("c", std::string(100, 'v'));
+  CHECK(store.delete_key("b"));
+  store.set("d", std::string(100, 'v'));
+  CHECK(store.num_keys() == 3);
+}
+
+TEST_CASE("many clients count together", "[store]") {
+  const Token token = Token::random();
+  TcpStoreServer server({"localhost", 0}, token);
+  constexpr int kThreads = 6, kRounds = 50;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&] {
+      TcpStore store(server.address(), token);
+      for (int i = 0; i < kRounds; ++i) store.add("count", 1);
+      store.add("ready", 1);
+    });
+  for (std::thread& thread : threads) thread.join();
+  TcpStore store(server.address(), token);
+  CHECK(store.get("count") == std::to_string(kThreads * kRounds));
+  eventually([&] { return server.clients() == 1; });
+}
+
+TEST_CASE("a server that ends is an error for its clients, at once and from then on", "[store]") {
+  auto server = std::make_unique<TcpStoreServer>();
+  TcpStore store(server->address());
+  store.set("a", "1");
+  std::thread end([&] {
+    std::this_thread::sleep_for(Milliseconds(30));
+    server.reset();
+  });
+  CHECK(time_of([&] { CHECK_THROWS_WITH(store.get("b"), contains("closed the connection")); }) < Milliseconds(2000));
+  end.join();
+  CHECK_THROWS_WITH(store.get("a"), contains("lost in an earlier call"));
+}
+
+TEST_CASE("no server, a taken port, an open address without a token, a name that is none", "[store]") {
+  const uint16_t port = find_free_port();
+  CHECK_THROWS_WITH(TcpStore({"127.0.0.1", port}, {}, Milliseconds(60)), contains("nobody accepts at 127.0.0.1:"));
+  const TcpStoreServer server;
+  CHECK_THROWS_WITH(TcpStoreServer(server.address()), contains("is taken"));
+  CHECK_THROWS_WITH(TcpStoreServer({"0.0.0.0", 0}), contains("needs a token"));
+  CHECK_THROWS_WITH(TcpStoreServer({"::", 0}), contains("needs a token"));
+  CHECK_NOTHROW(TcpStoreServer({"0.0.0.0", 0}, Token::random()));
+  CHECK_THROWS_WITH(TcpStoreServer({"no.such.host.invalid", 0}, Token::random()), contains("no.such.host.invalid"));
+}
+
+TEST_CASE("addresses are read and written with both kinds of literals", "[store]") {
+  for (const char* text : {"127.0.0.1:80", "node-3.cluster:29500", "[::1]:65535", "[fe80::1%eth0]:1"})
+    CHECK(Address::parse(text).str() == text);
+  CHECK(Address::parse("[::1]:7").host == "::1");
+  for (const char* text : {"", "host", ":80", "host:", "host:65536", "host:-1", "host:80x", "::1:80", "host: 80"})
+    CHECK_THROWS_WITH(Address::parse(text), contains("is no address"));
+}
+
+TEST_CASE("a wrong token is refused by the server, and by the client where the server has it", "[store]") {
+  const Token token = Token::random();
+  const TcpStoreServer server({"127.0.0.1", 0}, token);
+  CHECK_THROWS_WITH(TcpStore(server.address(), Token::random()), contains("is the token that of its job?"));
+  CHECK_THROWS_WITH(TcpStore(server.address()), contains("is the token that of its job?"));
+  CHECK_NOTHROW(TcpStore(server.address(), token));
+}
+
+TEST_CASE("a proof that was recorded opens nothing later", "[store]") {
+  const Token token = Token::random();
+  const TcpStoreServer server({"127.0.0.1", 0}, token);
+  const Deadline deadline(Milliseconds(2000));
+  const auto read_frame = [&](const Connection& connection) {
+    FrameReader reader(64);
+    std::byte byte[1];
+    while (true) {
+      connection.receive(byte, deadline, "server");
+      reader.append(byte);
+      if (std::optional<Frame> frame = reader.next()) return *frame;
+    }
+  };
+  const Connection honest = Connection::open(server.address(), deadline);
+  Digest s, c = random_digest();
+  const Frame challenge = read_frame(honest);
+  std::copy(challenge.payload.begin(), challenge.payload.end(), s.begin());
+  const Digest proof = Handshake::client_proof(token, kStorePurpose, s, c);
+  const io::Bytes recorded =
+      Frame{static_cast<uint8_t>(StoreMessage::proof), 0, PayloadWriter().bytes(c).bytes(proof).take()}.encode();
+  honest.send(recorded, deadline, "server");
+  CHECK(read_frame(honest).type == static_cast<uint8_t>(StoreMessage::welcome));
+  CHECK(is_dropped(server.address(), recorded));
+}
+
+TEST_CASE("strangers are dropped and nobody else notices", "[store]") {
+  const Token token = Token::random();
+  StoreLimits limits;
+  limits.handshake = Milliseconds(100);
+  limits.clients = 3;
+  TcpStoreServer server({"127.0.0.1", 0}, token, limits);
+  TcpStore store(server.address(), token);
+  const size_t descriptors = open_descriptors();
+
+  SECTION("garbage") { CHECK(is_dropped(server.address(), random_bytes(1, 100'000))); }
+  SECTION("a request before the proof") {
+    CHECK(is_dropped(server.address(), StoreRequest{StoreMessage::num_keys}.encode(1).encode()));
+  }
+  SECTION("an absurd length") {
+    io::Bytes frame = Frame{2, 0, io::Bytes(64)}.encode();
+    for (int i = 16; i < 20; ++i) frame[static_cast<size_t>(i)] = std::byte{0xff};
+    CHECK(is_dropped(server.address(), frame));
+  }
+  SECTION("another version") {
+    io::Bytes frame = Frame{2, 0, io::Bytes(64)}.encode();
+    frame[4] = std::byte{2};
+    CHECK(is_dropped(server.address(), frame));
+  }
+  SECTION("silence") { CHECK(is_dropped(server.address(), {})); }
+  SECTION("half a frame") {
+    io::Bytes half = Frame{2, 0, io::Bytes(64)}.encode();
+    half.resize(40);
+    CHECK(is_dropped(server.address(), half));
+  }
+  SECTION("too many") {
+    const Deadline deadline(Milliseconds(1000));
+    const Connection a = Connection::open(server.address(), deadline), b = Connection::open(server.address(), deadline);
+    eventually([&] { return server.clients() == 3; });
+    CHECK(is_dropped(server.address(), {}));
+  }
+  store.set("a", "1");
+  CHECK(store.get("a") == "1");
+  eventually([&] { return server.clients() == 1; });
+  CHECK(open_descriptors() == descriptors);
+}
+
+TEST_CASE("frames come through in pieces of any size, and damaged ones do not", "[store]") {
+  const Frame frame{7, 0x0123456789abcdefu, random_bytes(2, 300)};
+  const io::Bytes bytes = frame.encode();
+  const size_t piece = GENERATE(1u, 2u, 23u, 24u, 25u, 324u, 1000u);
+  FrameReader reader(300);
+  int frames = 0;
+  io::Bytes two = bytes;
+  two.insert(two.end(), bytes.begin(), bytes.end());
+  for (size_t i = 0; i < two.size(); i += piece) {
+    reader.append(io::ByteSpan(two).subspan(i, std::min(piece, two.size() - i)));
+    while (const std::optional<Frame> got = reader.next()) {
+      CHECK((got->type == frame.type && got->id == frame.id && got->payload == frame.payload));
+      ++frames;
+    }
+  }
+  CHECK(frames == 2);
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += 7) {
+    io::Bytes damaged = bytes;
+    damaged[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    const bool is_longer = bit / 8 >= 16 && bit / 8 < 20;  // then more bytes are waited for
+    FrameReader one(301);
+    one.append(damaged);
+    bool accepted = false, refused = false;
+    try {
+      accepted = one.next().has_value();
+    } catch (const CommError&) {
+      refused = true;
+    }
+    CHECK_FALSE(accepted);
+    CHECK((refused || is_longer));
+  }
+}
+
+TEST_CASE("a token is read from what its owner alone can read", "[token]") {
+  const Token token = Token::random();
+  CHECK(token.hex().size() == 64);
+  CHECK(Token::random().hex() != token.hex());
+  const std::string path = "/tmp/gradus-token-" + std::to_string(getpid());
+  io::write_file(path, token.hex() + "\n");
+  chmod(path.c_str(), 0644);
+  CHECK_THROWS_WITH(Token::from_file(path), contains("is open to others"));
+  chmod(path.c_str(), 0600);
+  CHECK(Token::from_file(path).hex() == token.hex());
+  io::write_file(path, token.hex().substr(1));
+  chmod(path.c_str(), 0600);
+  CHECK_THROWS_WITH(Token::from_file(path), contains("64 hexadecimal digits"));
+  io::write_file(path, token.hex() + token.hex());
+  chmod(path.c_str(), 0600);
+  CHECK_THROWS_WITH(Token::from_file(path), contains("64 hexadecimal digits"));
+  std::remove(path.c_str());
+  CHECK_THROWS_WITH(Token::from_file(path), contains("cannot open"));
+  CHECK_THROWS_WITH(Token::from_file("/dev/null"), contains("not a regular file"));
+}
+
+TEST_CASE("HMAC-SHA256 as in RFC 4231, test case 3", "[token]") {
+  Digest key = {};  // shorter keys are padded with zeros
+  for (size_t i = 0; i < 20; ++i) key[i] = std::byte{0xaa};
+  const io::Bytes data(50, std::byte{0xdd});
+  const Digest digest = hmac_sha256(key, {io::ByteSpan(data).first(13), io::ByteSpan(data).subspan(13)});
+  CHECK(digest[0] == std::byte{0x77});
+  CHECK(digest[1] == std::byte{0x3e});
+  CHECK(digest[31] == std::byte{0xfe});
+}

@@ -36,8 +36,8 @@ AddressList resolve(const Address& address, bool passive) {
 }
 
 /// One attempt; nothing if refused or unreachable, with errno set.
-Descriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
-  Descriptor descriptor(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
+  FileDescriptor descriptor(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!descriptor) return {};
   if (connect(descriptor.number(), to.ai_addr, to.ai_addrlen) == 0) return descriptor;
   if (errno != EINPROGRESS) return {};
@@ -63,7 +63,7 @@ uint16_t bound_port(int descriptor) {
 
 }  // namespace
 
-void Descriptor::reset() {
+void FileDescriptor::reset() {
   if (number_ >= 0) close(std::exchange(number_, -1));
 }
 
@@ -108,7 +108,7 @@ bool wait_for(int descriptor, short events, const Deadline& deadline) {
   }
 }
 
-Connection::Connection(Descriptor descriptor) : descriptor_(std::move(descriptor)) {
+Connection::Connection(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {
   const int on = 1;
   setsockopt(descriptor_.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -118,7 +118,7 @@ Connection Connection::open(const Address& to, const Deadline& deadline) {
   const AddressList list = resolve(to, false);
   while (true) {
     for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next)
-      if (Descriptor descriptor = try_to_connect(*address, deadline)) return Connection(std::move(descriptor));
+      if (FileDescriptor descriptor = try_to_connect(*address, deadline)) return Connection(std::move(descriptor));
     const int error = errno;
     GRADUS_CHECK(deadline.left() > kPause, CommError, "nobody accepts at ", to.str(), ": ", cause(error), " (waited ",
                  deadline.timeout().count(), " ms)");
@@ -169,7 +169,7 @@ Listener::Listener(const Address& at) : address_(at) {
   const AddressList list = resolve(at, true);
   int error = 0;
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
-    Descriptor descriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    FileDescriptor descriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     // A port that a dead process used a moment ago counts as free.
     setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -188,7 +188,7 @@ Listener::Listener(const Address& at) : address_(at) {
 
 std::optional<Connection> Listener::accept(const Deadline& deadline) const {
   while (true) {
-    Descriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
     // What went wrong with a connection before it was accepted concerns the other side alone (accept(2)).
     const bool none = errno == EAGAIN || errno == EWOULDBLOCK;

@@ -14,13 +14,13 @@
 namespace gradus::dist {
 
 /// A file descriptor that is closed at the end of its owner's life.
-class Descriptor {
+class FileDescriptor {
  public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
+  FileDescriptor() = default;
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {
       reset();
       number_ = std::exchange(other.number_, -1);
@@ -56,7 +56,7 @@ bool is_loopback(const std::string& host);
 class Connection {
  public:
   Connection() = default;
-  explicit Connection(Descriptor descriptor);
+  explicit Connection(FileDescriptor descriptor);
 
   /// Tries until somebody accepts or the deadline passes: the other side may not be up yet.
   static Connection open(const Address& to, const Deadline& deadline);
@@ -75,7 +75,7 @@ class Connection {
   std::optional<size_t> receive_some(std::span<std::byte> bytes) const;
 
  private:
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
 };
 
 /// A socket that accepts connections.
@@ -92,7 +92,7 @@ class Listener {
   std::optional<Connection> accept(const Deadline& deadline) const;
 
  private:
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
   Address address_;
 };
 

@@ -47,7 +47,7 @@ class TcpStoreServer {
   const Token token_;
   const StoreLimits limits_;
   Listener listener_;
-  Descriptor stop_;  // eventfd(2): readable when the thread is to end
+  FileDescriptor stop_;  // eventfd(2): readable when the thread is to end
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<int> client_count_ = 0;

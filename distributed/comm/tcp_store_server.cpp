@@ -61,7 +61,7 @@ TcpStoreServer::TcpStoreServer(const Address& at, const Token& token, const Stor
   GRADUS_CHECK(!token.empty() || is_loopback(at.host), CommError, "[store] ", at.host,
                " can be reached from other machines, so the store needs a token: Token::random()");
   listener_ = Listener(at);
-  stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
   GRADUS_CHECK(stop_, CommError, "[store] no descriptor is left for the server");
   thread_ = std::thread([this] { serve(); });
 }

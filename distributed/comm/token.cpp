@@ -82,7 +82,7 @@ Token Token::parse(const std::string& hex, const std::string& source) {
 }
 
 Token Token::from_descriptor(int number) {
-  const Descriptor descriptor(number);
+  const FileDescriptor descriptor(number);
   const std::string source = "descriptor " + std::to_string(number);
   char text[66];
   size_t size = 0;
@@ -98,7 +98,7 @@ Token Token::from_descriptor(int number) {
 }
 
 Token Token::from_file(const std::string& path) {
-  Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  FileDescriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   GRADUS_CHECK(descriptor, IoError, "cannot open the token '", path, "': ", std::strerror(errno));
   struct stat status;
   GRADUS_CHECK(fstat(descriptor.number(), &status) == 0 && S_ISREG(status.st_mode), IoError, "the token '", path,

@@ -323,9 +323,7 @@ TEST_CASE("frames come through in pieces of any size, and damaged ones do not", 
     bool accepted = false, refused = false;
     try {
       accepted = one.next().has_value();
-    } catch (const CommError&) {
-      refused = true;
-    }
+    } catch (const CommError&) { refused = true; }
     CHECK_FALSE(accepted);
     CHECK((refused || is_longer));
   }

@@ -1,0 +1,241 @@
+#include <gradus/distributed/comm/collectives.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradus::dist {
+namespace {
+
+/// Up to here the time of an all-reduce is that of its hops.
+constexpr size_t kShortBytes = 16 << 10;
+/// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
+constexpr size_t kSegmentBytes = 256 << 10;
+
+/// Part `index` of `count` elements cut into `parts`: [begin, end).
+struct Range {
+  size_t begin, end;
+  size_t size() const { return end - begin; }
+};
+Range part_of(size_t count, int parts, int index) {
+  constexpr size_t kAlign = 16;  // elements: parts begin at cache lines where the vector does
+  const size_t length = (count + static_cast<size_t>(parts) - 1) / static_cast<size_t>(parts);
+  const size_t aligned = (length + kAlign - 1) / kAlign * kAlign;
+  return {std::min(count, aligned * static_cast<size_t>(index)),
+          std::min(count, aligned * static_cast<size_t>(index + 1))};
+}
+
+std::byte* at(void* data, size_t element, DType dtype) {
+  return static_cast<std::byte*>(data) + element * size_of(dtype);
+}
+const std::byte* at(const void* data, size_t element, DType dtype) {
+  return static_cast<const std::byte*>(data) + element * size_of(dtype);
+}
+
+}  // namespace
+
+std::byte* Collectives::scratch(size_t bytes) {
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  return scratch_.data();
+}
+
+void Collectives::run(const Collective& call, const Deadline& deadline) {
+  transfers_.clear();  // a call that failed may have left some
+  switch (call.descriptor.kind) {
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce: return all_reduce(call, deadline);
+    case CollectiveKind::reduce_scatter: return reduce_scatter(call, deadline);
+    case CollectiveKind::all_gather: return all_gather(call, deadline);
+    case CollectiveKind::reduce:
+    case CollectiveKind::gather: return to_root(call, deadline);
+    case CollectiveKind::broadcast:
+    case CollectiveKind::scatter: return from_root(call, deadline);
+    case CollectiveKind::send: return send_or_receive(call, deadline);
+  }
+}
+
+void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t bytes = d.count * size_of(d.dtype);
+  const bool is_half =
+      d.dtype == DType::f16 || d.dtype == DType::bf16;  // whose partial sums would be rounded at each hop
+  if (bytes <= kShortBytes) all_reduce_short(call, deadline);
+  else if (d.strict || is_half || size() <= 2) all_reduce_by_parts(call, deadline);
+  else all_reduce_ring(call, deadline);
+}
+
+void Collectives::all_reduce_short(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t bytes = d.count * size_of(d.dtype);
+  std::byte* theirs = scratch(bytes * static_cast<size_t>(size()));
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    std::byte* place = theirs + bytes * static_cast<size_t>(r);
+    operands[static_cast<size_t>(r)] = is_mine(r) ? call.in : place;
+    if (is_mine(r)) continue;
+    transfers_.push_back(Transfer::to(r, call.in, bytes));
+    transfers_.push_back(Transfer::from(r, place, bytes));
+  }
+  exchange(call, deadline);
+  if (bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, call.out, d.count);
+}
+
+void Collectives::all_reduce_by_parts(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element * static_cast<size_t>(size());
+  std::byte* theirs = scratch((kSegmentBytes + 64 * element) * static_cast<size_t>(size()));
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  for (size_t begin = 0; begin < d.count; begin += segment) {
+    const size_t count = std::min(segment, d.count - begin);
+    const Range mine = part_of(count, size(), rank());
+    for (int r = 0; r < size(); ++r) {
+      std::byte* place = theirs + mine.size() * element * static_cast<size_t>(r);
+      operands[static_cast<size_t>(r)] = is_mine(r) ? at(call.in, begin + mine.begin, d.dtype) : place;
+      if (is_mine(r)) continue;
+      const Range part = part_of(count, size(), r);
+      transfers_.push_back(Transfer::to(r, at(call.in, begin + part.begin, d.dtype), part.size() * element));
+      transfers_.push_back(Transfer::from(r, place, mine.size() * element));
+    }
+    exchange(call, deadline);
+    std::byte* sums = at(call.out, begin + mine.begin, d.dtype);
+    reduce_in_order(d.dtype, d.reduce, operands, sums, mine.size());
+    for (int r = 0; r < size(); ++r) {
+      if (is_mine(r)) continue;
+      const Range part = part_of(count, size(), r);
+      transfers_.push_back(Transfer::to(r, sums, mine.size() * element));
+      transfers_.push_back(Transfer::from(r, at(call.out, begin + part.begin, d.dtype), part.size() * element));
+    }
+    exchange(call, deadline);
+  }
+}
+
+void Collectives::all_reduce_ring(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element;
+  const int n = size(), next = (rank() + 1) % n, previous = (rank() + n - 1) % n;
+  if (call.in != call.out) std::memcpy(call.out, call.in, d.count * element);
+  std::byte* arrived = scratch(kSegmentBytes);
+  const size_t longest = part_of(d.count, n, 0).size();
+  const auto segment_of = [&](int part, size_t begin) {
+    const Range range = part_of(d.count, n, (part % n + n) % n);
+    return Range{std::min(range.end, range.begin + begin), std::min(range.end, range.begin + begin + segment)};
+  };
+  // First n - 1 hops of partial sums: part r leaves rank r and is complete at rank r - 1. Then n - 1 hops of sums.
+  for (int hop = 0; hop < 2 * (n - 1); ++hop) {
+    const bool sums = hop < n - 1;
+    for (size_t begin = 0; begin < longest; begin += segment) {
+      const Range out = segment_of(rank() - hop, begin), in = segment_of(rank() - hop - 1, begin);
+      std::byte* place = at(call.out, in.begin, d.dtype);
+      transfers_.push_back(Transfer::to(next, at(call.out, out.begin, d.dtype), out.size() * element));
+      transfers_.push_back(Transfer::from(previous, sums ? arrived : place, in.size() * element));
+      exchange(call, deadline);
+      if (sums) reduce_step(d.dtype, d.reduce, arrived, place, in.size());
+      if (hop == n - 2 && d.reduce == ReduceKind::avg) divide(d.dtype, place, in.size(), n);
+    }
+  }
+}
+
+void Collectives::reduce_scatter(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element;
+  std::byte* theirs = scratch(std::min(d.count * element, kSegmentBytes) * static_cast<size_t>(size()));
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  size_t begin = 0;
+  do {  // once for an empty vector too: its descriptors are compared
+    const size_t count = std::min(segment, d.count - begin);
+    for (int r = 0; r < size(); ++r) {
+      std::byte* place = theirs + count * element * static_cast<size_t>(r);
+      const std::byte* part = at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype);
+      operands[static_cast<size_t>(r)] = is_mine(r) ? part : place;
+      if (is_mine(r)) continue;
+      transfers_.push_back(Transfer::to(r, part, count * element));
+      transfers_.push_back(Transfer::from(r, place, count * element));
+    }
+    exchange(call, deadline);
+    if (count > 0) reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, d.dtype), count);
+    begin += segment;
+  } while (begin < d.count);
+}
+
+void Collectives::all_gather(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t bytes = d.count * size_of(d.dtype);
+  for (int r = 0; r < size(); ++r) {
+    std::byte* place = at(call.out, static_cast<size_t>(r) * d.count, d.dtype);
+    if (is_mine(r)) {
+      if (place != call.in && bytes > 0) std::memmove(place, call.in, bytes);
+      continue;
+    }
+    transfers_.push_back(Transfer::to(r, call.in, bytes));
+    transfers_.push_back(Transfer::from(r, place, bytes));
+  }
+  exchange(call, deadline);
+}
+
+void Collectives::greet_all() {
+  for (int r = 0; r < size(); ++r)
+    if (!is_mine(r)) transfers_.push_back(Transfer::to(r, nullptr, 0));
+}
+
+void Collectives::to_root(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t bytes = d.count * size_of(d.dtype);
+  if (!is_mine(d.root)) {
+    transfers_ = {Transfer::to(d.root, call.in, bytes), Transfer::from(d.root, nullptr, 0),
+                  Transfer::from(d.root, nullptr, 0)};
+    return exchange(call, deadline);
+  }
+  greet_all();
+  const bool reduces = d.kind == CollectiveKind::reduce;
+  std::byte* places = reduces ? scratch(bytes * static_cast<size_t>(size())) : static_cast<std::byte*>(call.out);
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    std::byte* place = places + bytes * static_cast<size_t>(r);
+    operands[static_cast<size_t>(r)] = is_mine(r) ? call.in : place;
+    if (!is_mine(r)) transfers_.push_back(Transfer::from(r, place, bytes));
+    else if (!reduces && place != call.in && bytes > 0) std::memmove(place, call.in, bytes);
+  }
+  exchange(call, deadline);
+  greet_all();
+  exchange(call, deadline);
+  if (reduces && bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, call.out, d.count);
+}
+
+void Collectives::from_root(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t bytes = d.count * size_of(d.dtype);
+  if (!is_mine(d.root)) {
+    transfers_ = {Transfer::to(d.root, nullptr, 0), Transfer::from(d.root, nullptr, 0),
+                  Transfer::from(d.root, call.out, bytes)};
+    return exchange(call, deadline);
+  }
+  greet_all();
+  for (int r = 0; r < size(); ++r)
+    if (!is_mine(r)) transfers_.push_back(Transfer::from(r, nullptr, 0));
+  exchange(call, deadline);
+  const bool scatters = d.kind == CollectiveKind::scatter;
+  for (int r = 0; r < size(); ++r) {
+    const std::byte* part = scatters ? at(call.in, static_cast<size_t>(r) * d.count, d.dtype) : at(call.in, 0, d.dtype);
+    if (!is_mine(r)) transfers_.push_back(Transfer::to(r, part, bytes));
+    else if (call.out != nullptr && part != call.out && bytes > 0) std::memmove(call.out, part, bytes);
+  }
+  exchange(call, deadline);
+}
+
+void Collectives::send_or_receive(const Collective& call, const Deadline& deadline) {
+  const size_t bytes = call.descriptor.count * size_of(call.descriptor.dtype);
+  transfers_ = {call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes)};
+  exchange(call, deadline);
+}
+
+bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
+  const bool numbered_alike = theirs.kind != CollectiveKind::send && ours.kind != CollectiveKind::send;
+  return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
+}
+
+CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours) {
+  return {CommFailure::mismatch, sender,
+          "ranks disagree: rank " + std::to_string(sender) + " called " + theirs.str() + ", rank " +
+              std::to_string(receiver) + " called " + ours.str()};
+}
+
+}  // namespace gradus::dist

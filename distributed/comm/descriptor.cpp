@@ -1,0 +1,79 @@
+#include <gradus/distributed/comm/descriptor.h>
+
+#include <gradus/core/error.h>
+#include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/crc32c.h>
+
+namespace gradus::dist {
+namespace {
+
+constexpr uint32_t kMagic = 0x47524443;  // "GRDC"
+
+}  // namespace
+
+const char* name(CollectiveKind kind) {
+  constexpr const char* kNames[] = {"all_reduce", "reduce",  "broadcast", "all_gather", "reduce_scatter",
+                                    "gather",     "scatter", "send",      "barrier"};
+  return kNames[static_cast<int>(kind)];
+}
+
+const char* name(ReduceKind kind) {
+  constexpr const char* kNames[] = {"sum", "avg", "min", "max", "prod"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string Descriptor::str() const {
+  const bool reduces =
+      kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
+  detail::Message text;
+  text << name(kind) << " #" << sequence;
+  if (kind != CollectiveKind::barrier)
+    text << " (" << (strict ? "strict " : "") << (reduces ? name(reduce) : "") << (reduces ? " of " : "") << count
+         << ' ' << dtype << (root >= 0 ? ", root " + std::to_string(root) : std::string()) << ')';
+  if (epoch != 0) text << " of group " << epoch;
+  return std::move(text).take();
+}
+
+std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const {
+  std::array<std::byte, kBytes> bytes;
+  std::byte* p = bytes.data();
+  const Descriptor& d = descriptor;
+  io::write_big_endian(kMagic, p);
+  io::write_big_endian(d.epoch, p + 4);
+  io::write_big_endian(d.sequence, p + 8);
+  io::write_big_endian(static_cast<uint8_t>(d.kind), p + 16);
+  io::write_big_endian(static_cast<uint8_t>(d.reduce), p + 17);
+  io::write_big_endian(static_cast<uint8_t>(d.dtype), p + 18);
+  io::write_big_endian(static_cast<uint8_t>(d.strict), p + 19);
+  io::write_big_endian(static_cast<uint32_t>(d.root), p + 20);
+  io::write_big_endian(d.count, p + 24);
+  io::write_big_endian(body_bytes, p + 32);
+  io::write_big_endian(body_checksum, p + 40);
+  io::write_big_endian(io::crc32c({p, 44}), p + 44);
+  return bytes;
+}
+
+MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
+  const std::byte* p = bytes.data();
+  const auto kind = io::read_big_endian<uint8_t>(p + 16), reduce = io::read_big_endian<uint8_t>(p + 17),
+             dtype = io::read_big_endian<uint8_t>(p + 18), strict = io::read_big_endian<uint8_t>(p + 19);
+  GRADUS_CHECK(bytes.size() == kBytes && io::read_big_endian<uint32_t>(p) == kMagic &&
+                   io::read_big_endian<uint32_t>(p + 44) == io::crc32c({p, 44}) &&
+                   kind <= static_cast<uint8_t>(CollectiveKind::barrier) &&
+                   reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount && strict <= 1,
+               CommError, "a message begins with bytes that are no header, or were damaged on their way");
+  MessageHeader header;
+  header.descriptor = {.epoch = io::read_big_endian<uint32_t>(p + 4),
+                       .sequence = io::read_big_endian<uint64_t>(p + 8),
+                       .kind = static_cast<CollectiveKind>(kind),
+                       .reduce = static_cast<ReduceKind>(reduce),
+                       .dtype = static_cast<DType>(dtype),
+                       .strict = strict != 0,
+                       .root = static_cast<int32_t>(io::read_big_endian<uint32_t>(p + 20)),
+                       .count = io::read_big_endian<uint64_t>(p + 24)};
+  header.body_bytes = io::read_big_endian<uint64_t>(p + 32);
+  header.body_checksum = io::read_big_endian<uint32_t>(p + 40);
+  return header;
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,92 @@
+// Ranks that are threads of one process: real arithmetic, without sockets. For tests, and for lessons, since what goes wrong
+// can be scripted.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <gradus/distributed/comm/process_group.h>
+
+namespace gradus::dist {
+
+/// What happens to `rank` in its collective number `sequence`.
+struct LocalFault {
+  enum class Kind : uint8_t {
+    delay,     ///< it comes late, by `delay`
+    drop,      ///< its messages are lost
+    crash,     ///< it ends, and its call with an error
+    mismatch,  ///< it calls the collective for one element more
+  };
+  int rank = 0;
+  uint64_t sequence = 1;
+  Kind kind = Kind::crash;
+  Milliseconds delay{0};
+};
+
+/// What the ranks of a group share.
+class LocalWorld {
+ public:
+  explicit LocalWorld(int size, std::vector<LocalFault> script = {});
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+ private:
+  friend class LocalTransport;
+  struct Message {
+    Descriptor descriptor;
+    std::vector<std::byte> body;
+  };
+  struct Rank {
+    std::vector<std::deque<Message>> inbox;  // by sender
+    bool lost = false, left = false, in_collective = false;
+  };
+
+  const std::vector<LocalFault> script_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Rank> ranks_;
+  CommStatus failure_;
+};
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(std::shared_ptr<LocalWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  ~LocalTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return world_->size(); }
+  void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
+  void announce(const CommStatus& failure) noexcept override;
+
+ private:
+  /// Changes what this rank does as the script has it; false if its messages are lost.
+  bool follow_script(Descriptor* descriptor);
+  void post(const Transfer& transfer, const Descriptor& descriptor);
+  /// A message of another call with this number is an error, whoever it is from.
+  void find_contradiction(const Descriptor& descriptor) const;
+  void receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
+               std::unique_lock<std::mutex>& lock);
+
+  const std::shared_ptr<LocalWorld> world_;
+  const int rank_;
+};
+
+class LocalGroup final : public ProcessGroup {
+ public:
+  LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout)
+      : ProcessGroup(rank, world->size(), 0, timeout), transport_(world, rank), collectives_(transport_) {}
+  ~LocalGroup() override { stop(); }
+
+  std::string_view backend() const override { return "local"; }
+
+ private:
+  void run(const Collective& call, const Deadline& deadline) override { collectives_.run(call, deadline); }
+  void announce(const CommStatus& failure) noexcept override { transport_.announce(failure); }
+
+  LocalTransport transport_;
+  Collectives collectives_;
+};
+
+}  // namespace gradus::dist

@@ -1,0 +1,96 @@
+#include <gradus/distributed/comm/reduce.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include <gradus/core/error.h>
+#include <gradus/core/wrapping.h>
+
+namespace gradus::dist {
+namespace {
+
+/// NaN wins, as in torch.maximum; NCCL leaves it open.
+template <class T>
+T larger(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+T smaller(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+template <ReduceKind kind, class T>
+T combine(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return kind == ReduceKind::sum || kind == ReduceKind::max ? a || b : a && b;
+  } else {
+    switch (kind) {
+      case ReduceKind::sum:
+      case ReduceKind::avg: return wrapping_sum(a, b);
+      case ReduceKind::min: return smaller(a, b);
+      case ReduceKind::max: return larger(a, b);
+      case ReduceKind::prod: return wrapping_product(a, b);
+    }
+  }
+  return a;
+}
+
+/// f.operator()<T, kind>()
+template <class F>
+void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
+  visit(dtype, [&]<class T> {
+    switch (kind) {
+      case ReduceKind::sum:
+      case ReduceKind::avg: return f.template operator()<T, ReduceKind::sum>();
+      case ReduceKind::min: return f.template operator()<T, ReduceKind::min>();
+      case ReduceKind::max: return f.template operator()<T, ReduceKind::max>();
+      case ReduceKind::prod: return f.template operator()<T, ReduceKind::prod>();
+    }
+  });
+}
+
+}  // namespace
+
+void check_reduction(DType dtype, ReduceKind kind) {
+  GRADUS_CHECK(dtype != DType::boolean || kind != ReduceKind::avg, DTypeError,
+               "booleans have no average: convert them to a number first");
+}
+
+void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count) {
+  constexpr size_t kBlock = 512;  // sums of a block stay in the first-level cache while all ranks' elements go by
+  visit_reduction(dtype, kind, [&]<class T, ReduceKind step> {
+    using Sum = compute_t<T>;
+    Sum sums[kBlock];
+    for (size_t begin = 0; begin < count; begin += kBlock) {
+      const size_t size = std::min(kBlock, count - begin);
+      const T* first = static_cast<const T*>(x[0]) + begin;
+      for (size_t i = 0; i < size; ++i) sums[i] = static_cast<Sum>(first[i]);
+      for (const void* rank : x.subspan(1)) {
+        const T* next = static_cast<const T*>(rank) + begin;
+        for (size_t i = 0; i < size; ++i) sums[i] = combine<step>(sums[i], static_cast<Sum>(next[i]));
+      }
+      if constexpr (!std::is_same_v<T, bool>)
+        if (kind == ReduceKind::avg)
+          for (size_t i = 0; i < size; ++i) sums[i] = static_cast<Sum>(sums[i] / static_cast<Sum>(x.size()));
+      T* to = static_cast<T*>(y) + begin;
+      for (size_t i = 0; i < size; ++i) to[i] = static_cast<T>(sums[i]);
+    }
+  });
+}
+
+void reduce_step(DType dtype, ReduceKind kind, const void* x, void* y, size_t count) {
+  const void* both[] = {x, y};
+  reduce_in_order(dtype, kind == ReduceKind::avg ? ReduceKind::sum : kind, both, y, count);
+}
+
+void divide(DType dtype, void* y, size_t count, int ranks) {
+  visit(dtype, [&]<class T> {
+    using Sum = compute_t<T>;
+    T* elements = static_cast<T*>(y);
+    if constexpr (!std::is_same_v<T, bool>)
+      for (size_t i = 0; i < count; ++i)
+        elements[i] = static_cast<T>(static_cast<Sum>(elements[i]) / static_cast<Sum>(ranks));
+  });
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,23 @@
+// The arithmetic of collectives: elements of several ranks become one, always in the order of the ranks.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <gradus/distributed/comm/descriptor.h>
+
+namespace gradus::dist {
+
+/// y[i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for i in [0, count). y may be one of x. Half types are
+/// computed in float and rounded once.
+void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count);
+
+/// y[i] = the `kind` of x[i] and y[i], in this order: a step of a ring, whose order is that of the hops. avg only adds.
+void reduce_step(DType dtype, ReduceKind kind, const void* x, void* y, size_t count);
+/// y[i] /= ranks, what avg still lacks after the steps.
+void divide(DType dtype, void* y, size_t count, int ranks);
+
+/// A DTypeError for what has no meaning: the average of booleans.
+void check_reduction(DType dtype, ReduceKind kind);
+
+}  // namespace gradus::dist

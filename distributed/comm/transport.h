@@ -1,0 +1,50 @@
+// Messages between the ranks of a group: what the algorithms of collectives.h stand on. tcp (between processes) and local
+// (between threads) are transports.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
+#include <gradus/distributed/comm/status.h>
+
+namespace gradus::dist {
+
+/// One message to or from a rank. Its body consists of elements of the descriptor's type.
+struct Transfer {
+  int peer = -1;
+  bool sends = false;
+  std::byte* data = nullptr;  // not written where `sends`
+  size_t bytes = 0;
+
+  static Transfer to(int peer, const void* data, size_t bytes) {
+    return {peer, true, const_cast<std::byte*>(static_cast<const std::byte*>(data)), bytes};
+  }
+  static Transfer from(int peer, void* data, size_t bytes) {
+    return {peer, false, static_cast<std::byte*>(data), bytes};
+  }
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Carries out all transfers at the same time; those with the same peer and direction one after the other, as listed.
+  /// Each message carries the descriptor, and the receiver compares it with its own before it takes the body. Throws a
+  /// CollectiveError: Timeout, PeerLost, Mismatch, or the failure that another rank has announced.
+  virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
+                        const Deadline& deadline) = 0;
+
+  /// Tells all ranks why this one will take part in nothing more. The first failure of a group is the one that counts.
+  virtual void announce(const CommStatus& failure) noexcept = 0;
+};
+
+/// True if two ranks that are in these two collectives cannot both be right: the same number, but not the same call.
+bool contradicts(const Descriptor& theirs, const Descriptor& ours);
+/// The status of a message whose descriptor is not the receiver's.
+CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
+
+}  // namespace gradus::dist

@@ -1,0 +1,345 @@
+// Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements give.
+#include <cmath>
+
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/ranks.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+/// What rank r contributes: small numbers, so that sums are exact in every type.
+double element(int rank, int64_t i) { return static_cast<double>((i * 7 + rank * 3) % 5 + (rank == 1 ? -1 : 0)); }
+
+template <class T>
+Array contribution(int rank, int64_t count) {
+  Array x = Array::empty({count}, dtype_of<T>);
+  for (int64_t i = 0; i < count; ++i) x.data<T>()[i] = static_cast<T>(element(rank, i));
+  return x;
+}
+
+double reduced(ReduceKind kind, int ranks, int64_t i) {
+  double result = element(0, i);
+  for (int r = 1; r < ranks; ++r) {
+    const double next = element(r, i);
+    switch (kind) {
+      case ReduceKind::sum:
+      case ReduceKind::avg: result += next; break;
+      case ReduceKind::min: result = std::min(result, next); break;
+      case ReduceKind::max: result = std::max(result, next); break;
+      case ReduceKind::prod: result *= next; break;
+    }
+  }
+  return kind == ReduceKind::avg ? result / ranks : result;
+}
+
+template <class T, class F>
+bool equals(const Array& x, int64_t begin, int64_t count, const F& expected) {
+  for (int64_t i = 0; i < count; ++i)
+    if (static_cast<double>(static_cast<compute_t<T>>(x.data<T>()[begin + i])) !=
+        static_cast<double>(static_cast<compute_t<T>>(static_cast<T>(expected(i)))))
+      return false;
+  return true;
+}
+
+/// On the rank threads: Catch's assertions are not made for several.
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// Elements a rank: none, some, what one hop carries, and several segments.
+std::vector<int64_t> counts(bool many) {
+  return many ? std::vector<int64_t>{0, 1, 3, 1000, 4097, 300'001} : std::vector<int64_t>{0, 3, 5000};
+}
+
+std::string bits_of(const Array& x) { return {static_cast<const char*>(x.data()), x.nbytes()}; }
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("all_reduce, reduce and reduce_scatter of every type", "[collectives]", float, double, Half,
+                   BFloat16, int64_t, int32_t) {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const bool strict = GENERATE(false, true);
+  CAPTURE(transport, ranks, strict);
+  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
+      for (const int64_t count : counts(kind == ReduceKind::avg && size_of(dtype_of<TestType>) <= 4)) {
+        const CollectiveOptions options{.strict = strict};
+        const std::string what = std::string(name(kind)) + " of " + std::to_string(count);
+        const auto expected = [&](int64_t i) {
+          const double value = reduced(kind, ranks, i);
+          return std::is_integral_v<TestType> ? std::trunc(value) : value;
+        };
+        Array x = contribution<TestType>(group.rank(), count);
+        group.all_reduce(x, kind, options);
+        require(equals<TestType>(x, 0, count, expected), "all_reduce " + what);
+
+        const int root = ranks - 1;
+        Array y = contribution<TestType>(group.rank(), count);
+        group.reduce(y, root, kind, options);
+        const auto own = [&](int64_t i) { return element(group.rank(), i); };
+        if (group.rank() == root) require(equals<TestType>(y, 0, count, expected), "reduce " + what);
+        else require(equals<TestType>(y, 0, count, own), "reduce leaves the others alone");
+
+        if (count > 5000) continue;
+        Array parts = contribution<TestType>(group.rank(), count * ranks);
+        Array part = Array::empty({count}, dtype_of<TestType>);
+        group.reduce_scatter(parts, part, kind, options);
+        const auto expected_part = [&](int64_t i) { return expected(group.rank() * count + i); };
+        require(equals<TestType>(part, 0, count, expected_part), "reduce_scatter " + what);
+      }
+  });
+}
+
+TEST_CASE("booleans: sum and max are or, prod and min are and", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  expect_ranks(transport, 3, [](ProcessGroup& group) {
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::min, ReduceKind::max, ReduceKind::prod}) {
+      Array x = Array::empty({8}, DType::boolean);
+      for (int i = 0; i < 8; ++i) x.data<bool>()[i] = (i >> group.rank()) & 1;
+      group.all_reduce(x, kind);
+      const bool any = kind == ReduceKind::sum || kind == ReduceKind::max;
+      for (int i = 0; i < 8; ++i) require(x.data<bool>()[i] == (any ? i != 0 : i == 7), name(kind));
+    }
+    bool refused = false;
+    try {
+      group.all_reduce(Array::empty({1}, DType::boolean), ReduceKind::avg);
+    } catch (const DTypeError&) { refused = true; }
+    require(refused, "an average of booleans");
+  });
+}
+
+TEST_CASE("broadcast, all_gather, gather, scatter, send, recv and barrier", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const int ranks = GENERATE(1, 2, 4);
+  CAPTURE(transport, ranks);
+  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+    const int rank = group.rank();
+    for (const int64_t count : counts(true)) {
+      for (int root = 0; root < ranks; ++root) {
+        Array x = contribution<float>(rank, count);
+        group.broadcast(x, root);
+        require(equals<float>(x, 0, count, [&](int64_t i) { return element(root, i); }), "broadcast");
+
+        const Array own = contribution<float>(rank, count);
+        const Array all = rank == root ? Array::empty({count * ranks}, DType::f32) : Array();
+        group.gather(own, all, root);
+        for (int r = 0; rank == root && r < ranks; ++r)
+          require(equals<float>(all, r * count, count, [&](int64_t i) { return element(r, i); }), "gather");
+
+        Array part = Array::empty({count}, DType::f32);
+        group.scatter(all, part, root);
+        require(equals<float>(part, 0, count, [&](int64_t i) { return element(rank, i); }), "scatter");
+      }
+      const Array x = contribution<float>(rank, count), all = Array::empty({count * ranks}, DType::f32);
+      group.all_gather(x, all);
+      for (int r = 0; r < ranks; ++r)
+        require(equals<float>(all, r * count, count, [&](int64_t i) { return element(r, i); }), "all_gather");
+      if (ranks > 1) {  // once round, even ranks sending first
+        const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+        const Array arrived = Array::empty({count}, DType::f32);
+        if (rank % 2 == 0) group.send(x, next);
+        group.recv(arrived, previous);
+        if (rank % 2 == 1) group.send(x, next);
+        require(equals<float>(arrived, 0, count, [&](int64_t i) { return element(previous, i); }), "send and recv");
+      }
+      group.barrier();
+    }
+  });
+}
+
+TEST_CASE("all ranks get the same bits, strict ones the same on every transport and in every run", "[collectives]") {
+  const int ranks = 3;
+  const int64_t count = GENERATE(100, 200'000);
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::f16);
+  const auto results = [&](const std::string& transport, bool strict) {
+    std::vector<std::string> bits(ranks);
+    expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+      Array x = Array::empty({count}, dtype);
+      backend("naive").normal(x, {7, static_cast<uint64_t>(group.rank())}, 0, 1);
+      group.all_reduce(x, ReduceKind::avg, {.strict = strict});
+      bits[static_cast<size_t>(group.rank())] = bits_of(x);
+    });
+    CHECK((bits[0] == bits[1] && bits[1] == bits[2]));
+    return bits[0];
+  };
+  const std::string strict = results("local", true);
+  CHECK(results("tcp", true) == strict);
+  CHECK(results("tcp", true) == strict);
+  const std::string ring = results("tcp", false);
+  CHECK(results("tcp", false) == ring);
+  CHECK(results("local", false) == ring);
+}
+
+TEST_CASE("asynchronous work is done in order while its callers go on", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  expect_ranks(transport, 3, [](ProcessGroup& group) {
+    std::vector<Array> x;
+    std::vector<std::shared_ptr<Work>> works;
+    for (int i = 0; i < 20; ++i) {
+      x.push_back(contribution<float>(group.rank(), 1000 * i));
+      works.push_back(group.all_reduce(x.back(), ReduceKind::sum, {.async = true}));
+    }
+    Array last = contribution<float>(group.rank(), 10);
+    group.all_reduce(last);  // behind the others
+    for (size_t i = 0; i < works.size(); ++i) {
+      require(works[i]->is_completed() && works[i]->status().ok(), "an earlier one is done");
+      require(works[i]->sequence() == i + 1, "sequence");
+      works[i]->wait();
+      const auto expected = [&](int64_t k) { return reduced(ReduceKind::sum, 3, k); };
+      require(equals<float>(x[i], 0, x[i].numel(), expected), "sum");
+    }
+  });
+}
+
+TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const int odd = GENERATE(0, 1, 2);
+  const std::string difference = GENERATE("count", "dtype", "op", "kind", "root", "strict");
+  CAPTURE(transport, odd, difference);
+  const auto results = run_ranks(transport, 3,
+                                 [&](ProcessGroup& group) {
+                                   const bool is_odd = group.rank() == odd;
+                                   const Array x = contribution<float>(0, 5000);
+                                   group.all_reduce(x);
+                                   if (difference == "root") group.broadcast(x, is_odd ? 1 : 2);
+                                   else if (!is_odd) group.all_reduce(x);
+                                   else if (difference == "count") group.all_reduce(contribution<float>(0, 5001));
+                                   else if (difference == "dtype") group.all_reduce(contribution<int32_t>(0, 5000));
+                                   else if (difference == "op") group.all_reduce(x, ReduceKind::max);
+                                   else if (difference == "strict")
+                                     group.all_reduce(x, ReduceKind::sum, {.strict = true});
+                                   else group.barrier();
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::mismatch);
+    CHECK_THAT(result.error, contains("rank " + std::to_string(odd) + " called"));
+    CHECK_THAT(result.error, contains("#2"));
+  }
+}
+
+TEST_CASE("a failed group goes on failing, with the first cause", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto results =
+      run_ranks(transport, 3,
+                [&](ProcessGroup& group) {
+                  const Array x = contribution<float>(0, 10);
+                  group.all_reduce(x);
+                  if (group.rank() == 1) group.abort("enough");
+                  for (int i = 0; i < 3; ++i) {
+                    bool failed = false;
+                    try {
+                      group.all_reduce(x);
+                    } catch (const CollectiveError& error) {
+                      failed = true;
+                      require(error.status().failure == CommFailure::aborted, "aborted");
+                      require(std::string(error.what()).find("rank 1 ended the group: enough") != std::string::npos,
+                              error.what());
+                    }
+                    require(failed, "a call after the failure");
+                  }
+                  require(group.status().failure == CommFailure::aborted, "status");
+                },
+                {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) CHECK(result.error.empty());
+}
+
+TEST_CASE("a rank that never calls is named when the deadline passes", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const int64_t count = GENERATE(10, 100'000);
+  const auto results =
+      run_ranks(transport, 4,
+                [&](ProcessGroup& group) {
+                  group.barrier();
+                  if (group.rank() == 2) std::this_thread::sleep_for(Milliseconds(1500));
+                  else group.all_reduce(contribution<float>(0, count), ReduceKind::sum, {.timeout = Milliseconds(200)});
+                },
+                {.timeout = Milliseconds(5000)});
+  for (int rank : {0, 1, 3}) {
+    const RankResult& result = results[static_cast<size_t>(rank)];
+    CHECK(result.status.failure == CommFailure::timeout);
+    CHECK(result.status.rank == 2);
+    CHECK_THAT(result.error, contains("waited 200 ms for rank 2"));
+  }
+}
+
+TEST_CASE("a rank that leaves is missed by those who need it, and by nobody else", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto results = run_ranks(transport, 3,
+                                 [&](ProcessGroup& group) {
+                                   group.all_reduce(contribution<float>(0, 100));
+                                   if (group.rank() == 1) return;
+                                   const Array x = contribution<float>(0, 10);
+                                   if (group.rank() == 0) group.send(x, 2);
+                                   else group.recv(x, 0);
+                                   group.all_reduce(x);
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  CHECK(results[1].error.empty());
+  for (int rank : {0, 2}) {
+    CHECK(results[static_cast<size_t>(rank)].status.failure == CommFailure::peer_lost);
+    CHECK(results[static_cast<size_t>(rank)].status.rank == 1);
+    CHECK_THAT(results[static_cast<size_t>(rank)].error, contains("rank 1 has left the group"));
+  }
+}
+
+TEST_CASE("scripted faults of local groups", "[collectives]") {
+  using Kind = LocalFault::Kind;
+  const auto run = [](LocalFault fault, Milliseconds timeout) {
+    return run_ranks("local", 3,
+                     [](ProcessGroup& group) {
+                       for (int i = 0; i < 3; ++i) group.all_reduce(contribution<float>(group.rank(), 100));
+                     },
+                     {.timeout = timeout}, {fault});
+  };
+  for (const RankResult& result : run({1, 2, Kind::delay, Milliseconds(50)}, Milliseconds(5000)))
+    CHECK(result.error.empty());
+  const auto dropped = run({1, 3, Kind::drop}, Milliseconds(100));
+  CHECK(dropped[1].status.ok());  // it got what the others sent, and left
+  for (int rank : {0, 2}) {
+    CHECK_FALSE(dropped[static_cast<size_t>(rank)].status.ok());
+    CHECK(dropped[static_cast<size_t>(rank)].status.rank == 1);
+  }
+  for (const RankResult& result : run({1, 3, Kind::mismatch}, Milliseconds(5000)))
+    CHECK_THAT(result.error, contains("called all_reduce #3 (sum of 101 float32)"));
+  const auto crashed = run({1, 1, Kind::crash}, Milliseconds(5000));
+  CHECK_THAT(crashed[1].error, contains("as scripted"));
+  for (int rank : {0, 2}) {
+    CHECK(crashed[static_cast<size_t>(rank)].status.failure == CommFailure::peer_lost);
+    CHECK(crashed[static_cast<size_t>(rank)].status.rank == 1);
+  }
+}
+
+TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  const Array x = Array::empty({4, 3}, DType::f32);
+  CHECK_THROWS_WITH(group.all_reduce(Array()), contains("[all_reduce] x is undefined"));
+  CHECK_THROWS_WITH(group.all_reduce(x.transpose(0, 1)), contains("x of shape (3, 4) is not contiguous"));
+  CHECK_THROWS_WITH(group.broadcast(x, 1), contains("[broadcast] root 1 is none of the ranks 0 to 0"));
+  CHECK_THROWS_WITH(group.send(x, 0), contains("is this rank itself"));
+  CHECK_THROWS_WITH(group.all_gather(x, Array::empty({4}, DType::f32)),
+                    contains("y has 4 elements, but 1 ranks with 12 in x need 12"));
+  CHECK_THROWS_WITH(group.reduce_scatter(x, Array::empty({12}, DType::f64)), contains("x is of float32, y of float64"));
+  group.all_reduce(x);  // and none of it ended the group
+}
+
+TEST_CASE("a token is needed by ranks too, and checksums change nothing", "[collectives]") {
+  const Token token = Token::random();
+  TcpOptions options{.token = token, .checksum = true};
+  expect_ranks(
+      "tcp", 3,
+      [](ProcessGroup& group) {
+        Array x = contribution<float>(group.rank(), 100'000);
+        group.all_reduce(x);
+        require(equals<float>(x, 0, 100'000, [](int64_t i) { return reduced(ReduceKind::sum, 3, i); }), "sum");
+      },
+      options);
+  HashStore store;
+  CHECK_THROWS_WITH(TcpGroup(store, 0, 1, {.host = "0.0.0.0"}), contains("need a token"));
+  CHECK_THROWS_WITH(TcpGroup(store, 0, 2, {.timeout = Milliseconds(50)}), contains("did not connect: 1"));
+}

@@ -1,0 +1,52 @@
+// Groups whose ranks are threads of the test.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gradus/distributed/comm/local_group.h>
+#include <gradus/distributed/comm/tcp_group.h>
+
+namespace gradus::test {
+
+/// Calls body(group) for each rank of a new group of this kind ("local" or "tcp") at the same time. What a rank throws is its
+/// result, "" otherwise; a CollectiveError is left in `status`.
+struct RankResult {
+  dist::CommStatus status;
+  std::string error;
+};
+
+inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
+                                         const std::function<void(dist::ProcessGroup&)>& body,
+                                         dist::TcpOptions options = {}, std::vector<dist::LocalFault> script = {}) {
+  const auto world = std::make_shared<dist::LocalWorld>(size, std::move(script));
+  dist::HashStore store;
+  std::vector<RankResult> results(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      RankResult& result = results[static_cast<size_t>(rank)];
+      try {
+        std::unique_ptr<dist::ProcessGroup> group;
+        if (kind == "local") group = std::make_unique<dist::LocalGroup>(world, rank, options.timeout);
+        else group = std::make_unique<dist::TcpGroup>(store, rank, size, options);
+        body(*group);
+      } catch (const dist::CollectiveError& error) {
+        result = {error.status(), error.what()};
+      } catch (const std::exception& error) { result.error = error.what(); }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+/// The same where nothing may fail.
+inline void expect_ranks(const std::string& kind, int size, const std::function<void(dist::ProcessGroup&)>& body,
+                         const dist::TcpOptions& options = {}) {
+  for (const RankResult& result : run_ranks(kind, size, body, options))
+    if (!result.error.empty()) throw std::runtime_error(result.error);
+}
+
+}  // namespace gradus::test

@@ -11,19 +11,6 @@ constexpr size_t kShortBytes = 16 << 10;
 /// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
 constexpr size_t kSegmentBytes = 256 << 10;
 
-/// Part `index` of `count` elements cut into `parts`: [begin, end).
-struct Range {
-  size_t begin, end;
-  size_t size() const { return end - begin; }
-};
-Range part_of(size_t count, int parts, int index) {
-  constexpr size_t kAlign = 16;  // elements: parts begin at cache lines where the vector does
-  const size_t length = (count + static_cast<size_t>(parts) - 1) / static_cast<size_t>(parts);
-  const size_t aligned = (length + kAlign - 1) / kAlign * kAlign;
-  return {std::min(count, aligned * static_cast<size_t>(index)),
-          std::min(count, aligned * static_cast<size_t>(index + 1))};
-}
-
 std::byte* at(void* data, size_t element, DType dtype) {
   return static_cast<std::byte*>(data) + element * size_of(dtype);
 }

@@ -51,6 +51,14 @@ void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
 
 }  // namespace
 
+Range part_of(size_t count, int parts, int index) {
+  constexpr size_t kAlign = 16;
+  const size_t length = (count + static_cast<size_t>(parts) - 1) / static_cast<size_t>(parts);
+  const size_t aligned = (length + kAlign - 1) / kAlign * kAlign;
+  return {std::min(count, aligned * static_cast<size_t>(index)),
+          std::min(count, aligned * static_cast<size_t>(index + 1))};
+}
+
 void check_reduction(DType dtype, ReduceKind kind) {
   GRADUS_CHECK(dtype != DType::boolean || kind != ReduceKind::avg, DTypeError,
                "booleans have no average: convert them to a number first");

@@ -8,6 +8,15 @@
 
 namespace gradus::dist {
 
+/// Elements [begin, end) of a vector.
+struct Range {
+  size_t begin, end;
+  size_t size() const { return end - begin; }
+};
+/// Part `index` of `count` elements cut into `parts`, whose lengths are multiples of 16 as far as possible: a part begins
+/// at a cache line where the vector does.
+Range part_of(size_t count, int parts, int index);
+
 /// y[i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for i in [0, count). y may be one of x. Half types are
 /// computed in float and rounded once.
 void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count);

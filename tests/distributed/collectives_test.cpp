@@ -61,7 +61,7 @@ std::string bits_of(const Array& x) { return {static_cast<const char*>(x.data())
 
 TEMPLATE_TEST_CASE("all_reduce, reduce and reduce_scatter of every type", "[collectives]", float, double, Half,
                    BFloat16, int64_t, int32_t) {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool strict = GENERATE(false, true);
   CAPTURE(transport, ranks, strict);
@@ -96,7 +96,7 @@ TEMPLATE_TEST_CASE("all_reduce, reduce and reduce_scatter of every type", "[coll
 }
 
 TEST_CASE("booleans: sum and max are or, prod and min are and", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {
     for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::min, ReduceKind::max, ReduceKind::prod}) {
       Array x = Array::empty({8}, DType::boolean);
@@ -114,7 +114,7 @@ TEST_CASE("booleans: sum and max are or, prod and min are and", "[collectives]")
 }
 
 TEST_CASE("broadcast, all_gather, gather, scatter, send, recv and barrier", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int ranks = GENERATE(1, 2, 4);
   CAPTURE(transport, ranks);
   expect_ranks(transport, ranks, [&](ProcessGroup& group) {
@@ -169,14 +169,15 @@ TEST_CASE("all ranks get the same bits, strict ones the same on every transport 
   };
   const std::string strict = results("local", true);
   CHECK(results("tcp", true) == strict);
-  CHECK(results("tcp", true) == strict);
+  CHECK(results("shm", true) == strict);
+  CHECK(results("shm", false) == strict);  // shared memory has no other order
   const std::string ring = results("tcp", false);
   CHECK(results("tcp", false) == ring);
   CHECK(results("local", false) == ring);
 }
 
 TEST_CASE("asynchronous work is done in order while its callers go on", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {
     std::vector<Array> x;
     std::vector<std::shared_ptr<Work>> works;
@@ -197,7 +198,7 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
 }
 
 TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int odd = GENERATE(0, 1, 2);
   const std::string difference = GENERATE("count", "dtype", "op", "kind", "root", "strict");
   CAPTURE(transport, odd, difference);
@@ -224,13 +225,18 @@ TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
 }
 
 TEST_CASE("a failed group goes on failing, with the first cause", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results =
       run_ranks(transport, 3,
                 [&](ProcessGroup& group) {
                   const Array x = contribution<float>(0, 10);
-                  group.all_reduce(x);
-                  if (group.rank() == 1) group.abort("enough");
+                  if (group.rank() == 1) {  // when the others have nothing under way
+                    group.recv(x, 0);
+                    group.recv(x, 2);
+                    group.abort("enough");
+                  } else {
+                    group.send(x, 1);
+                  }
                   for (int i = 0; i < 3; ++i) {
                     bool failed = false;
                     try {
@@ -246,11 +252,11 @@ TEST_CASE("a failed group goes on failing, with the first cause", "[collectives]
                   require(group.status().failure == CommFailure::aborted, "status");
                 },
                 {.timeout = Milliseconds(5000)});
-  for (const RankResult& result : results) CHECK(result.error.empty());
+  for (const RankResult& result : results) CHECK(result.error == "");
 }
 
 TEST_CASE("a rank that never calls is named when the deadline passes", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int64_t count = GENERATE(10, 100'000);
   const auto results =
       run_ranks(transport, 4,
@@ -269,7 +275,7 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
 }
 
 TEST_CASE("a rank that leaves is missed by those who need it, and by nobody else", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "local", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,
                                  [&](ProcessGroup& group) {
                                    group.all_reduce(contribution<float>(0, 100));
@@ -326,6 +332,29 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
                     contains("y has 4 elements, but 1 ranks with 12 in x need 12"));
   CHECK_THROWS_WITH(group.reduce_scatter(x, Array::empty({12}, DType::f64)), contains("x is of float32, y of float64"));
   group.all_reduce(x);  // and none of it ended the group
+}
+
+TEST_CASE("arrays in shared memory are reduced where they lie", "[collectives]") {
+  const int ranks = GENERATE(1, 2, 3);
+  expect_ranks("shm", ranks, [&](ProcessGroup& group) {
+    auto& shm = dynamic_cast<ShmGroup&>(group);
+    for (const int64_t count : {0, 1, 1000, 300'001}) {
+      const Array bucket = shm.empty({count}, DType::f32), other = shm.empty({count + 1}, DType::f32);
+      const Array own = contribution<float>(group.rank(), count);
+      const auto expected = [&](int64_t i) { return reduced(ReduceKind::avg, ranks, i); };
+      for (int round = 0; round < 2; ++round) {
+        std::copy_n(own.data<float>(), count, bucket.data<float>());
+        group.all_reduce(bucket, ReduceKind::avg);
+        require(equals<float>(bucket, 0, count, expected), "in one bucket");
+      }
+      // One rank's lies elsewhere, or at another place of its bucket: the others notice.
+      const Array x = group.rank() == 0 ? Array::empty({count}, DType::f32)
+                                        : other.slice(0, group.rank() % 2, count + group.rank() % 2);
+      std::copy_n(own.data<float>(), count, x.data<float>());
+      group.all_reduce(x, ReduceKind::avg);
+      require(equals<float>(x, 0, count, expected), "in several places");
+    }
+  });
 }
 
 TEST_CASE("a token is needed by ranks too, and checksums change nothing", "[collectives]") {

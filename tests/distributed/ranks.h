@@ -8,11 +8,12 @@
 #include <vector>
 
 #include <gradus/distributed/comm/local_group.h>
+#include <gradus/distributed/comm/shm_group.h>
 #include <gradus/distributed/comm/tcp_group.h>
 
 namespace gradus::test {
 
-/// Calls body(group) for each rank of a new group of this kind ("local" or "tcp") at the same time. What a rank throws is its
+/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. What a rank throws is its
 /// result, "" otherwise; a CollectiveError is left in `status`.
 struct RankResult {
   dist::CommStatus status;
@@ -32,6 +33,8 @@ inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
       try {
         std::unique_ptr<dist::ProcessGroup> group;
         if (kind == "local") group = std::make_unique<dist::LocalGroup>(world, rank, options.timeout);
+        else if (kind == "shm")
+          group = std::make_unique<dist::ShmGroup>(store, rank, size, dist::ShmOptions{options.timeout});
         else group = std::make_unique<dist::TcpGroup>(store, rank, size, options);
         body(*group);
       } catch (const dist::CollectiveError& error) {

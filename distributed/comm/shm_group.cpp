@@ -1,0 +1,413 @@
+#include <gradus/distributed/comm/shm_group.h>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <gradus/core/error.h>
+
+namespace gradus::dist {
+namespace {
+
+/// What a rank shows at a time: with the slots of the others it stays in the second-level cache.
+constexpr size_t kSlotBytes = 256 << 10;
+/// Up to here every rank sums everything: that is shorter than another fence.
+constexpr size_t kShortBytes = 32 << 10;
+constexpr size_t kMailBytes = 64 << 10;
+constexpr uint32_t kLayoutVersion = 1;
+/// How often a rank that sleeps looks whether those it waits for still live.
+constexpr Milliseconds kLookOut{20};
+constexpr std::chrono::microseconds kSpin{50};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+std::byte* at(void* data, size_t element, size_t size) { return static_cast<std::byte*>(data) + element * size; }
+const std::byte* at(const void* data, size_t element, size_t size) {
+  return static_cast<const std::byte*>(data) + element * size;
+}
+
+/// body(begin, count) for pieces of at most `piece` of `count` elements.
+template <class F>
+void for_pieces(size_t count, size_t piece, F&& body) {
+  for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
+}
+
+size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+/// What a rank called.
+struct ShmGroup::CallRecord {
+  std::array<std::byte, MessageHeader::kBytes> header;
+  int32_t bucket;  // of empty() in which its data lie, or -1
+  uint64_t offset;
+};
+
+struct alignas(64) ShmGroup::RankLine {
+  std::atomic<uint32_t> fences;  // that it has reached
+  std::atomic<uint32_t> left;
+  int32_t pid;
+  alignas(64) CallRecord call[2];  // the last, and that before it
+};
+
+/// A pipe of two pieces from one rank to another.
+struct alignas(64) ShmGroup::Mailbox {
+  std::atomic<uint32_t> written;
+  alignas(64) std::atomic<uint32_t> read;
+  std::array<std::byte, MessageHeader::kBytes> call[2];
+  alignas(64) std::byte data[2][kMailBytes];
+};
+
+struct ShmGroup::Header {
+  uint32_t layout, size;
+  std::atomic<uint32_t> sleepers;  // ranks that may sleep on any word of the segment
+  std::atomic<uint32_t> failed;    // 1 while the failure is being written, then 2
+  CommFailure failure;
+  int32_t failure_rank;
+  char message[2048];
+};
+
+ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(memory_.data()); }
+ShmGroup::RankLine& ShmGroup::line(int rank) const {
+  return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header)))[rank];
+}
+std::byte* ShmGroup::slot(int rank) const {
+  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
+  return memory_.data() + round_up(sizeof(Header)) + lines + (2 * static_cast<size_t>(rank) + pieces_ % 2) * kSlotBytes;
+}
+ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
+  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
+  const size_t slots = 2 * kSlotBytes * static_cast<size_t>(size());
+  std::byte* boxes = memory_.data() + round_up(sizeof(Header)) + lines + slots;
+  return reinterpret_cast<Mailbox*>(boxes)[from * size() + to];
+}
+
+ShmGroup::ShmGroup(Store& store, int rank, int size, const ShmOptions& options)
+    : ProcessGroup(rank, size, options.epoch, options.timeout), store_key_("shm/" + std::to_string(options.epoch)),
+      store_(store) {
+  const auto ranks = static_cast<size_t>(size);
+  const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + 2 * kSlotBytes * ranks +
+                       sizeof(Mailbox) * ranks * ranks;
+  const std::string identity = host_identity();
+  if (rank == 0) {
+    memory_ = SharedMemory::create(bytes);
+    header().layout = kLayoutVersion;
+    header().size = static_cast<uint32_t>(size);
+    store.set(store_key_, identity + "\n" + memory_.path());
+  } else {
+    const std::string value = store.get(store_key_, options.timeout);
+    const size_t end = value.find('\n');
+    GRADUS_CHECK(end != std::string::npos && value.substr(0, end) == identity, CommError, "rank ", rank,
+                 " is not on the host of rank 0, or runs as another user or in another container: use a tcp group");
+    memory_ = SharedMemory::open(value.substr(end + 1), bytes);
+    GRADUS_CHECK(header().layout == kLayoutVersion && header().size == static_cast<uint32_t>(size), CommError,
+                 "rank 0 has ", header().size, " ranks and another version of gradus, rank ", rank, " has ", size);
+  }
+  line(rank).pid = getpid();
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) keys.push_back(store_key_ + "/" + std::to_string(r));
+  store.set(keys[static_cast<size_t>(rank)], "");
+  store.wait(keys, options.timeout);
+  for (int r = 0; r < size; ++r) processes_.emplace_back(line(r).pid);
+
+  cpu_set_t cores;
+  const int available = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  spins_ = size <= available;
+}
+
+ShmGroup::~ShmGroup() {
+  stop();
+  advance(line(rank()).left);
+}
+
+void ShmGroup::advance(std::atomic<uint32_t>& word) {
+  word.fetch_add(1);
+  // Sequentially consistent like the sleeper's increment and its look at the word: one of the two sees the other.
+  if (header().sleepers.load() > 0) futex_wake(word);
+}
+
+void ShmGroup::check_failure() {
+  if (header().failed.load() == 0) return;
+  while (header().failed.load() == 1) pause();  // it is being written
+  throw CollectiveError({header().failure, header().failure_rank, header().message});
+}
+
+void ShmGroup::announce(const CommStatus& failure) noexcept {
+  uint32_t none = 0;
+  if (!header().failed.compare_exchange_strong(none, 1)) return;
+  header().failure = failure.failure;
+  header().failure_rank = failure.rank;
+  const size_t length = std::min(failure.message.size(), sizeof header().message - 1);
+  std::memcpy(header().message, failure.message.data(), length);
+  header().message[length] = '\0';
+  header().failed.store(2);
+  // Ranks that sleep look every kLookOut.
+}
+
+void ShmGroup::look_after(int peer, const Descriptor& descriptor) {
+  check_failure();
+  const bool left = line(peer).left.load() != 0;
+  const bool ended = line(peer).pid != getpid() && processes_[static_cast<size_t>(peer)].has_ended();
+  if (left || ended)
+    throw CollectiveError({CommFailure::peer_lost, peer,
+                           "[" + descriptor.str() + "] rank " + std::to_string(peer) +
+                               (left ? " has left the group" : " was lost: its process ended")});
+}
+
+void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, const Descriptor& descriptor,
+                     const Deadline& deadline) {
+  const auto arrived = [&] { return static_cast<int32_t>(word.load() - value) >= 0; };
+  if (arrived()) return;
+  if (spins_) {
+    const auto end = Deadline::Clock::now() + kSpin;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (arrived()) return;
+        pause();
+      }
+    } while (Deadline::Clock::now() < end);
+  }
+  header().sleepers.fetch_add(1);
+  struct Awake {
+    std::atomic<uint32_t>& sleepers;
+    ~Awake() { sleepers.fetch_sub(1); }
+  } awake{header().sleepers};
+  const Deadline patience(Milliseconds(10'000));
+  bool warned = false;
+  while (true) {
+    const uint32_t seen = word.load();
+    if (static_cast<int32_t>(seen - value) >= 0) return;
+    look_after(peer, descriptor);
+    if (deadline.passed())
+      throw CollectiveError({CommFailure::timeout, peer,
+                             "[" + descriptor.str() + "] rank " + std::to_string(rank()) + " waited " +
+                                 std::to_string(deadline.timeout().count()) + " ms for rank " + std::to_string(peer)});
+    if (patience.passed() && !std::exchange(warned, true))
+      std::fprintf(stderr, "gradus: [%s] rank %d has waited 10 s for rank %d\n", descriptor.str().c_str(), rank(),
+                   peer);
+    futex_wait(word, seen, std::min(kLookOut, std::max(deadline.left(), Milliseconds(1))));
+  }
+}
+
+void ShmGroup::fence(const Descriptor& descriptor, const Deadline& deadline) {
+  advance(line(rank()).fences);
+  ++fences_;
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) await(line(r).fences, fences_, r, descriptor, deadline);
+}
+
+void ShmGroup::begin(const Collective& call, const Deadline& deadline) {
+  const Descriptor& descriptor = call.descriptor;
+  const uint32_t turn = calls_++ % 2;
+  CallRecord& own = line(rank()).call[turn];
+  own.header = MessageHeader{descriptor}.encode();
+  locate(call.out, descriptor.count * size_of(descriptor.dtype), &own);
+  fence(descriptor, deadline);
+  for (int r = 0; r < size(); ++r) {
+    const Descriptor theirs = MessageHeader::decode(line(r).call[turn].header).descriptor;
+    if (theirs != descriptor) throw CollectiveError(mismatch(r, theirs, rank(), descriptor));
+  }
+}
+
+void ShmGroup::run(const Collective& call, const Deadline& deadline) {
+  check_failure();
+  if (call.descriptor.kind == CollectiveKind::send) return call.sends ? send(call, deadline) : receive(call, deadline);
+  begin(call, deadline);
+  switch (call.descriptor.kind) {
+    case CollectiveKind::barrier: return;
+    case CollectiveKind::all_reduce:
+      if (all_reduce_in_place(call, deadline)) return;
+      [[fallthrough]];
+    case CollectiveKind::reduce: return all_reduce(call, deadline);
+    case CollectiveKind::reduce_scatter: return reduce_scatter(call, deadline);
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather: return all_gather(call, deadline);
+    case CollectiveKind::broadcast: return broadcast(call, deadline);
+    case CollectiveKind::scatter: return scatter(call, deadline);
+    case CollectiveKind::send: return;
+  }
+}
+
+bool ShmGroup::all_reduce_in_place(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const CallRecord& own = line(rank()).call[(calls_ - 1) % 2];
+  for (int r = 0; r < size(); ++r) {
+    const CallRecord& theirs = line(r).call[(calls_ - 1) % 2];
+    if (theirs.bucket < 0 || theirs.bucket != own.bucket || theirs.offset != own.offset) return false;
+  }
+  const std::shared_ptr<Bucket> bucket = buckets_[static_cast<size_t>(own.bucket)].lock();
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  const size_t element = size_of(d.dtype), piece = kSlotBytes / element;
+  const Range mine = part_of(d.count, size(), rank());
+  for_pieces(mine.size(), piece, [&](size_t begin, size_t count) {
+    const auto place = [&](int r) {
+      return bucket->memory.data() + static_cast<size_t>(r) * bucket->bytes_each + own.offset +
+             (mine.begin + begin) * element;
+    };
+    for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = place(r);
+    reduce_in_order(d.dtype, d.reduce, operands, place(rank()), count);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) std::memcpy(place(r), place(rank()), count * element);
+  });
+  fence(d, deadline);
+  return true;
+}
+
+void ShmGroup::all_reduce(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype);
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
+    const auto reduce = [&](const Range& range, void* to) {
+      for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = slot(r) + range.begin * element;
+      reduce_in_order(d.dtype, d.reduce, operands, to, range.size());
+    };
+    std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    fence(d, deadline);
+    if (count * element <= kShortBytes) {
+      if (call.out != nullptr) reduce({0, count}, at(call.out, begin, element));
+    } else {
+      const Range mine = part_of(count, size(), rank());
+      reduce(mine, slot(rank()) + mine.begin * element);
+      fence(d, deadline);
+      for (int r = 0; call.out != nullptr && r < size(); ++r) {
+        const Range part = part_of(count, size(), r);
+        std::memcpy(at(call.out, begin + part.begin, element), slot(r) + part.begin * element, part.size() * element);
+      }
+    }
+    ++pieces_;
+  });
+}
+
+void ShmGroup::reduce_scatter(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
+  std::vector<const void*> operands(static_cast<size_t>(size()));
+  for_pieces(d.count, piece, [&](size_t begin, size_t count) {
+    const auto place = [&](int in_slot_of, int part) {
+      return slot(in_slot_of) + static_cast<size_t>(part) * piece * element;
+    };
+    for (int r = 0; r < size(); ++r)
+      std::memcpy(place(rank(), r), at(call.in, static_cast<size_t>(r) * d.count + begin, element), count * element);
+    fence(d, deadline);
+    for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = place(r, rank());
+    reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, element), count);
+    ++pieces_;
+  });
+}
+
+void ShmGroup::all_gather(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype);
+  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
+    std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    fence(d, deadline);
+    for (int r = 0; call.out != nullptr && r < size(); ++r)
+      std::memcpy(at(call.out, static_cast<size_t>(r) * d.count + begin, element), slot(r), count * element);
+    ++pieces_;
+  });
+}
+
+void ShmGroup::broadcast(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype);
+  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
+    if (call.in != nullptr) std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    fence(d, deadline);
+    if (call.in == nullptr) std::memcpy(at(call.out, begin, element), slot(d.root), count * element);
+    ++pieces_;
+  });
+}
+
+void ShmGroup::scatter(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
+  for_pieces(d.count, piece, [&](size_t begin, size_t count) {
+    const auto place = [&](int r) { return slot(d.root) + static_cast<size_t>(r) * piece * element; };
+    for (int r = 0; call.in != nullptr && r < size(); ++r)
+      std::memcpy(place(r), at(call.in, static_cast<size_t>(r) * d.count + begin, element), count * element);
+    fence(d, deadline);
+    std::memcpy(at(call.out, begin, element), place(rank()), count * element);
+    ++pieces_;
+  });
+}
+
+void ShmGroup::send(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), piece = kMailBytes / element;
+  Mailbox& box = mailbox(rank(), call.peer);
+  size_t begin = 0;
+  do {  // once for an empty message too
+    const size_t count = std::min(piece, d.count - begin);
+    const uint32_t number = box.written.load();
+    await(box.read, number - 1, call.peer, d, deadline);  // one of the two places is free
+    box.call[number % 2] = MessageHeader{d}.encode();
+    if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, element), count * element);
+    advance(box.written);
+    begin += count;
+  } while (begin < d.count);
+}
+
+void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), piece = kMailBytes / element;
+  Mailbox& box = mailbox(call.peer, rank());
+  size_t begin = 0;
+  do {
+    const size_t count = std::min(piece, d.count - begin);
+    const uint32_t number = box.read.load();
+    await(box.written, number + 1, call.peer, d, deadline);
+    const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
+    if (theirs != d) throw CollectiveError(mismatch(call.peer, theirs, rank(), d));
+    if (count > 0) std::memcpy(at(call.out, begin, element), box.data[number % 2], count * element);
+    advance(box.read);
+    begin += count;
+  } while (begin < d.count);
+}
+
+Array ShmGroup::empty(const Shape& shape, DType dtype) {
+  const OpContext context("shm_group.empty");
+  Array like = Array::empty({0}, dtype);
+  int64_t numel = 1;
+  for (const int64_t size : shape) numel *= size;
+  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(numel) * size_of(dtype)));
+  const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
+  const auto bucket = std::make_shared<Bucket>();
+  bucket->bytes_each = bytes;
+  if (rank() == 0) {
+    bucket->memory = SharedMemory::create(bytes * static_cast<size_t>(size()));
+    store_.set(key, bucket->memory.path());
+  } else {
+    bucket->memory = SharedMemory::open(store_.get(key, timeout()), bytes * static_cast<size_t>(size()));
+  }
+  buckets_.push_back(bucket);
+  barrier();
+  std::byte* own = bucket->memory.data() + bytes * static_cast<size_t>(rank());
+  const Storage storage = Storage::adopt(own, bytes, like.device(), [bucket](void*) {});
+  return Array(storage, 0, shape, contiguous_strides(shape), dtype);
+}
+
+void ShmGroup::locate(const void* data, size_t bytes, CallRecord* call) const {
+  call->bucket = -1;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const std::shared_ptr<Bucket> bucket = buckets_[i].lock();
+    if (!bucket) continue;
+    const auto own =
+        reinterpret_cast<uintptr_t>(bucket->memory.data() + bucket->bytes_each * static_cast<size_t>(rank()));
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    if (begin < own || begin + bytes > own + bucket->bytes_each) continue;
+    call->bucket = static_cast<int32_t>(i);
+    call->offset = begin - own;
+  }
+}
+
+}  // namespace gradus::dist

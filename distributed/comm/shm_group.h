@@ -1,0 +1,84 @@
+// The process group of ranks on one host: they read each other's memory instead of sending it.
+//
+// Every rank has a slot that all map. A rank copies a piece of what it contributes into its slot; a fence; then each reads
+// what it needs from the slots of the others. Two slots take turns, so one fence a piece is enough: nobody writes to a
+// slot before all have passed the next fence, and so have read it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/shared_memory.h>
+#include <gradus/distributed/comm/store.h>
+
+namespace gradus::dist {
+
+struct ShmOptions {
+  Milliseconds timeout = kDefaultTimeout;
+  uint32_t epoch = 0;
+};
+
+class ShmGroup final : public ProcessGroup {
+ public:
+  /// Meets the other ranks by way of the store. A CommError if they are not all on this host.
+  ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {});
+  ~ShmGroup() override;
+
+  std::string_view backend() const override { return "shm"; }
+  /// An array that all ranks see, each its own: all_reduce of it copies nothing. All ranks call this at the same point, with
+  /// the same shape and dtype.
+  Array empty(const Shape& shape, DType dtype);
+
+ private:
+  struct Header;    // of the segment: who failed
+  struct RankLine;  // what the others see of a rank
+  struct CallRecord;
+  struct Mailbox;
+  /// Memory of empty(), seen by this rank: the parts of all ranks.
+  struct Bucket {
+    SharedMemory memory;
+    size_t bytes_each;
+  };
+
+  void run(const Collective& call, const Deadline& deadline) override;
+  void announce(const CommStatus& failure) noexcept override;
+
+  void all_reduce(const Collective& call, const Deadline& deadline);
+  bool all_reduce_in_place(const Collective& call, const Deadline& deadline);
+  void reduce_scatter(const Collective& call, const Deadline& deadline);
+  void all_gather(const Collective& call, const Deadline& deadline);
+  void broadcast(const Collective& call, const Deadline& deadline);
+  void scatter(const Collective& call, const Deadline& deadline);
+  void send(const Collective& call, const Deadline& deadline);
+  void receive(const Collective& call, const Deadline& deadline);
+
+  /// Says what this rank calls and passes the first fence, behind which all compare.
+  void begin(const Collective& call, const Deadline& deadline);
+  /// Which memory of empty() holds these bytes, if any.
+  void locate(const void* data, size_t bytes, CallRecord* record) const;
+  void fence(const Descriptor& descriptor, const Deadline& deadline);
+  /// Waits until `word` has come to `value` or past it, as `peer` makes it.
+  void await(std::atomic<uint32_t>& word, uint32_t value, int peer, const Descriptor& descriptor,
+             const Deadline& deadline);
+  void advance(std::atomic<uint32_t>& word);
+  void look_after(int peer, const Descriptor& descriptor);
+  void check_failure();
+
+  Header& header() const;
+  RankLine& line(int rank) const;
+  /// The slot of `rank` for the piece that is under way.
+  std::byte* slot(int rank) const;
+  Mailbox& mailbox(int from, int to) const;
+
+  std::string store_key_;
+  Store& store_;
+  SharedMemory memory_;
+  std::vector<ProcessWatch> processes_;
+  std::vector<std::weak_ptr<Bucket>> buckets_;
+  uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
+  bool spins_ = false;
+};
+
+}  // namespace gradus::dist

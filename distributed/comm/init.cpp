@@ -1,0 +1,233 @@
+#include <gradus/distributed/comm/init.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include <gradus/core/error.h>
+#include <gradus/distributed/comm/shm_group.h>
+#include <gradus/distributed/comm/tcp_group.h>
+#include <gradus/distributed/comm/tcp_store.h>
+
+namespace gradus::dist {
+namespace {
+
+std::optional<int> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, value);
+  GRADUS_CHECK(error == std::errc() && rest == end && value >= 0, ValueError, "the variable ", variable, " is '", text,
+               "', not a number");
+  return value;
+}
+
+int needed(const char* variable, const char* beside) {
+  const std::optional<int> value = number_in(variable);
+  GRADUS_CHECK(value, ValueError, "the variable ", variable, " is not set, but ", beside, " is");
+  return *value;
+}
+
+/// Names of the variables with which a launcher says the same.
+struct Launcher {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Launcher kLaunchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+};
+
+/// What a group stands on, in the order in which it is made.
+struct Job {
+  std::unique_ptr<TcpStoreServer> server;
+  std::unique_ptr<TcpStore> store;
+  std::unique_ptr<ProcessGroup> group;
+};
+
+/// All ranks say where they are; true if that is one place.
+bool share_a_host(Store& store, int rank, int size, Milliseconds timeout) {
+  const auto key = [](int r) { return "host/" + std::to_string(r); };
+  const std::string own = host_identity();
+  store.set(key(rank), own);
+  for (int r = 0; r < size; ++r)
+    if (store.get(key(r), timeout) != own) return false;
+  return true;
+}
+
+std::string own_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+JobEnvironment job_environment() {
+  JobEnvironment job;
+  for (const Launcher& launcher : kLaunchers) {
+    if (std::getenv(launcher.rank) == nullptr) continue;
+    job.rank = *number_in(launcher.rank);
+    job.world_size = needed(launcher.size, launcher.rank);
+    job.local_rank = number_in(launcher.local_rank).value_or(job.rank);
+    job.local_world_size = number_in(launcher.local_size).value_or(job.world_size);
+    GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
+                 " is ", job.world_size);
+    break;
+  }
+  if (const char* store = std::getenv("GRADUS_STORE")) {
+    job.store = Address::parse(store);
+  } else if (const char* host = std::getenv("MASTER_ADDR")) {
+    const int port = needed("MASTER_PORT", "MASTER_ADDR");
+    GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port, ", not the number of a port");
+    job.store = Address{host, static_cast<uint16_t>(port)};
+    job.serves = job.rank == 0;
+  }
+  GRADUS_CHECK(job.store || job.world_size == 1, ValueError, "there are ", job.world_size,
+               " ranks, but they cannot meet: start them with gradus-run, or set MASTER_ADDR and MASTER_PORT");
+  return job;
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+  const JobEnvironment environment = job_environment();
+  const Token token = Token::from_environment();
+  const auto job = std::make_shared<Job>();
+  Address address = environment.store.value_or(Address{"127.0.0.1", 0});
+  if (environment.serves || !environment.store) {
+    job->server = std::make_unique<TcpStoreServer>(address, token);
+    address = job->server->address();
+  }
+  job->store = std::make_unique<TcpStore>(address, token, options.timeout);
+
+  const int rank = environment.rank, size = environment.world_size;
+  std::string backend = options.backend;
+  if (backend == "auto") backend = share_a_host(*job->store, rank, size, options.timeout) ? "shm" : "tcp";
+  if (backend == "shm") {
+    job->group = std::make_unique<ShmGroup>(*job->store, rank, size, ShmOptions{options.timeout});
+  } else if (backend == "tcp") {
+    TcpOptions tcp;
+    tcp.host = !options.host.empty() ? options.host : is_loopback(address.host) ? "127.0.0.1" : own_name();
+    tcp.token = token;
+    tcp.timeout = options.timeout;
+    tcp.checksum = options.checksum;
+    job->group = std::make_unique<TcpGroup>(*job->store, rank, size, tcp);
+  } else {
+    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm or auto");
+  }
+  return {job, job->group.get()};
+}
+
+namespace {
+
+int threads_of_this_process() {
+  int count = -2;  // . and ..
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return 1;
+  while (readdir(tasks) != nullptr) ++count;
+  closedir(tasks);
+  return count;
+}
+
+/// A process of spawn(): what it threw comes back through a pipe.
+struct Child {
+  pid_t pid = -1;
+  FileDescriptor pipe;
+  std::string error;
+};
+
+/// Reads what has come; true, once, when the process has closed its end.
+bool has_ended(Child& child) {
+  char text[4096];
+  const ssize_t got = read(child.pipe.number(), text, sizeof text);
+  if (got > 0) child.error.append(text, static_cast<size_t>(got));
+  if (got != 0) return false;
+  child.pipe.reset();
+  return true;
+}
+
+[[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
+                            int error_pipe) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(size));
+  set("LOCAL_WORLD_SIZE", std::to_string(size));
+  set("GRADUS_STORE", store.str());
+  set("GRADUS_TOKEN_FD", std::to_string(token));
+  int code = 0;
+  try {
+    fn(rank);
+  } catch (const std::exception& error) {
+    [[maybe_unused]] const ssize_t written = write(error_pipe, error.what(), std::strlen(error.what()));
+    code = 1;
+  }
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+void spawn(const std::function<void(int rank)>& fn, int size) {
+  const OpContext context("spawn");
+  GRADUS_CHECK(size > 0, ValueError, size, " processes");
+  const int threads = threads_of_this_process();
+  GRADUS_CHECK(
+      threads == 1, CommError, "this process has ", threads,
+      " threads already, and a copy of it would have one of them: call spawn() before tensors are computed with or a "
+      "device is used, or start the program with gradus-run");
+  std::fflush(nullptr);  // or the children would print it again
+  const Token token = Token::random();
+  // A port of this process's own, which its children cannot take; its server starts when they are there.
+  uint16_t port = find_free_port();
+  std::vector<Child> children;
+  for (int rank = 0; rank < size; ++rank) {
+    int ends[2];
+    const FileDescriptor token_file(memfd_create("gradus-token", 0));
+    GRADUS_CHECK(token_file && pipe2(ends, O_CLOEXEC) == 0, CommError, "no descriptors are left for rank ", rank);
+    const std::string hex = token.hex();
+    GRADUS_CHECK(pwrite(token_file.number(), hex.data(), hex.size(), 0) == static_cast<ssize_t>(hex.size()), CommError,
+                 "cannot hand down the token");
+    const FileDescriptor write_end(ends[1]);
+    Child& child = children.emplace_back();
+    child.pipe = FileDescriptor(ends[0]);
+    child.pid = fork();
+    GRADUS_CHECK(child.pid >= 0, CommError, "cannot start rank ", rank, ": ", std::strerror(errno));
+    if (child.pid == 0) run_child(fn, rank, size, {"127.0.0.1", port}, dup(token_file.number()), write_end.number());
+  }
+  const TcpStoreServer server({"127.0.0.1", port}, token);
+
+  std::string first;
+  for (int running = size; running > 0;) {
+    std::vector<pollfd> entries;
+    for (const Child& child : children) entries.push_back({child.pipe.number(), POLLIN, 0});
+    poll(entries.data(), entries.size(), -1);
+    for (int rank = 0; rank < size; ++rank) {
+      Child& child = children[static_cast<size_t>(rank)];
+      if (entries[static_cast<size_t>(rank)].revents == 0 || !has_ended(child)) continue;
+      --running;
+      int status = 0;
+      waitpid(child.pid, &status, 0);
+      if (status == 0 || !first.empty()) continue;
+      first = "rank " + std::to_string(rank) +
+              (!child.error.empty()  ? ": " + child.error
+               : WIFSIGNALED(status) ? std::string(" was killed: ") + strsignal(WTERMSIG(status))
+                                     : " ended with code " + std::to_string(WEXITSTATUS(status)));
+      for (const Child& other : children)
+        if (other.pipe) kill(other.pid, SIGTERM);
+    }
+  }
+  GRADUS_CHECK(first.empty(), CommError, first);
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,44 @@
+// How a process learns which rank of a job it is, and its first group.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/socket.h>
+
+namespace gradus::dist {
+
+/// What the launcher says in the environment.
+struct JobEnvironment {
+  int rank = 0, world_size = 1, local_rank = 0, local_world_size = 1;
+  /// Where the job's store is. `serves`: rank 0 has to serve it there itself.
+  std::optional<Address> store;
+  bool serves = false;
+};
+
+/// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …) or
+/// Slurm (SLURM_PROCID, …), in this order; one process where there are none. The latter two name no meeting place: set
+/// MASTER_ADDR and MASTER_PORT. A variable that is missing or no number is a ValueError that names it.
+JobEnvironment job_environment();
+
+struct InitOptions {
+  /// "tcp", "shm", or "auto": shm where all ranks share a host, else tcp.
+  std::string backend = "auto";
+  Milliseconds timeout = kDefaultTimeout;
+  /// Where this rank listens (tcp). none: the loopback address where the store is there too, else this machine's name.
+  std::string host = "";
+  bool checksum = false;
+};
+
+/// The group of all ranks, which meet at the job's store.
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+
+/// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may call
+/// init_process_group(). What a rank throws, or how it died, is a CommError here that names the first that failed. A process
+/// with several threads cannot be copied: call it before any tensor has started the thread pool or a device.
+void spawn(const std::function<void(int rank)>& fn, int size);
+
+}  // namespace gradus::dist

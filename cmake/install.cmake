@@ -2,6 +2,9 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS gradus EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(GRADUS_BUILD_LAUNCHER)
+  install(TARGETS gradus-run DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(FILES gradus.h torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus)
 install(DIRECTORY core autograd layers optim data training distributed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
         FILES_MATCHING PATTERN "*.h")

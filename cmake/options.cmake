@@ -5,6 +5,7 @@ endif()
 
 option(GRADUS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(GRADUS_BUILD_LAUNCHER "Build gradus-run" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
 set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")

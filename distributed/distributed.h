@@ -1,0 +1,6 @@
+// Processes that work together: #include <gradus/distributed/distributed.h>.
+#pragma once
+
+#include <gradus/distributed/comm/init.h>
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/store.h>

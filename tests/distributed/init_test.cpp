@@ -1,0 +1,178 @@
+// How processes learn who they are, meet and are started from one program.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include <gradus/distributed/comm/init.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+/// The variables of launchers are these, and no others, until the end of the scope.
+class Environment {
+ public:
+  explicit Environment(const std::vector<std::pair<const char*, const char*>>& variables) {
+    clear();
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
+  }
+  ~Environment() { clear(); }
+
+ private:
+  static void clear() {
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                             "GRADUS_STORE", "GRADUS_TOKEN_FD", "GRADUS_TOKEN_FILE", "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"})
+      unsetenv(name);
+  }
+};
+
+/// What `body` throws in a copy of this process, which has one thread; "" if nothing.
+std::string in_a_copy(const std::function<void()>& body) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      [[maybe_unused]] const ssize_t written = write(ends[1], error.what(), std::string(error.what()).size());
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  char text[4096];
+  const ssize_t got = read(ends[0], text, sizeof text);
+  close(ends[0]);
+  waitpid(pid, nullptr, 0);
+  return {text, static_cast<size_t>(std::max<ssize_t>(got, 0))};
+}
+
+}  // namespace
+
+TEST_CASE("the variables of four launchers", "[init]") {
+  {
+    const Environment none({});
+    const JobEnvironment job = job_environment();
+    CHECK((job.rank == 0 && job.world_size == 1 && !job.store && !job.serves));
+  }
+  {
+    const Environment torchrun({{"RANK", "5"},
+                                {"WORLD_SIZE", "8"},
+                                {"LOCAL_RANK", "1"},
+                                {"LOCAL_WORLD_SIZE", "4"},
+                                {"MASTER_ADDR", "node0"},
+                                {"MASTER_PORT", "29500"}});
+    const JobEnvironment job = job_environment();
+    CHECK((job.rank == 5 && job.world_size == 8 && job.local_rank == 1 && job.local_world_size == 4));
+    CHECK((job.store->str() == "node0:29500" && !job.serves));
+  }
+  {
+    const Environment gradus_run(
+        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"GRADUS_STORE", "[::1]:77"}});
+    const JobEnvironment job = job_environment();
+    CHECK((job.store->str() == "[::1]:77" && !job.serves && job.local_world_size == 2));
+  }
+  {
+    const Environment open_mpi({{"OMPI_COMM_WORLD_RANK", "0"},
+                                {"OMPI_COMM_WORLD_SIZE", "3"},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                {"MASTER_ADDR", "::1"},
+                                {"MASTER_PORT", "29500"}});
+    const JobEnvironment job = job_environment();
+    CHECK((job.world_size == 3 && job.local_world_size == 3 && job.store->str() == "[::1]:29500" && job.serves));
+  }
+  {
+    const Environment slurm({{"SLURM_PROCID", "2"},
+                             {"SLURM_NTASKS", "4"},
+                             {"SLURM_LOCALID", "0"},
+                             {"MASTER_ADDR", "n"},
+                             {"MASTER_PORT", "1"}});
+    const JobEnvironment job = job_environment();
+    CHECK((job.rank == 2 && job.world_size == 4 && job.local_rank == 0));
+  }
+}
+
+TEST_CASE("variables that are missing or wrong are named", "[init]") {
+  const auto message = [](const std::vector<std::pair<const char*, const char*>>& variables) {
+    const Environment environment(variables);
+    try {
+      job_environment();
+    } catch (const ValueError& error) { return std::string(error.what()); }
+    return std::string();
+  };
+  CHECK_THAT(message({{"RANK", "0"}}), contains("WORLD_SIZE is not set, but RANK is"));
+  CHECK_THAT(message({{"RANK", "x"}, {"WORLD_SIZE", "1"}}), contains("RANK is 'x', not a number"));
+  CHECK_THAT(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), contains("RANK is 2, but WORLD_SIZE is 2"));
+  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), contains("start them with gradus-run"));
+  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), contains("MASTER_PORT is not set"));
+  CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}), contains("not the number of a port"));
+}
+
+TEST_CASE("one process without a launcher is a group of one", "[init]") {
+  const Environment none({});
+  for (const char* backend : {"auto", "tcp", "shm"}) {
+    const auto group = init_process_group({.backend = backend});
+    CHECK((group->rank() == 0 && group->size() == 1));
+    group->barrier();
+  }
+  CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
+}
+
+TEST_CASE("spawn runs a function in several processes, which meet", "[init]") {
+  const Environment none({});
+  const std::string error = in_a_copy([] {
+    for (const char* backend : {"auto", "tcp"})
+      spawn(
+          [&](int rank) {
+            const auto group = init_process_group({.backend = backend});
+            if (group->rank() != rank || group->size() != 3) throw std::runtime_error("a wrong rank");
+            if (group->backend() != (backend == std::string("auto") ? "shm" : "tcp"))
+              throw std::runtime_error("a wrong backend");
+            Array x = Array::empty({1}, DType::f32);
+            *x.data<float>() = static_cast<float>(rank + 1);
+            group->all_reduce(x);
+            if (*x.data<float>() != 6) throw std::runtime_error("a wrong sum");
+          },
+          3);
+  });
+  CHECK(error == "");
+}
+
+TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init]") {
+  const Environment none({});
+  CHECK_THAT(in_a_copy([] {
+               spawn(
+                   [](int rank) {
+                     if (rank == 1) throw std::runtime_error("what went wrong");
+                     sleep(1000);
+                   },
+                   3);
+             }),
+             contains("rank 1: what went wrong"));
+  CHECK_THAT(in_a_copy([] {
+               spawn(
+                   [](int rank) {
+                     if (rank == 0) raise(SIGKILL);
+                   },
+                   2);
+             }),
+             contains("rank 0 was killed: Killed"));
+  CHECK_THAT(in_a_copy([] { spawn([](int) { _exit(4); }, 1); }), contains("rank 0 ended with code 4"));
+  CHECK_THAT(in_a_copy([] {
+               std::thread other([] { sleep(1); });
+               other.detach();
+               spawn([](int) {}, 1);
+             }),
+             contains("has 2 threads already"));
+  CHECK_THAT(in_a_copy([] { spawn([](int) {}, 0); }), contains("0 processes"));
+}

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""gradus-run: what ranks are told, how their output arrives, whose failure counts, and that nothing is left behind.
+
+usage: launcher_test.py GRADUS_RUN
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+LAUNCHER = None
+
+# A rank that writes the numbers of its process and of one that it starts, then sleeps.
+SLEEPER = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "1000"])
+print("pids", os.getpid(), child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def command(*options, program):
+    return [LAUNCHER, *options, sys.executable, "-c", program]
+
+
+def run(*options, program, **more):
+    return subprocess.run(command(*options, program=program), capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+class Launched:
+    """A launcher in the background and the processes below it."""
+
+    def __init__(self, *options, program, ranks):
+        self.process = subprocess.Popen(command("--nproc", str(ranks), *options, program=program), stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.pids = []
+        while len(self.pids) < 2 * ranks:
+            self.pids += [int(pid) for pid in re.findall(r"\d+", self.process.stdout.readline().split("pids")[1])]
+
+    def all_gone(self):
+        return wait_until(lambda: not any(alive(pid) for pid in self.pids))
+
+    def close(self):
+        self.process.stdout.close()
+        self.process.stderr.close()
+        for pid in self.pids:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Launcher(unittest.TestCase):
+    def test_ranks_learn_who_they_are(self):
+        program = """
+import os
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR"]
+print(*[os.environ[name] for name in names], int(os.environ["MASTER_PORT"]) > 0, int(os.environ["OMP_NUM_THREADS"]) > 0)
+token = os.read(int(os.environ["GRADUS_TOKEN_FD"]), 100)
+print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"])
+"""
+        result = run("--nproc", "3", program=program)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = set(result.stdout.splitlines())
+        self.assertEqual(lines, {f"[{r}] {r} {r} 3 3 0 127.0.0.1 True True" for r in range(3)} |
+                         {f"[{r}] token 64 True" for r in range(3)})
+        self.assertNotIn("token", " ".join(command(program="")))
+
+    def test_threads_of_the_user_are_left_alone(self):
+        program = "import os; print(os.environ['OMP_NUM_THREADS'])"
+        result = run("--nproc", "2", program=program, env={**os.environ, "OMP_NUM_THREADS": "7"})
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[0] 7", "[1] 7"])
+
+    def test_arguments_reach_the_program(self):
+        result = subprocess.run([LAUNCHER, "--nproc", "1", "echo", "--nproc", "9", "-x"], capture_output=True, text=True,
+                                timeout=60, check=False)
+        self.assertEqual(result.stdout, "[0] --nproc 9 -x\n")
+
+    def test_output_comes_in_whole_lines_and_into_files(self):
+        program = """
+import os, sys, time
+for i in range(200):
+    sys.stdout.write(f"{i} "); sys.stdout.flush()
+    sys.stdout.write("x" * 300 + "\\n"); sys.stdout.flush()
+sys.stderr.write("to stderr\\n")
+sys.stdout.write("without an end")
+"""
+        with tempfile.TemporaryDirectory() as directory:
+            result = run("--nproc", "3", "--log-dir", directory + "/logs", program=program)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for rank in range(3):
+                lines = [line for line in result.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+                self.assertEqual(lines, [f"[{rank}] {i} {'x' * 300}" for i in range(200)] + [f"[{rank}] without an end"])
+                self.assertIn(f"[{rank}] to stderr\n", result.stderr)
+                log = pathlib.Path(directory, "logs", f"rank{rank}.log").read_text(encoding="utf-8")
+                self.assertIn("199 xxx", log)
+                self.assertIn("to stderr\n", log)
+            self.assertEqual(len(result.stdout.splitlines()), 3 * 201)
+
+    def test_the_first_failure_counts_and_ends_the_others(self):
+        program = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    print("about to fail", flush=True)
+    sys.exit(7)
+time.sleep(1000)
+"""
+        begin = time.monotonic()
+        result = run("--nproc", "3", program=program)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("rank 1 ended with code 7", result.stderr)
+        self.assertIn("  about to fail\n", result.stderr)
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_a_killed_rank_is_named_with_its_signal(self):
+        program = "import os, signal\nif os.environ['RANK'] == '0': os.kill(os.getpid(), signal.SIGKILL)"
+        result = run("--nproc", "2", program=program)
+        self.assertEqual(result.returncode, 128 + signal.SIGKILL)
+        self.assertIn("rank 0 was killed by Killed (signal 9), possibly out of memory", result.stderr)
+        result = run("--nproc", "1", program="import os; os.abort()")
+        self.assertEqual(result.returncode, 128 + signal.SIGABRT)
+        self.assertIn("(signal 6)", result.stderr)
+        self.assertNotIn("memory", result.stderr)
+
+    def test_a_program_that_does_not_exist(self):
+        result = subprocess.run([LAUNCHER, "--nproc", "2", "/no/such/program"], capture_output=True, text=True, timeout=60,
+                                check=False)
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("cannot run '/no/such/program': No such file", result.stderr)
+
+    def test_wrong_options(self):
+        for options, message in [(["--nproc", "0"], "a job needs processes"),
+                                 (["--nnodes", "2"], "several nodes meet at an address"),
+                                 (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"], "node rank 2 is none of 0 to 1"),
+                                 (["--rdzv", "nonsense"], "'nonsense' is no address"),
+                                 (["--nnodes", "2", "--rdzv", "127.0.0.1:1"], "GRADUS_TOKEN_FILE")]:
+            result = run(*options, program="")
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(message, result.stderr)
+        result = subprocess.run([LAUNCHER], capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn("no program to run", result.stderr)
+
+    def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace(self):
+        program = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ["RANK"] == "1": sys.exit(3)
+time.sleep(1000)
+"""
+        begin = time.monotonic()
+        result = run("--nproc", "2", "--grace", "0.5", program=program)
+        self.assertEqual(result.returncode, 3)
+        self.assertLess(time.monotonic() - begin, 15)
+
+    def test_signals_are_passed_on(self):
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            job = Launched(program=SLEEPER, ranks=2)
+            job.process.send_signal(number)
+            self.assertEqual(job.process.wait(20), 128 + number)
+            self.assertTrue(job.all_gone())
+            job.close()
+
+    def test_a_killed_launcher_leaves_nothing(self):
+        job = Launched(program=SLEEPER, ranks=2)
+        job.process.kill()
+        job.process.wait(20)
+        self.assertTrue(job.all_gone())
+        job.close()
+
+    def test_what_ranks_leave_behind_is_ended(self):
+        program = "import subprocess, os; c = subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL); print(c.pid)"
+        result = run("--nproc", "2", program=program)
+        self.assertEqual(result.returncode, 0)
+        pids = [int(line.split()[1]) for line in result.stdout.splitlines()]
+        self.assertEqual(len(pids), 2)
+        self.assertTrue(wait_until(lambda: not any(alive(pid) for pid in pids)))
+
+
+if __name__ == "__main__":
+    LAUNCHER = sys.argv.pop(1)
+    unittest.main()

@@ -155,9 +155,18 @@ bool has_ended(Child& child) {
   return true;
 }
 
+/// How long processes that are asked to end may take.
+constexpr Milliseconds kGrace{5000};
+
+void end_all(const std::vector<Child>& children, int signal_number) {
+  for (const Child& child : children)
+    if (child.pipe) kill(child.pid, signal_number);
+}
+
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGTERM, SIG_DFL);  // by which spawn() ends the others when one has failed
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
   set("RANK", std::to_string(rank));
   set("LOCAL_RANK", std::to_string(rank));
@@ -208,10 +217,12 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
   const TcpStoreServer server({"127.0.0.1", port}, token);
 
   std::string first;
+  std::optional<Deadline> kill_at;
   for (int running = size; running > 0;) {
     std::vector<pollfd> entries;
     for (const Child& child : children) entries.push_back({child.pipe.number(), POLLIN, 0});
-    poll(entries.data(), entries.size(), -1);
+    poll(entries.data(), entries.size(), kill_at ? kill_at->poll_timeout() : -1);
+    if (kill_at && kill_at->passed()) end_all(children, SIGKILL);
     for (int rank = 0; rank < size; ++rank) {
       Child& child = children[static_cast<size_t>(rank)];
       if (entries[static_cast<size_t>(rank)].revents == 0 || !has_ended(child)) continue;
@@ -223,8 +234,8 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
               (!child.error.empty()  ? ": " + child.error
                : WIFSIGNALED(status) ? std::string(" was killed: ") + strsignal(WTERMSIG(status))
                                      : " ended with code " + std::to_string(WEXITSTATUS(status)));
-      for (const Child& other : children)
-        if (other.pipe) kill(other.pid, SIGTERM);
+      end_all(children, SIGTERM);
+      kill_at.emplace(kGrace);
     }
   }
   GRADUS_CHECK(first.empty(), CommError, first);

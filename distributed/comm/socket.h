@@ -31,8 +31,6 @@ class FileDescriptor {
   int number() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
   void reset();
-  /// Gives the descriptor away; nobody closes it here any more.
-  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_ = -1;

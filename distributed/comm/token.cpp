@@ -82,12 +82,11 @@ Token Token::parse(const std::string& hex, const std::string& source) {
 }
 
 Token Token::from_descriptor(int number) {
-  const FileDescriptor descriptor(number);
   const std::string source = "descriptor " + std::to_string(number);
   char text[66];
   size_t size = 0;
   while (size < sizeof text) {
-    const ssize_t got = read(number, text + size, sizeof text - size);
+    const ssize_t got = pread(number, text + size, sizeof text - size, static_cast<off_t>(size));
     if (got < 0 && errno == EINTR) continue;
     GRADUS_CHECK(got >= 0, IoError, "cannot read a token from ", source, ": ", std::strerror(errno));
     if (got == 0) break;
@@ -105,15 +104,10 @@ Token Token::from_file(const std::string& path) {
                "' is not a regular file");
   GRADUS_CHECK(status.st_uid == geteuid() && (status.st_mode & 077) == 0, IoError, "the token '", path,
                "' is open to others: chmod 600 it, as the user who runs the job");
-  return from_descriptor(descriptor.release());
+  return from_descriptor(descriptor.number());
 }
 
 Token Token::from_environment() {
-  static const Token token = read_environment();  // a descriptor can be read once
-  return token;
-}
-
-Token Token::read_environment() {
   if (const char* number = std::getenv("GRADUS_TOKEN_FD")) {
     int descriptor = -1;
     const char* end = number + std::strlen(number);

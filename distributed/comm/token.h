@@ -28,7 +28,7 @@ class Token {
   static Token random();
   /// A file of 64 hexadecimal digits, owned by this user and readable by no other; anything else is an IoError.
   static Token from_file(const std::string& path);
-  /// The same from a descriptor, which is read to its end and closed.
+  /// The same from a descriptor of a file or memfd_create(2), which stays open: children of this process read it too.
   static Token from_descriptor(int descriptor);
   /// What GRADUS_TOKEN_FD or GRADUS_TOKEN_FILE names; no secret where neither is set. The launcher sets the first.
   static Token from_environment();
@@ -40,7 +40,6 @@ class Token {
 
  private:
   static Token parse(const std::string& hex, const std::string& source);
-  static Token read_environment();
 
   bool empty_ = true;
   Digest key_ = {};

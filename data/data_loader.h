@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
+#include <gradus/data/batch_iterator.h>
 #include <gradus/data/prefetcher.h>
 #include <gradus/data/sample.h>
 #include <gradus/data/samplers.h>
@@ -95,29 +95,7 @@ class DataLoader {
   using Batch = typename Dataset::BatchType;
 
   /// Walks over one epoch; only one walk of a loader is open at a time.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = Batch*;
-    using reference = Batch&;
-
-    Iterator() = default;
-    explicit Iterator(DataLoader* loader) : loader_(loader) { ++*this; }
-    Batch& operator*() const { return *batch_; }
-    Batch* operator->() const { return batch_.get(); }
-    Iterator& operator++() {
-      batch_.reset();  // its memory serves the next one
-      batch_ = loader_->next();
-      return *this;
-    }
-    friend bool operator==(const Iterator& a, const Iterator& b) { return a.batch_ == b.batch_; }
-
-   private:
-    DataLoader* loader_ = nullptr;
-    std::shared_ptr<Batch> batch_;
-  };
+  using Iterator = BatchIterator<DataLoader, Batch>;
 
   DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
       : options_(options), sampler_(std::move(sampler)), position_{options.seed(), 0, 0, options.batch_size()} {
@@ -190,6 +168,8 @@ class DataLoader {
   const DataLoaderOptions& options() const { return options_; }
 
  private:
+  friend Iterator;
+
   std::vector<size_t> next_request() {
     auto indices = sampler_.next(options_.batch_size());
     const bool wanted = indices && (indices->size() >= options_.batch_size() || !options_.drop_last());

@@ -7,13 +7,13 @@
 #pragma once
 
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <gradus/core/cuda.h>
+#include <gradus/data/batch_iterator.h>
 #include <gradus/data/example.h>
 #include <gradus/data/prefetcher.h>
 
@@ -53,29 +53,7 @@ class DeviceLoader {
  public:
   using Batch = typename Loader::Batch;
 
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = Batch*;
-    using reference = Batch&;
-
-    Iterator() = default;
-    explicit Iterator(DeviceLoader* loader) : loader_(loader) { ++*this; }
-    Batch& operator*() const { return *batch_; }
-    Batch* operator->() const { return batch_.get(); }
-    Iterator& operator++() {
-      batch_.reset();  // its memory serves one of the next
-      batch_ = loader_->next();
-      return *this;
-    }
-    friend bool operator==(const Iterator& a, const Iterator& b) { return a.batch_ == b.batch_; }
-
-   private:
-    DeviceLoader* loader_ = nullptr;
-    std::shared_ptr<Batch> batch_;
-  };
+  using Iterator = BatchIterator<DeviceLoader, Batch>;
 
   /// At most `ahead` batches wait on the device. The loader has to outlive this.
   DeviceLoader(Loader& loader, Device device, size_t ahead)
@@ -97,6 +75,8 @@ class DeviceLoader {
   Iterator end() { return {}; }
 
  private:
+  friend Iterator;
+
   struct Arrived {
     Batch batch;
     detail::Upload upload;

@@ -2,20 +2,18 @@
 // and by Gloo where it is installed. Rounds alternate between the ways; a figure is the median of all calls of all rounds.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include <gradus/benchmarks/all_reduce/peer.h>
 #include <gradus/benchmarks/timing.h>
+#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/shm_group.h>
 #include <gradus/distributed/comm/tcp_group.h>
-#include <gradus/distributed/comm/tcp_store.h>
 
 using namespace gradus;
 using namespace gradus::benchmarks;
@@ -56,10 +54,11 @@ std::vector<double> measure(const Way& way, dist::ProcessGroup& group, int64_t b
   return samples;
 }
 
-void run_rank(const Settings& settings, int rank, const dist::Address& server, const std::string& directory) {
-  dist::TcpStore store(server);
-  dist::TcpGroup tcp(store, rank, settings.ranks);
-  dist::ShmGroup shm(store, rank, settings.ranks);
+void run_rank(const Settings& settings, int rank, const std::string& directory) {
+  const auto tcp_group = dist::init_process_group({.backend = "tcp"}),
+             shm_group = dist::init_process_group({.backend = "shm"});
+  auto& tcp = dynamic_cast<dist::TcpGroup&>(*tcp_group);
+  auto& shm = dynamic_cast<dist::ShmGroup&>(*shm_group);
   const Array own = Array::empty({settings.largest / 4}, DType::f32);
   const Array shared = shm.empty({settings.largest / 4}, DType::f32);
   const auto by = [](dist::ProcessGroup& group, const Array& memory) {
@@ -125,33 +124,13 @@ int main(int argc, char** argv) {
 
   std::string directory = (std::filesystem::temp_directory_path() / "gradus-all-reduce-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) return 1;
-  // The port is bound here; the server's thread comes after the forks.
-  std::vector<pid_t> children;
-  int failed = 0;
-  const uint16_t port = dist::find_free_port();
-  for (int rank = 0; rank < settings.ranks; ++rank) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      try {
-        run_rank(settings, rank, {"127.0.0.1", port}, directory);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-        std::fflush(nullptr);
-        _exit(1);
-      }
-      std::fflush(nullptr);
-      _exit(0);
-    }
-    children.push_back(pid);
-  }
-  {
-    const dist::TcpStoreServer server({"127.0.0.1", port});
-    for (pid_t child : children) {
-      int status = 0;
-      waitpid(child, &status, 0);
-      failed += status != 0;
-    }
+  int status = 0;
+  try {
+    dist::spawn([&](int rank) { run_rank(settings, rank, directory); }, settings.ranks);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    status = 1;
   }
   std::filesystem::remove_all(directory);
-  return failed == 0 ? 0 : 1;
+  return status;
 }

@@ -11,13 +11,6 @@ constexpr size_t kShortBytes = 16 << 10;
 /// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
 constexpr size_t kSegmentBytes = 256 << 10;
 
-std::byte* at(void* data, size_t element, DType dtype) {
-  return static_cast<std::byte*>(data) + element * size_of(dtype);
-}
-const std::byte* at(const void* data, size_t element, DType dtype) {
-  return static_cast<const std::byte*>(data) + element * size_of(dtype);
-}
-
 }  // namespace
 
 std::byte* Collectives::scratch(size_t bytes) {
@@ -212,17 +205,6 @@ void Collectives::send_or_receive(const Collective& call, const Deadline& deadli
   const size_t bytes = call.descriptor.count * size_of(call.descriptor.dtype);
   transfers_ = {call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes)};
   exchange(call, deadline);
-}
-
-bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
-  const bool numbered_alike = theirs.kind != CollectiveKind::send && ours.kind != CollectiveKind::send;
-  return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
-}
-
-CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours) {
-  return {CommFailure::mismatch, sender,
-          "ranks disagree: rank " + std::to_string(sender) + " called " + theirs.str() + ", rank " +
-              std::to_string(receiver) + " called " + ours.str()};
 }
 
 }  // namespace gradus::dist

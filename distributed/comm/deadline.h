@@ -11,6 +11,8 @@ using Milliseconds = std::chrono::milliseconds;
 
 /// How long a wait lasts unless its caller says otherwise.
 inline constexpr Milliseconds kDefaultTimeout{60'000};
+/// From then on a warning says whom a rank waits for.
+inline constexpr Milliseconds kPatience{10'000};
 
 /// A point in time that no wait outlasts.
 class Deadline {

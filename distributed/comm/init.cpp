@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,6 +97,19 @@ JobEnvironment job_environment() {
   return job;
 }
 
+void set_job_environment(const JobEnvironment& job, int token) {
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
+  set("RANK", std::to_string(job.rank));
+  set("LOCAL_RANK", std::to_string(job.local_rank));
+  set("WORLD_SIZE", std::to_string(job.world_size));
+  set("LOCAL_WORLD_SIZE", std::to_string(job.local_world_size));
+  set("GROUP_RANK", std::to_string(job.rank / job.local_world_size));
+  set("MASTER_ADDR", job.store->host);
+  set("MASTER_PORT", std::to_string(job.store->port));
+  set("GRADUS_STORE", job.store->str());
+  set("GRADUS_TOKEN_FD", std::to_string(token));
+}
+
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
   const Token token = Token::from_environment();
@@ -158,22 +170,26 @@ bool has_ended(Child& child) {
 /// How long processes that are asked to end may take.
 constexpr Milliseconds kGrace{5000};
 
-void end_all(const std::vector<Child>& children, int signal_number) {
-  for (const Child& child : children)
-    if (child.pipe) kill(child.pid, signal_number);
-}
+/// Those of one spawn(). Whatever throws, none of them outlives it.
+struct Children {
+  std::vector<Child> all;
+
+  ~Children() {
+    end(SIGKILL);
+    for (const Child& child : all)
+      if (child.pipe && child.pid > 0) waitpid(child.pid, nullptr, 0);
+  }
+  void end(int signal_number) const {
+    for (const Child& child : all)
+      if (child.pipe && child.pid > 0) kill(child.pid, signal_number);
+  }
+};
 
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGTERM, SIG_DFL);  // by which spawn() ends the others when one has failed
-  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-  set("RANK", std::to_string(rank));
-  set("LOCAL_RANK", std::to_string(rank));
-  set("WORLD_SIZE", std::to_string(size));
-  set("LOCAL_WORLD_SIZE", std::to_string(size));
-  set("GRADUS_STORE", store.str());
-  set("GRADUS_TOKEN_FD", std::to_string(token));
+  set_job_environment({rank, size, rank, size, store}, token);
   int code = 0;
   try {
     fn(rank);
@@ -198,21 +214,18 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
   std::fflush(nullptr);  // or the children would print it again
   const Token token = Token::random();
   // A port of this process's own, which its children cannot take; its server starts when they are there.
-  uint16_t port = find_free_port();
-  std::vector<Child> children;
+  const uint16_t port = find_free_port();
+  const FileDescriptor token_file = token.to_descriptor();
+  Children children;
   for (int rank = 0; rank < size; ++rank) {
     int ends[2];
-    const FileDescriptor token_file(memfd_create("gradus-token", 0));
-    GRADUS_CHECK(token_file && pipe2(ends, O_CLOEXEC) == 0, CommError, "no descriptors are left for rank ", rank);
-    const std::string hex = token.hex();
-    GRADUS_CHECK(pwrite(token_file.number(), hex.data(), hex.size(), 0) == static_cast<ssize_t>(hex.size()), CommError,
-                 "cannot hand down the token");
+    GRADUS_CHECK(pipe2(ends, O_CLOEXEC) == 0, CommError, "no descriptors are left for rank ", rank);
     const FileDescriptor write_end(ends[1]);
-    Child& child = children.emplace_back();
+    Child& child = children.all.emplace_back();
     child.pipe = FileDescriptor(ends[0]);
     child.pid = fork();
     GRADUS_CHECK(child.pid >= 0, CommError, "cannot start rank ", rank, ": ", std::strerror(errno));
-    if (child.pid == 0) run_child(fn, rank, size, {"127.0.0.1", port}, dup(token_file.number()), write_end.number());
+    if (child.pid == 0) run_child(fn, rank, size, {"127.0.0.1", port}, token_file.number(), write_end.number());
   }
   const TcpStoreServer server({"127.0.0.1", port}, token);
 
@@ -220,11 +233,11 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
   std::optional<Deadline> kill_at;
   for (int running = size; running > 0;) {
     std::vector<pollfd> entries;
-    for (const Child& child : children) entries.push_back({child.pipe.number(), POLLIN, 0});
+    for (const Child& child : children.all) entries.push_back({child.pipe.number(), POLLIN, 0});
     poll(entries.data(), entries.size(), kill_at ? kill_at->poll_timeout() : -1);
-    if (kill_at && kill_at->passed()) end_all(children, SIGKILL);
+    if (kill_at && kill_at->passed()) children.end(SIGKILL);
     for (int rank = 0; rank < size; ++rank) {
-      Child& child = children[static_cast<size_t>(rank)];
+      Child& child = children.all[static_cast<size_t>(rank)];
       if (entries[static_cast<size_t>(rank)].revents == 0 || !has_ended(child)) continue;
       --running;
       int status = 0;
@@ -234,7 +247,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
               (!child.error.empty()  ? ": " + child.error
                : WIFSIGNALED(status) ? std::string(" was killed: ") + strsignal(WTERMSIG(status))
                                      : " ended with code " + std::to_string(WEXITSTATUS(status)));
-      end_all(children, SIGTERM);
+      children.end(SIGTERM);
       kill_at.emplace(kGrace);
     }
   }

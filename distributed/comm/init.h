@@ -24,6 +24,10 @@ struct JobEnvironment {
 /// MASTER_ADDR and MASTER_PORT. A variable that is missing or no number is a ValueError that names it.
 JobEnvironment job_environment();
 
+/// The other way round, for a child that is about to run: sets the variables of gradus-run. `token` is the descriptor that it
+/// reads the token from.
+void set_job_environment(const JobEnvironment& job, int token);
+
 struct InitOptions {
   /// "tcp", "shm", or "auto": shm where all ranks share a host, else tcp.
   std::string backend = "auto";

@@ -57,7 +57,6 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
                              std::unique_lock<std::mutex>& lock) {
   LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
   auto& inbox = world_->ranks_[static_cast<size_t>(rank_)].inbox[static_cast<size_t>(transfer.peer)];
-  const std::string at = "[" + descriptor.str() + "] ", name = "rank " + std::to_string(transfer.peer);
   const auto ready = [&] {
     find_contradiction(descriptor);
     return !inbox.empty() || !world_->failure_.ok() || peer.lost || peer.left;
@@ -65,16 +64,14 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
   const bool in_time = world_->changed_.wait_for(lock, deadline.left(), ready);
   if (!world_->failure_.ok()) throw CollectiveError(world_->failure_);
   if (inbox.empty() && in_time)
-    throw CollectiveError(
-        {CommFailure::peer_lost, transfer.peer, at + name + (peer.left ? " has left the group" : " was lost")});
+    throw CollectiveError(peer.left ? peer_left(descriptor, transfer.peer)
+                                    : peer_lost(descriptor, transfer.peer, "it crashed"));
   if (inbox.empty()) {
     // Whoever has not come is to blame; if all have, then the one whose message is missing.
     int culprit = transfer.peer;
     for (size_t r = 0; r < world_->ranks_.size(); ++r)
       if (!world_->ranks_[r].in_collective && !world_->ranks_[r].left) culprit = static_cast<int>(r);
-    throw CollectiveError({CommFailure::timeout, culprit,
-                           at + "rank " + std::to_string(rank_) + " waited " +
-                               std::to_string(deadline.timeout().count()) + " ms for rank " + std::to_string(culprit)});
+    throw CollectiveError(timed_out(descriptor, rank_, {culprit}, deadline.timeout()));
   }
   const LocalWorld::Message message = std::move(inbox.front());
   inbox.pop_front();

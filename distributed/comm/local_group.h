@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/transport_group.h>
 
 namespace gradus::dist {
 
@@ -73,20 +73,12 @@ class LocalTransport final : public Transport {
   const int rank_;
 };
 
-class LocalGroup final : public ProcessGroup {
+class LocalGroup final : public TransportGroup<LocalTransport> {
  public:
   LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout)
-      : ProcessGroup(rank, world->size(), 0, timeout), transport_(world, rank), collectives_(transport_) {}
-  ~LocalGroup() override { stop(); }
+      : TransportGroup(rank, world->size(), 0, timeout, world, rank) {}
 
   std::string_view backend() const override { return "local"; }
-
- private:
-  void run(const Collective& call, const Deadline& deadline) override { collectives_.run(call, deadline); }
-  void announce(const CommStatus& failure) noexcept override { transport_.announce(failure); }
-
-  LocalTransport transport_;
-  Collectives collectives_;
 };
 
 }  // namespace gradus::dist

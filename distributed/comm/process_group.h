@@ -71,7 +71,7 @@ class ProcessGroup {
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
-  // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
+  // Arrays are contiguous, in memory of the cpu; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
   // rank of this group.
 
   /// x = the `kind` of all ranks' x.

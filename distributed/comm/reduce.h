@@ -17,6 +17,14 @@ struct Range {
 /// at a cache line where the vector does.
 Range part_of(size_t count, int parts, int index);
 
+/// Where element `index` of a vector lies.
+inline std::byte* at(void* data, size_t index, DType dtype) {
+  return static_cast<std::byte*>(data) + index * size_of(dtype);
+}
+inline const std::byte* at(const void* data, size_t index, DType dtype) {
+  return static_cast<const std::byte*>(data) + index * size_of(dtype);
+}
+
 /// y[i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for i in [0, count). y may be one of x. Half types are
 /// computed in float and rounded once.
 void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count);

@@ -30,11 +30,6 @@ void pause() {
 #endif
 }
 
-std::byte* at(void* data, size_t element, size_t size) { return static_cast<std::byte*>(data) + element * size; }
-const std::byte* at(const void* data, size_t element, size_t size) {
-  return static_cast<const std::byte*>(data) + element * size;
-}
-
 /// body(begin, count) for pieces of at most `piece` of `count` elements.
 template <class F>
 void for_pieces(size_t count, size_t piece, F&& body) {
@@ -155,12 +150,9 @@ void ShmGroup::announce(const CommStatus& failure) noexcept {
 
 void ShmGroup::look_after(int peer, const Descriptor& descriptor) {
   check_failure();
-  const bool left = line(peer).left.load() != 0;
-  const bool ended = line(peer).pid != getpid() && processes_[static_cast<size_t>(peer)].has_ended();
-  if (left || ended)
-    throw CollectiveError({CommFailure::peer_lost, peer,
-                           "[" + descriptor.str() + "] rank " + std::to_string(peer) +
-                               (left ? " has left the group" : " was lost: its process ended")});
+  if (line(peer).left.load() != 0) throw CollectiveError(peer_left(descriptor, peer));
+  if (line(peer).pid != getpid() && processes_[static_cast<size_t>(peer)].has_ended())
+    throw CollectiveError(peer_lost(descriptor, peer, "its process ended"));
 }
 
 void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, const Descriptor& descriptor,
@@ -181,19 +173,14 @@ void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, cons
     std::atomic<uint32_t>& sleepers;
     ~Awake() { sleepers.fetch_sub(1); }
   } awake{header().sleepers};
-  const Deadline patience(Milliseconds(10'000));
+  const Deadline patience(kPatience);
   bool warned = false;
   while (true) {
     const uint32_t seen = word.load();
     if (static_cast<int32_t>(seen - value) >= 0) return;
     look_after(peer, descriptor);
-    if (deadline.passed())
-      throw CollectiveError({CommFailure::timeout, peer,
-                             "[" + descriptor.str() + "] rank " + std::to_string(rank()) + " waited " +
-                                 std::to_string(deadline.timeout().count()) + " ms for rank " + std::to_string(peer)});
-    if (patience.passed() && !std::exchange(warned, true))
-      std::fprintf(stderr, "gradus: [%s] rank %d has waited 10 s for rank %d\n", descriptor.str().c_str(), rank(),
-                   peer);
+    if (deadline.passed()) throw CollectiveError(timed_out(descriptor, rank(), {peer}, deadline.timeout()));
+    if (patience.passed() && !std::exchange(warned, true)) warn_of_waiting(descriptor, rank(), {peer});
     futex_wait(word, seen, std::min(kLookOut, std::max(deadline.left(), Milliseconds(1))));
   }
 }
@@ -271,17 +258,17 @@ void ShmGroup::all_reduce(const Collective& call, const Deadline& deadline) {
       for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = slot(r) + range.begin * element;
       reduce_in_order(d.dtype, d.reduce, operands, to, range.size());
     };
-    std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
     fence(d, deadline);
     if (count * element <= kShortBytes) {
-      if (call.out != nullptr) reduce({0, count}, at(call.out, begin, element));
+      if (call.out != nullptr) reduce({0, count}, at(call.out, begin, d.dtype));
     } else {
       const Range mine = part_of(count, size(), rank());
       reduce(mine, slot(rank()) + mine.begin * element);
       fence(d, deadline);
       for (int r = 0; call.out != nullptr && r < size(); ++r) {
         const Range part = part_of(count, size(), r);
-        std::memcpy(at(call.out, begin + part.begin, element), slot(r) + part.begin * element, part.size() * element);
+        std::memcpy(at(call.out, begin + part.begin, d.dtype), slot(r) + part.begin * element, part.size() * element);
       }
     }
     ++pieces_;
@@ -297,10 +284,10 @@ void ShmGroup::reduce_scatter(const Collective& call, const Deadline& deadline) 
       return slot(in_slot_of) + static_cast<size_t>(part) * piece * element;
     };
     for (int r = 0; r < size(); ++r)
-      std::memcpy(place(rank(), r), at(call.in, static_cast<size_t>(r) * d.count + begin, element), count * element);
+      std::memcpy(place(rank(), r), at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype), count * element);
     fence(d, deadline);
     for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = place(r, rank());
-    reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, element), count);
+    reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, d.dtype), count);
     ++pieces_;
   });
 }
@@ -309,10 +296,10 @@ void ShmGroup::all_gather(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype);
   for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
-    std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
     fence(d, deadline);
     for (int r = 0; call.out != nullptr && r < size(); ++r)
-      std::memcpy(at(call.out, static_cast<size_t>(r) * d.count + begin, element), slot(r), count * element);
+      std::memcpy(at(call.out, static_cast<size_t>(r) * d.count + begin, d.dtype), slot(r), count * element);
     ++pieces_;
   });
 }
@@ -321,9 +308,9 @@ void ShmGroup::broadcast(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype);
   for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
-    if (call.in != nullptr) std::memcpy(slot(rank()), at(call.in, begin, element), count * element);
+    if (call.in != nullptr) std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
     fence(d, deadline);
-    if (call.in == nullptr) std::memcpy(at(call.out, begin, element), slot(d.root), count * element);
+    if (call.in == nullptr) std::memcpy(at(call.out, begin, d.dtype), slot(d.root), count * element);
     ++pieces_;
   });
 }
@@ -334,9 +321,9 @@ void ShmGroup::scatter(const Collective& call, const Deadline& deadline) {
   for_pieces(d.count, piece, [&](size_t begin, size_t count) {
     const auto place = [&](int r) { return slot(d.root) + static_cast<size_t>(r) * piece * element; };
     for (int r = 0; call.in != nullptr && r < size(); ++r)
-      std::memcpy(place(r), at(call.in, static_cast<size_t>(r) * d.count + begin, element), count * element);
+      std::memcpy(place(r), at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype), count * element);
     fence(d, deadline);
-    std::memcpy(at(call.out, begin, element), place(rank()), count * element);
+    std::memcpy(at(call.out, begin, d.dtype), place(rank()), count * element);
     ++pieces_;
   });
 }
@@ -351,7 +338,7 @@ void ShmGroup::send(const Collective& call, const Deadline& deadline) {
     const uint32_t number = box.written.load();
     await(box.read, number - 1, call.peer, d, deadline);  // one of the two places is free
     box.call[number % 2] = MessageHeader{d}.encode();
-    if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, element), count * element);
+    if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
     advance(box.written);
     begin += count;
   } while (begin < d.count);
@@ -368,7 +355,7 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
     await(box.written, number + 1, call.peer, d, deadline);
     const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
     if (theirs != d) throw CollectiveError(mismatch(call.peer, theirs, rank(), d));
-    if (count > 0) std::memcpy(at(call.out, begin, element), box.data[number % 2], count * element);
+    if (count > 0) std::memcpy(at(call.out, begin, d.dtype), box.data[number % 2], count * element);
     advance(box.read);
     begin += count;
   } while (begin < d.count);
@@ -376,10 +363,7 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
 
 Array ShmGroup::empty(const Shape& shape, DType dtype) {
   const OpContext context("shm_group.empty");
-  Array like = Array::empty({0}, dtype);
-  int64_t numel = 1;
-  for (const int64_t size : shape) numel *= size;
-  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(numel) * size_of(dtype)));
+  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(numel_of(shape)) * size_of(dtype)));
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
   const auto bucket = std::make_shared<Bucket>();
   bucket->bytes_each = bytes;
@@ -392,7 +376,7 @@ Array ShmGroup::empty(const Shape& shape, DType dtype) {
   buckets_.push_back(bucket);
   barrier();
   std::byte* own = bucket->memory.data() + bytes * static_cast<size_t>(rank());
-  const Storage storage = Storage::adopt(own, bytes, like.device(), [bucket](void*) {});
+  const Storage storage = Storage::adopt(own, bytes, Device(), [bucket](void*) {});
   return Array(storage, 0, shape, contiguous_strides(shape), dtype);
 }
 

@@ -22,7 +22,8 @@ struct ShmOptions {
 
 class ShmGroup final : public ProcessGroup {
  public:
-  /// Meets the other ranks by way of the store. A CommError if they are not all on this host.
+  /// Meets the other ranks by way of the store, which has to outlive the group. A CommError if they are not all on this
+  /// host.
   ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {});
   ~ShmGroup() override;
 

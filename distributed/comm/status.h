@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gradus/core/error.h>
+#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
 
@@ -34,5 +37,20 @@ class CollectiveError : public CommError {
  private:
   CommStatus status_;
 };
+
+// The failures that transports find, in the same words on all of them.
+
+/// `receiver` got a message of another call than its own.
+CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
+/// `rank` ended, for this cause, or has taken leave.
+CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause);
+CommStatus peer_left(const Descriptor& call, int rank);
+/// `waiting` has waited for these ranks as long as it may.
+CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>& awaited, Milliseconds timeout);
+/// Says on stderr whom a rank has been waiting for since kPatience.
+void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited);
+
+/// True if two ranks that are in these two collectives cannot both be right: the same number, but not the same call.
+bool contradicts(const Descriptor& theirs, const Descriptor& ours);
 
 }  // namespace gradus::dist

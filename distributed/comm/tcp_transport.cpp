@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <cstring>
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
@@ -19,8 +19,6 @@
 namespace gradus::dist {
 namespace {
 
-/// From here on a warning says whom one waits for.
-constexpr Milliseconds kPatience{10'000};
 /// A rank that is there answers within this time.
 constexpr Milliseconds kAnswerTime{300};
 
@@ -34,12 +32,6 @@ enum class Control : uint8_t {
 
 Frame control_frame(Control type, io::Bytes payload = {}) {
   return {static_cast<uint8_t>(type), 0, std::move(payload)};
-}
-
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
 }
 
 }  // namespace
@@ -64,8 +56,9 @@ class TcpTransport::Exchange {
     bool warned = false;
     while (!advance_all()) {
       if (moved_) continue;
-      if (deadline.passed()) fail_late(deadline);
-      if (patience.passed() && !std::exchange(warned, true)) warn();
+      if (deadline.passed()) fail(timed_out(descriptor_, transport_.rank_, awaited_ranks(), deadline.timeout()));
+      if (patience.passed() && !std::exchange(warned, true))
+        warn_of_waiting(descriptor_, transport_.rank_, awaited_ranks());
       wait(std::min(deadline.left(), warned ? deadline.left() : patience.left()));
     }
   }
@@ -135,23 +128,20 @@ class TcpTransport::Exchange {
     const int peer = message.transfer.peer;
     try {
       message.arrived = MessageHeader::decode(message.header);
-    } catch (const CommError& error) {
-      fail({CommFailure::peer_lost, peer, at() + "rank " + std::to_string(peer) + ": " + error.what()});
-    }
+    } catch (const CommError& error) { fail(peer_lost(descriptor_, peer, error.what())); }
     const Descriptor& theirs = message.arrived.descriptor;
     if (theirs != descriptor_) fail(mismatch(peer, theirs, transport_.rank_, descriptor_));
     if (message.arrived.body_bytes != message.transfer.bytes)
       fail({CommFailure::mismatch, peer,
-            at() + "rank " + std::to_string(peer) + " sends " + std::to_string(message.arrived.body_bytes) +
-                " bytes where " + std::to_string(message.transfer.bytes) +
+            "[" + descriptor_.str() + "] rank " + std::to_string(peer) + " sends " +
+                std::to_string(message.arrived.body_bytes) + " bytes where " + std::to_string(message.transfer.bytes) +
                 " are due: do all ranks run the same version of gradus?"});
   }
 
   void check_body(Message& message) {
     const Transfer& transfer = message.transfer;
     if (transport_.checksum_ && message.arrived.body_checksum != io::crc32c({transfer.data, transfer.bytes}))
-      fail({CommFailure::peer_lost, transfer.peer,
-            at() + "what rank " + std::to_string(transfer.peer) + " sent arrived damaged: its checksum differs"});
+      fail(peer_lost(descriptor_, transfer.peer, "what it sent arrived damaged: its checksum differs"));
     const size_t size = size_of(descriptor_.dtype);
     io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(message).byte_order);
   }
@@ -209,7 +199,7 @@ class TcpTransport::Exchange {
       try {
         while (std::optional<Frame> frame = peer.control_reader.next()) obey(rank, *frame);
       } catch (const CollectiveError&) { throw; } catch (const CommError& error) {
-        fail({CommFailure::peer_lost, rank, at() + "rank " + std::to_string(rank) + ": " + error.what()});
+        fail(peer_lost(descriptor_, rank, error.what()));
       }
     }
     // A rank that died matters to those who wait for it; they tell the others.
@@ -272,31 +262,16 @@ class TcpTransport::Exchange {
     return awaited;
   }
 
-  void warn() {
-    std::fprintf(stderr, "gradus: %srank %d has waited %lld s for %s\n", at().c_str(), transport_.rank_,
-                 static_cast<long long>(kPatience.count() / 1000), list(awaited_ranks()).c_str());
-  }
-
-  [[noreturn]] void fail_late(const Deadline& deadline) {
-    const std::vector<int> awaited = awaited_ranks();
-    fail({CommFailure::timeout, awaited.empty() ? -1 : awaited[0],
-          at() + "rank " + std::to_string(transport_.rank_) + " waited " + std::to_string(deadline.timeout().count()) +
-              " ms for " + list(awaited)});
-  }
-
   [[noreturn]] void lose(int rank, const std::string& cause) {
     // It may have said why before it went; or another rank has, which knows better.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
-    const bool left = peers_[static_cast<size_t>(rank)].left;
-    fail({CommFailure::peer_lost, rank,
-          at() + "rank " + std::to_string(rank) + (left ? " has left the group" : " was lost: " + cause)});
+    fail(peers_[static_cast<size_t>(rank)].left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 
   [[noreturn]] void fail(CommStatus status) { throw CollectiveError(std::move(status)); }
 
-  std::string at() const { return "[" + descriptor_.str() + "] "; }
   Peer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
 
   TcpTransport& transport_;

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +15,6 @@
 #include <cstring>
 
 #include <gradus/core/error.h>
-#include <gradus/distributed/comm/socket.h>
 
 namespace gradus::dist {
 namespace {
@@ -94,6 +94,15 @@ Token Token::from_descriptor(int number) {
   }
   if (size > 0 && text[size - 1] == '\n') --size;
   return parse({text, size}, source);
+}
+
+FileDescriptor Token::to_descriptor() const {
+  FileDescriptor descriptor(memfd_create("gradus-token", MFD_CLOEXEC));
+  const std::string text = hex();
+  GRADUS_CHECK(
+      descriptor && pwrite(descriptor.number(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()),
+      CommError, "cannot hand down the token: ", std::strerror(errno));
+  return descriptor;
 }
 
 Token Token::from_file(const std::string& path) {

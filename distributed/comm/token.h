@@ -8,6 +8,7 @@
 #include <string>
 
 #include <gradus/core/io/file.h>
+#include <gradus/distributed/comm/socket.h>
 
 namespace gradus::dist {
 
@@ -32,6 +33,9 @@ class Token {
   static Token from_descriptor(int descriptor);
   /// What GRADUS_TOKEN_FD or GRADUS_TOKEN_FILE names; no secret where neither is set. The launcher sets the first.
   static Token from_environment();
+
+  /// A memfd_create(2) that from_descriptor() reads, for a child; it ends with exec unless it is duplicated.
+  FileDescriptor to_descriptor() const;
 
   bool empty() const { return empty_; }
   /// 64 hexadecimal digits.

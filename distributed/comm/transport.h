@@ -42,9 +42,4 @@ class Transport {
   virtual void announce(const CommStatus& failure) noexcept = 0;
 };
 
-/// True if two ranks that are in these two collectives cannot both be right: the same number, but not the same call.
-bool contradicts(const Descriptor& theirs, const Descriptor& ours);
-/// The status of a message whose descriptor is not the receiver's.
-CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
-
 }  // namespace gradus::dist

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include <deque>
 
 #include <gradus/core/error.h>
+#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/tcp_store.h>
 
 namespace gradus::dist {
@@ -152,9 +152,7 @@ class Launch {
     const FileDescriptor out_end(out[1]), err_end(err[1]);
     worker.output[0] = {FileDescriptor(out[0]), {}, stdout};
     worker.output[1] = {FileDescriptor(err[0]), {}, stderr};
-    const FileDescriptor token(memfd_create("gradus-token", MFD_CLOEXEC));
-    write_all(token.number(), token_.hex());
-    lseek(token.number(), 0, SEEK_SET);
+    const FileDescriptor token = token_.to_descriptor();
 
     worker.pid = fork();
     GRADUS_CHECK(worker.pid >= 0, CommError, "cannot start rank ", worker.rank, ": ", std::strerror(errno));
@@ -171,16 +169,7 @@ class Launch {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     const int inherited = dup(token);  // without close-on-exec
-    const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-    set("RANK", std::to_string(worker.rank));
-    set("LOCAL_RANK", std::to_string(worker.local_rank));
-    set("WORLD_SIZE", std::to_string(world_));
-    set("LOCAL_WORLD_SIZE", std::to_string(options_.processes));
-    set("GROUP_RANK", std::to_string(options_.node_rank));
-    set("MASTER_ADDR", address_.host);
-    set("MASTER_PORT", std::to_string(address_.port));
-    set("GRADUS_STORE", address_.str());
-    set("GRADUS_TOKEN_FD", std::to_string(inherited));
+    set_job_environment({worker.rank, world_, worker.local_rank, options_.processes, address_}, inherited);
     setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores() / options_.processes)).c_str(), 0);
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
     signal(SIGPIPE, SIG_DFL);

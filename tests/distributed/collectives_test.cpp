@@ -325,6 +325,10 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   const Array x = Array::empty({4, 3}, DType::f32);
   CHECK_THROWS_WITH(group.all_reduce(Array()), contains("[all_reduce] x is undefined"));
+  float elsewhere = 0;
+  const Array on_gpu(Storage::adopt(&elsewhere, 4, Device(DeviceType::cuda, 0), {}), 0, {1}, {1}, DType::f32);
+  CHECK_THROWS_WITH(group.all_reduce(on_gpu), contains("[all_reduce] x is on cuda:0"));
+  CHECK_THROWS_WITH(group.all_gather(x, on_gpu), contains("[all_gather] y is on cuda:0"));
   CHECK_THROWS_WITH(group.all_reduce(x.transpose(0, 1)), contains("x of shape (3, 4) is not contiguous"));
   CHECK_THROWS_WITH(group.broadcast(x, 1), contains("[broadcast] root 1 is none of the ranks 0 to 0"));
   CHECK_THROWS_WITH(group.send(x, 0), contains("is this rank itself"));

@@ -85,7 +85,7 @@ void wait_until_running(Store& store, int ranks) {
 
 }  // namespace
 
-TEST_CASE("a rank that is killed in a collective is named by all survivors within a second", "[faults]") {
+TEST_CASE("a rank that is killed in a collective is named by all survivors within a second", "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   const int ranks = GENERATE(2, 4), victim = GENERATE(0, 1), delay = GENERATE(0, 3, 11);
   CAPTURE(kind, ranks, victim, delay);
@@ -103,7 +103,7 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
   CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
 }
 
-TEST_CASE("a rank that is stopped past the deadline is named, and waited for when it is not", "[faults]") {
+TEST_CASE("a rank that is stopped past the deadline is named, and waited for when it is not", "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   CAPTURE(kind);
   constexpr int kRanks = 3, kVictim = 1;

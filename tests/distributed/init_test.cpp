@@ -128,7 +128,7 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
   CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
 }
 
-TEST_CASE("spawn runs a function in several processes, which meet", "[init]") {
+TEST_CASE("spawn runs a function in several processes, which meet", "[init][processes]") {
   const Environment none({});
   const std::string error = in_a_copy([] {
     for (const char* backend : {"auto", "tcp"})
@@ -148,7 +148,7 @@ TEST_CASE("spawn runs a function in several processes, which meet", "[init]") {
   CHECK(error == "");
 }
 
-TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init]") {
+TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init][processes]") {
   const Environment none({});
   CHECK_THAT(in_a_copy([] {
                spawn(

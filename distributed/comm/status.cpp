@@ -1,0 +1,48 @@
+#include <gradus/distributed/comm/status.h>
+
+#include <cstdio>
+
+namespace gradus::dist {
+namespace {
+
+std::string at(const Descriptor& call) { return "[" + call.str() + "] "; }
+std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours) {
+  return {CommFailure::mismatch, sender,
+          "ranks disagree: " + name_of(sender) + " called " + theirs.str() + ", " + name_of(receiver) + " called " +
+              ours.str()};
+}
+
+CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause) {
+  return {CommFailure::peer_lost, rank, at(call) + name_of(rank) + " was lost: " + cause};
+}
+
+CommStatus peer_left(const Descriptor& call, int rank) {
+  return {CommFailure::peer_lost, rank, at(call) + name_of(rank) + " has left the group"};
+}
+
+CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>& awaited, Milliseconds timeout) {
+  return {CommFailure::timeout, awaited.empty() ? -1 : awaited[0],
+          at(call) + name_of(waiting) + " waited " + std::to_string(timeout.count()) + " ms for " + list(awaited)};
+}
+
+void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited) {
+  std::fprintf(stderr, "gradus: %s%s has waited %lld s for %s\n", at(call).c_str(), name_of(waiting).c_str(),
+               static_cast<long long>(kPatience.count() / 1000), list(awaited).c_str());
+}
+
+bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
+  const bool numbered_alike = theirs.kind != CollectiveKind::send && ours.kind != CollectiveKind::send;
+  return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
+}
+
+}  // namespace gradus::dist

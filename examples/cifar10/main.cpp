@@ -3,6 +3,7 @@
 //   cifar10 --width 16 --epochs 10                              narrow enough for a CPU
 //   cifar10 --augment none --weight-decay 0 --no-batch-norm     how much worse is it without?
 //   cifar10 --dropout 0.3 --label-smoothing 0.1 --early-stopping 5
+//   cifar10 --device cuda --graph --device-data                 on a GPU that has the images, replaying a captured step
 //   cifar10 --checkpoint run.safetensors --resume               stops at Ctrl-C, and goes on where it stopped
 //
 // The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws the
@@ -49,23 +50,34 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
       ->check(CLI::Range(0, 1000000));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  GRADUS_CHECK(!options.device_data || options.early_stopping == 0, ValueError,
+               "--early-stopping holds images back on the host: leave out --device-data");
   return options;
 }
 
-/// Means and deviations of the red, green and blue values of the training images.
-Images normalised(Images images) {
-  return images.map(transforms::Normalize<>({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}));
-}
+// Of the red, green and blue values of the training images.
+const std::vector<double> kMeans = {0.4914, 0.4822, 0.4465}, kDeviations = {0.2470, 0.2435, 0.2616};
+constexpr int64_t kPadding = 4;  // of a crop, in pixels
+
+Images normalised(Images images) { return images.map(transforms::Normalize<>(kMeans, kDeviations)); }
 
 Images augmented(const Images& images, const Options& options) {
   if (options.augment == "none") return images;
-  return Images(images).map(transforms::RandomCrop(32).padding(4)).map(transforms::RandomHorizontalFlip());
+  return Images(images).map(transforms::RandomCrop(32).padding(kPadding)).map(transforms::RandomHorizontalFlip());
+}
+
+/// The same on the device.
+data::DeviceImages on_device(const CIFAR10& images, const Options& options) {
+  data::DeviceImages there(images, options.device);
+  if (options.augment != "none") there.random_crop(kPadding).random_horizontal_flip();
+  return there.normalize(kMeans, kDeviations);
 }
 
 int run(const Options& options) {
   const std::string folder =
       data_folder(data::datasets::find_cifar10, options, "CIFAR-10", "or fetch it with scripts/cifar10_data.sh");
-  Images train_set = first(CIFAR10(folder, CIFAR10::kTrain), options.images);
+  const CIFAR10 photographs(folder, CIFAR10::kTrain);
+  Images train_set = first(photographs, options.images);
   const Images test_set = normalised(CIFAR10(folder, CIFAR10::kTest));
   std::optional<Images> validation_set;
   if (options.early_stopping > 0) {
@@ -77,6 +89,7 @@ int run(const Options& options) {
   const ResNet18 model(ResNet18Options().width(options.width).batch_norm(options.batch_norm).dropout(options.dropout));
   ImageRun run(options, normalised(augmented(train_set, options)), test_set, CIFAR10::class_names(),
                nn::AnyModule(model));
+  if (options.device_data) run.train_on(on_device(photographs, options));
   if (validation_set) run.stop_early(*validation_set, options.early_stopping);
   run.optimizer = std::make_unique<optim::SGD>(
       model->parameters(),

@@ -33,12 +33,17 @@ ImageRun::ImageRun(RunOptions options, const Images& train_set, const Images& te
                    std::vector<std::string> class_names, nn::AnyModule model)
     : loss([](const Tensor& logits, const Tensor& labels) { return cross_entropy(logits, labels); }),
       options_(std::move(options)), device_(options_.device), class_names_(std::move(class_names)),
-      model_(std::move(model)),
-      train_loader_(make_loader<data::samplers::RandomSampler>(train_set, options_.batch_size, options_)),
-      test_loader_(make_test_loader(test_set, options_)), train_images_(size_of(train_set)),
-      steps_per_epoch_((train_images_ + options_.batch_size - 1) / options_.batch_size), totals_(device_),
+      model_(std::move(model)), train_images_(size_of(train_set)),
+      steps_per_epoch_((train_images_ + options_.batch_size - 1) / options_.batch_size),
+      batches_(loaded_batches(make_loader<data::samplers::RandomSampler>(train_set, options_.batch_size, options_),
+                              device_)),
+      test_loader_(make_test_loader(test_set, options_)), totals_(device_),
       scaler_(amp::GradScalerOptions().enabled(options_.amp == "fp16")) {
   model_.ptr()->to(device_);
+}
+
+void ImageRun::train_on(data::DeviceImages images) {
+  batches_ = resident_batches(std::move(images), train_images_, options_.batch_size);
 }
 
 void ImageRun::stop_early(const Images& validation_set, int64_t patience) {
@@ -73,7 +78,7 @@ int ImageRun::operator()() {
 }
 
 void ImageRun::describe_checkpoint() {
-  checkpoint_.add("model", model()).add("optimizer", *optimizer).add("loader", *train_loader_);
+  checkpoint_.add("model", model()).add("optimizer", *optimizer).add("loader", *batches_);
   if (schedule) checkpoint_.add("schedule", *schedule);
   if (stopping_) checkpoint_.add("stopping", *stopping_);
   if (scaler_.is_enabled()) checkpoint_.add("scaler", scaler_);
@@ -93,7 +98,7 @@ void ImageRun::save_checkpoint() const {
 }
 
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
-  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, half_type(options_.amp), options_.graph});
+  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp), options_.graph});
   while (!done() && !interrupt.requested()) {
     Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, options_.quiet);
     if (!train_epoch(step, progress, log, interrupt)) return false;
@@ -107,18 +112,18 @@ bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, 
     totals_.reset();
     at_.lr = lr();
   }
-  for (auto& batch : *train_loader_) {
-    step(batch.data, batch.target);
+  return batches_->each([&](const TensorList& batch) {
+    step(batch);
     if (schedule) schedule->step();
     ++at_.steps;
-    at_.images += batch.data.size(0);
+    at_.images += batch[0].size(0);
     at_.seconds = progress.seconds();
     if (interrupt.requested()) return false;
     if (progress.due()) progress.show(at_.images, mean_loss());
     if (log.wants_point(at_.steps)) log.point(at_.steps, mean_loss(), lr());
     if (options_.checkpoint_every > 0 && at_.steps % options_.checkpoint_every == 0) save_checkpoint();
-  }
-  return true;
+    return true;
+  });
 }
 
 void ImageRun::finish_epoch(Progress& progress, RunLog& log) {
@@ -130,7 +135,7 @@ void ImageRun::finish_epoch(Progress& progress, RunLog& log) {
   result.train_accuracy = static_cast<double>(totals_.right.item<int64_t>()) / static_cast<double>(at_.images);
   result.seconds = progress.seconds();
   result.images_per_second = static_cast<double>(at_.images) / result.seconds;
-  result.data_wait_seconds = train_loader_->wait_seconds();
+  result.data_wait_seconds = batches_->wait_seconds();
   tested_ = evaluate(model_, *test_loader_, device_, class_names_.size());
   result.test = *tested_;
   result.test_seconds = progress.seconds() - result.seconds;

@@ -15,6 +15,7 @@
 #include <gradus/examples/common/progress.h>
 #include <gradus/examples/common/run_log.h>
 #include <gradus/examples/common/run_options.h>
+#include <gradus/examples/common/train_batches.h>
 #include <gradus/examples/common/training_step.h>
 
 class ImageRun {
@@ -27,6 +28,8 @@ class ImageRun {
   std::unique_ptr<gradus::optim::Optimizer> optimizer;
   std::unique_ptr<gradus::optim::LRScheduler> schedule;  ///< stepped after every step of the optimizer
   Loss loss;
+  /// Takes the training images from the device, as many of `images` as there were in the set. Before operator().
+  void train_on(gradus::data::DeviceImages images);
   /// Ends the run after `patience` epochs in which the loss of `validation_set` did not fall, with the best weights.
   void stop_early(const Images& validation_set, int64_t patience);
   /// Noted in the log; a checkpoint of a run with another value is refused.
@@ -65,9 +68,9 @@ class ImageRun {
   const gradus::Device device_;
   const std::vector<std::string> class_names_;
   gradus::nn::AnyModule model_;
-  std::unique_ptr<TrainLoader> train_loader_;
-  std::unique_ptr<TestLoader> test_loader_, validation_loader_;
   const int64_t train_images_, steps_per_epoch_;
+  std::unique_ptr<TrainBatches> batches_;
+  std::unique_ptr<TestLoader> test_loader_, validation_loader_;
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
   Totals totals_;                   // of this epoch

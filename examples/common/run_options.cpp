@@ -40,6 +40,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--images", options.images, "train on the first of them alone; 0 means all")
       ->check(CLI::Range(0, 1000000000));
   app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
+  app.add_flag("--device-data", options.device_data,
+               "keep the training images on the device, and gather, augment and normalise them there");
   app.add_option("--threads", options.threads, "threads that compute; 0 means all cores")->check(CLI::Range(0, 1024));
   app.add_option("--seed", options.seed, "of weights, of the order of images and of augmentation");
   app.add_option("--data", options.data,

@@ -16,6 +16,7 @@ struct RunOptions {
   double lr = 1e-3;
   int images = 0;  // of the training set that are used; 0: all
   int workers = 1;
+  bool device_data = false;
   int threads = 0;  // 0: all cores
   uint64_t seed = 1;
   std::string data;  // empty: where data usually lies

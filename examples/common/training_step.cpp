@@ -20,12 +20,13 @@ TrainingStep::TrainingStep(StepParts parts)
     : parts_(std::move(parts)), step_(
                                     parts_.totals.loss.device(), {&parts_.optimizer},
                                     [this](const TensorList& batch) {
-                                      run(batch[0], batch[1]);
+                                      run(batch);
                                       return TensorList();
                                     },
                                     training::CapturedStepOptions().enabled(parts_.graph)) {}
 
-void TrainingStep::run(const Tensor& images, const Tensor& labels) {
+void TrainingStep::run(const TensorList& batch) {
+  const auto [images, labels] = parts_.batches.examples(batch);
   parts_.optimizer.zero_grad();
   Tensor logits, loss;
   {

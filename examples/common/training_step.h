@@ -8,6 +8,8 @@
 
 #include <functional>
 
+#include <gradus/examples/common/train_batches.h>
+
 /// From logits (N, classes) and classes (N) to a mean over the images.
 using Loss = std::function<gradus::Tensor(const gradus::Tensor& logits, const gradus::Tensor& labels)>;
 
@@ -29,18 +31,19 @@ struct StepParts {
   gradus::optim::Optimizer& optimizer;
   gradus::amp::GradScaler& scaler;
   Totals& totals;
+  const TrainBatches& batches;
   std::optional<gradus::DType> half;  // of autocast; nothing: float32
   bool graph = false;                 // capture steps and replay them
 };
 
-/// step(images, labels) changes the weights by one batch, which lies anywhere.
+/// step(batch) changes the weights by one batch of `parts.batches`.
 class TrainingStep {
  public:
   explicit TrainingStep(StepParts parts);
-  void operator()(const gradus::Tensor& images, const gradus::Tensor& labels) { step_({images, labels}); }
+  void operator()(const gradus::TensorList& batch) { step_(batch); }
 
  private:
-  void run(const gradus::Tensor& images, const gradus::Tensor& labels);
+  void run(const gradus::TensorList& batch);
 
   const StepParts parts_;
   gradus::training::CapturedStep step_;

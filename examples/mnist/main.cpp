@@ -1,7 +1,7 @@
 // Trains a small net on MNIST, tests it after every epoch, and saves it.
 //
 //   mnist --model lenet --epochs 3                 on the CPU, with all cores
-//   mnist --device cuda --graph                    on a GPU, replaying a captured step
+//   mnist --device cuda --graph --device-data      on a GPU that has the images, replaying a captured step
 //   mnist --synthetic                              without MNIST, on digits that the library draws
 //   mnist --backend naive --model pure_linear      by plain loops, to compare
 //   mnist --checkpoint run.safetensors --resume    stops at Ctrl-C, and goes on where it stopped
@@ -89,17 +89,20 @@ std::optional<Options> parse_options(int argc, char** argv) {
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,
                "--synthetic draws its own digits: leave out --data");
+  GRADUS_CHECK(!options.device_data || options.augment == "none", ValueError,
+               "--augment affine maps images on the host: leave out --device-data");
   if (options.lr == 0) options.lr = options.optimizer == "adam" ? 2e-3 : 5e-2;
   return options;
 }
 
 // ---- Data: images (1, 28, 28) with values from 0 to 1, and their classes ----
 
+using data::datasets::ImageDataset;
 using data::datasets::MNIST;
 using data::datasets::SyntheticDigits;
 
 struct Digits {
-  Images train, test;
+  ImageDataset train, test;
 };
 
 Digits load_digits(const Options& options) {
@@ -109,7 +112,7 @@ Digits load_digits(const Options& options) {
   }
   const std::string folder = data_folder(data::datasets::find_mnist, options, "MNIST",
                                          "fetch it with scripts/mnist.sh, or train with --synthetic");
-  return {first(MNIST(folder, MNIST::kTrain), options.images), MNIST(folder, MNIST::kTest)};
+  return {MNIST(folder, MNIST::kTrain), MNIST(folder, MNIST::kTest)};
 }
 
 /// Each image a little turned, moved, scaled and sheared, anew in each epoch.
@@ -119,8 +122,10 @@ Images augmented(Images digits) {
   return digits.map(affine);
 }
 
-/// With mean 0 and deviation 1.
-Images normalised(Images digits) { return digits.map(data::transforms::Normalize<>(0.1307, 0.3081)); }
+/// Values are to have mean 0 and deviation 1.
+constexpr double kMean = 0.1307, kDeviation = 0.3081;
+
+Images normalised(Images digits) { return digits.map(data::transforms::Normalize<>(kMean, kDeviation)); }
 
 // ---- The run ----
 
@@ -133,8 +138,13 @@ nn::AnyModule make_model(const std::string& name) {
 int run(const Options& options) {
   const Digits digits = load_digits(options);
   const nn::AnyModule model = make_model(options.model);
-  ImageRun run(options, normalised(options.augment == "affine" ? augmented(digits.train) : digits.train),
+  const Images train_set = first(digits.train, options.images);
+  ImageRun run(options, normalised(options.augment == "affine" ? augmented(train_set) : train_set),
                normalised(digits.test), {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, model);
+  if (options.device_data) {
+    data::DeviceImages images(digits.train, options.device);
+    run.train_on(images.normalize({kMean}, {kDeviation}));
+  }
 
   const std::vector<Tensor> parameters = model.ptr()->parameters();
   if (options.optimizer == "adam")

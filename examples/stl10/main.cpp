@@ -30,10 +30,8 @@ nn::Sequential make_model(double dropout) {
   return net;
 }
 
-/// The training or test images with values between -1 and 1.
-Images load_images(const std::string& folder, STL10::Mode mode) {
-  return STL10(folder, mode).map(data::transforms::Normalize<>(0.5, 0.5));
-}
+/// With values between -1 and 1.
+Images normalised(Images images) { return images.map(data::transforms::Normalize<>(0.5, 0.5)); }
 
 int run(int argc, char** argv) {
   RunOptions options;
@@ -46,9 +44,14 @@ int run(int argc, char** argv) {
 
   const std::string folder =
       data_folder(data::datasets::find_stl10, options, "STL-10", "or fetch it with scripts/stl10_data.sh");
+  const STL10 photographs(folder, STL10::kTrain);
   const nn::Sequential model = make_model(dropout);
-  ImageRun run(options, first(load_images(folder, STL10::kTrain), options.images), load_images(folder, STL10::kTest),
+  ImageRun run(options, normalised(first(photographs, options.images)), normalised(STL10(folder, STL10::kTest)),
                STL10::class_names(), nn::AnyModule(model));
+  if (options.device_data) {
+    data::DeviceImages images(photographs, options.device);
+    run.train_on(images.normalize({0.5}, {0.5}));
+  }
   run.optimizer = std::make_unique<optim::Adam>(model->parameters(), optim::AdamOptions(options.lr));
   run.setting("dropout", std::to_string(dropout));
   return run();

@@ -27,6 +27,12 @@ auto loader_of(size_t count, size_t workers, size_t bad = SIZE_MAX) {
                                                                DataLoaderOptions(4).workers(workers).seed(3));
 }
 
+// Where a loader stands after so many epochs.
+template <class Loader>
+data::LoaderState whole_epochs(const Loader& loader, uint64_t epochs) {
+  return {loader.options().seed(), epochs, 0, loader.options().batch_size()};
+}
+
 void check_same_batches(Device device) {
   for (const size_t workers : {0, 2}) {
     const auto plain = loader_of(30, workers), source = loader_of(30, workers);
@@ -69,6 +75,34 @@ TEST_CASE("a device loader can be left in the middle of an epoch", "[data][loade
       total += batch.data.size(0);
       CHECK(total <= 30);
     }
+  }
+}
+
+TEST_CASE("a device loader goes on where another one stood", "[data][loader]") {
+  std::vector<Device> devices = {Device()};
+  if (cuda::is_available()) devices.push_back("cuda");
+  for (const Device device : devices) {
+    const auto whole = loader_of(30, 1), source = loader_of(30, 1), fresh = loader_of(30, 1);
+    auto ahead = data::on_device(*source, device), resumed = data::on_device(*fresh, device);
+    std::vector<Tensor> expected;
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& batch : *whole) expected.push_back(batch.target);
+    size_t seen = 0;
+    for (auto& batch : ahead) seen += batch.target.defined();
+    CHECK(ahead.state() == whole_epochs(*source, 1));
+    for (auto& batch : ahead) {
+      seen += batch.target.defined();
+      if (seen == 11) break;
+    }
+    CHECK(ahead.state().batches == 3);  // the loader itself may be further
+    CHECK(ahead.wait_seconds() > 0);
+    resumed.load_state_dict(ahead.state_dict());
+    for (auto& batch : resumed) {
+      REQUIRE(seen < expected.size());
+      CHECK(batch.target.cpu().equal(expected[seen++]));
+    }
+    CHECK(seen == expected.size());
+    CHECK(resumed.state() == whole_epochs(*source, 2));
   }
 }
 

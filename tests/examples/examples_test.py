@@ -161,6 +161,20 @@ class Mnist(unittest.TestCase):
         self.trained("--epochs", "2", "--seed", "6", out="d")
         self.assertNotEqual(self.weights("a"), self.weights("d"))
 
+    def test_images_on_the_device_are_the_loaders(self):
+        options = ["--images", "300", "--seed", "5", "--schedule", "none"]
+        loaded = self.trained(*options, "--epochs", "2", out="loaded")[-1]
+        resident = self.trained(*options, "--epochs", "2", "--device-data", out="resident")[-1]
+        for key in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
+            self.assertAlmostEqual(loaded[key], resident[key], delta=1e-3)  # normalised by another formula
+        checkpoint = ["--checkpoint", str(self.folder / "resident.safetensors"), "--device-data"]
+        self.trained(*options, *checkpoint, "--epochs", "1", out="half")
+        self.trained(*options, *checkpoint, "--epochs", "2", "--resume", out="half")
+        self.assertEqual(self.weights("resident"), self.weights("half"))
+        refused = self.run_mnist(*options, *checkpoint[:2], "--resume", out="half")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("loader", refused.stderr)
+
     def test_mixed_precision_learns_and_resumes(self):
         options = ["--model", "lenet", "--epochs", "2", "--batch-size", "32", "--seed", "7"]
         wide = self.trained(*options, out="wide")[-1]
@@ -213,6 +227,7 @@ class Mnist(unittest.TestCase):
             (["--graph"], "--graph captures CUDA work"),
             (["--amp", "fp8"], "--amp"),
             (["--synthetic"], "leave out --data"),
+            (["--device-data", "--augment", "affine"], "leave out --device-data"),
             (["--images", "-5"], "--images"),
             (["--resume"], "add --checkpoint FILE"),
             (["--checkpoint-every", "5"], "add --checkpoint FILE"),
@@ -233,8 +248,8 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--help")
         self.assertEqual(done.returncode, 0)
         for option in (
-            "model device backend epochs batch-size lr optimizer schedule augment workers threads seed data synthetic images out "
-            "checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
+            "model device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
+            "images out checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 
@@ -496,7 +511,7 @@ class ColourImages(unittest.TestCase):
                 self.assertEqual(len(self.log_of("early")), 3)
 
     def test_a_resumed_run_ends_with_the_same_bits(self):
-        options = ["--width", "2", "--images", "30", "--batch-size", "10", "--epochs", "3"]
+        options = ["--width", "2", "--images", "30", "--batch-size", "10", "--epochs", "3", "--device-data"]
         self.trained("cifar10", *options, out="whole")
         checkpoint = ["--checkpoint", str(self.folder / "run.safetensors")]
         self.trained("cifar10", *options, *checkpoint, out="saved")
@@ -522,6 +537,7 @@ class ColourImages(unittest.TestCase):
             ("cifar10", ["--augment", "everything"], "--augment"),
             ("cifar10", ["--dropout", "2"], "--dropout"),
             ("cifar10", ["--resume"], "--checkpoint FILE"),
+            ("cifar10", ["--device-data", "--early-stopping", "2"], "leave out --device-data"),
             ("cifar10", ["--device", "toaster"], "toaster"),
             ("stl10", ["--backend", "abacus"], "abacus"),
             ("stl10", ["--batch-size", "0"], "--batch-size"),

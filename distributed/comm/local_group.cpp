@@ -10,6 +10,13 @@ LocalWorld::LocalWorld(int size, std::vector<LocalFault> script)
   for (Rank& rank : ranks_) rank.inbox.resize(ranks_.size());
 }
 
+std::shared_ptr<LocalWorld> LocalWorld::group(uint32_t epoch, int size) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<LocalWorld>& group = groups_[epoch];
+  if (!group) group = std::make_shared<LocalWorld>(size);
+  return group;
+}
+
 LocalTransport::~LocalTransport() {
   const std::lock_guard lock(world_->mutex_);
   world_->ranks_[static_cast<size_t>(rank_)].left = true;

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,6 +32,8 @@ class LocalWorld {
  public:
   explicit LocalWorld(int size, std::vector<LocalFault> script = {});
   int size() const { return static_cast<int>(ranks_.size()); }
+  /// What the ranks of one of its sub-groups share. Nothing is scripted there.
+  std::shared_ptr<LocalWorld> group(uint32_t epoch, int size);
 
  private:
   friend class LocalTransport;
@@ -48,6 +51,7 @@ class LocalWorld {
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
   CommStatus failure_;
+  std::map<uint32_t, std::shared_ptr<LocalWorld>> groups_;  // by epoch
 };
 
 class LocalTransport final : public Transport {
@@ -76,9 +80,21 @@ class LocalTransport final : public Transport {
 class LocalGroup final : public TransportGroup<LocalTransport> {
  public:
   LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout)
-      : TransportGroup(rank, world->size(), 0, timeout, world, rank) {}
+      : LocalGroup(world, rank, 0, timeout) {}
 
   std::string_view backend() const override { return "local"; }
+
+ private:
+  LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, uint32_t epoch, Milliseconds timeout)
+      : TransportGroup(rank, world->size(), epoch, timeout, world, rank), world_(world) {}
+
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
+                                           Milliseconds timeout) override {
+    const auto world = world_->group(epoch, static_cast<int>(ranks.size()));
+    return std::unique_ptr<LocalGroup>(new LocalGroup(world, rank, epoch, timeout));
+  }
+
+  const std::shared_ptr<LocalWorld> world_;
 };
 
 }  // namespace gradus::dist

@@ -1,29 +1,13 @@
 #include <gradus/distributed/comm/process_group.h>
 
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
 #include <gradus/core/error.h>
 
 namespace gradus::dist {
 namespace {
-
-void check_array(const Array& x, const char* name) {
-  GRADUS_CHECK(x.defined(), ValueError, name, " is undefined");
-  GRADUS_CHECK(x.device().is_cpu(), DeviceError, name, " is on ", x.device().str(),
-               ", and ranks read the cpu's memory alone: communicate a copy there");
-  GRADUS_CHECK(x.is_contiguous(), ShapeError, name, " of shape ", x.shape(),
-               " is not contiguous: communicate x.contiguous() and copy the result back");
-}
-
-void check_parts(const Array& whole, const char* whole_name, const Array& part, const char* part_name, int ranks) {
-  check_array(whole, whole_name);
-  GRADUS_CHECK(whole.dtype() == part.dtype(), DTypeError, whole_name, " is of ", whole.dtype(), ", ", part_name, " of ",
-               part.dtype());
-  GRADUS_CHECK(whole.numel() == part.numel() * ranks, ShapeError, whole_name, " has ", whole.numel(), " elements, but ",
-               ranks, " ranks with ", part.numel(), " in ", part_name, " need ", part.numel() * ranks);
-}
-
-void check_rank(int rank, int size, const char* name) {
-  GRADUS_CHECK(0 <= rank && rank < size, ValueError, name, " ", rank, " is none of the ranks 0 to ", size - 1);
-}
 
 /// A collective in which each rank has x.numel() elements of x's type.
 Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKind reduce = ReduceKind::sum) {
@@ -39,49 +23,33 @@ Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKi
 
 }  // namespace
 
-bool Work::is_completed() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
-CommStatus Work::status() const {
-  const std::lock_guard lock(mutex_);
-  return status_;
-}
-
-void Work::wait() const {
-  std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return done_; });
-  if (!status_.ok()) throw CollectiveError(status_);
-}
-
-bool Work::wait(Milliseconds timeout) const {
-  std::unique_lock lock(mutex_);
-  if (!finished_.wait_for(lock, timeout, [&] { return done_; })) return false;
-  if (!status_.ok()) throw CollectiveError(status_);
-  return true;
-}
-
-void Work::finish(CommStatus status) {
-  const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
-  done_ = true;
-  finished_.notify_all();
-}
-
 ProcessGroup::ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout)
-    : rank_(rank), size_(size), epoch_(epoch), timeout_(timeout), sent_(static_cast<size_t>(size)),
-      received_(static_cast<size_t>(size)) {}
+    : rank_(rank), size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)), timeout_(timeout),
+      sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+}
 
-void ProcessGroup::stop() {
-  std::thread thread;
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    thread.swap(thread_);
-    changed_.notify_all();
-  }
-  if (thread.joinable()) thread.join();
+void ProcessGroup::check_array(const Array& x, const char* name) const {
+  GRADUS_CHECK(x.defined(), ValueError, name, " is undefined");
+  GRADUS_CHECK(serves(x.device()), DeviceError, name, " is on ", x.device().str(), ", which groups of the backend '",
+               backend(), "' do not reach: communicate a copy elsewhere");
+  GRADUS_CHECK(x.is_contiguous(), ShapeError, name, " of shape ", x.shape(),
+               " is not contiguous: communicate x.contiguous() and copy the result back");
+}
+
+void ProcessGroup::check_parts(const Array& whole, const char* whole_name, const Array& part,
+                               const char* part_name) const {
+  check_array(whole, whole_name);
+  GRADUS_CHECK(whole.device() == part.device(), DeviceError, whole_name, " is on ", whole.device(), ", ", part_name,
+               " on ", part.device());
+  GRADUS_CHECK(whole.dtype() == part.dtype(), DTypeError, whole_name, " is of ", whole.dtype(), ", ", part_name, " of ",
+               part.dtype());
+  GRADUS_CHECK(whole.numel() == part.numel() * size_, ShapeError, whole_name, " has ", whole.numel(), " elements, but ",
+               size_, " ranks with ", part.numel(), " in ", part_name, " need ", part.numel() * size_);
+}
+
+void ProcessGroup::check_rank(int rank, const char* name) const {
+  GRADUS_CHECK(0 <= rank && rank < size_, ValueError, name, " ", rank, " is none of the ranks 0 to ", size_ - 1);
 }
 
 CommStatus ProcessGroup::status() const {
@@ -93,135 +61,101 @@ void ProcessGroup::abort(const std::string& cause) {
   fail({CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " ended the group: " + cause});
 }
 
-void ProcessGroup::fail(const CommStatus& status) noexcept {
+void ProcessGroup::complete(CommStatus* status) const {
+  if (epoch_ == 0) return;
+  std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks ";
+  for (size_t r = 0; r < ranks_.size(); ++r) which += (r == 0 ? "" : ", ") + std::to_string(ranks_[r]);
+  which += ")";
+  // What another rank has announced says it already.
+  if (status->message.find(which) == std::string::npos) status->message += which;
+}
+
+CommStatus ProcessGroup::fail(CommStatus status) noexcept {
+  complete(&status);
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;
+    if (!failure_.ok()) return failure_;
     failure_ = status;
   }
   announce(status);
+  return status;
 }
 
-void ProcessGroup::execute(const Job& job) noexcept {
-  CommStatus status;
-  try {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!failure_.ok()) throw CollectiveError(failure_);
-    }
-    run(job.call, Deadline(job.timeout));
-  } catch (const CollectiveError& error) { status = error.status(); } catch (const std::exception& error) {
-    status = {CommFailure::aborted, rank_, error.what()};
-  }
-  if (!status.ok()) fail(status);
-  job.work->finish(std::move(status));
+void ProcessGroup::take_number(Collective* call) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) throw CollectiveError(failure_);
+  const bool is_message = call->descriptor.kind == CollectiveKind::send;
+  uint64_t& counter = is_message ? (call->sends ? sent_ : received_)[static_cast<size_t>(call->peer)] : sequence_;
+  call->descriptor.sequence = ++counter;
 }
 
-void ProcessGroup::work_off() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || (!queue_.empty() && !busy_); });
-    if (queue_.empty()) return;
-    if (busy_) continue;
-    const Job job = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    execute(job);
-    lock.lock();
-    busy_ = false;
-    changed_.notify_all();
-  }
-}
-
-ProcessGroup::WorkPtr ProcessGroup::submit(Collective call, const Array& in, const Array& out,
+ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, const Array& out,
                                            const CollectiveOptions& options) {
   if (in.defined()) call.in = in.data();
   if (out.defined()) {
     call.out = out.data();
     out.bump_version();
   }
-  Descriptor& d = call.descriptor;
-  d.epoch = epoch_;
-  d.strict = options.strict;
-  std::unique_lock lock(mutex_);
-  if (!failure_.ok()) throw CollectiveError(failure_);
-  const bool is_message = d.kind == CollectiveKind::send;
-  uint64_t& counter = is_message ? (call.sends ? sent_ : received_)[static_cast<size_t>(call.peer)] : sequence_;
-  d.sequence = ++counter;
-  const Job job{call, options.timeout.value_or(timeout_), in, out, std::make_shared<Work>(d.sequence)};
-
-  if (!options.async && !busy_ && queue_.empty()) {  // nothing is in front of it, so no other thread need be woken
-    busy_ = true;
-    lock.unlock();
-    execute(job);
-    lock.lock();
-    busy_ = false;
-  } else {
-    queue_.push_back(job);
-    if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
-  }
-  changed_.notify_all();
-  lock.unlock();
-  if (!options.async) job.work->wait();
-  return job.work;
+  call.descriptor.epoch = epoch_;
+  call.descriptor.strict = options.strict;
+  return submit(call, in, out, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, const CollectiveOptions& options) {
   const OpContext context("all_reduce");
   check_array(x, "x");
   check_reduction(x.dtype(), kind);
-  return submit(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
+  return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind kind,
                                            const CollectiveOptions& options) {
   const OpContext context("reduce");
   check_array(x, "x");
-  check_rank(root, size_, "root");
+  check_rank(root, "root");
   check_reduction(x.dtype(), kind);
-  return submit(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
+  return launch(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::broadcast(const Array& x, int root, const CollectiveOptions& options) {
   const OpContext context("broadcast");
   check_array(x, "x");
-  check_rank(root, size_, "root");
+  check_rank(root, "root");
   const bool is_root = root == rank_;
-  return submit(describe(CollectiveKind::broadcast, x, root), is_root ? x : Array(), is_root ? Array() : x, options);
+  return launch(describe(CollectiveKind::broadcast, x, root), is_root ? x : Array(), is_root ? Array() : x, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::all_gather(const Array& x, const Array& y, const CollectiveOptions& options) {
   const OpContext context("all_gather");
   check_array(x, "x");
-  check_parts(y, "y", x, "x", size_);
-  return submit(describe(CollectiveKind::all_gather, x), x, y, options);
+  check_parts(y, "y", x, "x");
+  return launch(describe(CollectiveKind::all_gather, x), x, y, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(const Array& x, const Array& y, ReduceKind kind,
                                                    const CollectiveOptions& options) {
   const OpContext context("reduce_scatter");
   check_array(y, "y");
-  check_parts(x, "x", y, "y", size_);
+  check_parts(x, "x", y, "y");
   check_reduction(x.dtype(), kind);
-  return submit(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
+  return launch(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::gather(const Array& x, const Array& y, int root, const CollectiveOptions& options) {
   const OpContext context("gather");
   check_array(x, "x");
-  check_rank(root, size_, "root");
-  if (root == rank_) check_parts(y, "y", x, "x", size_);
-  return submit(describe(CollectiveKind::gather, x, root), x, root == rank_ ? y : Array(), options);
+  check_rank(root, "root");
+  if (root == rank_) check_parts(y, "y", x, "x");
+  return launch(describe(CollectiveKind::gather, x, root), x, root == rank_ ? y : Array(), options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::scatter(const Array& x, const Array& y, int root,
                                             const CollectiveOptions& options) {
   const OpContext context("scatter");
   check_array(y, "y");
-  check_rank(root, size_, "root");
-  if (root == rank_) check_parts(x, "x", y, "y", size_);
-  return submit(describe(CollectiveKind::scatter, y, root), root == rank_ ? x : Array(), y, options);
+  check_rank(root, "root");
+  if (root == rank_) check_parts(x, "x", y, "y");
+  return launch(describe(CollectiveKind::scatter, y, root), root == rank_ ? x : Array(), y, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::send(const Array& x, int peer, const CollectiveOptions& options) {
@@ -236,17 +170,77 @@ ProcessGroup::WorkPtr ProcessGroup::recv(const Array& x, int peer, const Collect
 
 ProcessGroup::WorkPtr ProcessGroup::message(const Array& x, int peer, bool sends, const CollectiveOptions& options) {
   check_array(x, "x");
-  check_rank(peer, size_, "peer");
+  check_rank(peer, "peer");
   GRADUS_CHECK(peer != rank_, ValueError, "rank ", peer, " is this rank itself");
   Collective call = describe(CollectiveKind::send, x);
   call.peer = peer;
   call.sends = sends;
-  return submit(call, sends ? x : Array(), sends ? Array() : x, options);
+  return launch(call, sends ? x : Array(), sends ? Array() : x, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::barrier(const CollectiveOptions& options) {
   const OpContext context("barrier");
-  return submit(describe(CollectiveKind::barrier, {}), {}, {}, options);
+  return launch(describe(CollectiveKind::barrier, {}), {}, {}, options);
+}
+
+namespace {
+
+/// The newest epoch that a group of this process has.
+std::atomic<int64_t> newest_epoch = 0;
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = "new_group({";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text + "})";
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
+                                        std::optional<Milliseconds> timeout) {
+  const OpContext context("new_group");
+  std::sort(ranks.begin(), ranks.end());
+  GRADUS_CHECK(!ranks.empty(), ValueError, "a group of no ranks");
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    group->check_rank(ranks[i], "rank");
+    GRADUS_CHECK(i == 0 || ranks[i] != ranks[i - 1], ValueError, "rank ", ranks[i], " is listed twice");
+  }
+  // Each says whom it lists, and the newest epoch that it knows: one behind all of these is new to all.
+  const auto size = static_cast<size_t>(group->size());
+  Array own = Array::empty({static_cast<int64_t>(size) + 1}, DType::i64);
+  std::fill_n(own.data<int64_t>(), size + 1, 0);
+  own.data<int64_t>()[0] = newest_epoch;
+  for (int rank : ranks) own.data<int64_t>()[rank + 1] = 1;
+  Array gathered = Array::empty({static_cast<int64_t>(size * (size + 1))}, DType::i64);
+  group->gather_on_host(own, gathered);
+  const int64_t* all = gathered.data<int64_t>();
+  int64_t epoch = 0;
+  const auto listed_by = [&](size_t r) {
+    std::vector<int> listed;
+    for (size_t i = 0; i < size; ++i)
+      if (all[r * (size + 1) + 1 + i] != 0) listed.push_back(static_cast<int>(i));
+    return listed;
+  };
+  for (size_t r = 0; r < size; ++r) epoch = std::max(epoch, all[r * (size + 1)] + 1);
+  for (int64_t newest = newest_epoch; newest < epoch && !newest_epoch.compare_exchange_weak(newest, epoch);) {}
+  for (size_t r = 1; r < size; ++r)
+    if (listed_by(r) != listed_by(0))
+      throw CollectiveError({CommFailure::mismatch, static_cast<int>(r),
+                             "ranks disagree: rank 0 called " + list(listed_by(0)) + ", rank " + std::to_string(r) +
+                                 " called " + list(listed_by(r))});
+
+  const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
+  if (mine == ranks.end()) return nullptr;
+  struct Family {  // what the new group stands on goes after it
+    std::shared_ptr<ProcessGroup> parent;
+    std::unique_ptr<ProcessGroup> child;
+  };
+  const auto family = std::make_shared<Family>();
+  family->parent = group;
+  family->child = group->make_group(ranks, static_cast<int>(mine - ranks.begin()), static_cast<uint32_t>(epoch),
+                                    timeout.value_or(group->timeout()));
+  for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
+  return {family, family->child.get()};
 }
 
 }  // namespace gradus::dist

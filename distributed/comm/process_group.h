@@ -1,18 +1,16 @@
 // Collectives between the ranks of a group, named as in torch.distributed. All ranks call the same ones in the same order.
 //
 // A call returns when its work is done, or throws. With `async` it returns at once; the work is done in the order of the
-// calls by a thread of the group, and Work::wait() says how it went. Tensors must not be touched meanwhile.
+// calls, and Work::wait() says how it went. Tensors must not be touched meanwhile.
 //
 // The first failure of a group ends it: it reaches every rank, and all calls from then on throw it.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <gradus/core/array.h>
@@ -25,27 +23,16 @@ namespace gradus::dist {
 /// A collective on its way.
 class Work {
  public:
-  explicit Work(uint64_t sequence) : sequence_(sequence) {}
-
+  virtual ~Work() = default;
   /// Number of the collective in its group, from 1.
-  uint64_t sequence() const { return sequence_; }
-  bool is_completed() const;
+  virtual uint64_t sequence() const = 0;
+  virtual bool is_completed() const = 0;
   /// What became of it; ok while it runs.
-  CommStatus status() const;
+  virtual CommStatus status() const = 0;
   /// Returns when it is done, or throws the CollectiveError that ended it.
-  void wait() const;
+  virtual void wait() const = 0;
   /// False if it is not done within `timeout`. It goes on.
-  bool wait(Milliseconds timeout) const;
-
- private:
-  friend class ProcessGroup;
-  void finish(CommStatus status);
-
-  const uint64_t sequence_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable finished_;
-  bool done_ = false;
-  CommStatus status_;
+  virtual bool wait(Milliseconds timeout) const = 0;
 };
 
 struct CollectiveOptions {
@@ -68,10 +55,12 @@ class ProcessGroup {
   virtual std::string_view backend() const = 0;
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// The ranks of this group as their numbers in the group of all ranks (torch.distributed.get_process_group_ranks).
+  const std::vector<int>& ranks() const { return ranks_; }
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
-  // Arrays are contiguous, in memory of the cpu; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
+  // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
   // rank of this group.
 
   /// x = the `kind` of all ranks' x.
@@ -102,40 +91,54 @@ class ProcessGroup {
 
  protected:
   ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout);
-  /// Ends the thread. Classes that derive call it before their members go.
-  void stop();
 
-  /// Does the work, or throws a CollectiveError. Called by one thread at a time, in the order of the calls.
-  virtual void run(const Collective& call, const Deadline& deadline) = 0;
+  /// True if the group takes arrays that lie on this device.
+  virtual bool serves(Device device) const { return device.is_cpu(); }
+  /// Does the work of a call whose arguments are right, now or later. `in` and `out` are what `call` points to.
+  virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
+                         const CollectiveOptions& options) = 0;
   /// Tells the other ranks. May come from any thread, once.
   virtual void announce(const CommStatus& failure) noexcept = 0;
+  /// all_gather of arrays of the cpu, on whatever way the group has.
+  virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
+  /// A group of these ranks of this one, to which this rank belongs as number `rank`. They meet under this epoch.
+  virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
+                                                   Milliseconds timeout) = 0;
+
+  /// Throws what ended the group; else the descriptor of a call gets the next number.
+  void take_number(Collective* call);
+  /// Ends the group, unless it has ended. Returns the failure that counts.
+  CommStatus fail(CommStatus status) noexcept;
 
  private:
-  struct Job {
-    Collective call;
-    Milliseconds timeout;
-    Array in, out;  // keep the memory
-    WorkPtr work;
-  };
+  friend std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>&, std::vector<int>,
+                                                 std::optional<Milliseconds>);
 
+  void check_array(const Array& x, const char* name) const;
+  void check_parts(const Array& whole, const char* whole_name, const Array& part, const char* part_name) const;
+  void check_rank(int rank, const char* name) const;
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
-  WorkPtr submit(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
-  void execute(const Job& job) noexcept;
-  void work_off();
-  void fail(const CommStatus& status) noexcept;
+  WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
+  /// Says which group of which ranks a failure is of.
+  void complete(CommStatus* status) const;
 
   const int rank_, size_;
   const uint32_t epoch_;
+  std::vector<int> ranks_;
   Milliseconds timeout_;
-  std::vector<uint64_t> sent_, received_;  // messages to and from each rank
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   uint64_t sequence_ = 0;
-  std::deque<Job> queue_;
-  bool busy_ = false, stopping_ = false;
+  std::vector<uint64_t> sent_, received_;  // messages to and from each rank
   CommStatus failure_;
-  std::thread thread_;  // started by the first call that is async
 };
+
+/// A group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of `group` call
+/// this with the same list, in the same order as their other calls; those that are not on it get null. Ranks that disagree
+/// about the list all get a CollectiveError (mismatch), and a rank that does not call this ends `group`, as it would in any
+/// collective. The new group keeps `group` alive but fails on its own: its failures count its own ranks from 0 and say which
+/// these are.
+std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
+                                        std::optional<Milliseconds> timeout = std::nullopt);
 
 }  // namespace gradus::dist

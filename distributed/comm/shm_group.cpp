@@ -86,9 +86,9 @@ ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
   return reinterpret_cast<Mailbox*>(boxes)[from * size() + to];
 }
 
-ShmGroup::ShmGroup(Store& store, int rank, int size, const ShmOptions& options)
-    : ProcessGroup(rank, size, options.epoch, options.timeout), store_key_("shm/" + std::to_string(options.epoch)),
-      store_(store) {
+ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options)
+    : HostGroup(rank, size, options.epoch, options.timeout), store_key_("shm/" + std::to_string(options.epoch)),
+      store_(std::move(store)) {
   const auto ranks = static_cast<size_t>(size);
   const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + 2 * kSlotBytes * ranks +
                        sizeof(Mailbox) * ranks * ranks;
@@ -97,9 +97,9 @@ ShmGroup::ShmGroup(Store& store, int rank, int size, const ShmOptions& options)
     memory_ = SharedMemory::create(bytes);
     header().layout = kLayoutVersion;
     header().size = static_cast<uint32_t>(size);
-    store.set(store_key_, identity + "\n" + memory_.path());
+    store_->set(store_key_, identity + "\n" + memory_.path());
   } else {
-    const std::string value = store.get(store_key_, options.timeout);
+    const std::string value = store_->get(store_key_, options.timeout);
     const size_t end = value.find('\n');
     GRADUS_CHECK(end != std::string::npos && value.substr(0, end) == identity, CommError, "rank ", rank,
                  " is not on the host of rank 0, or runs as another user or in another container: use a tcp group");
@@ -110,13 +110,19 @@ ShmGroup::ShmGroup(Store& store, int rank, int size, const ShmOptions& options)
   line(rank).pid = getpid();
   std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) keys.push_back(store_key_ + "/" + std::to_string(r));
-  store.set(keys[static_cast<size_t>(rank)], "");
-  store.wait(keys, options.timeout);
+  store_->set(keys[static_cast<size_t>(rank)], "");
+  store_->wait(keys, options.timeout);
   for (int r = 0; r < size; ++r) processes_.emplace_back(line(r).pid);
 
   cpu_set_t cores;
   const int available = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
   spins_ = size <= available;
+}
+
+std::unique_ptr<ProcessGroup> ShmGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
+                                                   Milliseconds timeout) {
+  const ShmOptions options{.timeout = timeout, .epoch = epoch};
+  return std::unique_ptr<ShmGroup>(new ShmGroup(store_, rank, static_cast<int>(ranks.size()), options));
 }
 
 ShmGroup::~ShmGroup() {
@@ -369,9 +375,9 @@ Array ShmGroup::empty(const Shape& shape, DType dtype) {
   bucket->bytes_each = bytes;
   if (rank() == 0) {
     bucket->memory = SharedMemory::create(bytes * static_cast<size_t>(size()));
-    store_.set(key, bucket->memory.path());
+    store_->set(key, bucket->memory.path());
   } else {
-    bucket->memory = SharedMemory::open(store_.get(key, timeout()), bytes * static_cast<size_t>(size()));
+    bucket->memory = SharedMemory::open(store_->get(key, timeout()), bytes * static_cast<size_t>(size()));
   }
   buckets_.push_back(bucket);
   barrier();

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/host_group.h>
 #include <gradus/distributed/comm/shared_memory.h>
 #include <gradus/distributed/comm/store.h>
 
@@ -20,11 +20,12 @@ struct ShmOptions {
   uint32_t epoch = 0;
 };
 
-class ShmGroup final : public ProcessGroup {
+class ShmGroup final : public HostGroup {
  public:
   /// Meets the other ranks by way of the store, which has to outlive the group. A CommError if they are not all on this
   /// host.
-  ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {});
+  ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {})
+      : ShmGroup(borrow(store), rank, size, options) {}
   ~ShmGroup() override;
 
   std::string_view backend() const override { return "shm"; }
@@ -43,6 +44,10 @@ class ShmGroup final : public ProcessGroup {
     size_t bytes_each;
   };
 
+  ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options);
+
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
+                                           Milliseconds timeout) override;
   void run(const Collective& call, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
@@ -74,7 +79,7 @@ class ShmGroup final : public ProcessGroup {
   Mailbox& mailbox(int from, int to) const;
 
   std::string store_key_;
-  Store& store_;
+  const std::shared_ptr<Store> store_;
   SharedMemory memory_;
   std::vector<ProcessWatch> processes_;
   std::vector<std::weak_ptr<Bucket>> buckets_;

@@ -128,6 +128,9 @@ class PrefixStore final : public Store {
   std::shared_ptr<Store> store_;
 };
 
+/// A store that its caller keeps alive.
+inline std::shared_ptr<Store> borrow(Store& store) { return {std::shared_ptr<void>(), &store}; }
+
 namespace detail {
 /// Throws the CommError of a wait that ended without these keys.
 [[noreturn]] void fail_to_find(const std::vector<std::string>& missing, Milliseconds timeout);

@@ -4,19 +4,19 @@
 #include <utility>
 
 #include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/host_group.h>
 
 namespace gradus::dist {
 
 template <class T>
-class TransportGroup : public ProcessGroup {
+class TransportGroup : public HostGroup {
  public:
   ~TransportGroup() override { stop(); }
 
  protected:
   template <class... Arguments>
   TransportGroup(int rank, int size, uint32_t epoch, Milliseconds timeout, Arguments&&... of_transport)
-      : ProcessGroup(rank, size, epoch, timeout), transport_(std::forward<Arguments>(of_transport)...),
+      : HostGroup(rank, size, epoch, timeout), transport_(std::forward<Arguments>(of_transport)...),
         collectives_(transport_) {}
   const T& transport() const { return transport_; }
 

@@ -1,0 +1,136 @@
+// Groups of some of the ranks: who belongs, that they do not disturb each other, and how their failures are told.
+#include <gradus/core/ops/creation.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/ranks.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// The group of the test's thread, for new_group().
+std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
+
+/// The sum of 2^rank over the group: tells exactly who took part.
+double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
+  const Array x = ops::full({count}, static_cast<double>(1 << world_rank), DType::f32);
+  group.all_reduce(x);
+  require(x.data<float>()[0] == x.data<float>()[count - 1], "one sum everywhere");
+  return x.data<float>()[0];
+}
+
+}  // namespace
+
+TEST_CASE("sub-groups that overlap keep to themselves", "[sub_groups]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  expect_ranks(transport, 4, [](ProcessGroup& world) {
+    const int rank = world.rank();
+    // Order does not matter, and each rank numbers the calls of each group on its own.
+    const auto low = new_group(shared(world), {2, 0, 1}), high = new_group(shared(world), {1, 2, 3}),
+               alone = new_group(shared(world), {3}), all = new_group(shared(world), {0, 1, 2, 3});
+    require((low != nullptr) == (rank <= 2) && (high != nullptr) == (rank >= 1) && (alone != nullptr) == (rank == 3),
+            "null outside");
+    if (low) {
+      require(low->rank() == rank && low->size() == 3, "ranks are in ascending order");
+      require(low->ranks() == std::vector<int>{0, 1, 2}, "ranks of the world");
+      for (int i = 0; i < 3; ++i) require(members(*low, rank) == 7, "low");
+    }
+    if (high) {
+      require(high->rank() == rank - 1 && high->ranks() == std::vector<int>{1, 2, 3}, "numbers of their own");
+      require(members(*high, rank, 100'000) == 14, "high");
+      const Array x = ops::full({3}, rank, DType::f32);
+      high->broadcast(x, 2);
+      require(*x.data<float>() == 3, "a root is a rank of the group");
+      if (rank == 1) high->send(x, 1);
+      if (rank == 2) high->recv(x, 0);
+    }
+    if (alone) require(members(*alone, rank) == 8, "a group of one");
+    require(members(*all, rank) == 15 && members(world, rank) == 15, "all");
+    // A group of a group: its list counts that group's ranks.
+    if (high) {
+      const auto inner = new_group(high, {0, 2});
+      require((inner != nullptr) == (rank != 2), "null outside");
+      if (inner) require(inner->ranks() == std::vector<int>{1, 3} && members(*inner, rank) == 10, "inner");
+    }
+    world.barrier();
+  });
+}
+
+TEST_CASE("a sub-group outlives the handle of the group that it is of", "[sub_groups]") {
+  const auto world = std::make_shared<LocalWorld>(1);
+  std::shared_ptr<ProcessGroup> group = std::make_shared<LocalGroup>(world, 0);
+  const auto inner = new_group(group, {0}, Milliseconds(1234));
+  require(inner->timeout() == Milliseconds(1234), "a deadline of its own");
+  group.reset();
+  CHECK(members(*inner, 0) == 1);
+}
+
+TEST_CASE("wrong lists of ranks", "[sub_groups]") {
+  const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+  CHECK_THROWS_WITH(new_group(group, {}), contains("[new_group] a group of no ranks"));
+  CHECK_THROWS_WITH(new_group(group, {1}), contains("[new_group] rank 1 is none of the ranks 0 to 0"));
+  CHECK_THROWS_WITH(new_group(group, {-1}), contains("rank -1 is none"));
+  CHECK_THROWS_WITH(new_group(group, {0, 0}), contains("rank 0 is listed twice"));
+
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto results = run_ranks(transport, 3, [](ProcessGroup& world) {
+    bool failed = false;
+    try {
+      new_group(shared(world), world.rank() == 1 ? std::vector{0, 1} : std::vector{0, 2});
+    } catch (const CollectiveError& error) {
+      failed = error.status().failure == CommFailure::mismatch;
+      require(std::string(error.what()).find("rank 0 called new_group({0, 2}), rank 1 called new_group({0, 1})") !=
+                  std::string::npos,
+              error.what());
+    }
+    require(failed, "ranks that disagree");
+    require(members(world, world.rank()) == 7, "all know, so the group goes on");
+  });
+  for (const RankResult& result : results) CHECK(result.error == "");
+}
+
+TEST_CASE("a rank that does not take part in a new group is named", "[sub_groups]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto results = run_ranks(transport, 3,
+                                 [](ProcessGroup& world) {
+                                   world.set_timeout(Milliseconds(200));
+                                   if (world.rank() == 1) std::this_thread::sleep_for(Milliseconds(1200));
+                                   else new_group(shared(world), {0, 2});
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  CHECK(results[1].error.empty());
+  for (size_t rank : {0, 2}) {
+    CHECK(results[rank].status.failure == CommFailure::timeout);
+    CHECK(results[rank].status.rank == 1);
+  }
+}
+
+TEST_CASE("a failure of a sub-group says of which ranks, ends it, and leaves the others alone", "[sub_groups]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  expect_ranks(transport, 4, [](ProcessGroup& world) {
+    const int rank = world.rank();
+    const auto group = new_group(shared(world), {1, 3}, Milliseconds(200));
+    if (group) {
+      if (rank == 3) std::this_thread::sleep_for(Milliseconds(600));
+      std::string messages[3];  // of calls one behind the other; the first of rank 3 may find what it needs
+      for (std::string& message : messages) try {
+          group->all_reduce(ops::full({10}, 1, DType::f32));
+        } catch (const CollectiveError& error) {
+          require(error.status().failure == CommFailure::timeout && error.status().rank == 1, "a rank of the group");
+          message = error.what();
+        }
+      for (const std::string& message : {messages[1], messages[2]})
+        require(message.find("waited 200 ms for rank 1") != std::string::npos &&
+                    message.find("its ranks are the ranks 1, 3)") != std::string::npos,
+                "the message: " + message);
+      require(!group->status().ok(), "the group has ended");
+    }
+    require(world.status().ok() && members(world, rank) == 15, "the world goes on");
+  });
+}

@@ -42,19 +42,6 @@ constexpr Layer kLayers[] = {
     {"1x1", 32, 256, 16, 256, 1, 1, 0},
 };
 
-// Milliseconds of a call. On the GPU a few are captured at a time: the kernels count and not their launching.
-template <class Work>
-double time_kernel_ms(Device device, double seconds, Work&& work) {
-  if (device.is_cpu()) return benchmarks::time_ms(device, seconds, work);
-  constexpr int kCaptured = 5;
-  work();  // outside of the capture, where cuDNN may time its engines
-  cuda::Graph graph;
-  graph.capture([&] {
-    for (int i = 0; i < kCaptured; ++i) work();
-  });
-  return benchmarks::time_ms(device, seconds, [&] { graph.replay(); }) / kCaptured;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,11 +90,12 @@ int main(int argc, char** argv) {
         const View bias_view(bias), y_view(y);
         const MutableView dx_view(dx), dw_view(dw), dbias_view(dbias);
         const double ms[3] = {
-            time_kernel_ms(device, seconds, [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
-            time_kernel_ms(
+            benchmarks::time_kernel_ms(device, seconds,
+                                       [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
+            benchmarks::time_kernel_ms(
                 device, seconds,
                 [&] { on.conv2d_bias_relu_backward(dy, x, w, &y_view, &dx_view, nullptr, nullptr, geometry); }),
-            time_kernel_ms(device, seconds, [&] {
+            benchmarks::time_kernel_ms(device, seconds, [&] {
               on.conv2d_bias_relu_backward(dy, x, w, &y_view, nullptr, &dw_view, &dbias_view, geometry);
             })};
         const double operations = 2.0 * static_cast<double>(y.numel() * layer.C * layer.kernel * layer.kernel);

@@ -10,12 +10,14 @@
 
 namespace gradus::benchmarks {
 
-/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is measured.
+/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is measured,
+/// on a GPU the larger ones too.
 struct Workload {
   std::string name;
   std::function<Shape(int64_t batch)> input;
   std::vector<int64_t> batches;
   std::function<nn::AnyModule()> make;
+  std::vector<int64_t> larger_batches = {};
 };
 
 inline auto images(int64_t channels, int64_t height, int64_t width) {
@@ -92,8 +94,8 @@ inline std::vector<Workload> workloads() {
           {"conv2_c32", images(1, 28, 28), {128}, convolutions(2, 32)},
           {"conv10_c32", images(1, 28, 28), {128}, convolutions(10, 32)},
           {"lenet", images(1, 28, 28), {64, 1024}, of(lenet)},
-          {"stl10_net", images(3, 96, 96), {32, 128}, of(stl10_net)},
-          {"resnet18", images(3, 32, 32), {32}, of([] { return ResNet18(); })},
+          {"stl10_net", images(3, 96, 96), {32, 128}, of(stl10_net), {512}},
+          {"resnet18", images(3, 32, 32), {32}, of([] { return ResNet18(); }), {128}},
           {"lstm", sequences(64, 128), {32}, of([] { return std::make_shared<LstmNet>(); })},
           {"attention", sequences(64, 128), {16}, of([] { return std::make_shared<AttentionNet>(); })}};
 }

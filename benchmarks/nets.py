@@ -7,12 +7,14 @@ import torch.nn.functional as F
 
 
 class Workload(NamedTuple):
-    """A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes to measure."""
+    """A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes to measure, on a GPU
+    the larger ones too."""
 
     name: str
     input: Callable
     batches: list
     make: Callable
+    larger_batches: list = []
 
 
 def images(channels, height, width):
@@ -100,8 +102,8 @@ WORKLOADS = [
     Workload("conv2_c32", images(1, 28, 28), [128], lambda: conv_net(2, 32)),
     Workload("conv10_c32", images(1, 28, 28), [128], lambda: conv_net(10, 32)),
     Workload("lenet", images(1, 28, 28), [64, 1024], lenet),
-    Workload("stl10_net", images(3, 96, 96), [32, 128], stl10_net),
-    Workload("resnet18", images(3, 32, 32), [32], resnet18),
+    Workload("stl10_net", images(3, 96, 96), [32, 128], stl10_net, [512]),
+    Workload("resnet18", images(3, 32, 32), [32], resnet18, [128]),
     Workload("lstm", sequences(64, 128), [32], LstmNet),
     Workload("attention", sequences(64, 128), [16], AttentionNet),
 ]

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <vector>
 
+#include <gradus/core/cuda.h>
 #include <gradus/core/runtime.h>
 
 namespace gradus::benchmarks {
@@ -18,24 +19,39 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Milliseconds of one call of `work`: the median over `seconds` of calls, three at least, after a fifth of that to warm
-/// up. On cuda a sample is a row of calls between two waits, so that the host's launching overlaps as it does in training.
+/// Milliseconds of one call of `work`: the median over `seconds` of samples, three at least, after a fifth of that to warm
+/// up. On cuda a sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so the host's
+/// launching overlaps as it does in training.
 template <class Work>
 double time_ms(Device device, double seconds, Work&& work) {
-  const int row = device.is_cuda() ? 20 : 1;
-  const auto wait = [&] { runtime(device.type).synchronize(device.index); };
-  const double start = now_ms(), warm = start + seconds * 200;
-  for (int i = 0; i < 2 || now_ms() < warm; ++i) work();
-  wait();
+  const auto time_row = [&](int calls) {
+    const double start = now_ms();
+    for (int i = 0; i < calls; ++i) work();
+    runtime(device.type).synchronize(device.index);
+    return (now_ms() - start) / calls;
+  };
+  double call = time_row(1);
+  const double warm = now_ms() + seconds * 200;
+  do call = time_row(1);
+  while (now_ms() < warm);
+  const int row = device.is_cuda() ? std::clamp(static_cast<int>(seconds * 100 / call), 1, 20) : 1;
   std::vector<double> samples;
   const double end = now_ms() + seconds * 1000;
-  while (now_ms() < end || samples.size() < 3) {
-    const double before = now_ms();
-    for (int i = 0; i < row; ++i) work();
-    wait();
-    samples.push_back((now_ms() - before) / row);
-  }
+  while (now_ms() < end || samples.size() < 3) samples.push_back(time_row(row));
   return median(std::move(samples));
+}
+
+/// The same of a kernel's call. On cuda a few are captured at a time: the kernels count and not their launching.
+template <class Work>
+double time_kernel_ms(Device device, double seconds, Work&& work) {
+  if (device.is_cpu()) return time_ms(device, seconds, work);
+  constexpr int kCaptured = 5;
+  work();  // outside of the capture, where cuDNN may time its engines
+  cuda::Graph graph;
+  graph.capture([&] {
+    for (int i = 0; i < kCaptured; ++i) work();
+  });
+  return time_ms(device, seconds, [&] { graph.replay(); }) / kCaptured;
 }
 
 /// Seconds of the fastest of the calls of `work` that fit into `seconds`, three at least, after one: what it takes when

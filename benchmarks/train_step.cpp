@@ -3,6 +3,7 @@
 // row and, with --json, one JSON line a net.
 //
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
+//   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
 #include <cstdio>
 #include <fstream>
 
@@ -19,15 +20,21 @@ using namespace gradus;
 using benchmarks::time_ms;
 using benchmarks::Workload;
 
+using Names = std::vector<std::string>;
+
 struct Settings {
-  std::string net = "all", device = "cpu", backend, format = "contiguous", accuracy = "exact", amp = "off", json;
+  std::string net = "all", device = "cpu", backend, accuracy = "exact", json;
+  Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
   int64_t batch = 0;
   int threads = 0;
   double seconds = 1.0;
-  bool graph = false;
   bool step_only = false;
-  bool tf32 = false;
   bool timed = false;
+};
+
+// One of the ways to run a step that the settings ask for.
+struct Variant {
+  std::string mode, precision, format;
 };
 
 struct Figures {
@@ -44,10 +51,13 @@ int64_t peak_bytes(Device device, Work&& work) {
   return memory.memory_stats(device.index).peak_allocated;
 }
 
-Figures measure(const Workload& work, int64_t batch, const Settings& settings) {
+Figures measure(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings) {
   const Device device(settings.device);
   const MemoryFormat format =
-      settings.format == "channels_last" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+      variant.format == "channels_last" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  const bool mixed = variant.precision == "fp16" || variant.precision == "bf16";
+  cudnn::set_allow_tf32(variant.precision == "tf32");
+  cuda::set_matmul_allow_tf32(variant.precision == "tf32");
   manual_seed(0);
   const nn::AnyModule net = work.make();
   net.ptr()->to(device);
@@ -59,9 +69,9 @@ Figures measure(const Workload& work, int64_t batch, const Settings& settings) {
   const Tensor y = randint(10, {batch}).to(device);
   optim::Adam optimizer(net.ptr()->parameters(), optim::AdamOptions(1e-3));
 
-  amp::GradScaler scaler(amp::GradScalerOptions().enabled(settings.amp == "fp16"));
+  amp::GradScaler scaler(amp::GradScalerOptions().enabled(variant.precision == "fp16"));
   auto forward = [&] {
-    const amp::Autocast autocast(device.type, settings.amp == "bf16" ? kBFloat16 : kHalf, settings.amp != "off");
+    const amp::Autocast autocast(device.type, variant.precision == "bf16" ? kBFloat16 : kHalf, mixed);
     return scaler.scale(cross_entropy(net.forward(x), y));
   };
   auto step = [&] {
@@ -73,7 +83,7 @@ Figures measure(const Workload& work, int64_t batch, const Settings& settings) {
   for (int i = 0; i < 2; ++i) step();  // the optimizer's state is made
   Figures figures;
   figures.peak_bytes = peak_bytes(device, step);
-  if (settings.graph) {
+  if (variant.mode == "graph") {
     optimizer.zero_grad();
     cuda::Graph graph;
     graph.capture(step);
@@ -92,25 +102,25 @@ Figures measure(const Workload& work, int64_t batch, const Settings& settings) {
   return figures;
 }
 
-void report(const Workload& work, int64_t batch, const Settings& settings) {
+void report(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings) {
   const Device device(settings.device);
-  const Figures figures = measure(work, batch, settings);
+  const Figures figures = measure(work, batch, variant, settings);
   const double samples_per_second = static_cast<double>(batch) / figures.step_ms * 1000;
-  std::printf("%-12s %6lld %10.4f %10.4f %10.4f %10.4f %12.0f %10.2f\n", work.name.c_str(),
-              static_cast<long long>(batch), figures.step_ms, figures.forward_ms, figures.backward_ms,
-              figures.optimizer_ms, samples_per_second, static_cast<double>(figures.peak_bytes) / (1 << 20));
+  std::printf("%-12s %6lld %-5s %-4s %-13s %10.4f %10.4f %10.4f %10.4f %12.0f %10.2f\n", work.name.c_str(),
+              static_cast<long long>(batch), variant.mode.c_str(), variant.precision.c_str(), variant.format.c_str(),
+              figures.step_ms, figures.forward_ms, figures.backward_ms, figures.optimizer_ms, samples_per_second,
+              static_cast<double>(figures.peak_bytes) / (1 << 20));
   std::fflush(stdout);
   if (settings.json.empty()) return;
   const nlohmann::json row = {{"net", work.name},
                               {"batch", batch},
                               {"device", settings.device},
                               {"backend", current_backend(device.type).name()},
-                              {"format", settings.format},
+                              {"mode", variant.mode},
+                              {"precision", variant.precision},
+                              {"format", variant.format},
                               {"accuracy", settings.accuracy},
-                              {"graph", settings.graph},
-                              {"tf32", settings.tf32},
                               {"timed", settings.timed},
-                              {"amp", settings.amp},
                               {"threads", num_threads()},
                               {"machine", runtime(device.type).description(device.index)},
                               {"version", version()},
@@ -123,6 +133,14 @@ void report(const Workload& work, int64_t batch, const Settings& settings) {
   std::ofstream(settings.json, std::ios::app) << row.dump() << "\n";
 }
 
+void report_all(const Workload& work, int64_t batch, const Settings& settings) {
+  const bool images = work.input(batch).size() == 4;
+  for (const std::string& mode : settings.modes)
+    for (const std::string& precision : settings.precisions)
+      for (const std::string& format : images ? settings.formats : Names{"contiguous"})
+        report(work, batch, {mode, precision, format}, settings);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -132,33 +150,36 @@ int main(int argc, char** argv) {
   app.add_option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
   app.add_option("--device", settings.device, "cpu or cuda");
   app.add_option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  app.add_option("--format", settings.format, "contiguous or channels_last")
-      ->check(CLI::IsMember({"contiguous", "channels_last"}));
-  app.add_option("--amp", settings.amp, "mixed precision")->check(CLI::IsMember({"off", "fp16", "bf16"}));
+  const auto choices = [&](const char* flag, Names& names, const char* help, const Names& all) {
+    app.add_option(flag, names, help)->delimiter(',')->check(CLI::IsMember(all));
+  };
+  choices("--mode", settings.modes, "how steps run; graph (cuda): captured once and replayed", {"eager", "graph"});
+  choices("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
+          {"fp32", "tf32", "fp16", "bf16"});
+  choices("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
   app.add_option("--accuracy", settings.accuracy, "of convolutions: exact, winograd_2x2 or winograd_4x4");
   app.add_option("--threads", settings.threads, "CPU threads; default: all");
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");
-  app.add_flag("--graph", settings.graph, "capture the step once and replay it (cuda)");
-  app.add_flag("--tf32", settings.tf32, "let products and convolutions of float32 use TF32 (cuda)");
   app.add_flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
   app.add_flag("--step-only", settings.step_only, "skip the parts");
   CLI11_PARSE(app, argc, argv);
   try {
     if (settings.threads > 0) set_num_threads(settings.threads);
     if (!settings.backend.empty()) set_backend(settings.backend);
-    cudnn::set_allow_tf32(settings.tf32);
-    cuda::set_matmul_allow_tf32(settings.tf32);
     cudnn::set_benchmark(settings.timed);
     set_convolution_accuracy(convolution_accuracy_of(settings.accuracy));
-    std::printf("%-12s %6s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "step ms", "forward", "backward",
-                "optimizer", "samples/s", "peak MiB");
+    std::printf("%-12s %6s %-5s %-4s %-13s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "mode", "", "format",
+                "step ms", "forward", "backward", "optimizer", "samples/s", "peak MiB");
     bool found = false;
     for (const Workload& work : benchmarks::workloads()) {
       if (settings.net != "all" && settings.net != work.name) continue;
       found = true;
-      for (const int64_t batch : settings.batch > 0 ? std::vector{settings.batch} : work.batches)
-        report(work, batch, settings);
+      std::vector<int64_t> batches = work.batches;
+      if (Device(settings.device).is_cuda())
+        batches.insert(batches.end(), work.larger_batches.begin(), work.larger_batches.end());
+      if (settings.batch > 0) batches = {settings.batch};
+      for (const int64_t batch : batches) report_all(work, batch, settings);
     }
     if (!found) throw ValueError("no net '" + settings.net + "'");
   } catch (const std::exception& error) {

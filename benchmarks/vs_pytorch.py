@@ -1,21 +1,24 @@
-#!/usr/bin/env python3
 """gradus beside PyTorch: the training steps of benchmarks/train_step.cpp and a product of matrices, both in one run on
 one machine.
 
-Each round measures every row on PyTorch and on gradus in turn, so that a machine whose speed drifts slows both; the table
+Each round measures every row on gradus and on PyTorch in turn, so that a machine whose speed drifts slows both; the table
 shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster), each with the better of contiguous and
 channels-last. Peak: the most bytes that tensors held during a step (benchmarks/README.md says what counts).
 
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2 --quick --rows lenet matmul
-    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --graph --amp bf16
     python3 benchmarks/vs_pytorch.py --table benchmarks/results/vs_pytorch_two_cores.json
+
+On a GPU rows are steps alone, eager, captured and, on PyTorch, compiled, in each precision, PyTorch's Adam fused or not:
+
+    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --modes eager graph compiled \\
+        --precisions fp32 tf32 bf16
+    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --backend cuda --no-cudnn --modes eager
 """
 import argparse
 import ctypes
 import ctypes.util
 import datetime
-import gc
 import json
 import os
 import pathlib
@@ -24,44 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/experiments"))
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler tells when it starts and stops
 
+from comparison_table import print_results  # noqa: E402
 from record import code_version, machine  # noqa: E402
-
-
-class Variant(NamedTuple):
-    """How a row is measured."""
-
-    mode: str = "eager"  # or graph
-    layout: str = "contiguous"  # or channels_last
-    threads: int = 0  # of the CPU; 0: all
-
-    def key(self):
-        return " ".join([self.mode, self.layout, *([f"{self.threads} threads"] if self.threads else [])])
-
-
-def timed(work, device, seconds):
-    """Median milliseconds of a call, measured as benchmarks/timing.h does."""
-    import torch
-
-    row, wait = (20, torch.cuda.synchronize) if device == "cuda" else (1, lambda: None)
-    warm, calls = time.perf_counter() + seconds / 5, 0
-    while time.perf_counter() < warm or calls < 2:
-        work()
-        calls += 1
-    wait()
-    samples, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples) < 3:
-        start = time.perf_counter()
-        for _ in range(row):
-            work()
-        wait()
-        samples.append((time.perf_counter() - start) * 1e3 / row)
-    return statistics.median(samples)
+from variant import PRECISIONS, Variant  # noqa: E402
 
 
 class Step:
@@ -71,126 +43,88 @@ class Step:
         self.workload, self.batch = workload, batch
         self.name = f"{workload.name} {batch}"
         self.layouts = ["contiguous", "channels_last"] if len(workload.input(1)) == 4 else ["contiguous"]
-        self.contenders = {"pytorch": self.pytorch, "gradus": self.gradus}
+        self.contenders = {"gradus": self.gradus, "pytorch": self.pytorch}
 
-    def pytorch(self, options, variant):
-        import torch
+    def variants(self, options, threads):
+        """Those of gradus."""
+        return [Variant(mode, layout, precision, threads=threads) for mode in options.modes if mode != "compiled"
+                for precision in options.precisions for layout in self.layouts]
 
-        if variant.threads:
-            torch.set_num_threads(variant.threads)
-        step = self.pytorch_step(options, variant)
-        if variant.mode == "eager":
-            return {"ms": timed(step, options.device, options.seconds)}
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(5):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            step()
-        return {"ms": timed(captured.replay, options.device, options.seconds)}
+    def peer_variants(self, options, threads):
+        """Those of PyTorch. On a GPU its Adam can be fused; captured steps and those with a scaler are measured so alone."""
+        variants = self.variants(options, threads)
+        fused = [v._replace(fused=True) for v in variants] if options.device == "cuda" else []
+        plain = [v for v in variants if options.device == "cpu" or (v.mode == "eager" and v.precision != "fp16")]
+        return plain + fused
 
-    def pytorch_step(self, options, variant):
-        """A function that does a step."""
-        import torch
+    def compile_jobs(self, options):
+        """Variants worth compiling, the likelier to be the best first."""
+        variants = [Variant("compiled", layout, precision, True) for precision in options.precisions if precision != "fp32"
+                    for layout in self.layouts]
+        variants.sort(key=lambda v: len(self.layouts) > 1 and (v.layout == "channels_last") != (v.precision == "bf16"))
+        return [(self.workload.name, self.batch, variant) for variant in variants]
 
-        device, half = options.device, {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.amp)
-        torch.manual_seed(0)
-        net = self.workload.make().to(device)
-        x = torch.randn(self.workload.input(self.batch), device=device)
-        y = torch.randint(0, 10, (self.batch,), device=device)
-        if variant.layout == "channels_last":
-            net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-        scaled = options.amp == "fp16"
-        how = {"capturable": True, "fused": scaled} if variant.mode == "graph" else {"fused": device == "cuda"}
-        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, **how)
-        scaler = torch.amp.GradScaler(device, enabled=scaled)
-
-        def step():
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device, half, enabled=half is not None):
-                loss = torch.nn.functional.cross_entropy(net(x), y)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-
-        return step
-
-    def pytorch_peak(self, options, variant):
-        """Bytes that the profiler sees allocated at most during a step, all that was made before included."""
-        import torch
-
-        if options.device == "cuda":
-            step = self.pytorch_step(options, variant)
-            step(), step()
-            torch.cuda.reset_peak_memory_stats()
-            step()
-            return torch.cuda.max_memory_allocated()
-        if not torch.profiler.kineto_available():
-            return None
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-            step = self.pytorch_step(options, variant)
-            step(), step()
-            with torch.profiler.record_function("measured step"):
-                step()
-            del step
-            gc.collect()  # what outlives the profile would be counted in the next one
-        with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            profile.export_chrome_trace(file.name)
-            events = json.load(open(file.name, encoding="utf-8"))["traceEvents"]
-        start = next(float(e["ts"]) for e in events if e.get("name") == "measured step")
-        end = start + next(float(e["dur"]) for e in events if e.get("name") == "measured step")
-        totals = sorted((float(e["ts"]), e["args"]["Total Allocated"], e["args"]["Bytes"]) for e in events
-                        if e.get("name") == "[memory]")
-        base = totals[0][1] - totals[0][2]
-        before = [total for time, total, _ in totals if time < start][-1]
-        return max([before] + [total for time, total, _ in totals if start <= time <= end]) - base
-
-    def gradus(self, options, variant):
+    def gradus(self, options, threads):
+        """All variants by one process."""
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
-                       "--format", variant.layout, "--seconds", str(options.seconds), "--step-only", "--json", file.name]
-            command += ["--amp", options.amp, "--accuracy", options.accuracy]
-            command += ["--graph"] if variant.mode == "graph" else []
-            subprocess.run(command + shared_arguments(options, variant), check=True, stdout=subprocess.DEVNULL)
-            line = json.loads(file.read())
-        return {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
+                       "--seconds", str(options.seconds), "--step-only", "--json", file.name,
+                       "--accuracy", options.accuracy, "--mode", ",".join(m for m in options.modes if m != "compiled"),
+                       "--precision", ",".join(options.precisions), "--format", ",".join(self.layouts)]
+            subprocess.run(command + shared_arguments(options, threads), check=True, stdout=subprocess.DEVNULL)
+            lines = [json.loads(line) for line in file.read().splitlines()]
+        return {variant.key(): {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
+                for variant, line in zip(self.variants(options, threads), lines, strict=True)}
+
+    def pytorch(self, options, threads):
+        from pytorch_step import time_step
+
+        found = {variant.key(): time_step(self.workload.name, self.batch, options.device, variant, options.seconds)
+                 for variant in self.peer_variants(options, threads)}
+        for job in self.compile_jobs(options):
+            if options.compiled and job in options.compiled.ready:
+                found[job[2].key()] = options.compiled.time_step(job, options.seconds)
+        return found
+
+    def pytorch_peaks(self, options):
+        from pytorch_step import cpu_peak_bytes
+
+        return {variant.key(): cpu_peak_bytes(self.workload.name, self.batch, variant)
+                for variant in self.peer_variants(options, options.threads)}
 
 
 class Product:
     """A row: the product of two square matrices. OpenBLAS takes part where it is installed."""
 
-    layouts = ["contiguous"]
-
     def __init__(self, size):
         self.size, self.name = size, f"matmul {size}"
-        self.contenders = {"pytorch": self.pytorch, "gradus": self.gradus}
+        self.contenders = {"gradus": self.gradus, "pytorch": self.pytorch}
         if ctypes.util.find_library("openblas"):
             self.contenders["openblas"] = self.openblas
 
-    def pytorch(self, options, variant):
+    def pytorch(self, options, threads):
         import torch
 
-        if variant.threads:
-            torch.set_num_threads(variant.threads)
-        a, b, c = (torch.randn(self.size, self.size, device=options.device) for _ in range(3))
-        return {"ms": timed(lambda: torch.mm(a, b, out=c), options.device, options.seconds)}
+        from pytorch_step import timed
 
-    def openblas(self, options, variant):
+        if threads:
+            torch.set_num_threads(threads)
+        a, b, c = (torch.randn(self.size, self.size) for _ in range(3))
+        return {Variant(threads=threads).key(): {"ms": timed(lambda: torch.mm(a, b, out=c), "cpu", options.seconds)}}
+
+    def openblas(self, options, threads):
         # In a process of its own: its threads and PyTorch's would wait for work on the same cores. Releases older than a
         # CPU take it for one without AVX-512.
         environment = {**os.environ, "OPENBLAS_CORETYPE": "SkylakeX"} if has_avx512() else os.environ
         command = [sys.executable, __file__, "--openblas", str(self.size), "--seconds", str(options.seconds)]
-        command += ["--threads", str(variant.threads)] if variant.threads else []
+        command += ["--threads", str(threads)] if threads else []
         output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        return {"ms": float(output.stdout)}
+        return {Variant(threads=threads).key(): {"ms": float(output.stdout)}}
 
-    def gradus(self, options, variant):
+    def gradus(self, options, threads):
         command = [f"{options.programs}/matmul", "--size", str(self.size), "--seconds", str(options.seconds)]
-        output = subprocess.run(command + shared_arguments(options, variant), check=True, capture_output=True, text=True)
-        return {"ms": json.loads(output.stdout)["ms"]}
+        output = subprocess.run(command + shared_arguments(options, threads), check=True, capture_output=True, text=True)
+        return {Variant(threads=threads).key(): {"ms": json.loads(output.stdout)["ms"]}}
 
 
 def has_avx512():
@@ -203,6 +137,8 @@ def has_avx512():
 def time_openblas(size, threads, seconds):
     import torch
 
+    from pytorch_step import timed
+
     blas = ctypes.CDLL(ctypes.util.find_library("openblas"))
     if threads:
         blas.openblas_set_num_threads(threads)
@@ -213,98 +149,71 @@ def time_openblas(size, threads, seconds):
                                           size), "cpu", seconds)
 
 
-def shared_arguments(options, variant):
+def shared_arguments(options, threads):
     """Of train_step and matmul."""
     return (["--device", options.device] + (["--backend", options.backend] if options.backend else []) +
-            (["--threads", str(variant.threads)] if variant.threads else []) + (["--tf32"] if options.tf32 else []))
+            (["--threads", str(threads)] if threads else []))
 
 
-def all_rows():
+def all_rows(device):
+    """On a GPU steps alone: the product of matrices is cuBLAS's in both."""
     from nets import WORKLOADS
 
-    return [Step(workload, batch) for workload in WORKLOADS for batch in workload.batches] + [Product(1024)]
+    on_gpu = device == "cuda"
+    steps = [Step(workload, batch) for workload in WORKLOADS
+             for batch in workload.batches + (workload.larger_batches if on_gpu else [])]
+    return steps if on_gpu else [*steps, Product(1024)]
 
 
 def measure(rows, options):
-    """A record for each row and mode: medians by contender and variant."""
-    samples, peaks = {}, {}  # (row, mode) -> contender -> variant -> milliseconds; bytes
-    modes = ["eager", "graph"] if options.graph else ["eager"]
-    threads = [options.threads] + ([1] if options.scaling else [])
+    """A record for each row: medians by contender and variant."""
+    samples, peaks = {}, {}  # row -> contender -> variant -> milliseconds; bytes
     for turn in range(options.rounds):
         for row in rows:
-            for variant in (Variant(mode, layout, n) for mode in modes for layout in row.layouts for n in threads):
+            for threads in [options.threads] + ([1] if options.scaling else []):
                 for contender, work in row.contenders.items():
-                    found = work(options, variant)
-                    cell = samples.setdefault((row, variant.mode), {}).setdefault(contender, {})
-                    cell.setdefault(variant.key(), []).append(found["ms"])
-                    if "peak_bytes" in found:
-                        peaks.setdefault((row, variant.mode), {}).setdefault(contender, {})[variant.key()] = found["peak_bytes"]
-                if turn == 0 and isinstance(row, Step) and variant.threads == options.threads:
-                    peaks[row, variant.mode].setdefault("pytorch", {})[variant.key()] = row.pytorch_peak(options, variant)
+                    for key, found in work(options, threads).items():
+                        samples.setdefault(row, {}).setdefault(contender, {}).setdefault(key, []).append(found["ms"])
+                        if "peak_bytes" in found:
+                            peaks.setdefault(row, {}).setdefault(contender, {})[key] = found["peak_bytes"]
+            if turn == 0 and isinstance(row, Step) and options.device == "cpu":
+                peaks[row]["pytorch"] = row.pytorch_peaks(options)
             print(f"round {turn + 1} of {options.rounds}: {row.name}", file=sys.stderr)
-    return [{"row": row.name, "mode": mode, "amp": options.amp, "threads": options.threads, "rounds": options.rounds,
-             "seconds": options.seconds, "code": code_version(),
+    return [{"row": row.name, "backend": options.backend, "cudnn": not options.no_cudnn, "threads": options.threads,
+             "rounds": options.rounds, "seconds": options.seconds, "code": code_version(),
              "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
              "ms": {who: {key: statistics.median(ms) for key, ms in cell.items()} for who, cell in cells.items()},
-             "peak_bytes": peaks.get((row, mode), {})}
-            for (row, mode), cells in samples.items()]
+             "peak_bytes": peaks.get(row, {})}
+            for row, cells in samples.items()]
 
 
-def best(record, who, threads):
-    """The variant with the least time at this number of threads, and that time; (None, None) where there is none."""
-    suffix = f" {threads} threads" if threads else ""
-    found = {key: ms for key, ms in record["ms"].get(who, {}).items() if not threads or key.endswith(suffix)}
-    key = min(found, key=found.get) if found else None
-    return key, found.get(key)
+def compile_steps(rows, options):
+    """The compiled steps of all rows, in the order of their use where there is time for all."""
+    from pytorch_step import CompiledSteps
 
-
-def cells_of(record):
-    """The texts of a line of the table."""
-    amp = record.get("amp", "off")
-    name = record["row"] + ("" if amp == "off" else f", {amp}") + ("" if record["mode"] == "eager" else ", captured")
-    threads, cells = record["threads"], [name]
-    product = record["row"].startswith("matmul")
-    peers = {who: best(record, who, threads) for who in ("pytorch", "gradus", "openblas") if who in record["ms"]}
-
-    def figure(who):
-        key, ms = peers[who]
-        if product:
-            return f"{2 * int(record['row'].split()[1]) ** 3 / ms / 1e6:.0f} GFLOP/s"
-        return f"{ms:.3g}" + (" cl" if "channels_last" in key else "")
-
-    cells += [figure("pytorch") + (f"; OpenBLAS {figure('openblas')}" if "openblas" in peers else ""), figure("gradus")]
-    ratios = [f"{peers['pytorch'][1] / peers['gradus'][1]:.2f}"]
-    if "openblas" in peers:
-        ratios.append(f"{peers['openblas'][1] / peers['gradus'][1]:.2f}")
-    cells.append("; ".join(ratios))
-    one = {who: best(record, who, 1)[1] for who in ("pytorch", "gradus")}
-    cells.append(" / ".join(f"{one[who] / peers[who][1]:.2f}" for who in one) if threads != 1 and all(one.values()) else "")
-    peaks = [record["peak_bytes"].get(who, {}).get(peers[who][0]) for who in ("pytorch", "gradus")]
-    cells.append(" / ".join(f"{peak / 2**20:.3g}" for peak in peaks) if all(peaks) else "")
-    return cells
-
-
-def print_table(results):
-    where = results["machine"]
-    print(f"PyTorch {results['pytorch']} and gradus; {where['gpu'] or where['cpu']}\n")
-    head = ["row", "PyTorch ms", "gradus ms", "ratio", "1 to n threads", "peak MiB"]
-    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for record in results["rows"]:
-        print("| " + " | ".join(cells_of(record)) + " |")
+    jobs = [row.compile_jobs(options) for row in reversed(rows)]  # large nets take longest
+    turns = range(max(len(job) for job in jobs))
+    jobs = [job[turn] for turn in turns for job in jobs if turn < len(job)]
+    start = time.perf_counter()
+    compiled = CompiledSteps(jobs, options.device, options.compile_seconds, len(os.sched_getaffinity(0)))
+    print(f"compiled {len(compiled.ready)} of {len(jobs)} steps in {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    for job, error in compiled.failed.items():
+        print(f"not compiled: {job}: {error}", file=sys.stderr)
+    return compiled
 
 
 def store(path, results):
     """Into the file: rows that it has from an earlier run on this machine are replaced, others stay."""
     path = pathlib.Path(path)
     if path.exists():
-        old = {"accuracy": "exact", **json.loads(path.read_text(encoding="utf-8"))}  # files from before it could be chosen
-        for key in ("pytorch", "machine", "accuracy"):
+        old = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("pytorch", "machine", "device", "accuracy"):
             if old.get(key) != results[key]:
                 raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
-        key = lambda row: (row["row"], row["mode"], row.get("amp", "off"))  # noqa: E731
+        key = lambda row: (row["row"], row.get("cudnn", True))  # noqa: E731
         new = {key(row) for row in results["rows"]}
         kept = [row for row in old["rows"] if key(row) not in new]
-        order = [row.name for row in all_rows()]
+        order = [row.name for row in all_rows(results["device"])]
         results = {**results, "rows": sorted(kept + results["rows"], key=lambda row: order.index(row["row"]))}
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -322,15 +231,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="per measurement")
     parser.add_argument("--quick", action="store_true", help="one short round, for a look during development")
-    parser.add_argument("--graph", action="store_true", help="cuda: compare captured steps too")
-    parser.add_argument("--amp", default="off", choices=["off", "fp16", "bf16"], help="mixed precision in both; steps alone")
-    parser.add_argument("--tf32", action="store_true", help="let both use TF32")
+    parser.add_argument("--modes", nargs="+", default=["eager"], choices=["eager", "graph", "compiled"],
+                        help="cuda: captured steps and PyTorch's torch.compile too")
+    parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=PRECISIONS,
+                        help="of both, in steps; fp16 and bf16: mixed precision")
+    parser.add_argument("--compile-seconds", type=float, default=60, help="no step is begun to be compiled after these")
+    parser.add_argument("--no-cudnn", action="store_true", help="PyTorch without cuDNN, to go with --backend cuda")
     parser.add_argument("--json", default="", help="put all figures into this file")
     parser.add_argument("--table", default="", metavar="FILE", help="only print what --json has stored")
     parser.add_argument("--openblas", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.table:
-        print_table(json.loads(pathlib.Path(options.table).read_text(encoding="utf-8")))
+        print_results(json.loads(pathlib.Path(options.table).read_text(encoding="utf-8")))
         return
     if options.openblas:
         print(time_openblas(options.openblas, options.threads, options.seconds))
@@ -341,14 +253,14 @@ def main():
         options.rounds, options.seconds = 1, min(options.seconds, 0.2)
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
-    torch.backends.cudnn.benchmark = True
-    rows = [row for row in all_rows() if any(row.name.startswith(name) for name in options.rows)]
+    torch.backends.cudnn.enabled = not options.no_cudnn
+    rows = [row for row in all_rows(options.device) if any(row.name.startswith(name) for name in options.rows)]
     if not rows:
-        parser.error(f"no such row; there are {', '.join(row.name for row in all_rows())}")
-    results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device, "tf32": options.tf32,
+        parser.error(f"no such row; there are {', '.join(row.name for row in all_rows(options.device))}")
+    options.compiled = compile_steps(rows, options) if "compiled" in options.modes else None
+    results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device,
                "accuracy": options.accuracy, "rows": measure(rows, options)}
-    print_table(results)
+    print_results(results)
     if options.json:
         store(options.json, results)
 

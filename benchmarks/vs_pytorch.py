@@ -71,16 +71,22 @@ class Step:
                        "--seconds", str(options.seconds), "--step-only", "--json", file.name,
                        "--accuracy", options.accuracy, "--mode", ",".join(m for m in options.modes if m != "compiled"),
                        "--precision", ",".join(options.precisions), "--format", ",".join(self.layouts)]
-            subprocess.run(command + shared_arguments(options, threads), check=True, stdout=subprocess.DEVNULL)
+            done = subprocess.run(command + shared_arguments(options, threads), stdout=subprocess.DEVNULL, check=False)
             lines = [json.loads(line) for line in file.read().splitlines()]
+        if done.returncode != 0:
+            options.failures.append(f"gradus: {self.name} after {len(lines)} variants")
         return {variant.key(): {"ms": line["step_ms"], "peak_bytes": line["peak_bytes"]}
-                for variant, line in zip(self.variants(options, threads), lines, strict=True)}
+                for variant, line in zip(self.variants(options, threads), lines)}
 
     def pytorch(self, options, threads):
         from pytorch_step import time_step
 
-        found = {variant.key(): time_step(self.workload.name, self.batch, options.device, variant, options.seconds)
-                 for variant in self.peer_variants(options, threads)}
+        found = {}
+        for variant in self.peer_variants(options, threads):
+            try:
+                found[variant.key()] = time_step(self.workload.name, self.batch, options.device, variant, options.seconds)
+            except RuntimeError as error:
+                options.failures.append(f"PyTorch: {self.name} {variant.key()}: {error}")
         for job in self.compile_jobs(options):
             if options.compiled and job in options.compiled.ready:
                 found[job[2].key()] = options.compiled.time_step(job, options.seconds)
@@ -166,19 +172,27 @@ def all_rows(device):
 
 
 def measure(rows, options):
-    """A record for each row: medians by contender and variant."""
+    """A record for each row: medians by contender and variant. An interrupt ends it with what there is."""
     samples, peaks = {}, {}  # row -> contender -> variant -> milliseconds; bytes
-    for turn in range(options.rounds):
-        for row in rows:
-            for threads in [options.threads] + ([1] if options.scaling else []):
-                for contender, work in row.contenders.items():
-                    for key, found in work(options, threads).items():
-                        samples.setdefault(row, {}).setdefault(contender, {}).setdefault(key, []).append(found["ms"])
-                        if "peak_bytes" in found:
-                            peaks.setdefault(row, {}).setdefault(contender, {})[key] = found["peak_bytes"]
-            if turn == 0 and isinstance(row, Step) and options.device == "cpu":
-                peaks[row]["pytorch"] = row.pytorch_peaks(options)
-            print(f"round {turn + 1} of {options.rounds}: {row.name}", file=sys.stderr)
+
+    def measure_row(row):
+        for threads in [options.threads] + ([1] if options.scaling else []):
+            for contender, work in row.contenders.items():
+                for key, found in work(options, threads).items():
+                    samples.setdefault(row, {}).setdefault(contender, {}).setdefault(key, []).append(found["ms"])
+                    if "peak_bytes" in found:
+                        peaks.setdefault(row, {}).setdefault(contender, {})[key] = found["peak_bytes"]
+
+    try:
+        for turn in range(options.rounds):
+            for row in rows:
+                measure_row(row)
+                if turn == 0 and isinstance(row, Step) and options.device == "cpu":
+                    peaks[row]["pytorch"] = row.pytorch_peaks(options)
+                print(f"round {turn + 1} of {options.rounds}: {row.name}", file=sys.stderr)
+    except KeyboardInterrupt:
+        options.failures.append("interrupted")
+        samples = {row: cells for row, cells in samples.items() if len(cells) == len(row.contenders)}
     return [{"row": row.name, "backend": options.backend, "cudnn": not options.no_cudnn, "threads": options.threads,
              "rounds": options.rounds, "seconds": options.seconds, "code": code_version(),
              "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
@@ -197,8 +211,7 @@ def compile_steps(rows, options):
     start = time.perf_counter()
     compiled = CompiledSteps(jobs, options.device, options.compile_seconds, len(os.sched_getaffinity(0)))
     print(f"compiled {len(compiled.ready)} of {len(jobs)} steps in {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    for job, error in compiled.failed.items():
-        print(f"not compiled: {job}: {error}", file=sys.stderr)
+    options.failures += [f"PyTorch: not compiled: {job}: {error}" for job, error in compiled.failed.items()]
     return compiled
 
 
@@ -249,10 +262,13 @@ def main():
         return
     if not options.programs:
         parser.error("--programs is needed")
+    if options.device == "cpu" and "graph" in options.modes:
+        parser.error("captured steps need --device cuda")
     if options.quick:
         options.rounds, options.seconds = 1, min(options.seconds, 0.2)
     import torch
 
+    options.failures = []
     torch.backends.cudnn.enabled = not options.no_cudnn
     rows = [row for row in all_rows(options.device) if any(row.name.startswith(name) for name in options.rows)]
     if not rows:
@@ -263,6 +279,8 @@ def main():
     print_results(results)
     if options.json:
         store(options.json, results)
+    if options.failures:
+        raise SystemExit("vs_pytorch: failed:\n" + "\n".join(options.failures))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,13 @@ namespace gradus::dist {
 namespace {
 
 constexpr uint32_t kMagic = 0x47524453;  // "GRDS"
-constexpr size_t kChecksumAt = 20;
+constexpr size_t kHeaderChecksumAt = 6, kChecksumAt = 20;
+
+uint16_t header_checksum(io::ByteSpan header) {
+  const uint32_t before = io::crc32c(header.first(kHeaderChecksumAt));
+  return static_cast<uint16_t>(
+      io::crc32c(header.subspan(kHeaderChecksumAt + 2, kChecksumAt - kHeaderChecksumAt - 2), before));
+}
 
 uint32_t checksum(io::ByteSpan header, io::ByteSpan payload) {
   return io::crc32c(payload, io::crc32c(header.first(kChecksumAt)));
@@ -25,6 +31,7 @@ io::Bytes Frame::encode() const {
   io::write_big_endian(type, &bytes[5]);
   io::write_big_endian(id, &bytes[8]);
   io::write_big_endian(static_cast<uint32_t>(payload.size()), &bytes[16]);
+  io::write_big_endian(header_checksum(bytes), &bytes[kHeaderChecksumAt]);
   io::write_big_endian(checksum(bytes, payload), &bytes[kChecksumAt]);
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   return bytes;
@@ -37,6 +44,8 @@ std::optional<Frame> FrameReader::next() {
   const auto version = io::read_big_endian<uint8_t>(header + 4);
   GRADUS_CHECK(version == Frame::kVersion, CommError, "the other side speaks version ", version,
                " of the protocol, this one ", Frame::kVersion);
+  GRADUS_CHECK(io::read_big_endian<uint16_t>(header + kHeaderChecksumAt) == header_checksum({header, kChecksumAt}),
+               CommError, "the header of a frame arrived damaged: its checksum differs");
   const auto length = io::read_big_endian<uint32_t>(header + 16);
   GRADUS_CHECK(length <= payload_limit_, CommError, "a frame announces ", length, " bytes; at most ", payload_limit_,
                " are accepted");
@@ -44,8 +53,7 @@ std::optional<Frame> FrameReader::next() {
   if (buffer_.size() < whole) return std::nullopt;
 
   const io::ByteSpan payload(header + Frame::kHeaderBytes, length);
-  GRADUS_CHECK(io::read_big_endian<uint16_t>(header + 6) == 0 &&
-                   io::read_big_endian<uint32_t>(header + kChecksumAt) == checksum({header, kChecksumAt}, payload),
+  GRADUS_CHECK(io::read_big_endian<uint32_t>(header + kChecksumAt) == checksum({header, kChecksumAt}, payload),
                CommError, "a frame arrived damaged: its checksum differs");
   Frame frame{io::read_big_endian<uint8_t>(header + 5), io::read_big_endian<uint64_t>(header + 8),
               io::Bytes(payload.begin(), payload.end())};

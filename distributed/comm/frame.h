@@ -3,7 +3,7 @@
 //   offset  0  magic "GRDS"            4 bytes
 //           4  version                 1
 //           5  type                    1   what the payload is: store_protocol.h
-//           6  zero                    2
+//           6  CRC-32C, its low half   2   of the header's bytes up to 20 but these: a damaged length is not waited for
 //           8  request id              8   a reply carries its request's
 //          16  length of the payload   4
 //          20  CRC-32C                 4   of these 20 bytes and the payload

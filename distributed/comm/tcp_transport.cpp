@@ -263,11 +263,15 @@ class TcpTransport::Exchange {
   }
 
   [[noreturn]] void lose(int rank, const std::string& cause) {
-    // It may have said why before it went; or another rank has, which knows better.
+    // It may have said why before it went, on the connection that is not in step with this one; or another rank has, which
+    // knows better.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
-    fail(peers_[static_cast<size_t>(rank)].left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    const Deadline last_words(kAnswerTime);
+    while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) hear(rank);
+    fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 
   [[noreturn]] void fail(CommStatus status) { throw CollectiveError(std::move(status)); }

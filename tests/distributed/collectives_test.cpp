@@ -1,5 +1,6 @@
 // Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements give.
 #include <cmath>
+#include <map>
 
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -200,7 +201,7 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
 TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int odd = GENERATE(0, 1, 2);
-  const std::string difference = GENERATE("count", "dtype", "op", "kind", "root", "strict");
+  const std::string difference = GENERATE("count", "dtype", "op", "kind", "root", "strict", "order");
   CAPTURE(transport, odd, difference);
   const auto results = run_ranks(transport, 3,
                                  [&](ProcessGroup& group) {
@@ -208,6 +209,8 @@ TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
                                    const Array x = contribution<float>(0, 5000);
                                    group.all_reduce(x);
                                    if (difference == "root") group.broadcast(x, is_odd ? 1 : 2);
+                                   else if (difference == "order" && is_odd)
+                                     group.all_gather(x.slice(0, 0, 1), x.slice(0, 0, 3));
                                    else if (!is_odd) group.all_reduce(x);
                                    else if (difference == "count") group.all_reduce(contribution<float>(0, 5001));
                                    else if (difference == "dtype") group.all_reduce(contribution<int32_t>(0, 5000));
@@ -217,10 +220,35 @@ TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
                                    else group.barrier();
                                  },
                                  {.timeout = Milliseconds(5000)});
+  const std::string others_call =
+      difference == "root" ? "broadcast #2 (5000 float32, root 2)" : "all_reduce #2 (sum of 5000 float32)";
+  const std::map<std::string, std::string> odd_calls = {{"count", "all_reduce #2 (sum of 5001 float32)"},
+                                                        {"dtype", "all_reduce #2 (sum of 5000 int32)"},
+                                                        {"op", "all_reduce #2 (max of 5000 float32)"},
+                                                        {"kind", "barrier #2"},
+                                                        {"root", "broadcast #2 (5000 float32, root 1)"},
+                                                        {"strict", "all_reduce #2 (strict sum of 5000 float32)"},
+                                                        {"order", "all_gather #2 (1 float32)"}};
   for (const RankResult& result : results) {
     CHECK(result.status.failure == CommFailure::mismatch);
-    CHECK_THAT(result.error, contains("rank " + std::to_string(odd) + " called"));
-    CHECK_THAT(result.error, contains("#2"));
+    CHECK_THAT(result.error, contains("rank " + std::to_string(odd) + " called " + odd_calls.at(difference)));
+    CHECK_THAT(result.error, contains(" called " + others_call));
+  }
+}
+
+TEST_CASE("both ends of a message learn that they disagree", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto results = run_ranks(transport, 2,
+                                 [](ProcessGroup& group) {
+                                   if (group.rank() == 0) group.send(contribution<float>(0, 10), 1);
+                                   else group.recv(contribution<float>(0, 11), 0);
+                                   group.barrier();
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::mismatch);
+    CHECK_THAT(result.error, contains("rank 0 called send #1 (10 float32)"));
+    CHECK_THAT(result.error, contains("rank 1 called send #1 (11 float32)"));
   }
 }
 
@@ -262,7 +290,7 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
       run_ranks(transport, 4,
                 [&](ProcessGroup& group) {
                   group.barrier();
-                  if (group.rank() == 2) std::this_thread::sleep_for(Milliseconds(1500));
+                  if (group.rank() == 2) std::this_thread::sleep_for(Milliseconds(800));
                   else group.all_reduce(contribution<float>(0, count), ReduceKind::sum, {.timeout = Milliseconds(200)});
                 },
                 {.timeout = Milliseconds(5000)});

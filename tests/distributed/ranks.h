@@ -13,18 +13,21 @@
 
 namespace gradus::test {
 
-/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. What a rank throws is its
-/// result, "" otherwise; a CollectiveError is left in `status`.
+/// How a rank ended: what it threw, "" if nothing; a CollectiveError is left in `status`.
 struct RankResult {
   dist::CommStatus status;
   std::string error;
 };
 
+/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. They meet by way of
+/// `meeting_place`, where there is one.
 inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
                                          const std::function<void(dist::ProcessGroup&)>& body,
-                                         dist::TcpOptions options = {}, std::vector<dist::LocalFault> script = {}) {
+                                         dist::TcpOptions options = {}, std::vector<dist::LocalFault> script = {},
+                                         dist::Store* meeting_place = nullptr) {
   const auto world = std::make_shared<dist::LocalWorld>(size, std::move(script));
-  dist::HashStore store;
+  dist::HashStore own;
+  dist::Store& store = meeting_place ? *meeting_place : own;
   std::vector<RankResult> results(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)

@@ -1,0 +1,99 @@
+// A TCP proxy that does harm to what passes: between the ranks of a group, or between a store and its clients.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/store.h>
+
+namespace gradus::test {
+
+struct WireFault {
+  enum class Kind : uint8_t {
+    none,
+    trickle,     ///< all connections, both directions: every byte goes alone
+    flip,        ///< the bit number `bit` of the next byte is inverted
+    reset,       ///< both ends get a reset
+    half_close,  ///< nothing comes any more, and the receiver sees the end
+    swallow,     ///< nothing comes any more, and the receiver sees nothing
+  };
+  Kind kind = Kind::none;
+  int from = 1;             // ranks: the one that connects to the rank behind the proxy
+  bool on_control = false;  // ranks: which of their two connections
+  bool upwards = true;      // what the side that connects sends, or what it gets
+  size_t after = 0;         // bytes behind the handshake that come through
+  int bit = 0;
+};
+
+class FaultProxy {
+ public:
+  /// What is behind it, and so how long the handshakes are, which come through unharmed.
+  enum class Protocol : uint8_t { store, ranks };
+
+  FaultProxy(const dist::Address& target, Protocol protocol, const WireFault& fault);
+  ~FaultProxy();
+
+  const dist::Address& address() const { return listener_.address(); }
+  bool has_struck() const { return struck_; }
+
+ private:
+  struct Pipe {
+    dist::Connection *from = nullptr, *to = nullptr;
+    size_t passed = 0;  // bytes that were read
+    io::Bytes waiting;
+    bool ended = false, cut = false;  // nothing more comes, or passes
+    bool told = false;                // the receiver of that
+  };
+  struct Pair {
+    dist::Connection client, server;
+    Pipe up, down;
+    io::Bytes hello;  // its beginning
+  };
+
+  void serve();
+  bool pump(Pair& pair, Pipe& pipe);
+  bool is_target(const Pair& pair, const Pipe& pipe) const;
+  void strike(Pair& pair, Pipe& pipe, io::Bytes* bytes, size_t begin);
+
+  const dist::Address target_;
+  const Protocol protocol_;
+  const WireFault fault_;
+  const dist::Listener listener_;
+  std::list<Pair> pairs_;
+  std::atomic<bool> stop_{false}, struck_{false};
+  std::thread thread_;
+};
+
+/// A store in which the address of rank 0 is that of a proxy in front of it.
+class ProxiedStore final : public dist::Store {
+ public:
+  ProxiedStore(dist::Store& store, const WireFault& fault) : store_(store), fault_(fault) {}
+
+  bool has_struck() const { return proxy_ != nullptr && proxy_->has_struck(); }
+
+  using Store::get;
+  using Store::wait;
+  void set(const std::string& key, std::string_view value) override;
+  std::string get(const std::string& key, dist::Milliseconds timeout) override { return store_.get(key, timeout); }
+  void wait(const std::vector<std::string>& keys, dist::Milliseconds timeout) override { store_.wait(keys, timeout); }
+  bool check(const std::vector<std::string>& keys) override { return store_.check(keys); }
+  int64_t add(const std::string& key, int64_t amount) override { return store_.add(key, amount); }
+  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override {
+    return store_.compare_set(key, expected, desired);
+  }
+  bool delete_key(const std::string& key) override { return store_.delete_key(key); }
+  int64_t num_keys() override { return store_.num_keys(); }
+
+ private:
+  dist::Store& store_;
+  const WireFault fault_;
+  std::unique_ptr<FaultProxy> proxy_;
+};
+
+}  // namespace gradus::test

@@ -1,0 +1,131 @@
+// Ranks on hosts of their own, joined by a cable that is pulled. Each rank is a thread in a network namespace; to make one
+// takes root, so elsewhere the tests say why they are left out.
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <future>
+
+#include <gradus/distributed/comm/tcp_group.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/ranks.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr const char* kAddresses[] = {"10.97.0.1", "10.97.0.2"};
+
+/// In the network namespace of the thread that calls.
+bool run_ip(const std::string& arguments) { return std::system(("ip " + arguments + " 2> /dev/null").c_str()) == 0; }
+
+/// Why there can be no namespaces here; "" if there can.
+std::string obstacle() {
+  std::string reason;
+  std::thread([&] {
+    if (unshare(CLONE_NEWNET) != 0) reason = "no right to make a network namespace";
+    else if (!run_ip("link add gradus0 type veth peer name gradus1")) reason = "no veth devices, or no ip(8)";
+  }).join();
+  return reason;
+}
+
+/// Two hosts and a cable. The namespaces go when the threads in them have ended.
+std::vector<RankResult> run_on_two_hosts(const std::function<void(ProcessGroup&)>& body, const TcpOptions& options) {
+  HashStore store;
+  std::vector<RankResult> results(2);
+  std::promise<std::string> host_of_1;
+  std::promise<void> cable;
+  const auto rank = [&](int number) {
+    RankResult& result = results[static_cast<size_t>(number)];
+    try {
+      GRADUS_CHECK(unshare(CLONE_NEWNET) == 0, CommError, "no namespace");
+      const std::string own =
+          "/proc/" + std::to_string(getpid()) + "/task/" + std::to_string(syscall(SYS_gettid)) + "/ns/net";
+      if (number == 1) {
+        host_of_1.set_value(own);
+        cable.get_future().wait();
+      } else {
+        const bool made = run_ip("link add cable type veth peer name cable netns " + host_of_1.get_future().get());
+        cable.set_value();
+        GRADUS_CHECK(made, CommError, "no cable");
+      }
+      const std::string address = kAddresses[number];
+      GRADUS_CHECK(run_ip("addr add " + address + "/24 dev cable") && run_ip("link set cable up"), CommError,
+                   "no address");
+      TcpOptions own_options = options;
+      own_options.host = address;
+      TcpGroup group(store, number, 2, own_options);
+      body(group);
+    } catch (const CollectiveError& error) {
+      result = {error.status(), error.what()};
+    } catch (const std::exception& error) { result.error = error.what(); }
+  };
+  std::thread first(rank, 0), second(rank, 1);
+  first.join();
+  second.join();
+  return results;
+}
+
+void reduce(ProcessGroup& group, int times) {
+  const Array x = Array::empty({20'000}, DType::f32);
+  for (int i = 0; i < times; ++i) {
+    std::fill_n(x.data<float>(), x.numel(), static_cast<float>(group.rank() + 1));
+    group.all_reduce(x);
+    if (x.data<float>()[19'999] != 3) throw ValueError("a wrong sum");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a link that fails is noticed by the deadline on both sides", "[faults]") {
+  if (const std::string reason = obstacle(); !reason.empty()) {
+    WARN("left out: " << reason);
+    return;
+  }
+  const auto what = GENERATE(as<std::string>(), "down", "one way", "down for a while");
+  CAPTURE(what);
+  const Milliseconds timeout(what == "down for a while" ? 10'000 : 300);
+  std::vector<steady_clock::time_point> failed(2);
+  steady_clock::time_point broken;
+  const auto results = run_on_two_hosts(
+      [&](ProcessGroup& group) {
+        reduce(group, 10);
+        group.barrier();
+        group.set_timeout(timeout);
+        if (group.rank() == 0) {
+          broken = steady_clock::now();
+          // One way: its frames go to an Ethernet address that nobody has; what comes the other way still arrives.
+          const bool cut = what == "one way"
+                               ? run_ip("neigh replace 10.97.0.2 lladdr 02:00:00:00:00:99 dev cable nud permanent")
+                               : run_ip("link set cable down");
+          GRADUS_CHECK(cut, CommError, "the link holds");
+          if (what == "down for a while") {
+            std::this_thread::sleep_for(Milliseconds(100));
+            run_ip("link set cable up");
+          }
+        }
+        try {
+          reduce(group, 10);
+        } catch (...) {
+          failed[static_cast<size_t>(group.rank())] = steady_clock::now();
+          throw;
+        }
+      },
+      {.token = Token::random(), .timeout = Milliseconds(10'000)});
+  for (int rank : {0, 1}) {
+    const RankResult& result = results[static_cast<size_t>(rank)];
+    if (what == "down for a while") {
+      CHECK(result.error == "");
+      continue;
+    }
+    CHECK(result.status.failure == CommFailure::timeout);
+    if (what == "down") CHECK(result.status.rank == 1 - rank);
+    CHECK_THAT(result.error, contains("waited 300 ms for rank"));
+    CHECK(failed[static_cast<size_t>(rank)] - broken < timeout + std::chrono::seconds(1));
+  }
+}

@@ -1,0 +1,76 @@
+// Groups whose ranks are processes of the test, which can be killed and stopped.
+#pragma once
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/tests/distributed/ranks.h>
+
+namespace gradus::test {
+
+/// Processes of this test: they reach each other by a store that the test serves.
+class Processes {
+ public:
+  Processes(const std::string& kind, int size, dist::Milliseconds timeout,
+            const std::function<void(dist::ProcessGroup&, dist::Store&)>& body) {
+    const dist::Token token = dist::Token::random();
+    server_ = std::make_unique<dist::TcpStoreServer>(dist::Address{"127.0.0.1", 0}, token);
+    store_ = std::make_unique<dist::TcpStore>(server_->address(), token);
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t pid = fork();
+      if (pid == 0) run(kind, rank, size, timeout, token, body);
+      pids_.push_back(pid);
+    }
+  }
+  ~Processes() {
+    for (pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+  dist::Store& store() { return *store_; }
+  void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
+  /// How the body of a rank ended.
+  RankResult result(int rank) {
+    const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(20'000));
+    RankResult result;
+    int failure = 0, begin = 0;
+    std::sscanf(text.c_str(), "%d %d %n", &failure, &result.status.rank, &begin);
+    result.status.failure = static_cast<dist::CommFailure>(failure);
+    result.error = result.status.message = text.substr(static_cast<size_t>(begin));
+    return result;
+  }
+
+ private:
+  [[noreturn]] void run(const std::string& kind, int rank, int size, dist::Milliseconds timeout,
+                        const dist::Token& token, const std::function<void(dist::ProcessGroup&, dist::Store&)>& body) {
+    dist::TcpStore store(server_->address(), token);
+    dist::CommStatus status;
+    try {
+      std::unique_ptr<dist::ProcessGroup> group;
+      const dist::TcpOptions options{.token = token, .timeout = timeout};
+      if (kind == "shm") group = std::make_unique<dist::ShmGroup>(store, rank, size, dist::ShmOptions{timeout});
+      else group = std::make_unique<dist::TcpGroup>(store, rank, size, options);
+      body(*group, store);
+    } catch (const dist::CollectiveError& error) { status = error.status(); } catch (const std::exception& error) {
+      status = {dist::CommFailure::aborted, rank, error.what()};
+    }
+    store.set("result/" + std::to_string(rank), std::to_string(static_cast<int>(status.failure)) + " " +
+                                                    std::to_string(status.rank) + " " + status.message);
+    _exit(0);
+  }
+
+  std::unique_ptr<dist::TcpStoreServer> server_;
+  std::unique_ptr<dist::TcpStore> store_;
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace gradus::test

@@ -1,0 +1,230 @@
+// What a network may do to bytes, done by a proxy: the result is right or an error, soon, and never a wrong number.
+#include <gradus/core/io/byte_order.h>
+#include <gradus/core/random.h>
+#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/fault_proxy.h>
+#include <gradus/tests/distributed/ranks.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+using std::chrono::steady_clock;
+using Kind = WireFault::Kind;
+
+namespace {
+
+/// Sums of several sizes, and messages; throws an Error where one is wrong.
+void communicate(ProcessGroup& group, int rounds, int64_t most) {
+  const int n = group.size();
+  for (int64_t i = 0; i < rounds; ++i) {
+    const Array x = Array::empty({1 + i * 7919 % most}, DType::f32);
+    std::fill_n(x.data<float>(), x.numel(), static_cast<float>(group.rank() + i));
+    group.all_reduce(x);
+    const auto expected = static_cast<float>(n * (n - 1) / 2 + n * i);
+    for (int64_t k = 0; k < x.numel(); ++k)
+      if (x.data<float>()[k] != expected) throw ValueError("a wrong sum");
+    if (group.rank() == 1) group.send(x, 0);
+    if (group.rank() == 0) group.recv(x, 1);
+  }
+}
+
+struct Outcome {
+  std::vector<RankResult> ranks;
+  Milliseconds time;
+  bool struck;
+};
+
+/// All that is sent to and by rank 0 passes a proxy.
+Outcome run_through_proxy(int size, const WireFault& fault, const std::function<void(ProcessGroup&)>& body,
+                          const TcpOptions& options = {.timeout = Milliseconds(10'000)}) {
+  HashStore store;
+  ProxiedStore proxied(store, fault);
+  const auto begin = steady_clock::now();
+  std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
+  return {ranks, std::chrono::duration_cast<Milliseconds>(steady_clock::now() - begin), proxied.has_struck()};
+}
+
+size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }
+
+}  // namespace
+
+TEST_CASE("bytes that come one at a time change nothing", "[faults]") {
+  const Outcome outcome =
+      run_through_proxy(3, {.kind = Kind::trickle}, [](ProcessGroup& group) { communicate(group, 6, 400); });
+  for (const RankResult& rank : outcome.ranks) CHECK(rank.error == "");
+}
+
+TEST_CASE("a connection that is reset or half closed ends the group at once, on all ranks", "[faults]") {
+  const Kind kind = GENERATE(Kind::reset, Kind::half_close);
+  const bool upwards = GENERATE(true, false);
+  const auto after = GENERATE(as<size_t>(), 0, 1, 47, 48, 49, 3000, 100'003);
+  CAPTURE(static_cast<int>(kind), upwards, after);
+  const WireFault fault{.kind = kind, .from = 2, .upwards = upwards, .after = after};
+  const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); });
+  CHECK(outcome.struck);
+  for (const RankResult& rank : outcome.ranks) {
+    CHECK(rank.status.failure == CommFailure::peer_lost);
+    CHECK((rank.status.rank == 0 || rank.status.rank == 2));
+    CHECK_THAT(rank.error, contains("was lost: its connection was closed"));
+  }
+  CHECK(outcome.time < std::chrono::seconds(2));
+}
+
+TEST_CASE("a control connection that ends instead of telling of a failure is one", "[faults]") {
+  const Kind kind = GENERATE(Kind::reset, Kind::half_close);
+  const bool upwards = GENERATE(true, false);
+  CAPTURE(static_cast<int>(kind), upwards);
+  const int speaker = upwards ? 1 : 0;
+  const WireFault fault{.kind = kind, .on_control = true, .upwards = upwards};
+  const Outcome outcome = run_through_proxy(3, fault, [&](ProcessGroup& group) {
+    communicate(group, 20, 9000);
+    if (group.rank() == speaker) group.abort("enough");
+    communicate(group, 1000, 9000);
+  });
+  CHECK(outcome.struck);
+  for (const RankResult& rank : outcome.ranks) {
+    CHECK((rank.status.failure == CommFailure::peer_lost || rank.status.failure == CommFailure::aborted));
+    CHECK(rank.status.rank == speaker);
+  }
+  CHECK(outcome.time < std::chrono::seconds(2));
+}
+
+TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
+  const bool upwards = GENERATE(true, false);
+  const uint64_t number = GENERATE(range(0, 14));
+  // In the first header, in the first body, and somewhere.
+  const size_t after = number < 5    ? random_below(1, number, 48)
+                       : number < 10 ? 48 + random_below(2, number, 1000)
+                                     : random_below(3, number, 100'000);
+  const WireFault fault{
+      .kind = Kind::flip, .from = 2, .upwards = upwards, .after = after, .bit = static_cast<int>(number % 8)};
+  CAPTURE(upwards, after, fault.bit);
+  const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); },
+                                            {.timeout = Milliseconds(10'000), .checksum = true});
+  CHECK(outcome.struck);
+  for (const RankResult& rank : outcome.ranks) {
+    CHECK(rank.status.failure == CommFailure::peer_lost);
+    CHECK(rank.status.rank == (upwards ? 2 : 0));
+    CHECK_THAT(rank.error, contains("damaged"));
+  }
+  CHECK(outcome.time < std::chrono::seconds(2));
+}
+
+TEST_CASE("bits that flip in what announces a failure do not hide it", "[faults]") {
+  const auto after = GENERATE(range(0, 80, 5));
+  const WireFault fault{.kind = Kind::flip, .on_control = true, .after = static_cast<size_t>(after), .bit = after % 8};
+  CAPTURE(after, fault.bit);
+  const Outcome outcome = run_through_proxy(2, fault, [](ProcessGroup& group) {
+    const Array x = Array::empty({1000}, DType::f32);
+    if (group.rank() == 0) group.recv(x, 1);
+    group.abort("the cause of it");
+    group.barrier();
+  });
+  CHECK(outcome.struck);
+  CHECK(outcome.ranks[1].status.failure == CommFailure::aborted);
+  CHECK(outcome.ranks[0].status.failure == CommFailure::peer_lost);
+  CHECK(outcome.ranks[0].status.rank == 1);
+  CHECK(outcome.time < std::chrono::seconds(1));
+}
+
+TEST_CASE("bytes that are lost without a word are missed by the deadline", "[faults]") {
+  const auto after = GENERATE(as<size_t>(), 0, 20, 3000);
+  const WireFault fault{.kind = Kind::swallow, .after = after};
+  const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); },
+                                            {.timeout = Milliseconds(300)});
+  CHECK(outcome.struck);
+  for (const RankResult& rank : outcome.ranks) CHECK(rank.status.failure == CommFailure::timeout);
+  for (const RankResult& rank : outcome.ranks) CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // an end of it
+  CHECK(outcome.time < std::chrono::seconds(2));
+}
+
+TEST_CASE("a store behind a bad network gives the right value or an error", "[faults]") {
+  const Kind kind = GENERATE(Kind::trickle, Kind::flip, Kind::reset, Kind::half_close);
+  const bool upwards = GENERATE(true, false);
+  const uint64_t number = GENERATE(range(0, 6));
+  const WireFault fault{.kind = kind,
+                        .upwards = upwards,
+                        .after = random_below(4, number, number < 3 ? 24 : 3000),
+                        .bit = static_cast<int>(number)};
+  CAPTURE(static_cast<int>(kind), upwards, fault.after);
+  const Token token = Token::random();
+  const TcpStoreServer server({"127.0.0.1", 0}, token);
+  const FaultProxy proxy(server.address(), FaultProxy::Protocol::store, fault);
+  const auto begin = steady_clock::now();
+  std::string error;
+  try {
+    TcpStore store(proxy.address(), token);
+    for (int i = 0; i < 40; ++i) {
+      const std::string key = "key" + std::to_string(i), value(static_cast<size_t>(i), static_cast<char>('a' + i % 26));
+      store.set(key, value);
+      if (store.get(key) != value) throw ValueError("a wrong value");
+      if (store.add("count", 1) != i + 1) throw ValueError("a wrong count");
+    }
+  } catch (const CommError& caught) { error = caught.what(); }
+  CHECK((proxy.has_struck() || kind == Kind::trickle));
+  if (kind == Kind::trickle) CHECK(error == "");
+  else if (kind == Kind::flip)
+    CHECK_THAT(error,
+               contains(upwards ? "closed the connection" : "damaged") || contains("no frame") || contains("version"));
+  else CHECK_THAT(error, contains("closed the connection"));
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
+  TcpStore other(server.address(), token);  // the server goes on
+  other.set("after", "1");
+  CHECK(other.get("after") == "1");
+}
+
+TEST_CASE("strangers at the door of a rank are dropped, and hold up nobody", "[faults]") {
+  const Token token = Token::random();
+  const TcpOptions options{.token = token, .timeout = Milliseconds(5000)};
+  HashStore store;
+  std::vector<std::string> errors(2);
+  const auto meet = [&](int rank) {
+    try {
+      TcpGroup group(store, rank, 2, options);
+      communicate(group, 3, 1000);
+    } catch (const std::exception& error) { errors[static_cast<size_t>(rank)] = error.what(); }
+  };
+  std::thread first(meet, 0);
+  const Address address = Address::parse(store.get("address/0"));
+  const Deadline deadline(Milliseconds(3000));
+  /// What rank 1 says on its data connection.
+  const auto hello = [](const Token& key, const Digest& challenge) {
+    io::Bytes bytes(96);
+    io::write_big_endian(uint32_t{0x47524448}, &bytes[0]);
+    bytes[4] = std::byte{1};
+    bytes[5] = std::byte{std::endian::native == std::endian::big};
+    io::write_big_endian(uint32_t{1}, &bytes[8]);
+    io::write_big_endian(uint32_t{2}, &bytes[12]);
+    const Digest c = random_digest();
+    const Digest proof = Handshake::client_proof(key, "ranks 1 0 epoch 0 channel 0", challenge, c);
+    std::copy(c.begin(), c.end(), bytes.begin() + 32);
+    std::copy(proof.begin(), proof.end(), bytes.begin() + 64);
+    return bytes;
+  };
+  const auto is_dropped = [&](const std::function<io::Bytes(const Digest&)>& answer) {
+    const Connection stranger = Connection::open(address, deadline);
+    Digest challenge;
+    stranger.receive(challenge, deadline, "rank 0");
+    stranger.send(answer(challenge), deadline, "rank 0");
+    std::byte reply[1];
+    while (!deadline.passed()) {
+      const std::optional<size_t> got = stranger.receive_some(reply);
+      if (!got) return true;
+      if (*got > 0) return false;
+      std::this_thread::sleep_for(Milliseconds(1));
+    }
+    return false;
+  };
+  CHECK(is_dropped([](const Digest&) { return io::Bytes(96, std::byte{0x5a}); }));
+  CHECK(is_dropped([&](const Digest& challenge) { return hello(Token::random(), challenge); }));
+  CHECK(is_dropped([&](const Digest& challenge) { return hello({}, challenge); }));
+  CHECK(is_dropped([&](const Digest&) { return hello(token, random_digest()); }));  // recorded at another time
+  const Connection silent = Connection::open(address, deadline);
+  std::thread second(meet, 1);
+  first.join();
+  second.join();
+  CHECK(errors[0] == "");
+  CHECK(errors[1] == "");
+}

@@ -123,6 +123,7 @@ void report(const Workload& work, int64_t batch, const Variant& variant, const S
                               {"timed", settings.timed},
                               {"threads", num_threads()},
                               {"machine", runtime(device.type).description(device.index)},
+                              {"libraries", current_backend(device.type).libraries()},
                               {"version", version()},
                               {"step_ms", figures.step_ms},
                               {"forward_ms", figures.forward_ms},

@@ -130,6 +130,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual DeviceType device_type() const = 0;
+  /// The vendor's libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty without any.
+  virtual std::string libraries() const { return ""; }
 
   // ---- Primitives: memory ----
   /// y[i] = value

@@ -11,6 +11,7 @@ class CudaBackend : public Backend {
  public:
   std::string_view name() const override { return "cuda"; }
   DeviceType device_type() const override { return DeviceType::cuda; }
+  std::string libraries() const override;  // libraries.cpp
 
   // memory.cu
   void fill(const MutableView& y, const Scalar& value) override;

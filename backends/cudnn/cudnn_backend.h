@@ -9,6 +9,7 @@ namespace gradus {
 class CudnnBackend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cudnn"; }
+  std::string libraries() const override;  // handle.cpp
 
   // conv2d.cpp (conv2d itself is the fused form without bias and ReLU, as in the base class)
   void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,

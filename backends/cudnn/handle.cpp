@@ -2,6 +2,7 @@
 
 #include <gradus/backends/cuda/cuda_runtime.h>
 #include <gradus/backends/cuda/handle_pool.h>
+#include <gradus/backends/cudnn/cudnn_backend.h>
 
 namespace gradus::cudnn_detail {
 namespace {
@@ -22,3 +23,10 @@ cudnnHandle_t handle_of(int index) {
 }
 
 }  // namespace gradus::cudnn_detail
+
+// cuDNN counts in one number: 91300 is 9.13.0.
+std::string gradus::CudnnBackend::libraries() const {
+  const size_t version = cudnnGetVersion();
+  return CudaBackend::libraries() + ", cuDNN " + std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+}

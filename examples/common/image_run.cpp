@@ -102,12 +102,13 @@ bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
   while (!done() && !interrupt.requested()) {
     Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, options_.quiet);
     if (!train_epoch(step, progress, log, interrupt)) return false;
-    finish_epoch(progress, log);
+    finish_epoch(step, progress, log);
   }
   return done();
 }
 
 bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const training::Interrupt& interrupt) {
+  runtime(device_.type).reset_peak_memory_stats(device_.index);
   if (at_.images == 0) {
     totals_.reset();
     at_.lr = lr();
@@ -126,7 +127,7 @@ bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, 
   });
 }
 
-void ImageRun::finish_epoch(Progress& progress, RunLog& log) {
+void ImageRun::finish_epoch(TrainingStep& step, Progress& progress, RunLog& log) {
   EpochResult result;
   result.epoch = at_.epoch;
   result.steps = at_.steps;
@@ -136,9 +137,12 @@ void ImageRun::finish_epoch(Progress& progress, RunLog& log) {
   result.seconds = progress.seconds();
   result.images_per_second = static_cast<double>(at_.images) / result.seconds;
   result.data_wait_seconds = batches_->wait_seconds();
+  result.parts = step.take_seconds();
+  result.memory = runtime(device_.type).memory_stats(device_.index);
   tested_ = evaluate(model_, *test_loader_, device_, class_names_.size());
   result.test = *tested_;
   result.test_seconds = progress.seconds() - result.seconds;
+  result.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   progress.finish();
   log.epoch(result, model());
 

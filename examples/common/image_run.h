@@ -5,6 +5,7 @@
 #include <gradus/optim/optim.h>
 #include <gradus/training/training.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,10 +61,11 @@ class ImageRun {
   /// Trains until the run is done (true) or interrupted.
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);
   bool train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const gradus::training::Interrupt& interrupt);
-  void finish_epoch(Progress& progress, RunLog& log);
+  void finish_epoch(TrainingStep& step, Progress& progress, RunLog& log);
   void finish();
   void stop() const;
 
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const RunOptions options_;
   const gradus::Device device_;
   const std::vector<std::string> class_names_;

@@ -7,6 +7,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/file.h>
+#include <gradus/core/registry.h>
 
 using namespace gradus;
 
@@ -48,6 +49,7 @@ void RunLog::epoch(const EpochResult& result, const nn::Module& model) {
 }
 
 void RunLog::write_line(const EpochResult& result) {
+  const Device device(options_.device);
   int64_t test_images = 0;
   for (const int64_t images : result.test.images) test_images += images;
   nlohmann::ordered_json line = {{"epoch", result.epoch},
@@ -63,13 +65,27 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"seconds", result.seconds},
                                  {"images_per_second", result.images_per_second},
                                  {"data_wait_seconds", result.data_wait_seconds},
+                                 {"forward_seconds", nullptr},
+                                 {"backward_seconds", nullptr},
+                                 {"optimizer_seconds", nullptr},
                                  {"test_seconds", result.test_seconds},
+                                 {"total_seconds", result.total_seconds},
+                                 {"peak_allocated_bytes", result.memory.peak_allocated},
+                                 {"peak_reserved_bytes", result.memory.peak_reserved},
+                                 {"device_name", runtime(device.type).description(device.index)},
+                                 {"libraries", backend(options_.backend).libraries()},
                                  {"device", options_.device},
                                  {"backend", options_.backend},
                                  {"graph", options_.graph},
                                  {"amp", options_.amp},
+                                 {"device_data", options_.device_data},
                                  {"batch_size", options_.batch_size},
                                  {"seed", options_.seed}};
+  if (result.parts) {
+    line["forward_seconds"] = result.parts->forward;
+    line["backward_seconds"] = result.parts->backward;
+    line["optimizer_seconds"] = result.parts->optimizer;
+  }
   for (const auto& [name, value] : settings_) line[name] = value;
   file_ << line.dump() << std::endl;
   GRADUS_CHECK(file_.good(), IoError, "cannot write '", path_, "'");

@@ -11,18 +11,26 @@
 //   seconds             duration of the training, without the test
 //   images_per_second   training images by these seconds
 //   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
+//   forward_seconds, backward_seconds, optimizer_seconds   of them, what the parts of the steps took, on a GPU by its own
+//                       clock (in a resumed epoch: since then); null with --graph, where a step is one piece
 //   test_seconds        duration of the test
-//   device, backend, graph, amp, batch_size, seed and the settings of the program   what the run was asked for
+//   total_seconds       since the program began its run, with tests and files
+//   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and that
+//                       the allocator had taken from the system
+//   device_name, libraries   what computed
+//   device, backend, graph, amp, device_data, batch_size, seed and the settings of the program   what the run was asked for
 #pragma once
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gradus/examples/common/images.h>
 #include <gradus/examples/common/run_options.h>
+#include <gradus/examples/common/step_clock.h>
 #include <gradus/training/tensorboard.h>
 
 struct EpochResult {
@@ -31,7 +39,9 @@ struct EpochResult {
   double lr = 0;
   double train_loss = 0, train_accuracy = 0;
   TestResult test;
-  double seconds = 0, images_per_second = 0, data_wait_seconds = 0, test_seconds = 0;
+  double seconds = 0, images_per_second = 0, data_wait_seconds = 0, test_seconds = 0, total_seconds = 0;
+  std::optional<StepClock::Seconds> parts;
+  gradus::MemoryStats memory;
 };
 
 class RunLog {

@@ -23,10 +23,22 @@ TrainingStep::TrainingStep(StepParts parts)
                                       run(batch);
                                       return TensorList();
                                     },
-                                    training::CapturedStepOptions().enabled(parts_.graph)) {}
+                                    training::CapturedStepOptions().enabled(parts_.graph)) {
+  if (!parts_.graph) clock_.emplace(parts_.totals.loss.device());
+}
+
+std::optional<StepClock::Seconds> TrainingStep::take_seconds() {
+  if (!clock_) return std::nullopt;
+  return clock_->take();
+}
+
+void TrainingStep::mark(StepClock::Mark mark) {
+  if (clock_) clock_->mark(mark);
+}
 
 void TrainingStep::run(const TensorList& batch) {
   const auto [images, labels] = parts_.batches.examples(batch);
+  mark(StepClock::kBegin);
   parts_.optimizer.zero_grad();
   Tensor logits, loss;
   {
@@ -34,8 +46,11 @@ void TrainingStep::run(const TensorList& batch) {
     logits = parts_.model.forward(images);
     loss = parts_.loss(logits, labels);
   }
+  mark(StepClock::kForward);
   parts_.scaler.scale(loss).backward();
+  mark(StepClock::kBackward);
   parts_.scaler.step(parts_.optimizer);
   parts_.scaler.update();
+  mark(StepClock::kOptimizer);
   parts_.totals.add(loss, logits, labels);
 }

@@ -8,6 +8,7 @@
 
 #include <functional>
 
+#include <gradus/examples/common/step_clock.h>
 #include <gradus/examples/common/train_batches.h>
 
 /// From logits (N, classes) and classes (N) to a mean over the images.
@@ -41,10 +42,14 @@ class TrainingStep {
  public:
   explicit TrainingStep(StepParts parts);
   void operator()(const gradus::TensorList& batch) { step_(batch); }
+  /// What the parts of the steps since the last call took; nothing where steps are captured, whose parts are one.
+  std::optional<StepClock::Seconds> take_seconds();
 
  private:
   void run(const gradus::TensorList& batch);
+  void mark(StepClock::Mark mark);
 
   const StepParts parts_;
+  std::optional<StepClock> clock_;
   gradus::training::CapturedStep step_;
 };

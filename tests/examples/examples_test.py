@@ -23,7 +23,9 @@ PROGRAMS = pathlib.Path()
 KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
-    "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment",
+    "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
+    "libraries", "forward_seconds", "backward_seconds", "optimizer_seconds", "total_seconds", "peak_allocated_bytes",
+    "peak_reserved_bytes",
 }  # fmt: skip
 
 
@@ -131,6 +133,15 @@ class Mnist(unittest.TestCase):
         self.assertEqual([line["epoch"] for line in log], [1, 2, 3, 4])
         for line in log:
             self.assertEqual(set(line), KEYS)
+            parts = [line[f"{part}_seconds"] for part in ("data_wait", "forward", "backward", "optimizer")]
+            self.assertGreater(min(parts), 0)
+            self.assertLess(sum(parts), line["seconds"])
+            self.assertLess(line["seconds"] + line["test_seconds"], line["total_seconds"])
+            self.assertEqual((line["device_name"], line["libraries"]), ("CPU", ""))
+            parameters = 4 * 3 * 61706  # float32: weights, and two of Adam for each
+            self.assertLess(parameters, line["peak_allocated_bytes"])
+            self.assertLess(line["peak_allocated_bytes"], line["peak_reserved_bytes"])
+        self.assertLess(log[0]["total_seconds"], log[1]["total_seconds"])
         self.assertGreater(log[-1]["test_accuracy"], 0.9)
         self.assertGreater(log[0]["lr"], log[-1]["lr"])
         weights = self.weights("run")
@@ -274,7 +285,7 @@ class Mnist(unittest.TestCase):
     def results(self, out):
         """Weights and log of a run, without the times."""
         lines = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
-        times = [key for key in KEYS if "second" in key]
+        times = [key for key in KEYS if "second" in key or key.startswith("peak_")]
         return self.weights(out), [{key: line[key] for key in line if key not in times} for line in lines]
 
     def test_a_run_killed_again_and_again_ends_with_the_same_bits(self):

@@ -25,9 +25,13 @@ inline const std::byte* at(const void* data, size_t index, DType dtype) {
   return static_cast<const std::byte*>(data) + index * size_of(dtype);
 }
 
-/// y[i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for i in [0, count). y may be one of x. Half types are
-/// computed in float and rounded once.
-void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count);
+/// y[j][i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for all j and for i in [0, count). A y may be one of x.
+/// Half types are computed in float and rounded once.
+void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, std::span<void* const> y,
+                     size_t count);
+inline void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count) {
+  reduce_in_order(dtype, kind, x, std::span<void* const>(&y, 1), count);
+}
 
 /// y[i] = the `kind` of x[i] and y[i], in this order: a step of a ring, whose order is that of the hops. avg only adds.
 void reduce_step(DType dtype, ReduceKind kind, const void* x, void* y, size_t count);

@@ -12,10 +12,6 @@
 namespace gradus::dist {
 namespace {
 
-/// What a rank shows at a time: with the slots of the others it stays in the second-level cache.
-constexpr size_t kSlotBytes = 256 << 10;
-/// Up to here every rank sums everything: that is shorter than another fence.
-constexpr size_t kShortBytes = 32 << 10;
 constexpr size_t kMailBytes = 64 << 10;
 constexpr uint32_t kLayoutVersion = 1;
 /// How often a rank that sleeps looks whether those it waits for still live.
@@ -30,12 +26,6 @@ void pause() {
 #endif
 }
 
-/// body(begin, count) for pieces of at most `piece` of `count` elements.
-template <class F>
-void for_pieces(size_t count, size_t piece, F&& body) {
-  for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
-}
-
 size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
@@ -43,8 +33,7 @@ size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 /// What a rank called.
 struct ShmGroup::CallRecord {
   std::array<std::byte, MessageHeader::kBytes> header;
-  int32_t bucket;  // of empty() in which its data lie, or -1
-  uint64_t offset;
+  Place place;
 };
 
 struct alignas(64) ShmGroup::RankLine {
@@ -75,13 +64,14 @@ ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(m
 ShmGroup::RankLine& ShmGroup::line(int rank) const {
   return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header)))[rank];
 }
-std::byte* ShmGroup::slot(int rank) const {
+std::byte* ShmGroup::slot(int rank, uint32_t ago) const {
   const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  return memory_.data() + round_up(sizeof(Header)) + lines + (2 * static_cast<size_t>(rank) + pieces_ % 2) * kSlotBytes;
+  return memory_.data() + round_up(sizeof(Header)) + lines +
+         (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
 }
 ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
   const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  const size_t slots = 2 * kSlotBytes * static_cast<size_t>(size());
+  const size_t slots = kSlots * kSlotBytes * static_cast<size_t>(size());
   std::byte* boxes = memory_.data() + round_up(sizeof(Header)) + lines + slots;
   return reinterpret_cast<Mailbox*>(boxes)[from * size() + to];
 }
@@ -90,7 +80,7 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
     : HostGroup(rank, size, options.epoch, options.timeout), store_key_("shm/" + std::to_string(options.epoch)),
       store_(std::move(store)) {
   const auto ranks = static_cast<size_t>(size);
-  const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + 2 * kSlotBytes * ranks +
+  const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + kSlots * kSlotBytes * ranks +
                        sizeof(Mailbox) * ranks * ranks;
   const std::string identity = host_identity();
   if (rank == 0) {
@@ -198,29 +188,39 @@ void ShmGroup::fence(const Descriptor& descriptor, const Deadline& deadline) {
     if (r != rank()) await(line(r).fences, fences_, r, descriptor, deadline);
 }
 
-void ShmGroup::begin(const Collective& call, const Deadline& deadline) {
-  const Descriptor& descriptor = call.descriptor;
+ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
   const uint32_t turn = calls_++ % 2;
   CallRecord& own = line(rank()).call[turn];
-  own.header = MessageHeader{descriptor}.encode();
-  locate(call.out, descriptor.count * size_of(descriptor.dtype), &own);
-  fence(descriptor, deadline);
+  own.header = MessageHeader{d}.encode();
+  place_ = d.kind == CollectiveKind::all_reduce ? locate(call.out, d.count * size_of(d.dtype)) : Place{};
+  own.place = place_;
+  const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
+  if (reduces && place_.bucket < 0) show(call, 0);
+  fence(d, deadline);
+  bool some_shared = false, all_shared = true;
   for (int r = 0; r < size(); ++r) {
-    const Descriptor theirs = MessageHeader::decode(line(r).call[turn].header).descriptor;
-    if (theirs != descriptor) throw CollectiveError(mismatch(r, theirs, rank(), descriptor));
+    const CallRecord& theirs = line(r).call[turn];
+    if (theirs.header != own.header) {
+      const Descriptor called = MessageHeader::decode(theirs.header).descriptor;
+      throw CollectiveError(mismatch(r, called, rank(), d));
+    }
+    some_shared |= theirs.place.bucket >= 0;
+    all_shared &= theirs.place.bucket >= 0 && theirs.place == place_;
   }
+  return all_shared ? Arrays::shared : some_shared ? Arrays::mixed : Arrays::own;
 }
 
 void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   check_failure();
   if (call.descriptor.kind == CollectiveKind::send) return call.sends ? send(call, deadline) : receive(call, deadline);
-  begin(call, deadline);
+  const Arrays arrays = begin(call, deadline);
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier: return;
     case CollectiveKind::all_reduce:
-      if (all_reduce_in_place(call, deadline)) return;
+      if (arrays == Arrays::shared) return all_reduce_in_place(call, deadline);
       [[fallthrough]];
-    case CollectiveKind::reduce: return all_reduce(call, deadline);
+    case CollectiveKind::reduce: return all_reduce(call, arrays, deadline);
     case CollectiveKind::reduce_scatter: return reduce_scatter(call, deadline);
     case CollectiveKind::all_gather:
     case CollectiveKind::gather: return all_gather(call, deadline);
@@ -228,110 +228,6 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
     case CollectiveKind::scatter: return scatter(call, deadline);
     case CollectiveKind::send: return;
   }
-}
-
-bool ShmGroup::all_reduce_in_place(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const CallRecord& own = line(rank()).call[(calls_ - 1) % 2];
-  for (int r = 0; r < size(); ++r) {
-    const CallRecord& theirs = line(r).call[(calls_ - 1) % 2];
-    if (theirs.bucket < 0 || theirs.bucket != own.bucket || theirs.offset != own.offset) return false;
-  }
-  const std::shared_ptr<Bucket> bucket = buckets_[static_cast<size_t>(own.bucket)].lock();
-  std::vector<const void*> operands(static_cast<size_t>(size()));
-  const size_t element = size_of(d.dtype), piece = kSlotBytes / element;
-  const Range mine = part_of(d.count, size(), rank());
-  for_pieces(mine.size(), piece, [&](size_t begin, size_t count) {
-    const auto place = [&](int r) {
-      return bucket->memory.data() + static_cast<size_t>(r) * bucket->bytes_each + own.offset +
-             (mine.begin + begin) * element;
-    };
-    for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = place(r);
-    reduce_in_order(d.dtype, d.reduce, operands, place(rank()), count);
-    for (int r = 0; r < size(); ++r)
-      if (r != rank()) std::memcpy(place(r), place(rank()), count * element);
-  });
-  fence(d, deadline);
-  return true;
-}
-
-void ShmGroup::all_reduce(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype);
-  std::vector<const void*> operands(static_cast<size_t>(size()));
-  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
-    const auto reduce = [&](const Range& range, void* to) {
-      for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = slot(r) + range.begin * element;
-      reduce_in_order(d.dtype, d.reduce, operands, to, range.size());
-    };
-    std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
-    fence(d, deadline);
-    if (count * element <= kShortBytes) {
-      if (call.out != nullptr) reduce({0, count}, at(call.out, begin, d.dtype));
-    } else {
-      const Range mine = part_of(count, size(), rank());
-      reduce(mine, slot(rank()) + mine.begin * element);
-      fence(d, deadline);
-      for (int r = 0; call.out != nullptr && r < size(); ++r) {
-        const Range part = part_of(count, size(), r);
-        std::memcpy(at(call.out, begin + part.begin, d.dtype), slot(r) + part.begin * element, part.size() * element);
-      }
-    }
-    ++pieces_;
-  });
-}
-
-void ShmGroup::reduce_scatter(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
-  std::vector<const void*> operands(static_cast<size_t>(size()));
-  for_pieces(d.count, piece, [&](size_t begin, size_t count) {
-    const auto place = [&](int in_slot_of, int part) {
-      return slot(in_slot_of) + static_cast<size_t>(part) * piece * element;
-    };
-    for (int r = 0; r < size(); ++r)
-      std::memcpy(place(rank(), r), at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype), count * element);
-    fence(d, deadline);
-    for (int r = 0; r < size(); ++r) operands[static_cast<size_t>(r)] = place(r, rank());
-    reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, d.dtype), count);
-    ++pieces_;
-  });
-}
-
-void ShmGroup::all_gather(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype);
-  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
-    std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
-    fence(d, deadline);
-    for (int r = 0; call.out != nullptr && r < size(); ++r)
-      std::memcpy(at(call.out, static_cast<size_t>(r) * d.count + begin, d.dtype), slot(r), count * element);
-    ++pieces_;
-  });
-}
-
-void ShmGroup::broadcast(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype);
-  for_pieces(d.count, kSlotBytes / element, [&](size_t begin, size_t count) {
-    if (call.in != nullptr) std::memcpy(slot(rank()), at(call.in, begin, d.dtype), count * element);
-    fence(d, deadline);
-    if (call.in == nullptr) std::memcpy(at(call.out, begin, d.dtype), slot(d.root), count * element);
-    ++pieces_;
-  });
-}
-
-void ShmGroup::scatter(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
-  for_pieces(d.count, piece, [&](size_t begin, size_t count) {
-    const auto place = [&](int r) { return slot(d.root) + static_cast<size_t>(r) * piece * element; };
-    for (int r = 0; call.in != nullptr && r < size(); ++r)
-      std::memcpy(place(r), at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype), count * element);
-    fence(d, deadline);
-    std::memcpy(at(call.out, begin, d.dtype), place(rank()), count * element);
-    ++pieces_;
-  });
 }
 
 void ShmGroup::send(const Collective& call, const Deadline& deadline) {
@@ -386,18 +282,16 @@ Array ShmGroup::empty(const Shape& shape, DType dtype) {
   return Array(storage, 0, shape, contiguous_strides(shape), dtype);
 }
 
-void ShmGroup::locate(const void* data, size_t bytes, CallRecord* call) const {
-  call->bucket = -1;
+ShmGroup::Place ShmGroup::locate(const void* data, size_t bytes) const {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const std::shared_ptr<Bucket> bucket = buckets_[i].lock();
     if (!bucket) continue;
     const auto own =
         reinterpret_cast<uintptr_t>(bucket->memory.data() + bucket->bytes_each * static_cast<size_t>(rank()));
     const auto begin = reinterpret_cast<uintptr_t>(data);
-    if (begin < own || begin + bytes > own + bucket->bytes_each) continue;
-    call->bucket = static_cast<int32_t>(i);
-    call->offset = begin - own;
+    if (begin >= own && begin + bytes <= own + bucket->bytes_each) return {static_cast<int32_t>(i), begin - own};
   }
+  return {};
 }
 
 }  // namespace gradus::dist

@@ -3,6 +3,7 @@
 // order is that of its hops, which is fixed as well.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <gradus/distributed/comm/reduce.h>
@@ -18,6 +19,10 @@ struct Collective {
   void* out = nullptr;
   int peer = -1;       // the other end of a message, and
   bool sends = false;  // which end this one is
+  /// The call of which this is a piece: what ranks tell each other, and compare.
+  std::optional<Descriptor> whole = std::nullopt;
+
+  const Descriptor& told() const { return whole ? *whole : descriptor; }
 };
 
 /// Runs on every rank of the transport at about the same time. Scratch memory is kept from one call to the next.
@@ -47,7 +52,7 @@ class Collectives {
   void send_or_receive(const Collective& call, const Deadline& deadline);
 
   void exchange(const Collective& call, const Deadline& deadline) {
-    transport_.exchange(transfers_, call.descriptor, deadline);
+    transport_.exchange(transfers_, call.told(), deadline);
     transfers_.clear();
   }
   std::byte* scratch(size_t bytes);

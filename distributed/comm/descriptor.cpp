@@ -7,6 +7,8 @@
 namespace gradus::dist {
 namespace {
 
+// Flags of a header.
+constexpr uint8_t kStrict = 1, kOnDevice = 2;
 constexpr uint32_t kMagic = 0x47524443;  // "GRDC"
 
 }  // namespace
@@ -29,7 +31,8 @@ std::string Descriptor::str() const {
   text << name(kind) << " #" << sequence;
   if (kind != CollectiveKind::barrier)
     text << " (" << (strict ? "strict " : "") << (reduces ? name(reduce) : "") << (reduces ? " of " : "") << count
-         << ' ' << dtype << (root >= 0 ? ", root " + std::to_string(root) : std::string()) << ')';
+         << ' ' << dtype << (root >= 0 ? ", root " + std::to_string(root) : std::string())
+         << (on_device ? " on a device" : "") << ')';
   if (epoch != 0) text << " of group " << epoch;
   return std::move(text).take();
 }
@@ -44,7 +47,7 @@ std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const {
   io::write_big_endian(static_cast<uint8_t>(d.kind), p + 16);
   io::write_big_endian(static_cast<uint8_t>(d.reduce), p + 17);
   io::write_big_endian(static_cast<uint8_t>(d.dtype), p + 18);
-  io::write_big_endian(static_cast<uint8_t>(d.strict), p + 19);
+  io::write_big_endian(static_cast<uint8_t>((d.strict ? kStrict : 0) | (d.on_device ? kOnDevice : 0)), p + 19);
   io::write_big_endian(static_cast<uint32_t>(d.root), p + 20);
   io::write_big_endian(d.count, p + 24);
   io::write_big_endian(body_bytes, p + 32);
@@ -56,11 +59,12 @@ std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const {
 MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
   const std::byte* p = bytes.data();
   const auto kind = io::read_big_endian<uint8_t>(p + 16), reduce = io::read_big_endian<uint8_t>(p + 17),
-             dtype = io::read_big_endian<uint8_t>(p + 18), strict = io::read_big_endian<uint8_t>(p + 19);
+             dtype = io::read_big_endian<uint8_t>(p + 18), flags = io::read_big_endian<uint8_t>(p + 19);
   GRADUS_CHECK(bytes.size() == kBytes && io::read_big_endian<uint32_t>(p) == kMagic &&
                    io::read_big_endian<uint32_t>(p + 44) == io::crc32c({p, 44}) &&
                    kind <= static_cast<uint8_t>(CollectiveKind::barrier) &&
-                   reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount && strict <= 1,
+                   reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount &&
+                   flags <= (kStrict | kOnDevice),
                CommError, "a message begins with bytes that are no header, or were damaged on their way");
   MessageHeader header;
   header.descriptor = {.epoch = io::read_big_endian<uint32_t>(p + 4),
@@ -68,7 +72,8 @@ MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
                        .kind = static_cast<CollectiveKind>(kind),
                        .reduce = static_cast<ReduceKind>(reduce),
                        .dtype = static_cast<DType>(dtype),
-                       .strict = strict != 0,
+                       .strict = (flags & kStrict) != 0,
+                       .on_device = (flags & kOnDevice) != 0,
                        .root = static_cast<int32_t>(io::read_big_endian<uint32_t>(p + 20)),
                        .count = io::read_big_endian<uint64_t>(p + 24)};
   header.body_bytes = io::read_big_endian<uint64_t>(p + 32);

@@ -36,6 +36,7 @@ struct Descriptor {
   ReduceKind reduce = ReduceKind::sum;
   DType dtype = DType::u8;
   bool strict = false;
+  bool on_device = false;  ///< the arrays lie on a device, so tcp and shm take them in pieces
   int32_t root = -1;
   uint64_t count = 0;  ///< elements that a rank contributes or, from one root, gets
 
@@ -46,7 +47,7 @@ struct Descriptor {
 
 /// In front of every message: the descriptor, and how long the body is.
 ///
-///   offset  0  magic "GRDC"    4 bytes         16  kind, reduce, dtype, strict   1 each
+///   offset  0  magic "GRDC"    4 bytes         16  kind, reduce, dtype, flags    1 each
 ///           4  epoch           4               20  root                          4
 ///           8  sequence        8               24  count                         8
 ///                                              32  bytes of the body             8

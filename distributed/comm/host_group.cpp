@@ -58,11 +58,20 @@ void HostGroup::execute(const Job& job) noexcept {
   CommStatus failure;
   try {
     failure = status();
-    if (failure.ok()) run(job.call, Deadline(job.timeout));
+    const Deadline deadline(job.timeout);
+    if (failure.ok() && job.ready) run_staged(job, deadline);
+    else if (failure.ok()) run(job.call, deadline);
   } catch (const CollectiveError& error) { failure = fail(error.status()); } catch (const std::exception& error) {
     failure = fail({CommFailure::aborted, rank(), error.what()});
   }
   job.work->finish(std::move(failure));
+}
+
+void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
+  const Device device = job.in.defined() ? job.in.device() : job.out.device();
+  if (!staging_ || !(staging_->device() == device)) staging_.emplace(device, rank(), size());
+  staging_->run(job.call, job.in, job.out, *job.ready, deadline,
+                [&](const Collective& piece) { run(piece, deadline); });
 }
 
 void HostGroup::work_off() {
@@ -84,8 +93,17 @@ void HostGroup::work_off() {
 
 HostGroup::WorkPtr HostGroup::submit(const Collective& call, const Array& in, const Array& out,
                                      const CollectiveOptions& options) {
+  std::shared_ptr<Event> ready;
+  if (call.descriptor.on_device) {
+    const Device device = in.defined() ? in.device() : out.device();
+    DeviceRuntime& runtime = gradus::runtime(device.type);
+    GRADUS_CHECK(!runtime.capturing(), DeviceError, "a collective that goes through the host's memory, as those of '",
+                 backend(), "' do, cannot be part of a captured graph: take a group of the backend 'nccl'");
+    ready = runtime.new_event(false);
+    ready->record(runtime.current_stream(device.index));
+  }
   std::unique_lock lock(mutex_);
-  Job job{call, options.timeout.value_or(timeout()), in, out, nullptr};
+  Job job{call, options.timeout.value_or(timeout()), in, out, std::move(ready), nullptr};
   take_number(&job.call);
   job.work = std::make_shared<HostWork>(job.call.descriptor.sequence);
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/staging.h>
 
 namespace gradus::dist {
 
@@ -18,24 +19,29 @@ class HostGroup : public ProcessGroup {
 
   /// Does the work, or throws a CollectiveError. Called by one thread at a time, in the order of the calls.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
+  /// Arrays of a device go by way of the host's memory.
+  bool serves(Device) const override { return true; }
 
  private:
   class HostWork;
   struct Job {
     Collective call;
     Milliseconds timeout;
-    Array in, out;  // keep the memory
+    Array in, out;                 // keep the memory
+    std::shared_ptr<Event> ready;  // of the caller's stream, where the memory is a device's
     std::shared_ptr<HostWork> work;
   };
 
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
   void execute(const Job& job) noexcept;
+  void run_staged(const Job& job, const Deadline& deadline);
   void work_off();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> queue_;
   bool busy_ = false, stopping_ = false;
+  std::optional<Staging> staging_;
   std::thread thread_;  // started by the first call that is async
 };
 

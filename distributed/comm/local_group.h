@@ -84,6 +84,9 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
 
   std::string_view backend() const override { return "local"; }
 
+ protected:
+  bool serves(Device device) const override { return device.is_cpu(); }
+
  private:
   LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, uint32_t epoch, Milliseconds timeout)
       : TransportGroup(rank, world->size(), epoch, timeout, world, rank), world_(world) {}

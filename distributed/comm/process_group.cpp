@@ -98,6 +98,8 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
   }
   call.descriptor.epoch = epoch_;
   call.descriptor.strict = options.strict;
+  const Array& either = in.defined() ? in : out;
+  call.descriptor.on_device = either.defined() && !either.device().is_cpu();
   return submit(call, in, out, options);
 }
 

@@ -192,18 +192,18 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
   const Descriptor& d = call.descriptor;
   const uint32_t turn = calls_++ % 2;
   CallRecord& own = line(rank()).call[turn];
-  own.header = MessageHeader{d}.encode();
+  own.header = MessageHeader{call.told()}.encode();
   place_ = d.kind == CollectiveKind::all_reduce ? locate(call.out, d.count * size_of(d.dtype)) : Place{};
   own.place = place_;
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
   if (reduces && place_.bucket < 0) show(call, 0);
-  fence(d, deadline);
+  fence(call.told(), deadline);
   bool some_shared = false, all_shared = true;
   for (int r = 0; r < size(); ++r) {
     const CallRecord& theirs = line(r).call[turn];
     if (theirs.header != own.header) {
       const Descriptor called = MessageHeader::decode(theirs.header).descriptor;
-      throw CollectiveError(mismatch(r, called, rank(), d));
+      throw CollectiveError(mismatch(r, called, rank(), call.told()));
     }
     some_shared |= theirs.place.bucket >= 0;
     all_shared &= theirs.place.bucket >= 0 && theirs.place == place_;
@@ -239,7 +239,7 @@ void ShmGroup::send(const Collective& call, const Deadline& deadline) {
     const size_t count = std::min(piece, d.count - begin);
     const uint32_t number = box.written.load();
     await(box.read, number - 1, call.peer, d, deadline);  // one of the two places is free
-    box.call[number % 2] = MessageHeader{d}.encode();
+    box.call[number % 2] = MessageHeader{call.told()}.encode();
     if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
     advance(box.written);
     begin += count;
@@ -256,7 +256,7 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
     const uint32_t number = box.read.load();
     await(box.written, number + 1, call.peer, d, deadline);
     const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
-    if (theirs != d) throw CollectiveError(mismatch(call.peer, theirs, rank(), d));
+    if (theirs != call.told()) throw CollectiveError(mismatch(call.peer, theirs, rank(), call.told()));
     if (count > 0) std::memcpy(at(call.out, begin, d.dtype), box.data[number % 2], count * element);
     advance(box.read);
     begin += count;

@@ -1,0 +1,192 @@
+// A device made of host memory and threads, for tests of what is ordered by streams and events: each stream is a thread that
+// does its work late.
+#pragma once
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gradus/core/registry.h>
+
+namespace gradus::test {
+
+class FakeStream {
+ public:
+  FakeStream() : thread_([this] { work_off(); }) {}
+  ~FakeStream() {
+    push({});
+    thread_.join();
+  }
+  void push(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+
+ private:
+  void work_off() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !queue_.empty(); });
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      if (!work) return;
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      work();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::thread thread_;
+};
+
+class FakeEvent final : public Event {
+ public:
+  void record(const Stream& stream) override {
+    const std::lock_guard lock(state_->mutex);
+    const int64_t turn = ++state_->recorded;
+    static_cast<FakeStream*>(stream.handle)->push([state = state_, turn] {
+      const std::lock_guard lock(state->mutex);
+      state->done = turn;
+      state->changed.notify_all();
+    });
+  }
+  void block(const Stream& stream) const override {
+    static_cast<FakeStream*>(stream.handle)->push([state = state_, turn = recorded()] { state->wait(turn); });
+  }
+  void synchronize() const override { state_->wait(recorded()); }
+  bool query() const override {
+    const std::lock_guard lock(state_->mutex);
+    return state_->done >= state_->recorded;
+  }
+  double elapsed_ms(const Event&) const override { return 0; }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int64_t recorded = 0, done = 0;
+    void wait(int64_t turn) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return done >= turn; });
+    }
+  };
+  int64_t recorded() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->recorded;
+  }
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+/// Two devices, "cuda:0" and "cuda:1".
+class FakeRuntime final : public DeviceRuntime {
+ public:
+  DeviceType type() const override { return DeviceType::cuda; }
+  int device_count() const override { return 2; }
+  int current_device() const override { return 0; }
+  void set_current_device(int) override {}
+  std::string description(int) const override { return "fake"; }
+  void* allocate(size_t bytes, const Stream&) override { return std::malloc(bytes); }
+  void free(void* data) noexcept override {
+    bool recorded;
+    {
+      const std::lock_guard lock(mutex_);
+      recorded = recorded_.erase(data) > 0;
+    }
+    if (recorded) drain();
+    std::free(data);
+  }
+  void record_stream(void* data, const Stream&) override {
+    const std::lock_guard lock(mutex_);
+    recorded_.insert(data);
+  }
+  void empty_cache() override {}
+  MemoryStats memory_stats(int) const override { return {}; }
+  void reset_peak_memory_stats(int) override {}
+  void* allocate_pinned(size_t bytes) override { return std::malloc(bytes); }
+  void free_pinned(void* data) noexcept override {
+    drain();
+    std::free(data);
+  }
+  void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
+            bool non_blocking) override {
+    const int index = to_device.is_cuda() ? to_device.index : from_device.index;
+    static_cast<FakeStream*>(current_stream(index).handle)->push([=] { std::memcpy(to, from, bytes); });
+    if (!non_blocking) synchronize(index);
+  }
+  Stream current_stream(int index) override {
+    Stream& stream = current()[index];
+    if (stream.handle == nullptr) stream = new_stream(index);
+    return stream;
+  }
+  void set_current_stream(const Stream& stream) override { current()[stream.device.index] = stream; }
+  Stream new_stream(int index) override {
+    const std::lock_guard lock(mutex_);
+    streams_.push_back(std::make_unique<FakeStream>());
+    Stream stream;
+    stream.device = Device(DeviceType::cuda, index);
+    stream.handle = streams_.back().get();
+    return stream;
+  }
+  std::unique_ptr<Event> new_event(bool) override { return std::make_unique<FakeEvent>(); }
+  void synchronize(int index) override {
+    FakeEvent event;
+    event.record(current_stream(index));
+    event.synchronize();
+  }
+  void begin_capture() override { is_capturing() = true; }
+  std::unique_ptr<CapturedGraph> end_capture() override {
+    is_capturing() = false;
+    return nullptr;
+  }
+  bool capturing() const override { return is_capturing(); }
+
+ private:
+  /// Waits for all that is queued anywhere.
+  void drain() {
+    std::vector<Stream> streams;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& stream : streams_) streams.push_back({Device(DeviceType::cuda, 0), stream.get()});
+    }
+    for (const Stream& stream : streams) {
+      FakeEvent event;
+      event.record(stream);
+      event.synchronize();
+    }
+  }
+  static bool& is_capturing() {
+    thread_local bool capturing = false;
+    return capturing;
+  }
+  static std::map<int, Stream>& current() {
+    thread_local std::map<int, Stream> streams;
+    return streams;
+  }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<FakeStream>> streams_;
+  std::set<void*> recorded_;  // memory that streams may still use when it is freed
+};
+
+/// Makes the fake the runtime of cuda; false where there is a real one.
+inline bool use_fake_device() {
+  static const bool used = [] {
+    if (find_runtime(DeviceType::cuda) != nullptr) return false;
+    register_runtime(std::make_unique<FakeRuntime>());
+    return true;
+  }();
+  return used;
+}
+
+}  // namespace gradus::test

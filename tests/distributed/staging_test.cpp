@@ -1,0 +1,181 @@
+// Collectives of arrays on a device, by way of the host's memory: right numbers whatever the streams are late with.
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/fake_device.h>
+#include <gradus/tests/distributed/ranks.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// True, and says so, where a real device stands in the fake's place: tests/distributed_gpu has the same for it.
+bool no_fake_device() {
+  if (use_fake_device()) return false;
+  WARN("skipped: this machine has a CUDA device");
+  return true;
+}
+
+Array on_device(int64_t count, DType dtype = DType::f32, int index = 0) {
+  return Array::empty({count}, dtype, Device(DeviceType::cuda, index));
+}
+
+/// Queues on the current stream: x[i] = rank + i % 7, after a while.
+void fill_late(const Array& x, int rank) {
+  static_cast<FakeStream*>(runtime(DeviceType::cuda).current_stream(0).handle)->push([x, rank] {
+    std::this_thread::sleep_for(Milliseconds(2));
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(rank + i % 7);
+  });
+}
+
+bool holds(const Array& x, int64_t begin, int64_t count, const std::function<double(int64_t)>& expected) {
+  for (int64_t i = 0; i < count; ++i)
+    if (x.data<float>()[begin + i] != static_cast<float>(expected(i))) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("arrays of a device go through all collectives", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const int ranks = GENERATE(1, 2, 3);
+  CAPTURE(transport, ranks);
+  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+    const int rank = group.rank(), root = ranks - 1;
+    const auto of = [](int r) { return [r](int64_t i) { return static_cast<double>(r + i % 7); }; };
+    for (const int64_t count : {0, 1, 262'144, 600'003}) {  // none, one piece, exactly one, several
+      const int64_t whole = count * ranks;
+      const Array x = on_device(count), all = on_device(whole);
+      const auto mean = [&](int64_t i) { return (ranks - 1) / 2.0 + static_cast<double>(i % 7); };
+      fill_late(x, rank);
+      group.all_reduce(x, ReduceKind::avg);
+      require(holds(x, 0, count, mean), "all_reduce");
+
+      fill_late(x, rank);
+      group.reduce(x, root, ReduceKind::max);
+      require(holds(x, 0, count, of(rank == root ? ranks - 1 : rank)), "reduce");
+
+      fill_late(x, rank);
+      group.broadcast(x, root);
+      require(holds(x, 0, count, of(root)), "broadcast");
+
+      fill_late(x, rank);
+      group.all_gather(x, all);
+      for (int r = 0; r < ranks; ++r) require(holds(all, r * count, count, of(r)), "all_gather");
+
+      fill_late(all, rank);
+      group.reduce_scatter(all, x, ReduceKind::avg);
+      require(holds(x, 0, count, [&](int64_t i) { return mean(rank * count + i); }), "reduce_scatter");
+
+      fill_late(x, rank);
+      group.gather(x, rank == root ? all : Array(), root);
+      for (int r = 0; rank == root && r < ranks; ++r) require(holds(all, r * count, count, of(r)), "gather");
+
+      group.scatter(rank == root ? all : Array(), x, root);
+      require(holds(x, 0, count, of(rank)), "scatter");
+
+      if (ranks > 1) {
+        const Array arrived = on_device(count);
+        if (rank == 0) group.send(x, 1);
+        if (rank == 1) {
+          group.recv(arrived, 0);
+          require(holds(arrived, 0, count, of(0)), "send and recv");
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("sums of arrays of a device have the bits of those of the host", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  expect_ranks(transport, 3, [](ProcessGroup& group) {
+    const Array here = Array::empty({700'001}, DType::bf16), there = on_device(here.numel(), here.dtype());
+    backend("naive").normal(here, {7, static_cast<uint64_t>(group.rank())}, 0, 1);
+    std::memcpy(there.data(), here.data(), here.nbytes());
+    group.all_reduce(here, ReduceKind::avg, {.strict = true});
+    group.all_reduce(there, ReduceKind::avg, {.strict = true});
+    require(std::memcmp(there.data(), here.data(), here.nbytes()) == 0, "bits");
+  });
+}
+
+TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  expect_ranks(transport, 2, [](ProcessGroup& group) {
+    std::vector<std::shared_ptr<Work>> works;
+    const Array last = on_device(300'000);
+    for (int i = 0; i < 5; ++i) {
+      const Array x = i < 4 ? on_device(400'000) : last;  // the others are let go while they are on their way
+      fill_late(x, group.rank());
+      works.push_back(group.all_reduce(x, ReduceKind::sum, {.async = true}));
+    }
+    for (const auto& work : works) work->wait();
+    require(holds(last, 0, last.numel(), [](int64_t i) { return static_cast<double>(1 + 2 * (i % 7)); }), "sum");
+  });
+}
+
+TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto difference = GENERATE(as<std::string>(), "pieces", "last piece", "device");
+  CAPTURE(transport, difference);
+  const auto results = run_ranks(transport, 3,
+                                 [&](ProcessGroup& group) {
+                                   const int64_t count = 1'000'000;
+                                   if (group.rank() != 1) group.all_reduce(on_device(count));
+                                   else if (difference == "pieces") group.all_reduce(on_device(10));
+                                   else if (difference == "last piece") group.all_reduce(on_device(count - 1));
+                                   else group.all_reduce(Array::empty({count}, DType::f32));
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::mismatch);
+    CHECK_THAT(result.error, contains("(sum of 1000000 float32 on a device)"));
+    CHECK_THAT(result.error, contains("rank 1 called"));
+  }
+}
+
+TEST_CASE("a device that does not come to a collective is named when the deadline passes", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto results = run_ranks(transport, 2, [](ProcessGroup& group) {
+    const Array x = on_device(10);
+    if (group.rank() == 1)
+      static_cast<FakeStream*>(runtime(DeviceType::cuda).current_stream(0).handle)->push([] {
+        std::this_thread::sleep_for(Milliseconds(600));
+      });
+    // Rank 1's deadline is the first.
+    group.all_reduce(x, ReduceKind::sum, {.timeout = Milliseconds(group.rank() == 1 ? 200 : 5000)});
+  });
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::timeout);
+    CHECK(result.status.rank == 1);
+    CHECK_THAT(result.error, contains("rank 1 waited 200 ms for its own cuda:0"));
+  }
+}
+
+TEST_CASE("what arrays of a device may not do", "[staging]") {
+  if (no_fake_device()) return;
+  expect_ranks("shm", 1, [](ProcessGroup& group) {
+    const auto message = [&](const Array& x, const Array& y) {
+      try {
+        group.all_gather(x, y);
+      } catch (const DeviceError& error) { return std::string(error.what()); }
+      return std::string();
+    };
+    require(message(on_device(3), on_device(3, DType::f32, 1)).find("y is on cuda:1, x on cuda:0") != std::string::npos,
+            "two devices");
+    runtime(DeviceType::cuda).begin_capture();
+    const std::string captured = message(on_device(3), on_device(3));
+    runtime(DeviceType::cuda).end_capture();
+    require(captured.find("cannot be part of a captured graph") != std::string::npos, captured);
+    group.barrier();  // and none of it ended the group
+  });
+}

@@ -85,11 +85,12 @@ class CudaBackend : public Backend {
   void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
                           const MutableView& dgates) override;
 
-  // index.cu, nonzero.cu, sort.cu, scan.cu
+  // index.cu, nonzero.cu, sort.cu, topk.cu, scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
   void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
+  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) override;
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 

@@ -3,39 +3,18 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/radix_sort.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/sort_keys.cuh>
 
 namespace gradus {
 namespace {
 
 using cuda_detail::Divisor;
 using cuda_detail::Geometry;
+using cuda_detail::Key;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
-using cuda_detail::Nest;
 using cuda_detail::Scratch;
-
-/// Unsigned integers in the order of the numbers: of signed ones the sign bit is turned, of floating ones it is turned in
-/// positive numbers and everything in negative ones. -0 counts as 0, every NaN as the largest.
-__device__ uint64_t key_of(int64_t x) { return static_cast<uint64_t>(x) ^ (uint64_t{1} << 63); }
-__device__ uint32_t key_of(int32_t x) { return static_cast<uint32_t>(x) ^ (uint32_t{1} << 31); }
-__device__ uint32_t key_of(uint8_t x) { return x; }
-__device__ uint32_t key_of(bool x) { return x; }
-__device__ uint64_t key_of(double x) {
-  if (x != x) return ~uint64_t{0};
-  const auto bits = static_cast<uint64_t>(__double_as_longlong(x == 0 ? 0.0 : x));
-  return bits >> 63 ? ~bits : bits | (uint64_t{1} << 63);
-}
-__device__ uint32_t key_of(float x) {
-  if (x != x) return ~uint32_t{0};
-  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
-  return bits >> 31 ? ~bits : bits | (uint32_t{1} << 31);
-}
-template <class T>
-using Key = decltype(key_of(compute_t<T>{}));
-template <class T>
-constexpr int kKeyBits = sizeof(T) == 1 ? 8 : 8 * sizeof(Key<T>);
+using cuda_detail::SortedRows;
 
 // Element k of row r has the place r size + k. Views of `rows`: x, indices, values.
 template <class T>
@@ -46,9 +25,7 @@ __global__ void __launch_bounds__(kThreads)
     uint32_t k = i;
     int64_t at[3];
     rows.offsets(size.split(k), at);
-    const Key<T> key = key_of(static_cast<compute_t<T>>(x[at[0] + k * step]));
-    const Key<T> most = sizeof(T) == 1 ? Key<T>{255} : ~Key<T>{0};
-    keys[i] = descending ? most - key : key;
+    keys[i] = cuda_detail::ordered_key(x[at[0] + k * step], descending);
     places[i] = static_cast<int32_t>(i);
   }
 }
@@ -59,14 +36,10 @@ __global__ void __launch_bounds__(kThreads)
     rows[i] = size.quotient(static_cast<uint32_t>(places[i]));
 }
 
-struct Steps {
-  int64_t x, indices, values;
-};
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    place_kernel(const T* x, Geometry<3> rows, Divisor size, Steps steps, const int32_t* order, uint32_t count,
-                 int64_t* indices, T* values) {
+    place_kernel(const T* x, Geometry<3> rows, Divisor size, SortedRows::Steps steps, const int32_t* order,
+                 uint32_t count, int64_t* indices, T* values) {
   for (uint32_t i = cuda_detail::thread_index(); i < count; i += cuda_detail::thread_count()) {
     uint32_t rank = i, from = static_cast<uint32_t>(order[i]);
     int64_t at[3];
@@ -82,15 +55,12 @@ __global__ void __launch_bounds__(kThreads)
 void CudaBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                        const MutableView& indices) {
   EventScope event("sort", "cuda", "radix_sort", {&x, &indices}, x.numel());
-  const int64_t count = x.numel(), size = x.ndim() ? x.shape[axis] : 1;
+  const int64_t count = x.numel();
   if (count == 0) return;
   GRADUS_CHECK(count < cuda_detail::kMaxChunk, ShapeError, "cuda sorts fewer than ", cuda_detail::kMaxChunk,
                " elements at once, got ", count, "; sort parts of the other dimensions");
-  const Strides& value_strides = values.data ? values.strides : indices.strides;
-  Shape others = x.shape;
-  Steps steps{0, 0, 0};
-  if (x.ndim()) others[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
-  const Nest<3> rows(StridedLoop<3>(others, {&x.strides, &indices.strides, &value_strides}));
+  const SortedRows rows(x, axis, values, indices);
+  const Divisor size(rows.size);
   const Launch launch(x.device);
   const uint32_t blocks = launch.blocks(count, kThreads), elements = static_cast<uint32_t>(count);
   const size_t place_bytes = sizeof(int32_t) * static_cast<size_t>(count);
@@ -98,18 +68,18 @@ void CudaBackend::sort(const View& x, int axis, bool descending, const MutableVi
     const size_t key_bytes = sizeof(Key<T>) * static_cast<size_t>(count);
     const Scratch keys(key_bytes, x.device), sorted_keys(key_bytes, x.device);
     const Scratch places(place_bytes, x.device), order(place_bytes, x.device);
-    launch(keys_kernel<T>, blocks, kThreads, x.as<T>(), rows.geometry(), Divisor(size), steps.x, descending, elements,
+    launch(keys_kernel<T>, blocks, kThreads, x.as<T>(), rows.nest.geometry(), size, rows.steps.x, descending, elements,
            keys.as<Key<T>>(), places.as<int32_t>());
     cuda_detail::radix_sort(x.device, keys.as<Key<T>>(), sorted_keys.as<Key<T>>(), places.as<int32_t>(),
-                            order.as<int32_t>(), count, kKeyBits<T>);
+                            order.as<int32_t>(), count, cuda_detail::kKeyBits<T>);
     const Scratch* result = &order;
-    if (rows.numel > 1) {
-      launch(rows_kernel, blocks, kThreads, order.as<int32_t>(), Divisor(size), elements, keys.as<uint32_t>());
+    if (rows.nest.numel > 1) {
+      launch(rows_kernel, blocks, kThreads, order.as<int32_t>(), size, elements, keys.as<uint32_t>());
       cuda_detail::radix_sort(x.device, keys.as<uint32_t>(), sorted_keys.as<uint32_t>(), order.as<int32_t>(),
-                              places.as<int32_t>(), count, cuda_detail::bits_of(rows.numel));
+                              places.as<int32_t>(), count, cuda_detail::bits_of(rows.nest.numel));
       result = &places;
     }
-    launch(place_kernel<T>, blocks, kThreads, x.as<T>(), rows.geometry(), Divisor(size), steps, result->as<int32_t>(),
+    launch(place_kernel<T>, blocks, kThreads, x.as<T>(), rows.nest.geometry(), size, rows.steps, result->as<int32_t>(),
            elements, indices.as<int64_t>(), values.data ? values.as<T>() : static_cast<T*>(nullptr));
   });
 }

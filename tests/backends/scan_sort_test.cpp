@@ -130,6 +130,36 @@ TEST_CASE("sorts agree on every backend") {
     }
 }
 
+TEST_CASE("topk agrees on every backend, with ties and NaN") {
+  Maker make(23);
+  const auto check = [](const Array& x, int axis, bool largest, const Array& top, const Array& places) {
+    check_agreement("topk", {x}, {top, places}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+      b.topk(in[0], axis, largest, out[0], out[1]);
+    });
+  };
+  for (DType dtype : kAllDTypes)
+    for (int round = 0; round < 8; ++round) {
+      Shape shape = make.choice(kShapes);
+      const int axis = axis_of(make, shape);
+      const Array x = make(shape, dtype, make.choice(kInputLayouts));
+      if (!shape.empty()) shape[axis] = make.integer(0, shape[axis]);
+      check(x, axis, round % 2, make(shape, dtype, make.choice(kOutputLayouts)),
+            make(shape, DType::i64, make.choice(kOutputLayouts)));
+    }
+  // k and rows around the sizes at which kernels change.
+  const std::pair<Shape, int64_t> sizes[] = {{{3, 1000}, 1},    {{3, 1000}, 5},     {{200, 33}, 32}, {{2, 1024}, 1024},
+                                             {{2, 1030}, 1025}, {{1, 140000}, 100}, {{2, 9000}, 700}};
+  for (const auto& [shape, k] : sizes)
+    for (DType dtype : {DType::f32, DType::f64, DType::i64, DType::u8})
+      for (bool largest : {true, false}) {
+        INFO(to_string(shape) << " k " << k << " " << name(dtype));
+        const Array x = make(shape, dtype, Layout::contiguous, dtype == DType::u8 ? 0 : -1000, 100);
+        if (dtype == DType::f32)
+          for (int64_t i = 0; i < x.numel(); i += 301) x.data<float>()[i] = static_cast<float>(kNaN);
+        check(x, 1, largest, Array::empty({shape[0], k}, dtype), Array::empty({shape[0], k}, DType::i64));
+      }
+}
+
 TEST_CASE("openmp scans and sorts rows of every length alike, whatever the number of threads") {
   for (const Shape& shape : {Shape{100000}, Shape{3, 40000}, Shape{40000, 3}, Shape{500, 70}, Shape{70, 500}})
     for (int axis = 0; axis < shape.size(); ++axis)

@@ -1,5 +1,4 @@
-// Loss scaling over all gradients in few launches. A block takes kPerBlock elements of one gradient; the gradients'
-// addresses travel as a kernel argument. The scale's formula is in core/loss_scale.h.
+// Loss scaling over all gradients in few launches. The scale's formula is in core/loss_scale.h.
 #include <gradus/core/loss_scale.h>
 
 #include <vector>
@@ -7,7 +6,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/multi_tensor.cuh>
 
 namespace gradus {
 namespace {
@@ -15,41 +14,22 @@ namespace {
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 
-constexpr int kMaxTensors = 128;  // of one launch: their table has to fit in 4 KiB of arguments
-constexpr int64_t kPerBlock = 2048;
-
 template <class T>
-struct Table {
-  struct Entry {
-    T* data;
-    int64_t numel;
-    uint32_t first_block;
-  };
-  Entry entries[kMaxTensors];
-  int count = 0;
-  uint32_t blocks = 0;
-};
+using Table = cuda_detail::TensorTable<T*, 128, 2048>;
 
 // Several threads may find an inf: all write the same 1.
 template <class T>
 __global__ void __launch_bounds__(kThreads) unscale_kernel(Table<T> table, const double* factor, double* found_inf) {
   using C = compute_t<T>;
-  int low = 0, high = table.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (table.entries[middle].first_block <= blockIdx.x) low = middle;
-    else high = middle - 1;
-  }
-  const auto& entry = table.entries[low];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x - entry.first_block) * kPerBlock;
-  const int64_t end = min(begin + kPerBlock, entry.numel);
+  int64_t begin, end;
+  T* data = table.part_of_block(begin, end);
   const C scale = factor ? static_cast<C>(*factor) : C(1);
   bool finite = true;
 #pragma unroll 4
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const C number = static_cast<C>(entry.data[i]);
+    const C number = static_cast<C>(data[i]);
     finite = finite && isfinite(number);
-    if (factor) entry.data[i] = static_cast<T>(number * scale);
+    if (factor) data[i] = static_cast<T>(number * scale);
   }
   if (!finite) *found_inf = 1;
 }
@@ -70,9 +50,8 @@ void unscale_all(std::span<const MutableView> gradients, const View& factor, con
   };
   for (const MutableView& gradient : gradients) {
     if (gradient.dtype != dtype_of<T> || !flat(gradient) || gradient.numel() == 0) continue;
-    if (table.count == kMaxTensors) flush();
-    table.entries[table.count++] = {gradient.as<T>(), gradient.numel(), table.blocks};
-    table.blocks += static_cast<uint32_t>((gradient.numel() + kPerBlock - 1) / kPerBlock);
+    if (table.full()) flush();
+    table.add(gradient.as<T>(), gradient.numel());
   }
   flush();
 }

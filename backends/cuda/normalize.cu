@@ -15,7 +15,6 @@ using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::ReducePlan;
-using cuda_detail::Scratch;
 
 /// Of `count` numbers: their mean and the sum of their squared distances from it.
 template <class C>
@@ -28,17 +27,21 @@ struct Moments {
     const C share = b.count / count, step = b.mean - a.mean;
     return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
   }
+  __device__ Moments of_lane_behind(int step) const {
+    return {__shfl_down_sync(0xffffffffu, count, step), __shfl_down_sync(0xffffffffu, mean, step),
+            __shfl_down_sync(0xffffffffu, spread, step)};
+  }
 };
 
-// Where the results go: their dtypes may differ from x's.
+// Where the results go: their dtypes may differ from x's. Offsets are those of the views x, mean, variance.
 struct Statistics {
   void *mean, *variance;
   DType mean_dtype, variance_dtype;
 
   template <class C>
-  __device__ void store(int64_t mean_at, int64_t variance_at, const Moments<C>& moments) const {
-    cuda_detail::store_as(mean, mean_dtype, mean_at, moments.mean);
-    cuda_detail::store_as(variance, variance_dtype, variance_at, moments.spread / moments.count);
+  __device__ void store(const int64_t (&at)[3], const Moments<C>& moments) const {
+    cuda_detail::store_as(mean, mean_dtype, at[1], moments.mean);
+    cuda_detail::store_as(variance, variance_dtype, at[2], moments.spread / moments.count);
   }
 };
 
@@ -82,27 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   total = cuda_detail::fold_lanes(plan, total, shared, Moments<C>::join);
   if (lane != 0 || output >= outer.numel) return;
   if (partial) partial[static_cast<int64_t>(blockIdx.y) * outer.numel + output] = total;
-  else statistics.store(base[1], base[2], total);
-}
-
-// A warp per output: each lane joins every 32nd split, then a tree joins the lanes.
-template <class C>
-__global__ void __launch_bounds__(kThreads)
-    join_kernel(const Moments<C>* partial, uint32_t splits, Geometry<3> outer, Statistics statistics) {
-  const uint32_t output = cuda_detail::thread_index() / 32, lane = threadIdx.x % 32;
-  if (output >= outer.numel) return;
-  Moments<C> total{0, 0, 0};
-  for (uint32_t split = lane; split < splits; split += 32)
-    total = Moments<C>::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    total = Moments<C>::join(
-        total, {__shfl_down_sync(0xffffffffu, total.count, step), __shfl_down_sync(0xffffffffu, total.mean, step),
-                __shfl_down_sync(0xffffffffu, total.spread, step)});
-  if (lane != 0) return;
-  int64_t base[3];
-  outer.offsets(output, base);
-  statistics.store(base[1], base[2], total);
+  else statistics.store(base, total);
 }
 
 // Views: y, x, mean, variance, weight, bias.
@@ -134,22 +117,16 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void take_moments(const View& x, uint32_t axes, const MutableView& mean, const MutableView& variance) {
-  using C = compute_t<T>;
   const Nest<3> outer(
       StridedLoop<3>(cuda_detail::with_ones(x.shape, axes), {&x.strides, &mean.strides, &variance.strides}));
   const Nest<1> inner(StridedLoop<1>(cuda_detail::with_ones(x.shape, axes, true), {&x.strides}));
-  const Launch launch(x.device);
-  const ReducePlan plan(outer, inner, launch.multiprocessors());
   const Statistics statistics{mean.data, variance.data, mean.dtype, variance.dtype};
-  const dim3 grid(plan.blocks(outer.numel), plan.splits);
-  if (plan.splits == 1)
-    return launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan,
-                  static_cast<Moments<C>*>(nullptr), statistics);
-  const Scratch partial(sizeof(Moments<C>) * plan.splits * static_cast<size_t>(outer.numel), x.device);
-  launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan,
-         partial.as<Moments<C>>(), statistics);
-  launch(join_kernel<C>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
-         static_cast<const Moments<C>*>(partial.as<Moments<C>>()), plan.splits, outer.geometry(), statistics);
+  cuda_detail::reduce_by_parts<Moments<compute_t<T>>>(
+      x.device, outer, inner, statistics,
+      [&](const Launch& launch, dim3 grid, const ReducePlan& plan, Moments<compute_t<T>>* partial) {
+        launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan, partial,
+               statistics);
+      });
 }
 
 }  // namespace

@@ -82,4 +82,35 @@ inline Shape with_ones(Shape shape, uint32_t axes, bool at_the_others = false) {
   return shape;
 }
 
+/// A warp per output joins the partial results of its splits: each lane every 32nd, then a tree joins the lanes.
+template <class Partial, int N, class Results>
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(const Partial* partial, uint32_t splits, Geometry<N> outer, Results results) {
+  const uint32_t output = thread_index() / 32, lane = threadIdx.x % 32;
+  if (output >= outer.numel) return;
+  Partial total{};
+  for (uint32_t split = lane; split < splits; split += 32)
+    total = Partial::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) total = Partial::join(total, total.of_lane_behind(step));
+  if (lane != 0) return;
+  int64_t at[N];
+  outer.offsets(output, at);
+  results.store(at, total);
+}
+
+/// Reduces `inner` for every element of `outer` into `results`: run(launch, grid, plan, partial) launches the kernel that
+/// stores a Partial for each split or, where `partial` is null, the result. Partial{} joined with another is the other.
+template <class Partial, int N, int M, class Results, class Run>
+void reduce_by_parts(Device device, const Nest<N>& outer, const Nest<M>& inner, const Results& results, Run&& run) {
+  const Launch launch(device);
+  const ReducePlan plan(outer, inner, launch.multiprocessors());
+  const dim3 grid(plan.blocks(outer.numel), plan.splits);
+  if (plan.splits == 1) return run(launch, grid, plan, static_cast<Partial*>(nullptr));
+  const Scratch partial(sizeof(Partial) * plan.splits * static_cast<size_t>(outer.numel), device);
+  run(launch, grid, plan, partial.as<Partial>());
+  launch(join_kernel<Partial, N, Results>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
+         static_cast<const Partial*>(partial.as<Partial>()), plan.splits, outer.geometry(), results);
+}
+
 }  // namespace gradus::cuda_detail

@@ -15,24 +15,26 @@ using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::ReducePlan;
-using cuda_detail::Scratch;
 
 template <class C>
 struct Sums {
   C plain, along;  // of a, of a h
 
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
+  __device__ Sums of_lane_behind(int step) const {
+    return {__shfl_down_sync(0xffffffffu, plain, step), __shfl_down_sync(0xffffffffu, along, step)};
+  }
 };
 
-// Two results, either of which may be null.
+// Two results, either of which may be null. Offsets are those of the views of sums_kernel.
 struct Results {
   void *plain, *along;
   DType plain_dtype, along_dtype;
 
   template <class C>
-  __device__ void store(int64_t plain_at, int64_t along_at, const Sums<C>& sums) const {
-    if (plain) cuda_detail::store_as(plain, plain_dtype, plain_at, sums.plain);
-    if (along) cuda_detail::store_as(along, along_dtype, along_at, sums.along);
+  __device__ void store(const int64_t (&at)[6], const Sums<C>& sums) const {
+    if (plain) cuda_detail::store_as(plain, plain_dtype, at[4], sums.plain);
+    if (along) cuda_detail::store_as(along, along_dtype, at[5], sums.along);
   }
 };
 
@@ -81,26 +83,7 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Operands<T> operands, Ge
   total = cuda_detail::fold_lanes(plan, total, shared, Sums<C>::join);
   if (lane != 0 || output >= outer.numel) return;
   if (partial) partial[static_cast<int64_t>(blockIdx.y) * outer.numel + output] = total;
-  else results.store(base[4], base[5], total);
-}
-
-// A warp per output adds the splits.
-template <class C>
-__global__ void __launch_bounds__(kThreads)
-    join_kernel(const Sums<C>* partial, uint32_t splits, Geometry<6> outer, Results results) {
-  const uint32_t output = cuda_detail::thread_index() / 32, lane = threadIdx.x % 32;
-  if (output >= outer.numel) return;
-  Sums<C> total{0, 0};
-  for (uint32_t split = lane; split < splits; split += 32)
-    total = Sums<C>::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    total = Sums<C>::join(
-        total, {__shfl_down_sync(0xffffffffu, total.plain, step), __shfl_down_sync(0xffffffffu, total.along, step)});
-  if (lane != 0) return;
-  int64_t base[6];
-  outer.offsets(output, base);
-  results.store(base[4], base[5], total);
+  else results.store(base, total);
 }
 
 // Views: dx, dy, x, statistics, weight, sums. With null sums the statistics were fixed. `sums_of_dy`: they are to be
@@ -162,19 +145,13 @@ void take_sums(const Operands<T>& operands, const View& dy, const View& x, const
       StridedLoop<4>(cuda_detail::with_ones(x.shape, axes, true), {&dy.strides, &x.strides, &statistics, &weight}));
   bool constant = true;
   for (int axis = 0; axis < inner.ndim; ++axis) constant = constant && inner.strides[2][axis] == 0;
-  const Launch launch(x.device);
-  const ReducePlan plan(outer, inner, launch.multiprocessors());
   const Results results{plain ? plain->data : nullptr, along ? along->data : nullptr, plain ? plain->dtype : DType::f32,
                         along ? along->dtype : DType::f32};
-  const auto kernel = constant ? sums_kernel<true, T> : sums_kernel<false, T>;
-  const dim3 grid(plan.blocks(outer.numel), plan.splits);
-  if (plan.splits == 1)
-    return launch(kernel, grid, kThreads, operands, outer.geometry(), inner.geometry(), plan,
-                  static_cast<Sums<C>*>(nullptr), results);
-  const Scratch partial(sizeof(Sums<C>) * plan.splits * static_cast<size_t>(outer.numel), x.device);
-  launch(kernel, grid, kThreads, operands, outer.geometry(), inner.geometry(), plan, partial.as<Sums<C>>(), results);
-  launch(join_kernel<C>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
-         static_cast<const Sums<C>*>(partial.as<Sums<C>>()), plan.splits, outer.geometry(), results);
+  cuda_detail::reduce_by_parts<Sums<C>>(
+      x.device, outer, inner, results, [&](const Launch& launch, dim3 grid, const ReducePlan& plan, Sums<C>* partial) {
+        launch(constant ? sums_kernel<true, T> : sums_kernel<false, T>, grid, kThreads, operands, outer.geometry(),
+               inner.geometry(), plan, partial, results);
+      });
 }
 
 // Axes at which a view of x's rank has size 1.

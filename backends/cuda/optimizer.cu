@@ -1,11 +1,10 @@
-// Optimizer steps over all parameters in few launches. A block takes kPerBlock elements of one tensor; the tensors'
-// addresses travel as a kernel argument. The formulas are in core/optimizer_rules.h.
+// Optimizer steps over all parameters in few launches. The formulas are in core/optimizer_rules.h.
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/multi_tensor.cuh>
 
 namespace gradus {
 namespace {
@@ -13,35 +12,14 @@ namespace {
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 
-constexpr int kMaxTensors = 64;  // of one launch: their table has to fit in 4 KiB of arguments
-constexpr int64_t kPerBlock = 1024;
-
 template <class T>
-struct Table {
-  struct Entry {
-    T* parameter;
-    const T* gradient;
-    T* states[kMaxOptimizerStates];  // null where the rule has none
-    int64_t numel;
-    uint32_t first_block;
-  };
-  Entry entries[kMaxTensors];
-  int count = 0;
-  uint32_t blocks = 0;
+struct Entry {
+  T* parameter;
+  const T* gradient;
+  T* states[kMaxOptimizerStates];  // null where the rule has none
 };
-
-// The entry that this block works on, and its first element there.
 template <class T>
-__device__ const typename Table<T>::Entry& find_entry(const Table<T>& table, int64_t& begin) {
-  int low = 0, high = table.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (table.entries[middle].first_block <= blockIdx.x) low = middle;
-    else high = middle - 1;
-  }
-  begin = static_cast<int64_t>(blockIdx.x - table.entries[low].first_block) * kPerBlock;
-  return table.entries[low];
-}
+using Table = cuda_detail::TensorTable<Entry<T>, 64, 1024>;
 
 // The StepBlock: doubles, `step` elements apart.
 struct Block {
@@ -62,9 +40,8 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block bl
                                          block[StepBlock::gradient_scale], block[StepBlock::momentum_product]});
   __syncthreads();
   const rules::FullStep<Rule, C> step = shared;
-  int64_t begin;
-  const auto& entry = find_entry(table, begin);
-  const int64_t end = min(begin + kPerBlock, entry.numel);
+  int64_t begin, end;
+  const Entry<T>& entry = table.part_of_block(begin, end);
 #pragma unroll 4
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
     C p = static_cast<C>(entry.parameter[i]), state[kMaxOptimizerStates] = {};
@@ -105,11 +82,10 @@ void step_all(std::span<const ParameterViews> parameters, const View& block, con
   };
   for (const ParameterViews& views : parameters) {
     if (views.parameter.dtype != dtype_of<T> || !flat(views) || views.parameter.numel() == 0) continue;
-    if (table.count == kMaxTensors) flush();
-    auto& entry = table.entries[table.count++];
-    entry = {views.parameter.as<T>(), views.gradient.as<T>(), {}, views.parameter.numel(), table.blocks};
+    if (table.full()) flush();
+    Entry<T> entry{views.parameter.as<T>(), views.gradient.as<T>(), {}};
     for (int k = 0; k < kMaxOptimizerStates; ++k) entry.states[k] = views.states[k].as<T>();
-    table.blocks += static_cast<uint32_t>((entry.numel + kPerBlock - 1) / kPerBlock);
+    table.add(entry, views.parameter.numel());
   }
   flush();
 }

@@ -78,7 +78,7 @@ int run(const Options& options) {
       data_folder(data::datasets::find_cifar10, options, "CIFAR-10", "or fetch it with scripts/cifar10_data.sh");
   const CIFAR10 photographs(folder, CIFAR10::kTrain);
   Images train_set = first(photographs, options.images);
-  const Images test_set = normalised(CIFAR10(folder, CIFAR10::kTest));
+  const Images test_set = normalised(first(CIFAR10(folder, CIFAR10::kTest), options.test_images));
   std::optional<Images> validation_set;
   if (options.early_stopping > 0) {
     const auto parts = data::datasets::random_split(train_set, {0.9, 0.1});

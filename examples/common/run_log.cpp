@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/io/file.h>
 #include <gradus/core/registry.h>
 
@@ -79,6 +80,8 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"graph", options_.graph},
                                  {"amp", options_.amp},
                                  {"device_data", options_.device_data},
+                                 {"cudnn_small", options_.cudnn_small},
+                                 {"tf32", device.is_cuda() && options_.backend == "cudnn" && cudnn::allow_tf32()},
                                  {"batch_size", options_.batch_size},
                                  {"seed", options_.seed}};
   if (result.parts) {

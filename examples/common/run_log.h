@@ -18,7 +18,8 @@
 //   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and that
 //                       the allocator had taken from the system
 //   device_name, libraries   what computed
-//   device, backend, graph, amp, device_data, batch_size, seed and the settings of the program   what the run was asked for
+//   tf32                whether convolutions round what they multiply to 10 bits (cudnn does, unless told not to)
+//   device, backend, graph, amp, device_data, cudnn_small, batch_size, seed and the settings of the program   what the run was asked for
 #pragma once
 
 #include <fstream>

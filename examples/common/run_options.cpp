@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <gradus/core/cuda.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/random.h>
 #include <gradus/core/registry.h>
@@ -39,6 +40,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--lr", options.lr, "learning rate of the first step")->check(CLI::Range(0.0, 1000.0));
   app.add_option("--images", options.images, "train on the first of them alone; 0 means all")
       ->check(CLI::Range(0, 1000000000));
+  app.add_option("--test-images", options.test_images, "test with the first of them alone; 0 means all")
+      ->check(CLI::Range(0, 1000000000));
   app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
   app.add_flag("--device-data", options.device_data,
                "keep the training images on the device, and gather, augment and normalise them there");
@@ -54,6 +57,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
+  app.add_flag("--cudnn-small", options.cudnn_small,
+               "cuDNN computes the convolutions of few channels too, which our kernels do otherwise (cudnn)");
   app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
@@ -70,6 +75,7 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 
   complete(options);
   set_backend(options.backend);
+  cudnn::set_small_convolutions(options.cudnn_small);
   if (options.threads > 0) set_num_threads(options.threads);
   manual_seed(options.seed);
   return true;

@@ -14,7 +14,8 @@ struct RunOptions {
   int epochs = 10;
   int batch_size = 32;
   double lr = 1e-3;
-  int images = 0;  // of the training set that are used; 0: all
+  int images = 0;       // of the training set that are used; 0: all
+  int test_images = 0;  // of the test set
   int workers = 1;
   bool device_data = false;
   int threads = 0;  // 0: all cores
@@ -27,6 +28,7 @@ struct RunOptions {
   std::string tensorboard;  // folder; empty: none
   bool profile = false;
   bool graph = false;
+  bool cudnn_small = false;
   std::string amp = "off";  // or the half type of training steps: fp16, bf16
   bool quiet = false;
   std::string command;  // how the program was called

@@ -4,12 +4,16 @@
 //   mnist --device cuda --graph --device-data      on a GPU that has the images, replaying a captured step
 //   mnist --synthetic                              without MNIST, on digits that the library draws
 //   mnist --backend naive --model pure_linear      by plain loops, to compare
+//   mnist --model conv2_c32 --batch-size 128       two convolutions of 32 channels
 //   mnist --checkpoint run.safetensors --resume    stops at Ctrl-C, and goes on where it stopped
 //   mnist --profile --tensorboard runs/mnist/tb    where the time goes, and curves
 //
 // Writes model.safetensors and log.jsonl (its keys: ../common/run_log.h) to --out.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
+
+#include <cinttypes>
+#include <cstdio>
 
 #include <gradus/examples/common/image_run.h>
 
@@ -62,11 +66,32 @@ struct LeNet : nn::Module {
   }
 };
 
+/// 3x3 convolutions with ReLU that keep the size, then one linear layer: what a convolution kernel is worth.
+struct ConvNet : nn::Module {
+  /// Fused: convolution, bias and ReLU are one operator.
+  ConvNet(int64_t depth, int64_t channels, bool fused) : fused(fused), fc(channels * 28 * 28, 10) {
+    for (int64_t i = 0; i < depth; ++i)
+      convolutions.push_back(register_module(
+          "c" + std::to_string(i + 1), nn::Conv2d(nn::Conv2dOptions(i == 0 ? 1 : channels, channels, 3).padding(1))));
+    register_module("fc", fc);
+  }
+
+  Tensor forward(const Tensor& images) {
+    Tensor x = images;
+    for (nn::Conv2d& c : convolutions) x = fused ? conv2d_relu(x, c->weight, c->bias, 1, 1) : relu(c(x));
+    return fc(x.flatten(1));  // x (N, channels, 28, 28)
+  }
+
+  const bool fused;
+  std::vector<nn::Conv2d> convolutions;
+  nn::Linear fc;
+};
+
 // ---- What the command line decides, besides what all image examples have (../common/run_options.h) ----
 
 struct Options : RunOptions {
   std::string model = "lenet", optimizer = "adam", schedule = "cosine", augment = "none";
-  bool synthetic = false;
+  bool synthetic = false, unfused = false;
 };
 
 std::optional<Options> parse_options(int argc, char** argv) {
@@ -77,7 +102,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
   options.out = "runs/mnist";
   CLI::App app("Trains a small net on MNIST and tests it after every epoch.");
   add_run_options(app, options);
-  app.add_option("--model", options.model, "the net")->check(CLI::IsMember({"pure_linear", "simple_conv", "lenet"}));
+  app.add_option("--model", options.model, "the net; conv10_c32: ten convolutions of 32 channels")
+      ->check(
+          CLI::IsMember({"pure_linear", "simple_conv", "lenet", "conv2_c1", "conv10_c1", "conv2_c32", "conv10_c32"}));
+  app.add_flag("--unfused", options.unfused, "in the nets conv…, convolution and ReLU are two operators");
   app.add_option("--optimizer", options.optimizer, "sgd has momentum 0.9; --lr 0 means 2e-3 for adam, 5e-2 for sgd")
       ->check(CLI::IsMember({"sgd", "adam"}));
   app.add_option("--schedule", options.schedule, "cosine lets the learning rate fall to 0")
@@ -129,7 +157,10 @@ Images normalised(Images digits) { return digits.map(data::transforms::Normalize
 
 // ---- The run ----
 
-nn::AnyModule make_model(const std::string& name) {
+nn::AnyModule make_model(const std::string& name, bool fused) {
+  int64_t depth, channels;
+  if (std::sscanf(name.c_str(), "conv%" SCNd64 "_c%" SCNd64, &depth, &channels) == 2)
+    return nn::AnyModule(std::make_shared<ConvNet>(depth, channels, fused));
   if (name == "pure_linear") return nn::AnyModule(std::make_shared<PureLinear>());
   if (name == "simple_conv") return nn::AnyModule(std::make_shared<SimpleConv>());
   return nn::AnyModule(std::make_shared<LeNet>());
@@ -137,10 +168,11 @@ nn::AnyModule make_model(const std::string& name) {
 
 int run(const Options& options) {
   const Digits digits = load_digits(options);
-  const nn::AnyModule model = make_model(options.model);
+  const nn::AnyModule model = make_model(options.model, !options.unfused);
   const Images train_set = first(digits.train, options.images);
   ImageRun run(options, normalised(options.augment == "affine" ? augmented(train_set) : train_set),
-               normalised(digits.test), {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, model);
+               normalised(first(digits.test, options.test_images)), {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
+               model);
   if (options.device_data) {
     data::DeviceImages images(digits.train, options.device);
     run.train_on(images.normalize({kMean}, {kDeviation}));
@@ -157,6 +189,7 @@ int run(const Options& options) {
   run.setting("optimizer", options.optimizer);
   run.setting("schedule", options.schedule);
   run.setting("augment", options.augment);
+  run.setting("fused", options.unfused ? "no" : "yes");
   run.setting("data", options.synthetic ? "synthetic" : "mnist");
   return run();
 }

@@ -46,8 +46,9 @@ int run(int argc, char** argv) {
       data_folder(data::datasets::find_stl10, options, "STL-10", "or fetch it with scripts/stl10_data.sh");
   const STL10 photographs(folder, STL10::kTrain);
   const nn::Sequential model = make_model(dropout);
-  ImageRun run(options, normalised(first(photographs, options.images)), normalised(STL10(folder, STL10::kTest)),
-               STL10::class_names(), nn::AnyModule(model));
+  ImageRun run(options, normalised(first(photographs, options.images)),
+               normalised(first(STL10(folder, STL10::kTest), options.test_images)), STL10::class_names(),
+               nn::AnyModule(model));
   if (options.device_data) {
     data::DeviceImages images(photographs, options.device);
     run.train_on(images.normalize({0.5}, {0.5}));

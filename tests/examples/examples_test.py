@@ -24,7 +24,7 @@ KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
     "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
-    "libraries", "forward_seconds", "backward_seconds", "optimizer_seconds", "total_seconds", "peak_allocated_bytes",
+    "libraries", "cudnn_small", "tf32", "fused", "forward_seconds", "backward_seconds", "optimizer_seconds", "total_seconds", "peak_allocated_bytes",
     "peak_reserved_bytes",
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--model", "lenet", "--epochs", "4", "--batch-size", "32")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("\r", done.stdout)  # no terminal: plain lines
-        self.assertIn("model lenet, optimizer adam, schedule cosine, augment none, data mnist\n", done.stdout)
+        self.assertIn("model lenet, optimizer adam, schedule cosine, augment none, fused yes, data mnist\n", done.stdout)
         self.assertIn("epoch 4/4  train loss", done.stdout)
         self.assertIn("accuracy by class", done.stdout)
         log = [json.loads(line) for line in (self.folder / "run" / "log.jsonl").read_text().splitlines()]
@@ -156,6 +156,8 @@ class Mnist(unittest.TestCase):
             ("pure_linear", "sgd", "none"),
             ("simple_conv", "adam", "none"),
             ("lenet", "sgd", "cosine"),
+            ("conv2_c1", "adam", "none"),
+            ("conv2_c32", "adam", "none"),
         ):
             with self.subTest(model=model):
                 options = ["--model", model, "--optimizer", optimizer, "--schedule", schedule, "--epochs", "2"]
@@ -216,6 +218,13 @@ class Mnist(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("; 70 images to train on", done.stdout)
 
+    def test_fused_or_not_a_net_learns_the_same(self):
+        options = ["--model", "conv2_c32", "--epochs", "1", "--images", "64", "--test-images", "10"]
+        fused, unfused = self.trained(*options)[0], self.trained(*options, "--unfused")[0]
+        self.assertEqual((fused["fused"], unfused["fused"]), ("yes", "no"))
+        self.assertEqual(fused["test_images"], 10)
+        self.assertAlmostEqual(fused["train_loss"], unfused["train_loss"], places=4)
+
     def test_quiet_prints_nothing(self):
         done = self.run_mnist("--model", "pure_linear", "--epochs", "1", "--quiet")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
@@ -259,8 +268,8 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--help")
         self.assertEqual(done.returncode, 0)
         for option in (
-            "model device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
-            "images out checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
+            "model unfused device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
+            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 

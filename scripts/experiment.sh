@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs an experiment: trains on real data, adds a JSON line a run to results/NAME.jsonl, and draws results/NAME.html and
-# NAME_*.png of all the runs that the file holds.
+# Runs an experiment: trains or measures on real data, adds a JSON line a run to results/NAME.jsonl, and draws
+# results/NAME.html and NAME_*.png of all the runs that the file holds.
 # usage: scripts/experiment.sh E9 [--help and other options of scripts/experiments/e9.py]
+# Builds with CUDA where nvcc and a GPU are. GRADUS_BUILD=DIR takes the programs that are in that build folder instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,9 +14,19 @@ if [ -z "$name" ] || [ ! -f "$program" ]; then
 fi
 shift
 
-scripts/install_dependencies.sh build report
-cmake --preset cpu-release -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
-cmake --build --preset cpu-release --target mnist pool_loop >&2
+if [ -z "${GRADUS_BUILD:-}" ]; then
+  scripts/install_dependencies.sh build report
+  preset=cpu-release
+  configure=(-DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON)
+  if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null &&
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null); then
+    preset=cuda
+    configure+=("-DCMAKE_CUDA_ARCHITECTURES=$(head -1 <<< "$capability" | tr -d '. ')")  # only this machine's GPU
+  fi
+  cmake --preset "$preset" "${configure[@]}" > /dev/null
+  cmake --build --preset "$preset" --target mnist pool_loop grayscale train_step dynamic_net >&2
+  export GRADUS_BUILD=$PWD/build/$preset
+fi
 for python in python3 /usr/bin/python3; do  # the packages' matplotlib belongs to the system's Python
   if "$python" -c 'import matplotlib' 2> /dev/null; then
     exec "$python" "$program" "$@"

@@ -1,24 +1,40 @@
 #!/usr/bin/env python3
 """E9, MNIST in full: pure_linear, simple_conv and LeNet for 20 epochs with a cosine schedule, LeNet with random affine
-augmentation, each with several seeds; what a step waits for its batch with 0, 2 and 4 loader workers; and an epoch of
-LeNet with max-pooling's backward in a loop instead of a kernel. Writes results/E9.jsonl, E9.html and E9_curves.png.
+augmentation, each with several seeds; the three nets on a GPU, where the step is captured and the images lie on the device,
+and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; and an epoch of
+LeNet with max-pooling's backward in a loop instead of a kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and
+E9_gpu.png.
 """
 
-import argparse
 import json
 import math
 import pathlib
-import subprocess
-import tempfile
 
-from record import ROOT, Runs, mean, page, picture, table
+from gpu_recorder import draw_recordings
+from record import Runs, arguments_of, call, mean, page, picture, program, pyplot, table, train, where
 
-# Row: (options of examples/mnist, test error reported elsewhere for a course's own small framework on a GPU, in %)
+# Net: (options of examples/mnist, test error in % and seconds of 20 epochs reported elsewhere for a course's own small
+# framework on a GPU)
+NETS = {
+    "pure_linear": (["--model", "pure_linear"], "2.20", "14"),
+    "simple_conv": (["--model", "simple_conv"], "2.18", "78"),
+    "lenet": (["--model", "lenet"], "0.93", "186"),
+}
+CAPTURED, RESIDENT = ["--graph"], ["--device-data"]
+
+
+def on(backend, *more):
+    return ["--device", "cuda", "--backend", backend, *more]
+
+
+# Row: (options, test error and seconds reported elsewhere)
 ROWS = {
-    "pure_linear": (["--model", "pure_linear"], "2.20"),
-    "simple_conv": (["--model", "simple_conv"], "2.18"),
-    "lenet": (["--model", "lenet"], "0.93"),
-    "lenet, affine": (["--model", "lenet", "--augment", "affine"], "0.81 (PyTorch, 10 epochs)"),
+    **NETS,
+    "lenet, affine": ([*NETS["lenet"][0], "--augment", "affine"], "0.81 (PyTorch, 10 epochs)", ""),
+    **{f"{net}, {backend}": ([*options, *on(backend, *CAPTURED, *RESIDENT)], error, seconds)
+       for net, (options, error, seconds) in NETS.items() for backend in ("cuda", "cudnn")},
+    "lenet, cudnn, from the loader": ([*NETS["lenet"][0], *on("cudnn", *CAPTURED)], *NETS["lenet"][1:]),
+    "lenet, cudnn, eager": ([*NETS["lenet"][0], *on("cudnn", *RESIDENT)], *NETS["lenet"][1:]),
 }
 
 # Row: (workers, milliseconds that loading took of a step elsewhere, where the update took 1.1). A few epochs of the net
@@ -37,17 +53,12 @@ def options_of(row, seed, epochs):
     return [*ROWS[row][0], "--epochs", str(epochs), "--seed", str(seed)]
 
 
-def train(program, row, seed, arguments, more):
-    """One run; its line for the file."""
+def measure(row, seed, epochs, more):
+    """One run; what its line says of it."""
     if row == POOL_LOOP:
-        output = subprocess.run([arguments.pool_loop, *more], check=True, capture_output=True, text=True).stdout
-        return {"experiment": "E9", "row": row, "options": more, "epochs": list(map(json.loads, output.splitlines()))}
-    options = [*options_of(row, seed, arguments.epochs), *more, "--quiet"]
-    with tempfile.TemporaryDirectory() as out:
-        print(f"== {row}, seed {seed}: mnist {' '.join(options)}", flush=True)
-        subprocess.run([program, *options, "--out", out], check=True)
-        lines = [json.loads(line) for line in open(pathlib.Path(out) / "log.jsonl", encoding="utf-8")]
-    return {"experiment": "E9", "row": row, "seed": seed, "options": options, "epochs": lines}
+        output, _ = call([program("benchmarks/pool_loop"), *more])
+        return {"options": more, "epochs": list(map(json.loads, output.splitlines()))}
+    return {"seed": seed, **train([*options_of(row, seed, epochs), *more])}
 
 
 def error(epoch):
@@ -82,12 +93,7 @@ def pool_table(runs):
 
 
 def draw(rows, path):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
-    figure, (loss, test_error) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    figure, (loss, test_error) = pyplot().subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
     for number, (row, runs) in enumerate(rows.items()):
         epochs = range(1, min(len(run["epochs"]) for run in runs) + 1)
         for key, style in (("train_loss", "--"), ("test_loss", "-")):
@@ -103,34 +109,47 @@ def draw(rows, path):
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize="small")
-    test_error.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    test_error.yaxis.set_minor_formatter(ticker.FormatStrFormatter("%g"))
+    test_error.yaxis.set_major_formatter("{x:g}")
+    test_error.yaxis.set_minor_formatter("{x:g}")
     figure.savefig(path, dpi=120)
 
 
-def render(runs, folder):
+def seconds_of(run):
+    return sum(epoch["seconds"] for epoch in run["epochs"])
+
+
+def summary_line(row, found):
+    last = [run["epochs"][-1] for run in found]
+    return [
+        row, where(found[-1]), " ".join(str(run["seed"]) for run in found), len(found[0]["epochs"]),
+        f"{mean(e['train_loss'] for e in last):.4f}", f"{mean(100 * (1 - e['train_accuracy']) for e in last):.2f}",
+        f"{mean(e['test_loss'] for e in last):.4f}", " ".join(f"{error(e):.2f}" for e in last),
+        f"{mean(error(e) for e in last):.2f}", ROWS[row][1],
+        f"{mean(e['seconds'] for run in found for e in run['epochs']):.2f}",
+        f"{mean(e['data_wait_seconds'] for run in found for e in run['epochs']):.2f}",
+        f"{mean(seconds_of(run) for run in found):.1f}", ROWS[row][2], found[-1]["code"]]
+
+
+def render(results):
+    runs, folder = results.runs(), results.folder
     by_row = {row: [run for run in runs if run["row"] == row] for row in ROWS}
     by_row = {row: found for row, found in by_row.items() if found}
-    draw(by_row, folder / "E9_curves.png")
-    summary, classes = [], []
-    for row, found in by_row.items():
-        last = [run["epochs"][-1] for run in found]
-        summary.append([
-            row, " ".join(str(run["seed"]) for run in found), len(found[0]["epochs"]),
-            f"{mean(e['train_loss'] for e in last):.4f}", f"{mean(100 * (1 - e['train_accuracy']) for e in last):.2f}",
-            f"{mean(e['test_loss'] for e in last):.4f}", " ".join(f"{error(e):.2f}" for e in last),
-            f"{mean(error(e) for e in last):.2f}", ROWS[row][1],
-            f"{mean(e['seconds'] for run in found for e in run['epochs']):.2f}",
-            f"{mean(e['data_wait_seconds'] for run in found for e in run['epochs']):.2f}"])
-        classes.append([row, *(f"{mean(100 * e['class_accuracy'][c] for e in last):.2f}" for c in range(10))])
-    newest = ([run for found in by_row.values() for run in found] or runs)[-1]
-    where = newest["machine"]
+    draw({row: found for row, found in by_row.items() if row in NETS or "affine" in row}, folder / "E9_curves.png")
+    newest = {row: found[-1] for row, found in by_row.items()}
+    gpu = draw_recordings({row: run.get("gpu_over_time") for row, run in newest.items()}, folder / "E9_gpu.png")
+    summary = [summary_line(row, found) for row, found in by_row.items()]
+    classes = [[row, *(f"{mean(100 * run['epochs'][-1]['class_accuracy'][c] for run in found):.2f}" for c in range(10))]
+               for row, found in by_row.items()]
+    libraries = sorted({run["epochs"][-1].get("libraries", "") for run in newest.values()} - {""})
     text = page(
         "E9: MNIST in full",
-        f"<p>{where['cpu']}, {where['cores']} cores, {where['compiler']}; code {newest['code']}. Means over the seeds; "
-        "losses are of the last epoch, seconds of a mean epoch's training.</p>",
-        table(["net", "seeds", "epochs", "train loss", "train error, %", "test loss", "test errors, %",
-               "mean test error, %", "reported elsewhere, %", "s per epoch", "of them waiting for data"], summary),
+        f"<p>{'; '.join([*sorted({run['machine']['compiler'] for run in runs} - {''}), *libraries])}. Means over the seeds; "
+        "losses are of the last epoch, seconds are of the training. On the GPU the step is captured and the images lie on the "
+        "device, unless the row says otherwise.</p>",
+        table(["net", "on", "seeds", "epochs", "train loss", "train error, %", "test loss", "test errors, %",
+               "mean test error, %", "reported elsewhere, %", "s per epoch", "of them waiting for data", "s in all",
+               "reported elsewhere, s", "code"], summary),
+        results.skipped([*ROWS, *WORKERS, POOL_LOOP]),
         "<h2>Accuracy by class, %</h2>", table(["net", *range(10)], classes),
         "<h2>Loading and updating</h2>"
         "<p>LeNet with random affine augmentation: what a training step waits for its batch, and all else that it does, by "
@@ -138,34 +157,28 @@ def render(runs, folder):
         "<h2>A loop instead of a kernel</h2>"
         "<p>The first epoch of LeNet; the loop goes over the windows with tensor operations on the whole batch.</p>",
         pool_table(runs),
-        "<h2>Curves</h2>", picture(folder / "E9_curves.png", "loss and test error by epoch"))
+        "<h2>Curves</h2>", picture(folder / "E9_curves.png", "loss and test error by epoch"),
+        *(["<h2>The GPU over time</h2>", picture(folder / "E9_gpu.png", "memory and utilisation")] if gpu else []))
     (folder / "E9.html").write_text(text, encoding="utf-8")
     for line in summary:
-        print(f"{line[0]:15} test error {line[6]}  mean {line[7]} %  {line[9]} s per epoch")
-    print(f"wrote {folder / 'E9.html'} and {folder / 'E9_curves.png'}")
+        print(f"{line[0]:30} test error {line[7]}  mean {line[8]} %  {line[10]} s per epoch")
+    print(f"wrote {folder / 'E9.html'}")
+
+
+def add_options(parser):
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=20)
 
 
 def main():
-    every = [*ROWS, *WORKERS, POOL_LOOP]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="Other options are handed to the programs (--threads 2, --data DIR).")
-    parser.add_argument("--rows", nargs="+", default=every, choices=every, metavar="ROW",
-                        help="default: all of " + ", ".join(f"'{row}'" for row in every))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--program", default=str(ROOT / "build/cpu-release/examples/mnist"))
-    parser.add_argument("--pool-loop", default=str(ROOT / "build/cpu-release/benchmarks/pool_loop"))
-    parser.add_argument("--out", default=str(ROOT / "results"))
-    parser.add_argument("--render", action="store_true", help="only draw what was recorded")
-    arguments, more = parser.parse_known_args()
-    runs = Runs("E9", arguments.out)
+    arguments, more = arguments_of(__doc__, [*ROWS, *WORKERS, POOL_LOOP], add_options)
+    results = Runs("E9", pathlib.Path(arguments.out))
     if not arguments.render:
         for row in arguments.rows:
             for seed in arguments.seeds if row in ROWS else arguments.seeds[:1]:
-                runs.add(train(arguments.program, row, seed, arguments, more))
-    if not runs.read():
-        raise SystemExit("e9: no runs yet")
-    render(runs.read(), pathlib.Path(arguments.out))
+                results.record(row, lambda: measure(row, seed, arguments.epochs, more))
+    if not arguments.record:
+        render(results)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""What every experiment shares: where runs are kept, what a run says of its machine, and how a page looks."""
+"""What every experiment shares: how a program is run, where runs are kept, what a run says of its machine, and how a page
+looks."""
 
+import argparse
 import base64
 import html
 import json
@@ -7,6 +9,9 @@ import os
 import pathlib
 import platform
 import subprocess
+import tempfile
+
+from gpu_recorder import Gpu, GpuRecorder, NvmlError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -19,7 +24,7 @@ def _first_line(command):
 
 
 def machine():
-    """CPU, cores that may be used, system, compiler, GPU where there is one."""
+    """CPU, cores that may be used, system, compiler, GPU and its driver where there is one."""
     cpu = ""
     try:
         for line in open("/proc/cpuinfo", encoding="utf-8"):
@@ -28,17 +33,58 @@ def machine():
                 break
     except OSError:
         pass
+    gpu = driver = ""
+    try:
+        gpu, driver = Gpu().name(), Gpu().driver()
+    except NvmlError:
+        pass
     return {
         "cpu": cpu or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "compiler": _first_line(["c++", "--version"]),
-        "gpu": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        "gpu": gpu,
+        "driver": driver,
     }
 
 
 def code_version():
-    return _first_line(["git", "describe", "--always", "--dirty"]) or "unknown"
+    """$GRADUS_CODE_VERSION, where the tree is a copy without its history, or what git says."""
+    return os.environ.get("GRADUS_CODE_VERSION") or _first_line(["git", "describe", "--always", "--dirty"]) or "unknown"
+
+
+def program(name):
+    """examples/mnist and so on, of the build folder $GRADUS_BUILD (default: build/cpu-release)."""
+    return str(pathlib.Path(os.environ.get("GRADUS_BUILD") or ROOT / "build/cpu-release") / name)
+
+
+class Skipped(Exception):
+    """Why a row has no run."""
+
+
+def call(command, on_gpu=False, seconds=600):
+    """Runs a program that may take so long. What it printed, and with `on_gpu` a recording of the GPU, else null."""
+    print("==", " ".join(map(str, command)), flush=True)
+    recorder = GpuRecorder() if on_gpu else None
+    try:
+        with recorder or tempfile.TemporaryFile():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Skipped(f"it did not end within {seconds} s") from None
+    except OSError as error:
+        raise Skipped(str(error)) from None
+    if done.returncode != 0:
+        raise Skipped((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return done.stdout, recorder and recorder.recording()
+
+
+def train(options, seconds=600):
+    """A run of examples/mnist: its options, its log, and what the GPU did."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [program("examples/mnist"), *options, "--quiet", "--out", out]
+        _, recording = call(command, on_gpu="cuda" in options, seconds=seconds)
+        epochs = list(map(json.loads, (pathlib.Path(out) / "log.jsonl").read_text(encoding="utf-8").splitlines()))
+    return {"options": options, "epochs": epochs, "gpu_over_time": recording}
 
 
 class Runs:
@@ -53,11 +99,61 @@ class Runs:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"code": code_version(), "machine": machine(), **run}) + "\n")
 
+    def record(self, row, make):
+        """Adds the run that make() returns, or why there is none."""
+        try:
+            run = make()
+        except Skipped as reason:
+            print(f"skipped {row}: {reason}", flush=True)
+            run = {"skipped": str(reason)}
+        self.add({"experiment": self.path.stem, "row": row, **run})
+
+    def runs(self):
+        return [run for run in self.read() if "skipped" not in run]
+
+    def skipped(self, rows):
+        """The rows that have no run at all, and why, as a table; nothing where each has one."""
+        have = {run["row"] for run in self.runs()}
+        why = {run["row"]: run["skipped"] for run in self.read() if "skipped" in run}
+        lines = [[row, why.get(row, "was not asked for")] for row in rows if row not in have]
+        return "<h2>Rows without a run</h2>" + table(["row", "why"], lines) if lines else ""
+
     def read(self):
         if not self.path.exists():
             return []
         with open(self.path, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.strip()]
+
+
+def arguments_of(doc, rows, add=None):
+    """The command line that experiments share, and what is left of it for the programs."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="Other options are handed to the programs (--threads 2, --data DIR).")
+    parser.add_argument("--rows", nargs="+", default=list(rows), choices=list(rows), metavar="ROW",
+                        help="default: all of " + ", ".join(f"'{row}'" for row in rows))
+    parser.add_argument("--out", default=str(ROOT / "results"), help="folder for the runs and the page")
+    parser.add_argument("--render", action="store_true", help="only draw what was recorded")
+    parser.add_argument("--record", action="store_true", help="only record, for a machine without matplotlib")
+    if add:
+        add(parser)
+    return parser.parse_known_args()
+
+
+def pyplot():
+    """matplotlib's, for files alone."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plot
+
+    return plot
+
+
+def where(run):
+    """The machine of a run, in a cell."""
+    on = run["machine"]
+    device = run.get("device") or (run["epochs"][0].get("device") if run.get("epochs") else "")
+    return on["gpu"] if (device or "").startswith("cuda") else f"{on['cpu']}, {on['cores']} cores"
 
 
 def mean(numbers):

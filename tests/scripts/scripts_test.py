@@ -13,6 +13,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -245,6 +246,42 @@ class Mnist(ScriptTest):
     def test_a_failed_training_fails_the_script(self):
         self.tool("mnist", "exit 3", self.root / "build/cpu-release/examples")
         self.assertEqual(self.run_script("mnist.sh", "--synthetic").returncode, 3)
+
+
+class Experiment(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        (self.root / "scripts/experiments/e9.py").write_text(
+            "import os, sys; print(os.environ['GRADUS_BUILD'], *sys.argv[1:])\n")
+        (self.root / "scripts/install_dependencies.sh").write_text("#!/bin/bash\necho install >&2\n")
+        self.tool("python3", f'[ "$1" = -c ] || {sys.executable} "$@"')  # which has matplotlib, it says
+        self.tool("cmake", 'echo cmake "$@" >&2')
+        self.tool("nvcc", "")
+
+    def check(self, **environment):
+        result = self.run_script("experiment.sh", "E9", "--rows", "lenet", **{"GRADUS_BUILD": "", **environment})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.split()[1:], ["--rows", "lenet"])
+        return result.stdout.split()[0], result.stderr
+
+    def test_builds_with_cuda_where_a_gpu_is(self):
+        self.tool("nvidia-smi", "exit 9")
+        build, said = self.check()
+        self.assertEqual(build, f"{self.root}/build/cpu-release")
+        self.assertNotIn("CUDA", said)
+        self.tool("nvidia-smi", "echo 9.0")
+        build, said = self.check()
+        self.assertEqual(build, f"{self.root}/build/cuda")
+        self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=90", said)
+
+    def test_takes_a_build_folder_that_is_there(self):
+        build, said = self.check(GRADUS_BUILD="/a/build")
+        self.assertEqual((build, said), ("/a/build", ""))
+
+    def test_names_the_experiments_that_there_are(self):
+        result = self.run_script("experiment.sh", "E99")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there are: E11 E2 E3 E9", result.stderr)
 
 
 class InstallDependencies(ScriptTest):

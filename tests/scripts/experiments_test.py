@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The experiments of scripts/experiments: each records and draws what stand-ins for the programs say."""
+
+import ctypes
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts/experiments"
+sys.path.insert(0, str(SCRIPTS))
+
+import gpu_recorder  # noqa: E402
+
+# What stands for the programs: each knows options enough to say what the real one says.
+PROGRAMS = {
+    "examples/mnist": """
+        cuda = option("--device", "cpu") == "cuda"
+        if cuda and "--no-gpu" in sys.argv:
+            sys.exit("mnist: no GPU today")
+        count, epochs = int(option("--images", 0)) or 60000, int(option("--epochs"))
+        with open(option("--out") + "/log.jsonl", "w") as file:
+            for epoch in range(1, epochs + 1):
+                parts = [None] * 3 if "--graph" in sys.argv else [0.4, 0.9, 0.1]
+                file.write(json.dumps({
+                    "epoch": epoch, "train_loss": 1 / epoch, "test_loss": 2 / epoch, "train_accuracy": 0.98,
+                    "test_accuracy": 0.97, "class_accuracy": [0.97] * 10, "seconds": 2.0, "images_per_second": count / 2,
+                    "batch_size": int(option("--batch-size", 64)), "data_wait_seconds": 0.1, "test_images": 10000,
+                    "forward_seconds": parts[0], "backward_seconds": parts[1], "optimizer_seconds": parts[2],
+                    "peak_allocated_bytes": 1 << 20, "peak_reserved_bytes": 2 << 20,
+                    "device": "cuda" if cuda else "cpu", "libraries": "CUDA 13.0" if cuda else ""}) + "\\n")
+    """,
+    "benchmarks/pool_loop": """
+        for backward, seconds in (("kernel", 1.5), ("loop", 12.0)):
+            print(json.dumps({"backward": backward, "seconds": seconds}))
+    """,
+    "benchmarks/grayscale": """
+        backend = option("--backends")
+        print(json.dumps({"backend": backend, "seconds": 0.01, "seconds_with_copies": 0.02, "max_difference": 0.0,
+                          "threads": 2, "libraries": ""}))
+    """,
+    "benchmarks/train_step": """
+        with open(option("--json"), "a") as file:
+            file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")), "device": option("--device"),
+                                   "machine": "a device", "libraries": "CUDA 13.0", "peak_bytes": 1 << 20,
+                                   "step_ms": 0.1 if "--graph" in sys.argv else 0.3}) + "\\n")
+    """,
+    "benchmarks/dynamic_net": """
+        print(json.dumps({"step": "loop", "captured": False, "rounds": "0 2 4", "step_ms": 0.2, "max_difference": 0.0}))
+        if option("--device") == "cuda":
+            print(json.dumps({"step": "loop", "captured": True, "error": "[item] waits & cannot be captured"}))
+            print(json.dumps({"step": "masked", "captured": True, "step_ms": 0.1, "max_difference": 0.0}))
+    """,
+}
+HEAD = """#!{python}
+import json, sys
+def option(name, otherwise=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else otherwise
+"""
+
+
+class Nvml:
+    """A GPU that has more to do from look to look."""
+
+    def __init__(self, missing=()):
+        self.looks, self.missing = 0, missing
+
+    def __getattr__(self, function):
+        return lambda *arguments: 3 if function in self.missing else self.answer(function, *arguments)
+
+    def answer(self, function, *arguments):
+        if function == "nvmlDeviceGetMemoryInfo":
+            self.looks += 1
+            arguments[1]._obj.used = self.looks << 20
+        elif function == "nvmlDeviceGetUtilizationRates":
+            arguments[1]._obj.gpu = min(100, self.looks)
+        elif function == "nvmlDeviceGetName":
+            ctypes.memmove(arguments[1], b"A GPU\0", 6)
+        return 0
+
+
+class Recorder(unittest.TestCase):
+    def test_samples_while_the_block_runs(self):
+        nvml = Nvml()
+        with gpu_recorder.GpuRecorder(every=0.001, library=nvml) as recorder:
+            while nvml.looks < 5:
+                threading.Event().wait(0.001)
+        recording = recorder.recording()
+        self.assertGreaterEqual(len(recording["seconds"]), 5)
+        self.assertEqual(recording["memory_bytes"][:2], [1 << 20, 2 << 20])
+        self.assertEqual(recording["utilisation"][:2], [1, 2])
+        self.assertEqual(gpu_recorder.Gpu(nvml).name(), "A GPU")
+
+    def test_says_why_there_is_nothing(self):
+        for function in ("nvmlInit_v2", "nvmlDeviceGetUtilizationRates"):
+            with gpu_recorder.GpuRecorder(library=Nvml([function])) as recorder:
+                pass
+            self.assertIn(function, recorder.recording()["none"])
+
+    def test_a_long_recording_is_thinned(self):
+        thin = gpu_recorder.thinned([(float(i), i, i % 2) for i in range(1000)])
+        self.assertEqual(len(thin), gpu_recorder.POINTS)
+        self.assertEqual(thin[1], (5.0, 9, 3 / 5))
+
+
+class Experiments(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        for name, body in PROGRAMS.items():
+            path = self.folder / "build" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(HEAD.format(python=sys.executable) + textwrap.dedent(body))
+            path.chmod(0o755)
+
+    def run_experiment(self, name, *options):
+        done = subprocess.run([sys.executable, SCRIPTS / f"{name}.py", "--out", self.folder / "results", *options],
+                              capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "GRADUS_BUILD": str(self.folder / "build"), "GRADUS_CODE_VERSION": "v1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return list(map(json.loads, (self.folder / f"results/{name.upper()}.jsonl").read_text().splitlines()))
+
+    ROWS = {
+        "e2": ["openmp, conv2_c1", "cudnn, conv2_c1", "naive, conv10_c32"],
+        "e3": ["naive", "cuda"],
+        "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "max-pool backward", "--seeds", "1", "--epochs", "2"],
+        "e11": ["eager, lenet", "captured, lenet", "eager, lenet, CPU", "dynamic net, cuda"],
+    }
+
+    def test_a_run_is_a_line(self):
+        for name, rows in self.ROWS.items():
+            runs = self.run_experiment(name, "--record", "--rows", *rows)
+            self.assertEqual([run["row"] for run in runs], [row for row in rows if not row.startswith("--")][: len(runs)])
+            for run in runs:
+                self.assertEqual((run["code"], run["experiment"]), ("v1", name.upper()))
+                self.assertEqual({"cpu", "cores", "system", "compiler", "gpu", "driver"}, set(run["machine"]))
+                self.assertNotIn("skipped", run)
+        first = json.loads((self.folder / "results/E2.jsonl").read_text().splitlines()[0])
+        self.assertEqual(len(first["epochs"]), 5)
+        self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+    def test_a_page_has_tables_pictures_and_what_was_skipped(self):
+        words = {"e2": ["97.00", "128"], "e3": ["10.000", "20.000", "205"], "e9": ["3.00", "12.00", "186"],
+                 "e11": ["3.00", "[item] waits &amp; cannot be captured"]}
+        for name, rows in self.ROWS.items():
+            self.run_experiment(name, "--rows", *rows)
+            page = (self.folder / f"results/{name.upper()}.html").read_text()
+            for word in [*words[name], "data:image/png;base64,", "Rows without a run", "was not asked for"]:
+                self.assertIn(word, page)
+            self.assertNotIn("http", page)
+        self.run_experiment("e9", "--rows", "pure_linear, cuda", "--seeds", "1", "--no-gpu")
+        self.assertIn("<td>pure_linear, cuda</td><td>mnist: no GPU today</td>", (self.folder / "results/E9.html").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -51,10 +51,10 @@ class Step:
                 for precision in options.precisions for layout in self.layouts]
 
     def peer_variants(self, options, threads):
-        """Those of PyTorch. On a GPU its Adam can be fused; captured steps and those with a scaler are measured so alone."""
+        """Those of PyTorch. On a GPU its Adam is fused; eager steps in fp32 are measured with the default one too."""
         variants = self.variants(options, threads)
         fused = [v._replace(fused=True) for v in variants] if options.device == "cuda" else []
-        plain = [v for v in variants if options.device == "cpu" or (v.mode == "eager" and v.precision != "fp16")]
+        plain = [v for v in variants if options.device == "cpu" or (v.mode == "eager" and v.precision == "fp32")]
         return plain + fused
 
     def compile_jobs(self, options):

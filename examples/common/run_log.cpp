@@ -8,6 +8,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/io/file.h>
+#include <gradus/core/parallel.h>
 #include <gradus/core/registry.h>
 
 using namespace gradus;
@@ -83,7 +84,9 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"cudnn_small", options_.cudnn_small},
                                  {"tf32", device.is_cuda() && options_.backend == "cudnn" && cudnn::allow_tf32()},
                                  {"batch_size", options_.batch_size},
-                                 {"seed", options_.seed}};
+                                 {"seed", options_.seed},
+                                 {"workers", options_.workers},
+                                 {"threads", num_threads()}};
   if (result.parts) {
     line["forward_seconds"] = result.parts->forward;
     line["backward_seconds"] = result.parts->backward;

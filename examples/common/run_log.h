@@ -19,7 +19,8 @@
 //                       the allocator had taken from the system
 //   device_name, libraries   what computed
 //   tf32                whether convolutions round what they multiply to 10 bits (cudnn does, unless told not to)
-//   device, backend, graph, amp, device_data, cudnn_small, batch_size, seed and the settings of the program   what the run was asked for
+//   device, backend, graph, amp, device_data, cudnn_small, batch_size, seed, workers, threads and the settings of the
+//                       program   what the run was asked for
 #pragma once
 
 #include <fstream>

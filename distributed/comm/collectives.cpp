@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kShortBytes = 16 << 10;
 /// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
 constexpr size_t kSegmentBytes = 256 << 10;
+/// Up to here the vectors themselves stay in a cache, and fewer exchanges count for more.
+constexpr size_t kCachedBytes = 8 << 20;
 
 }  // namespace
 
@@ -61,8 +63,10 @@ void Collectives::all_reduce_short(const Collective& call, const Deadline& deadl
 
 void Collectives::all_reduce_by_parts(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element * static_cast<size_t>(size());
-  std::byte* theirs = scratch((kSegmentBytes + 64 * element) * static_cast<size_t>(size()));
+  const size_t element = size_of(d.dtype);
+  const size_t longest = d.count * element <= kCachedBytes ? 2 * kSegmentBytes : kSegmentBytes;
+  const size_t segment = longest / element * static_cast<size_t>(size());
+  std::byte* theirs = scratch((longest + 64 * element) * static_cast<size_t>(size()));
   std::vector<const void*> operands(static_cast<size_t>(size()));
   for (size_t begin = 0; begin < d.count; begin += segment) {
     const size_t count = std::min(segment, d.count - begin);

@@ -52,9 +52,10 @@ struct Descriptor {
 ///           8  sequence        8               24  count                         8
 ///                                              32  bytes of the body             8
 ///                                              40  CRC-32C of the body, or 0     4
-///                                              44  CRC-32C of these 44 bytes     4
+///                                              44  zero                         16
+///                                              60  CRC-32C of these 60 bytes     4
 struct MessageHeader {
-  static constexpr size_t kBytes = 48;
+  static constexpr size_t kBytes = 64;  // bodies begin at a cache line in the kernel's buffers too
 
   Descriptor descriptor;
   uint64_t body_bytes = 0;

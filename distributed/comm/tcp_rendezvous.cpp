@@ -22,7 +22,8 @@ namespace {
 constexpr uint32_t kMagic = 0x47524448;  // "GRDH"
 constexpr uint8_t kVersion = 1;
 constexpr size_t kHelloBytes = 96, kReplyBytes = 33;
-enum class Channel : uint8_t { data = 0, control = 1 };
+enum class Channel : uint8_t { up = 0, control = 1, down = 2 };  // up: messages of the side that connects
+constexpr Channel kChannels[] = {Channel::up, Channel::down, Channel::control};
 
 uint8_t code_of(std::endian order) { return order == std::endian::big ? 1 : 0; }
 std::endian order_of(std::byte code) { return code == std::byte{1} ? std::endian::big : std::endian::little; }
@@ -65,12 +66,11 @@ class Rendezvous {
     store_.set(key_of(rank_), listener.address().str());
     for (int peer = 0; peer < rank_; ++peer) {
       const Address address = Address::parse(store_.get(key_of(peer), options_.timeout));
-      connect(peer, address, Channel::data);
-      connect(peer, address, Channel::control);
+      for (const Channel channel : kChannels) connect(peer, address, channel);
     }
     accept_others(listener);
     for (const TcpPeer& peer : peers_)
-      if (peer.data) choose_congestion_control(peer.data, is_loopback_peer(peer.data));
+      if (peer.out) choose_congestion_control(peer.out, is_loopback_peer(peer.out));
     return std::move(peers_);
   }
 
@@ -87,7 +87,8 @@ class Rendezvous {
   static std::string key_of(int rank) { return "address/" + std::to_string(rank); }
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
-    return channel == Channel::data ? entry.data : entry.control;
+    if (channel == Channel::control) return entry.control;
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // it connects to the ranks before it
   }
 
   void connect(int peer, const Address& address, Channel channel) {
@@ -128,7 +129,7 @@ class Rendezvous {
     while (true) {
       std::string missing;
       for (int peer = rank_ + 1; peer < static_cast<int>(peers_.size()); ++peer)
-        if (!place(peer, Channel::data) || !place(peer, Channel::control))
+        if (!std::ranges::all_of(kChannels, [&](Channel channel) { return bool(place(peer, channel)); }))
           missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
       if (missing.empty()) return;
       GRADUS_CHECK(!deadline_.passed(), CommError, "rank ", rank_, " waited ", deadline_.timeout().count(),
@@ -159,7 +160,7 @@ class Rendezvous {
     const auto peer = static_cast<int>(io::read_big_endian<uint32_t>(hello + 8));
     const auto channel = static_cast<Channel>(hello[6]);
     const bool fits = io::read_big_endian<uint32_t>(hello) == kMagic && hello[4] == std::byte{kVersion} &&
-                      channel <= Channel::control && rank_ < peer && peer < static_cast<int>(peers_.size()) &&
+                      channel <= Channel::down && rank_ < peer && peer < static_cast<int>(peers_.size()) &&
                       io::read_big_endian<uint32_t>(hello + 12) == peers_.size() &&
                       io::read_big_endian<uint32_t>(hello + 16) == options_.epoch;
     if (!fits || place(peer, channel)) return false;

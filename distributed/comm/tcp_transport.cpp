@@ -91,30 +91,34 @@ class TcpTransport::Exchange {
   }
 
   bool send_some(Message& message) {
-    const size_t in_header = std::min(message.done, MessageHeader::kBytes), in_body = message.done - in_header;
-    iovec parts[] = {{message.header.data() + in_header, MessageHeader::kBytes - in_header},
-                     {message.transfer.data + in_body, message.transfer.bytes - in_body}};
+    std::array<iovec, 2> parts = parts_left(message);
     msghdr packet = {};
-    packet.msg_iov = parts;
-    packet.msg_iovlen = 2;
-    const ssize_t sent = sendmsg(peer_of(message).data.descriptor(), &packet, MSG_NOSIGNAL);
+    packet.msg_iov = parts.data();
+    packet.msg_iovlen = parts.size();
+    const ssize_t sent = sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL);
     return count(message, sent);
   }
 
+  /// The header and the body in one call: what came of a body whose header says otherwise is the body of a failed call.
   bool receive_some(Message& message) {
-    std::byte* to = message.transfer.data + (message.done - std::min(message.done, MessageHeader::kBytes));
-    size_t wanted = message.total() - message.done;
-    if (message.done < MessageHeader::kBytes) {
-      to = message.header.data() + message.done;
-      wanted = MessageHeader::kBytes - message.done;
-    }
-    const ssize_t got = recv(peer_of(message).data.descriptor(), to, wanted, 0);
-    if (got == 0) lose(message.transfer.peer, "its connection was closed");
     const bool had_header = message.done >= MessageHeader::kBytes;
+    std::array<iovec, 2> parts = parts_left(message);
+    msghdr packet = {};
+    packet.msg_iov = parts.data();
+    packet.msg_iovlen = parts.size();
+    const ssize_t got = recvmsg(peer_of(message).in.descriptor(), &packet, 0);
+    if (got == 0) lose(message.transfer.peer, "its connection was closed");
     const bool moved = count(message, got);
-    if (!had_header && message.done == MessageHeader::kBytes) check_header(message);
+    if (!had_header && message.done >= MessageHeader::kBytes) check_header(message);
     if (message.finished()) check_body(message);
     return moved;
+  }
+
+  /// What of the header and of the body has still to move.
+  static std::array<iovec, 2> parts_left(Message& message) {
+    const size_t in_header = std::min(message.done, MessageHeader::kBytes), in_body = message.done - in_header;
+    return {{{message.header.data() + in_header, MessageHeader::kBytes - in_header},
+             {message.transfer.data + in_body, message.transfer.bytes - in_body}}};
   }
 
   bool count(Message& message, ssize_t bytes) {
@@ -151,11 +155,13 @@ class TcpTransport::Exchange {
     entries_.clear();
     entries_.push_back({transport_.wake_.number(), POLLIN, 0});
     for (size_t r = 0; r < peers_.size(); ++r) {
-      entries_.push_back({peers_[r].control ? peers_[r].control.descriptor() : -1, POLLIN, 0});
-      const bool reads = held_[2 * r] || !inspected_[r];
-      const int events = (reads ? POLLIN : 0) | (held_[2 * r + 1] ? POLLOUT : 0);
-      entries_.push_back(
-          {events != 0 && peers_[r].data ? peers_[r].data.descriptor() : -1, static_cast<short>(events), 0});
+      const Peer& peer = peers_[r];
+      const auto add = [&](bool wanted, const Connection& connection, short events) {
+        entries_.push_back({wanted && connection ? connection.descriptor() : -1, events, 0});
+      };
+      add(true, peer.control, POLLIN);
+      add(held_[2 * r] || !inspected_[r], peer.in, POLLIN);
+      add(held_[2 * r + 1], peer.out, POLLOUT);
     }
     constexpr int64_t kLongest = 3'600'000;
     if (poll(entries_.data(), entries_.size(), static_cast<int>(std::min(timeout.count(), kLongest))) <= 0) return;
@@ -164,17 +170,16 @@ class TcpTransport::Exchange {
       throw CollectiveError(transport_.announced_);
     }
     for (size_t r = 0; r < peers_.size(); ++r)
-      if (entries_[1 + 2 * r].revents != 0) hear(static_cast<int>(r));
+      if (entries_[1 + 3 * r].revents != 0) hear(static_cast<int>(r));
     for (size_t r = 0; r < peers_.size(); ++r)
-      if (!held_[2 * r] && !inspected_[r] && entries_[2 + 2 * r].revents != 0) inspect(static_cast<int>(r));
+      if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
 
   /// A message that this rank does not wait for: if it belongs to this very collective and tells of another, then the two
   /// ranks wait for each other, or for third ones, and nobody would ever say why. It stays where it is.
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header;
-    const ssize_t got =
-        recv(peers_[static_cast<size_t>(rank)].data.descriptor(), header.data(), header.size(), MSG_PEEK);
+    const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
     if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest is on its way
     inspected_[static_cast<size_t>(rank)] = true;
     if (got <= 0) return;
@@ -326,7 +331,7 @@ std::string TcpTransport::congestion_control() const {
   for (const Peer& peer : peers_) {
     char name[16] = {};
     socklen_t size = sizeof name;
-    if (peer.data && getsockopt(peer.data.descriptor(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) return name;
+    if (peer.out && getsockopt(peer.out.descriptor(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) return name;
   }
   return "";
 }

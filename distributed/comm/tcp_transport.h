@@ -1,5 +1,6 @@
-// Messages over TCP. Every two ranks share two connections: one for the messages, and one for what must come through while
-// a message is stuck: failures, and the question whether a rank is still there.
+// Messages over TCP. Every two ranks share three connections: one for the messages of each, since a connection that is full of
+// what this rank sends is slow to give what it receives, and one for what must come through while a message is stuck: failures,
+// and the question whether a rank is still there.
 #pragma once
 
 #include <bit>
@@ -27,7 +28,7 @@ struct TcpOptions {
 
 /// What two ranks share.
 struct TcpPeer {
-  Connection data, control;
+  Connection out, in, control;
   std::endian byte_order = std::endian::native;
 };
 

@@ -33,7 +33,7 @@ class Transport {
   virtual int size() const = 0;
 
   /// Carries out all transfers at the same time; those with the same peer and direction one after the other, as listed.
-  /// Each message carries the descriptor, and the receiver compares it with its own before it takes the body. Throws a
+  /// Each message carries the descriptor, and the receiver compares it with its own; else the body is void. Throws a
   /// CollectiveError: Timeout, PeerLost, Mismatch, or the failure that another rank has announced.
   virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                         const Deadline& deadline) = 0;

@@ -25,7 +25,7 @@ struct WireFault {
   };
   Kind kind = Kind::none;
   int from = 1;             // ranks: the one that connects to the rank behind the proxy
-  bool on_control = false;  // ranks: which of their two connections
+  bool on_control = false;  // ranks: which of their connections, that of failures or those of messages
   bool upwards = true;      // what the side that connects sends, or what it gets
   size_t after = 0;         // bytes behind the handshake that come through
   int bit = 0;

@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
       Tensor grey;
       const double alone = benchmarks::time_ms(device, seconds, [&] { grey = rgb_to_grayscale(there); });
       const double with_copies =
-          benchmarks::time_ms(device, seconds, [&] { rgb_to_grayscale(images.to(device)).to(kCPU); });
+          device.is_cpu() ? alone
+                          : benchmarks::time_ms(device, seconds, [&] { rgb_to_grayscale(images.to(device)).to(kCPU); });
       const Tensor result = grey.to(kCPU);
       if (!picture.empty()) save_picture(picture, images, result);
       std::printf("%s\n", benchmarks::to_json({{"backend", name},

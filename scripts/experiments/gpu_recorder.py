@@ -128,16 +128,17 @@ def draw_recordings(recordings, path):
     recordings = {label: one for label, one in recordings.items() if one and "none" not in one}
     if not recordings:
         return False
-    figure, axes = pyplot().subplots(1, 2, figsize=(11, 4), constrained_layout=True)
-    for label, one in recordings.items():
-        axes[0].plot(one["seconds"], [value / 2**20 for value in one["memory_bytes"]], label=label)
-        axes[1].plot(one["seconds"], one["utilisation"], label=label)
+    figure, axes = pyplot().subplots(1, 2, figsize=(13, 4.2), constrained_layout=True)
+    for number, (label, one) in enumerate(recordings.items()):
+        color = pyplot().get_cmap("tab20")(number % 20)
+        axes[0].plot(one["seconds"], [value / 2**20 for value in one["memory_bytes"]], color=color)
+        axes[1].plot(one["seconds"], one["utilisation"], color=color, label=label)
     axes[0].set_ylabel("memory in use, MiB")
     axes[1].set_ylabel("utilisation, %")
     for axis in axes:
         axis.set_xlabel("seconds since the program started")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize="small")
+    axes[1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=120)
     return True

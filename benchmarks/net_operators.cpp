@@ -78,6 +78,10 @@ void measure_images(Rows& rows, DType dtype, MemoryFormat format, const std::str
               {rows.random(shape, dtype, format), rows.random({shape[1]}), rows.random({shape[1]})},
               [&](const TensorList& in) { return batch_norm(in[0], mean, variance, in[1], in[2], true); });
   }
+  const Tensor wide = rows.random({128, 65, 32, 32}, dtype, format), mean = rows.random({64}), variance = mean.abs();
+  rows.pair(
+      "batch_norm of a slice 128x64x32x32" + suffix, {wide, rows.random({64}), rows.random({64})},
+      [&](const TensorList& in) { return batch_norm(in[0].narrow(1, 0, 64), mean, variance, in[1], in[2], true); });
   for (const Shape& shape : {Shape{1024, 6, 28, 28}, {128, 32, 96, 96}, {128, 64, 48, 48}})
     rows.pair("max_pool 2x2 " + text(shape) + suffix, {rows.random(shape, dtype, format)},
               [](const TensorList& in) { return max_pool2d(in[0], 2); });

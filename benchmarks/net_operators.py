@@ -63,6 +63,10 @@ def measure(options):
             pair(f"batch_norm {text(shape)}{suffix}",
                  [random(*shape, dtype=dtype, layout=layout), random(shape[1]), random(shape[1])],
                  lambda x, w, b: F.batch_norm(x, mean, variance, w, b, True))
+        slice_mean, slice_variance = random(64), random(64).abs()
+        pair(f"batch_norm of a slice 128x64x32x32{suffix}",
+             [random(128, 65, 32, 32, dtype=dtype, layout=layout), random(64), random(64)],
+             lambda x, w, b: F.batch_norm(x[:, :64], slice_mean, slice_variance, w, b, True))
         for shape in ((1024, 6, 28, 28), (128, 32, 96, 96), (128, 64, 48, 48)):
             pair(f"max_pool 2x2 {text(shape)}{suffix}", [random(*shape, dtype=dtype, layout=layout)],
                  lambda x: F.max_pool2d(x, 2))

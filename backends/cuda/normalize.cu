@@ -2,18 +2,22 @@
 // launch takes the moments (a second joins them where a group is cut into splits), one more writes y. Moments are taken of
 // few elements in a thread's registers, around their own mean, and joined by the formula of Chan, Golub and LeVeque
 // ("Updating formulae and a pairwise algorithm for computing sample variances", 1979): right also where the mean is large.
+// Dense images are walked channel by channel, which spares most of the index arithmetic; all else by loop nests.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/normalize.cuh>
+#include <gradus/backends/cuda/normalize_channels.cuh>
 
 namespace gradus {
 namespace {
 
+using cuda_detail::ChannelOrder;
+using cuda_detail::ChannelWalk;
 using cuda_detail::Either;
 using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
+using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
 
 /// Of `count` numbers: their mean and the sum of their squared distances from it.
@@ -115,18 +119,102 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The moments of dense images' channels, which `outer` has as its one axis.
+template <bool kColumns, class T>
+__global__ void __launch_bounds__(kThreads)
+    channel_moments_kernel(const T* x, ChannelWalk<kColumns> walk, Geometry<3> outer, Moments<compute_t<T>>* partial,
+                           Statistics statistics) {
+  using C = compute_t<T>;
+  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 8 : 4;
+  __shared__ Moments<C> shared[kThreads];
+  Moments<C> totals[kChannels] = {};
+  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+    C values[kPackets][4];
+    walk.load(values, x, i, number);
+    const C count = static_cast<C>(number * (4 / kChannels));
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      Moments<C> part{count, 0, 0};
+#pragma unroll
+      for (uint32_t k = 0; k < kPackets; ++k)
+#pragma unroll
+        for (int j = c; j < 4; j += kChannels) part.mean += k < number ? values[k][j] : C(0);
+      part.mean /= count;
+#pragma unroll
+      for (uint32_t k = 0; k < kPackets; ++k)
+#pragma unroll
+        for (int j = c; j < 4; j += kChannels) {
+          const C distance = k < number ? values[k][j] - part.mean : C(0);
+          part.spread += distance * distance;
+        }
+      totals[c] = Moments<C>::join(totals[c], part);
+    }
+  });
+  walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Moments<C>& total) {
+    if (partial) {
+      partial[index] = total;
+    } else {
+      int64_t at[3];
+      outer.offsets(channel, at);
+      statistics.store(at, total);
+    }
+  });
+}
+
+template <bool kColumns, class T>
+__global__ void __launch_bounds__(kThreads)
+    channel_normalize_kernel(T* y, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
+                             PerChannel<T> weight, PerChannel<T> bias, compute_t<T> eps) {
+  using C = compute_t<T>;
+  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
+  C centre[kChannels], scale[kChannels], shift[kChannels];
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    const uint32_t channel = walk.first_channel() + c;
+    centre[c] = mean.at_or(C(0), channel);
+    scale[c] = weight.at_or(C(1), channel) / ::sqrt(variance.at_or(C(0), channel) + eps);
+    shift[c] = bias.at_or(C(0), channel);
+  }
+  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+    C values[kPackets][4];
+    walk.load(values, x, i, number);
+#pragma unroll
+    for (uint32_t k = 0; k < kPackets; ++k) {
+      if (k >= number) break;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = j % kChannels;
+        values[k][j] = (values[k][j] - centre[c]) * scale[c] + shift[c];
+      }
+      cuda_detail::store_dense<4>(y + walk.offset(i + k * walk.plan.lanes), values[k]);
+    }
+  });
+}
+
 template <class T>
 void take_moments(const View& x, uint32_t axes, const MutableView& mean, const MutableView& variance) {
+  using Part = Moments<compute_t<T>>;
   const Nest<3> outer(
       StridedLoop<3>(cuda_detail::with_ones(x.shape, axes), {&x.strides, &mean.strides, &variance.strides}));
-  const Nest<1> inner(StridedLoop<1>(cuda_detail::with_ones(x.shape, axes, true), {&x.strides}));
   const Statistics statistics{mean.data, variance.data, mean.dtype, variance.dtype};
-  cuda_detail::reduce_by_parts<Moments<compute_t<T>>>(
-      x.device, outer, inner, statistics,
-      [&](const Launch& launch, dim3 grid, const ReducePlan& plan, Moments<compute_t<T>>* partial) {
-        launch(moments_kernel<T>, grid, kThreads, x.as<T>(), outer.geometry(), inner.geometry(), plan, partial,
+  const Launch launch(x.device);
+  const ChannelOrder order = cuda_detail::all_but_channels(axes, x.ndim()) && cuda_detail::aligned(x.as<T>())
+                                 ? cuda_detail::channel_order(x.shape, x.strides)
+                                 : ChannelOrder::other;
+  if (order != ChannelOrder::other)
+    return cuda_detail::with_columns(order, [&]<bool kColumns>() {
+      const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
+      cuda_detail::reduce_by_parts<Part>(x.device, outer, walk.plan.splits, statistics, [&](Part* partial) {
+        launch(channel_moments_kernel<kColumns, T>, walk.grid(), kThreads, x.as<T>(), walk, outer.geometry(), partial,
                statistics);
       });
+    });
+  const Nest<1> inner(StridedLoop<1>(cuda_detail::with_ones(x.shape, axes, true), {&x.strides}));
+  const ReducePlan plan(outer, inner, launch.multiprocessors());
+  cuda_detail::reduce_by_parts<Part>(x.device, outer, plan.splits, statistics, [&](Part* partial) {
+    launch(moments_kernel<T>, dim3(plan.blocks(outer.numel), plan.splits), kThreads, x.as<T>(), outer.geometry(),
+           inner.geometry(), plan, partial, statistics);
+  });
 }
 
 }  // namespace
@@ -146,12 +234,27 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
     if (mean.shape[i] == 1) mean_strides[i] = variance_strides[i] = 0;
   const Nest<6> nest(StridedLoop<6>(
       x.shape, {&y.strides, &x.strides, &mean_strides, &variance_strides, &weight_strides, &bias_strides}));
+  const bool by_channel = cuda_detail::varies_by_channel(x.shape, mean_strides) &&
+                          cuda_detail::varies_by_channel(x.shape, variance_strides) &&
+                          cuda_detail::varies_by_channel(x.shape, weight_strides) &&
+                          cuda_detail::varies_by_channel(x.shape, bias_strides);
+  const ChannelOrder order =
+      by_channel ? cuda_detail::common_channel_order(x.shape, {&x.strides, &y.strides}) : ChannelOrder::other;
   visit_floating(x.dtype, [&]<class T>() {
     if (!fixed_statistics) take_moments<T>(x, axes, mean, variance);
     const Launch launch(x.device);
     const View mean_view = mean, variance_view = variance;
-    const bool packets =
-        cuda_detail::in_packets(nest, 2) && cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
+    const bool aligned = cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
+    if (order != ChannelOrder::other && aligned)
+      return cuda_detail::with_columns(order, [&]<bool kColumns>() {
+        const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
+        launch(channel_normalize_kernel<kColumns, T>, walk.grid(), kThreads, y.as<T>(), x.as<T>(), walk,
+               PerChannel<T>(Either<T>(&mean_view), mean_strides),
+               PerChannel<T>(Either<T>(&variance_view), variance_strides),
+               PerChannel<T>(Either<T>(weight), weight_strides), PerChannel<T>(Either<T>(bias), bias_strides),
+               static_cast<compute_t<T>>(eps));
+      });
+    const bool packets = aligned && cuda_detail::in_packets(nest, 2);
     launch(packets ? normalize_kernel<4, T> : normalize_kernel<1, T>,
            launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
            x.as<T>(), Either<T>(&mean_view), Either<T>(&variance_view), Either<T>(weight), Either<T>(bias),

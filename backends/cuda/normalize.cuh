@@ -99,18 +99,16 @@ __global__ void __launch_bounds__(kThreads)
   results.store(at, total);
 }
 
-/// Reduces `inner` for every element of `outer` into `results`: run(launch, grid, plan, partial) launches the kernel that
-/// stores a Partial for each split or, where `partial` is null, the result. Partial{} joined with another is the other.
-template <class Partial, int N, int M, class Results, class Run>
-void reduce_by_parts(Device device, const Nest<N>& outer, const Nest<M>& inner, const Results& results, Run&& run) {
+/// Results for every element of `outer`: run(partial) launches the kernel that stores a Partial for each split or, where
+/// `partial` is null, the results. Partial{} joined with another is the other.
+template <class Partial, int N, class Results, class Run>
+void reduce_by_parts(Device device, const Nest<N>& outer, uint32_t splits, const Results& results, Run&& run) {
+  if (splits == 1) return run(static_cast<Partial*>(nullptr));
+  const Scratch partial(sizeof(Partial) * splits * static_cast<size_t>(outer.numel), device);
+  run(partial.as<Partial>());
   const Launch launch(device);
-  const ReducePlan plan(outer, inner, launch.multiprocessors());
-  const dim3 grid(plan.blocks(outer.numel), plan.splits);
-  if (plan.splits == 1) return run(launch, grid, plan, static_cast<Partial*>(nullptr));
-  const Scratch partial(sizeof(Partial) * plan.splits * static_cast<size_t>(outer.numel), device);
-  run(launch, grid, plan, partial.as<Partial>());
   launch(join_kernel<Partial, N, Results>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
-         static_cast<const Partial*>(partial.as<Partial>()), plan.splits, outer.geometry(), results);
+         static_cast<const Partial*>(partial.as<Partial>()), splits, outer.geometry(), results);
 }
 
 }  // namespace gradus::cuda_detail

@@ -4,16 +4,19 @@
 // both are over the same axes, as in batch norm, one serves all. A last one writes dx.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/normalize.cuh>
+#include <gradus/backends/cuda/normalize_channels.cuh>
 
 namespace gradus {
 namespace {
 
+using cuda_detail::ChannelOrder;
+using cuda_detail::ChannelWalk;
 using cuda_detail::Either;
 using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
+using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
 
 template <class C>
@@ -124,12 +127,105 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same pair of sums over dense images' channels, which `outer` has as its one axis.
+template <bool kColumns, class T>
+__global__ void __launch_bounds__(kThreads)
+    channel_sums_kernel(const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
+                        PerChannel<T> weight, compute_t<T> eps, Geometry<6> outer, Sums<compute_t<T>>* partial,
+                        Results results) {
+  using C = compute_t<T>;
+  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
+  __shared__ Sums<C> shared[kThreads];
+  Sums<C> totals[kChannels] = {};
+  C centre[kChannels], s[kChannels];
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    centre[c] = mean.at_or(C(0), walk.first_channel() + c);
+    s[c] = C(1) / ::sqrt(variance.at_or(C(0), walk.first_channel() + c) + eps);
+  }
+  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+    C a[kPackets][4], values[kPackets][4];
+    walk.load(a, dy, i, number);
+    walk.load(values, x, i, number);
+#pragma unroll
+    for (uint32_t k = 0; k < kPackets; ++k)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = j % kChannels;
+        if (k >= number) a[k][j] = 0, values[k][j] = centre[c];
+        totals[c].plain += a[k][j];
+        totals[c].along += a[k][j] * ((values[k][j] - centre[c]) * s[c]);
+      }
+  });
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    const C factor = weight.at_or(C(1), walk.first_channel() + c);
+    totals[c] = {totals[c].plain * factor, totals[c].along * factor};
+  }
+  walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Sums<C>& total) {
+    if (partial) {
+      partial[index] = total;
+    } else {
+      int64_t at[6];
+      outer.offsets(channel, at);
+      results.store(at, total);
+    }
+  });
+}
+
+// dx of dense images whose statistics and weight vary by channel; with `plain` null the statistics were fixed.
+template <bool kColumns, class T>
+__global__ void __launch_bounds__(kThreads)
+    channel_dx_kernel(T* dx, const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean,
+                      PerChannel<T> variance, PerChannel<T> weight, compute_t<T> eps, const compute_t<T>* plain,
+                      const compute_t<T>* along, int64_t sums_step, bool sums_of_dy, compute_t<T> count) {
+  using C = compute_t<T>;
+  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
+  C centre[kChannels], of_dy[kChannels], constant[kChannels] = {}, of_x[kChannels] = {};
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    const uint32_t channel = walk.first_channel() + c;
+    const C w = weight.at_or(C(1), channel), s = C(1) / ::sqrt(variance.at_or(C(0), channel) + eps);
+    centre[c] = mean.at_or(C(0), channel);
+    of_dy[c] = w * s;
+    if (!plain) continue;
+    const C scale = (sums_of_dy ? of_dy[c] : s) / count;
+    constant[c] = plain[channel * sums_step] * scale;
+    of_x[c] = along[channel * sums_step] * scale * s;
+  }
+  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+    C g[kPackets][4], values[kPackets][4];
+    walk.load(g, dy, i, number);
+    walk.load(values, x, i, number);
+#pragma unroll
+    for (uint32_t k = 0; k < kPackets; ++k) {
+      if (k >= number) break;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = j % kChannels;
+        g[k][j] = g[k][j] * of_dy[c] - constant[c] - (values[k][j] - centre[c]) * of_x[c];
+      }
+      cuda_detail::store_dense<4>(dx + walk.offset(i + k * walk.plan.lanes), g[k]);
+    }
+  });
+}
+
 /// Broadcast strides: 0 where `view` has size 1.
 Strides broadcast_strides(const View& view) {
   Strides strides = view.strides;
   for (int i = 0; i < view.ndim(); ++i)
     if (view.shape[i] == 1) strides[i] = 0;
   return strides;
+}
+
+// How dy and x lie where a ChannelWalk serves them.
+template <class T>
+ChannelOrder channel_order_of(const Operands<T>& operands, const View& dy, const View& x, const Strides& statistics,
+                              const Strides& weight) {
+  const bool fits = cuda_detail::aligned(operands.dy) && cuda_detail::aligned(operands.x) &&
+                    cuda_detail::varies_by_channel(x.shape, statistics) &&
+                    cuda_detail::varies_by_channel(x.shape, weight);
+  return fits ? cuda_detail::common_channel_order(x.shape, {&dy.strides, &x.strides}) : ChannelOrder::other;
 }
 
 /// The pair of sums over `axes` into views that have size 1 there; either may be null.
@@ -141,17 +237,28 @@ void take_sums(const Operands<T>& operands, const View& dy, const View& x, const
   const Strides& along_strides = along ? along->strides : plain->strides;
   const Nest<6> outer(StridedLoop<6>(cuda_detail::with_ones(x.shape, axes),
                                      {&dy.strides, &x.strides, &statistics, &weight, &plain_strides, &along_strides}));
+  const Results results{plain ? plain->data : nullptr, along ? along->data : nullptr, plain ? plain->dtype : DType::f32,
+                        along ? along->dtype : DType::f32};
+  const Launch launch(x.device);
+  const ChannelOrder order = channel_order_of(operands, dy, x, statistics, weight);
+  if (order != ChannelOrder::other && cuda_detail::all_but_channels(axes, x.ndim()))
+    return cuda_detail::with_columns(order, [&]<bool kColumns>() {
+      const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
+      cuda_detail::reduce_by_parts<Sums<C>>(x.device, outer, walk.plan.splits, results, [&](Sums<C>* partial) {
+        launch(channel_sums_kernel<kColumns, T>, walk.grid(), kThreads, operands.dy, operands.x, walk,
+               PerChannel<T>(operands.mean, statistics), PerChannel<T>(operands.variance, statistics),
+               PerChannel<T>(operands.weight, weight), operands.eps, outer.geometry(), partial, results);
+      });
+    });
   const Nest<4> inner(
       StridedLoop<4>(cuda_detail::with_ones(x.shape, axes, true), {&dy.strides, &x.strides, &statistics, &weight}));
   bool constant = true;
   for (int axis = 0; axis < inner.ndim; ++axis) constant = constant && inner.strides[2][axis] == 0;
-  const Results results{plain ? plain->data : nullptr, along ? along->data : nullptr, plain ? plain->dtype : DType::f32,
-                        along ? along->dtype : DType::f32};
-  cuda_detail::reduce_by_parts<Sums<C>>(
-      x.device, outer, inner, results, [&](const Launch& launch, dim3 grid, const ReducePlan& plan, Sums<C>* partial) {
-        launch(constant ? sums_kernel<true, T> : sums_kernel<false, T>, grid, kThreads, operands, outer.geometry(),
-               inner.geometry(), plan, partial, results);
-      });
+  const ReducePlan plan(outer, inner, launch.multiprocessors());
+  cuda_detail::reduce_by_parts<Sums<C>>(x.device, outer, plan.splits, results, [&](Sums<C>* partial) {
+    launch(constant ? sums_kernel<true, T> : sums_kernel<false, T>, dim3(plan.blocks(outer.numel), plan.splits),
+           kThreads, operands, outer.geometry(), inner.geometry(), plan, partial, results);
+  });
 }
 
 // Axes at which a view of x's rank has size 1.
@@ -207,9 +314,19 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
     const Nest<6> nest(
         StridedLoop<6>(x.shape, {&dx->strides, &dy.strides, &x.strides, &statistics, &weight_strides, &sum_strides}));
     const Launch launch(x.device);
+    const int64_t count = sums ? x.numel() / plain.numel() : 1;
+    const ChannelOrder order = channel_order_of(operands, dy, x, statistics, weight_strides);
+    if (order != ChannelOrder::other && cuda_detail::channel_order(x.shape, dx->strides) == order &&
+        cuda_detail::aligned(dx->as<T>()) && cuda_detail::varies_by_channel(x.shape, sum_strides))
+      return cuda_detail::with_columns(order, [&]<bool kColumns>() {
+        const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
+        launch(channel_dx_kernel<kColumns, T>, walk.grid(), kThreads, dx->as<T>(), operands.dy, operands.x, walk,
+               PerChannel<T>(operands.mean, statistics), PerChannel<T>(operands.variance, statistics),
+               PerChannel<T>(operands.weight, weight_strides), operands.eps, static_cast<const C*>(plain.data),
+               static_cast<const C*>(along.data), sum_strides[1], shared, static_cast<C>(count));
+      });
     const bool packets = cuda_detail::in_packets(nest, 3) && cuda_detail::aligned(x.as<T>()) &&
                          cuda_detail::aligned(dy.as<T>()) && cuda_detail::aligned(dx->as<T>());
-    const int64_t count = sums ? x.numel() / plain.numel() : 1;
     launch(packets ? dx_kernel<4, T> : dx_kernel<1, T>, launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads),
            kThreads, nest.geometry(), dx->as<T>(), operands, static_cast<const C*>(plain.data),
            static_cast<const C*>(along.data), shared, static_cast<C>(count));

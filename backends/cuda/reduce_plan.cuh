@@ -15,6 +15,7 @@ struct ReducePlan {
   bool outputs_adjacent = false;           // neighbouring threads make neighbouring outputs, else fold neighbours
   uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
 
+  ReducePlan() = default;
   /// For outputs `outer` of the elements `inner`: threads of a block follow the direction in which view 0 is contiguous.
   template <int M, int N>
   ReducePlan(const Nest<M>& outer, const Nest<N>& inner, int multiprocessors) {

@@ -1,5 +1,6 @@
 // All-reduce between processes of this machine, by size: over TCP, through shared memory, of arrays that lie in shared memory,
 // and by Gloo where it is installed. Rounds alternate between the ways; a figure is the median of all calls of all rounds.
+// Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does both in turn.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
 #include <CLI/CLI.hpp>
@@ -34,24 +35,82 @@ struct Way {
   AllReduce all_reduce;
 };
 
-/// Calls until `seconds` are over on rank 0, which tells the others how many there will be.
-std::vector<double> measure(const Way& way, dist::ProcessGroup& group, int64_t bytes, double seconds) {
+/// Those that measure together.
+struct Job {
+  int rank = 0, size = 1;
+  std::function<int64_t(int64_t)> broadcast;  // of rank 0's value
+};
+
+/// Milliseconds of calls, as many as fit into `seconds` on rank 0.
+std::vector<double> measure(const Way& way, const Job& job, int64_t bytes, double seconds) {
   float* x = way.buffer(bytes);
   const int64_t count = bytes / 4;
   std::fill_n(x, count, 1.0f);
   for (int i = 0; i < 3; ++i) way.all_reduce(x, count);
   const double begin = now_ms();
   way.all_reduce(x, count);
-  Array calls = Array::empty({1}, DType::i64);
-  *calls.data<int64_t>() = std::clamp<int64_t>(static_cast<int64_t>(seconds * 1000 / (now_ms() - begin)), 5, 20'000);
-  group.broadcast(calls, 0);
+  const auto fit = static_cast<int64_t>(seconds * 1000 / (now_ms() - begin));
+  const int64_t calls = job.broadcast(std::clamp<int64_t>(fit, 5, 20'000));
   std::vector<double> samples;
-  for (int64_t i = 0; i < *calls.data<int64_t>(); ++i) {
+  for (int64_t i = 0; i < calls; ++i) {
     const double before = now_ms();
     way.all_reduce(x, count);
     samples.push_back(now_ms() - before);
   }
   return samples;
+}
+
+/// Powers of two, and what DistributedDataParallel sends at a time unless told otherwise.
+std::vector<int64_t> sizes_of(const Settings& settings) {
+  constexpr int64_t kBucket = 25 << 20;
+  std::vector<int64_t> sizes;
+  for (int64_t bytes = settings.smallest; bytes <= settings.largest; bytes *= 2) {
+    sizes.push_back(bytes);
+    if (bytes < kBucket && kBucket < 2 * bytes && kBucket <= settings.largest) sizes.push_back(kBucket);
+  }
+  return sizes;
+}
+
+void measure_all(const Settings& settings, const Job& job, const std::vector<Way>& ways, const std::string& pacing) {
+  if (job.rank == 0) {
+    std::printf("%d ranks; tcp paced by %s\n%10s", job.size, pacing.c_str(), "bytes");
+    for (const Way& way : ways) std::printf("  %24s", way.name.c_str());
+    std::printf("   (us, GB/s of the bus)\n");
+  }
+  nlohmann::json rows;
+  for (const int64_t bytes : sizes_of(settings)) {
+    std::vector<std::vector<double>> samples(ways.size());
+    for (int round = 0; round < settings.rounds; ++round)
+      for (size_t i = 0; i < ways.size(); ++i) {
+        const std::vector<double> more = measure(ways[i], job, bytes, settings.seconds);
+        samples[i].insert(samples[i].end(), more.begin(), more.end());
+      }
+    if (job.rank != 0) continue;
+    std::printf("%10lld", static_cast<long long>(bytes));
+    nlohmann::json row = {{"bytes", bytes}};
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const double us = median(samples[i]) * 1e3, bus = 2.0 * (job.size - 1) / job.size;
+      std::printf("  %14.1f %9.2f", us, static_cast<double>(bytes) / us / 1e3 * bus);
+      row[ways[i].name] = us;
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    rows.push_back(row);
+  }
+  if (job.rank == 0 && !settings.json.empty())
+    std::ofstream(settings.json) << nlohmann::json{{"ranks", job.size}, {"tcp_paced_by", pacing}, {"rows", rows}}
+                                 << "\n";
+}
+
+/// How the kernel paces connections that do not choose.
+std::string default_pacing() {
+  std::string name;
+  std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> name;
+  return name;
+}
+
+std::function<float*(int64_t)> in(const Array& memory) {
+  return [&memory](int64_t) { return memory.data<float>(); };
 }
 
 void run_rank(const Settings& settings, int rank, const std::string& directory) {
@@ -64,49 +123,26 @@ void run_rank(const Settings& settings, int rank, const std::string& directory) 
   const auto by = [](dist::ProcessGroup& group, const Array& memory) {
     return [&group, &memory](float*, int64_t count) { group.all_reduce(memory.slice(0, 0, count)); };
   };
-  const auto in = [](const Array& memory) { return [&memory](int64_t) { return memory.data<float>(); }; };
   std::vector<Way> ways = {{"tcp", in(own), by(tcp, own)},
                            {"shm", in(own), by(shm, own)},
                            {"shm, its own arrays", in(shared), by(shm, shared)}};
-  if (peer_name() != nullptr) ways.push_back({peer_name(), in(own), peer_all_reduce(rank, settings.ranks, directory)});
-
-  nlohmann::json rows;
-  if (rank == 0) {
-    std::printf("%d ranks; tcp paced by %s\n%10s", settings.ranks, tcp.congestion_control().c_str(), "bytes");
-    for (const Way& way : ways) std::printf("  %24s", way.name.c_str());
-    std::printf("   (us, GB/s of the bus)\n");
-  }
-  for (int64_t bytes = settings.smallest; bytes <= settings.largest; bytes *= 4) {
-    std::vector<std::vector<double>> samples(ways.size());
-    for (int round = 0; round < settings.rounds; ++round)
-      for (size_t i = 0; i < ways.size(); ++i) {
-        const std::vector<double> more = measure(ways[i], tcp, bytes, settings.seconds);
-        samples[i].insert(samples[i].end(), more.begin(), more.end());
-      }
-    if (rank != 0) continue;
-    std::printf("%10lld", static_cast<long long>(bytes));
-    nlohmann::json row = {{"bytes", bytes}};
-    for (size_t i = 0; i < ways.size(); ++i) {
-      const double ms = median(samples[i]), bus = 2.0 * (settings.ranks - 1) / settings.ranks;
-      const double gigabytes = static_cast<double>(bytes) / ms / 1e6;
-      std::printf("  %14.1f %9.2f", ms * 1e3, gigabytes * bus);
-      row[ways[i].name] = {{"us", ms * 1e3}, {"algorithm_gb_s", gigabytes}, {"bus_gb_s", gigabytes * bus}};
-    }
-    std::printf("\n");
-    std::fflush(stdout);
-    rows.push_back(row);
-  }
-  if (rank == 0 && !settings.json.empty()) {
-    std::string system;
-    std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> system;
-    std::ofstream(settings.json) << nlohmann::json{{"ranks", settings.ranks},
-                                                   {"congestion_control",
-                                                    {{"tcp", tcp.congestion_control()}, {"gloo", system}}},
-                                                   {"rows", rows}}
-                                        .dump(1)
-                                 << "\n";
-  }
+  if (AllReduce gloo = gloo_all_reduce(rank, settings.ranks, directory))
+    ways.push_back({"Gloo, " + default_pacing(), in(own), gloo});
+  const auto broadcast = [&](int64_t value) {
+    const Array x = Array::empty({1}, DType::i64);
+    *x.data<int64_t>() = value;
+    tcp.broadcast(x, 0);
+    return *x.data<int64_t>();
+  };
+  measure_all(settings, {rank, settings.ranks, broadcast}, ways, tcp.congestion_control());
   tcp.barrier();
+}
+
+void run_open_mpi(const Settings& settings) {
+  const OpenMpi mpi;
+  const Array own = Array::empty({settings.largest / 4}, DType::f32);
+  measure_all(settings, {mpi.rank, mpi.size, [&](int64_t value) { return mpi.broadcast(value); }},
+              {{mpi.name, in(own), mpi.all_reduce}}, default_pacing());
 }
 
 }  // namespace
@@ -119,8 +155,12 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds, "of calls a round, way and size")->capture_default_str();
   app.add_option("--smallest", settings.smallest, "bytes")->capture_default_str();
   app.add_option("--largest", settings.largest, "bytes")->capture_default_str();
-  app.add_option("--json", settings.json, "file to write");
+  app.add_option("--json", settings.json, "file to write, in microseconds");
   CLI11_PARSE(app, argc, argv);
+  if (OpenMpi::has_started_this_process()) {
+    run_open_mpi(settings);
+    return 0;
+  }
 
   std::string directory = (std::filesystem::temp_directory_path() / "gradus-all-reduce-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) return 1;

@@ -8,9 +8,7 @@
 
 namespace gradus::benchmarks {
 
-const char* peer_name() { return "gloo"; }
-
-AllReduce peer_all_reduce(int rank, int size, const std::string& directory) {
+AllReduce gloo_all_reduce(int rank, int size, const std::string& directory) {
   gloo::transport::tcp::attr attributes;
   attributes.hostname = "127.0.0.1";
   auto device = gloo::transport::tcp::CreateDevice(attributes);

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, in one run.
+
+Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
+microseconds. The table shows how much longer Gloo takes. Open MPI is left out where there is no mpirun.
+
+    python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
+    python3 benchmarks/all_reduce.py --table table.json                             # once more
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts" / "experiments"))
+from record import code_version, machine  # noqa: E402
+
+OPEN_MPI = ["self,tcp", "self,vader"]  # vader: shared memory
+
+
+def run(command, options):
+    """What the program says of one round."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.json")
+        command = command + ["--rounds", "1", "--seconds", str(options.seconds), "--json", path]
+        command += ["--smallest", str(options.smallest), "--largest", str(options.largest)]
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **allowed})
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def measure(options):
+    program = os.path.join(options.programs, "all_reduce")
+    commands = [[program, "--ranks", str(options.ranks)]]
+    if shutil.which("mpirun"):
+        mpirun = ["mpirun", "-n", str(options.ranks), "--oversubscribe", "--bind-to", "none", "--mca", "btl"]
+        commands += [[*mpirun, transport, program] for transport in OPEN_MPI]
+    figures, pacing = {}, {}
+    for _ in range(options.rounds):
+        for command in commands:
+            result = run(command, options)
+            pacing["gradus" if command is commands[0] else "others"] = result["tcp_paced_by"]
+            for row in result["rows"]:
+                for way, microseconds in row.items():
+                    if way != "bytes":
+                        figures.setdefault(row["bytes"], {}).setdefault(way, []).append(microseconds)
+    rows = [{"bytes": size, "us": {way: statistics.median(rounds) for way, rounds in ways.items()}}
+            for size, ways in sorted(figures.items())]
+    return {"machine": machine(), "code": code_version(), "ranks": options.ranks, "rounds": options.rounds,
+            "congestion_control": pacing, "rows": rows}
+
+
+def size_name(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def print_table(results):
+    ways = list(results["rows"][0]["us"])
+    gloo = next((way for way in ways if way.startswith("Gloo")), None)
+    ratios = [way for way in ways if gloo and not way.startswith(("Gloo", "Open MPI"))]
+    print("| size | " + " | ".join(ways) + "".join(f" | Gloo / {way}" for way in ratios) + " |")
+    print("|---" * (1 + len(ways) + len(ratios)) + "|")
+    for row in results["rows"]:
+        us = row["us"]
+        cells = [f"{us[way]:.3g}" if us[way] < 1000 else f"{us[way]:.0f}" for way in ways]
+        cells += [f"{us[gloo] / us[way]:.1f}" for way in ratios]
+        print(f"| {size_name(row['bytes'])} | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", default="build/cpu-release/benchmarks", help="folder of the benchmark programs")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.05, help="of calls a round, way and size")
+    parser.add_argument("--smallest", type=int, default=1 << 10, help="bytes")
+    parser.add_argument("--largest", type=int, default=64 << 20, help="bytes")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--table", help="show a file that was written")
+    options = parser.parse_args()
+    if options.table:
+        with open(options.table, encoding="utf-8") as file:
+            results = json.load(file)
+    else:
+        results = measure(options)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                file.write(json.dumps(results, indent=1) + "\n")
+    print_table(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,8 +13,9 @@ TensorList tensors_of(const Tensor& batch) { return {batch}; }
 template <class Loader>
 class CopiedBatches : public TrainBatches {
  public:
-  CopiedBatches(std::unique_ptr<Loader> loader, Device device)
-      : loader_(std::move(loader)), on_device_(*loader_, device, /*ahead=*/2) {}
+  /// At most `ahead` batches wait on the device.
+  CopiedBatches(std::unique_ptr<Loader> loader, Device device, size_t ahead)
+      : loader_(std::move(loader)), on_device_(*loader_, device, ahead) {}
 
   bool each(const Use& use) override {
     for (const auto& batch : on_device_)
@@ -31,7 +32,8 @@ class CopiedBatches : public TrainBatches {
 };
 
 struct LoadedBatches final : CopiedBatches<TrainLoader> {
-  using CopiedBatches::CopiedBatches;
+  LoadedBatches(std::unique_ptr<TrainLoader> loader, Device device)
+      : CopiedBatches(std::move(loader), device, /*ahead=*/2) {}
   data::Example<> examples(const TensorList& batch) const override { return {batch[0], batch[1]}; }
 };
 
@@ -53,7 +55,7 @@ class ResidentBatches final : public CopiedBatches<NumbersLoader> {
  public:
   ResidentBatches(data::DeviceImages images, int64_t count, int batch_size)
       : CopiedBatches(data::make_data_loader(Numbers(count), data::DataLoaderOptions(static_cast<size_t>(batch_size))),
-                      images.device()),
+                      images.device(), /*ahead=*/64),  // which are small: a late thread does not show
         images_(std::move(images)) {}
   data::Example<> examples(const TensorList& batch) const override { return images_.batch(batch[0]); }
 

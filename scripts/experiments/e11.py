@@ -13,7 +13,7 @@ from record import Runs, arguments_of, call, page, picture, program, pyplot, tab
 # Net of benchmarks/nets.h: batch
 NETS = {"pure_linear": 128, "conv2_c1": 128, "conv10_c1": 128, "conv2_c32": 128, "lenet": 64, "stl10_net": 32,
         "resnet18": 32, "lstm": 32, "attention": 16}
-MODES = {"eager": [], "captured": ["--graph"]}
+MODES = {"eager": "eager", "captured": "graph"}  # of benchmarks/train_step
 DYNAMIC = {"dynamic net": "cpu", "dynamic net, cuda": "cuda"}
 ROWS = [*(f"{mode}, {net}" for net in NETS for mode in MODES), *(f"eager, {net}, CPU" for net in NETS), *DYNAMIC]
 
@@ -21,8 +21,8 @@ ROWS = [*(f"{mode}, {net}" for net in NETS for mode in MODES), *(f"eager, {net},
 def measure_step(row, more):
     mode, net, *on_cpu = row.split(", ")
     device = "cpu" if on_cpu else "cuda"
-    options = ["--net", net, "--batch", str(NETS[net]), "--device", device, "--seconds", "0.3", "--step-only", *MODES[mode],
-               *more]
+    options = ["--net", net, "--batch", str(NETS[net]), "--device", device, "--seconds", "0.3", "--step-only", "--mode",
+               MODES[mode], *more]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "rows.jsonl"
         _, recording = call([program("benchmarks/train_step"), *options, "--json", str(file)], on_gpu=not on_cpu)

@@ -50,7 +50,7 @@ PROGRAMS = {
         with open(option("--json"), "a") as file:
             file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")), "device": option("--device"),
                                    "machine": "a device", "libraries": "CUDA 13.0", "peak_bytes": 1 << 20,
-                                   "step_ms": 0.1 if "--graph" in sys.argv else 0.3}) + "\\n")
+                                   "step_ms": {"graph": 0.1, "eager": 0.3}[option("--mode")]}) + "\\n")
     """,
     "benchmarks/dynamic_net": """
         print(json.dumps({"step": "loop", "captured": False, "rounds": "0 2 4", "step_ms": 0.2, "max_difference": 0.0}))

@@ -10,7 +10,7 @@ import json
 import math
 import pathlib
 
-from gpu_recorder import draw_recordings
+from gpu_recorder import ABOUT_RECORDINGS, draw_recordings
 from record import Runs, arguments_of, call, mean, page, picture, program, pyplot, table, train, where
 
 # Net: (options of examples/mnist, test error in % and seconds of 20 epochs reported elsewhere for a course's own small
@@ -161,7 +161,7 @@ def render(results):
         "<p>The first epoch of LeNet; the loop goes over the windows with tensor operations on the whole batch.</p>",
         pool_table(runs),
         "<h2>Curves</h2>", picture(folder / "E9_curves.png", "loss and test error by epoch"),
-        *(["<h2>The GPU over time</h2>", picture(folder / "E9_gpu.png", "memory and utilisation")] if gpu else []))
+        *([ABOUT_RECORDINGS, picture(folder / "E9_gpu.png", "memory and utilisation")] if gpu else []))
     (folder / "E9.html").write_text(text, encoding="utf-8")
     for line in summary:
         print(f"{line[0]:30} test error {line[7]}  mean {line[8]} %  {line[10]} s per epoch")

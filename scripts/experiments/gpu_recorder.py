@@ -6,6 +6,9 @@ import threading
 import time
 
 POINTS = 200  # that a recording is thinned to
+ABOUT_RECORDINGS = (
+    "<h2>The GPU over time</h2><p>By NVML: memory in use with what the driver and the libraries take themselves, and the share "
+    "of the driver's last period in which a kernel ran; that of the first points is still the program's before.</p>")
 
 
 class NvmlError(Exception):

@@ -14,6 +14,15 @@ set_source_files_properties(backends/cuda/check.cpp PROPERTIES
                             COMPILE_DEFINITIONS "GRADUS_CUDA_ARCHITECTURES=\"${architectures}\"")
 set_source_files_properties(backends/register.cpp PROPERTIES COMPILE_DEFINITIONS GRADUS_WITH_CUDA=1)
 
+if(GRADUS_WITH_NCCL)
+  file(GLOB nccl_sources CONFIGURE_DEPENDS distributed/comm/nccl/*.cpp distributed/comm/nccl/*.cu)
+  target_sources(gradus PRIVATE ${nccl_sources})
+  target_include_directories(gradus SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
+  target_link_libraries(gradus PRIVATE ${NCCL_LIBRARY})
+  set_source_files_properties(distributed/comm/process_group_factory.cpp PROPERTIES
+                              COMPILE_DEFINITIONS GRADUS_WITH_NCCL=1)
+endif()
+
 if(GRADUS_WITH_CUDNN)
   file(GLOB cudnn_sources CONFIGURE_DEPENDS backends/cudnn/*.cpp)
   target_sources(gradus PRIVATE ${cudnn_sources})

@@ -21,6 +21,7 @@ class HostGroup : public ProcessGroup {
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
   /// Arrays of a device go by way of the host's memory.
   bool serves(Device) const override { return true; }
+  std::string places() const override { return "all devices"; }
 
  private:
   class HostWork;

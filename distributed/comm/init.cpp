@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include <gradus/core/error.h>
+#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm_group.h>
 #include <gradus/distributed/comm/tcp_group.h>
 #include <gradus/distributed/comm/tcp_store.h>
@@ -50,7 +51,7 @@ constexpr Launcher kLaunchers[] = {
 /// What a group stands on, in the order in which it is made.
 struct Job {
   std::unique_ptr<TcpStoreServer> server;
-  std::unique_ptr<TcpStore> store;
+  std::shared_ptr<TcpStore> store;
   std::unique_ptr<ProcessGroup> group;
 };
 
@@ -119,7 +120,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     job->server = std::make_unique<TcpStoreServer>(address, token);
     address = job->server->address();
   }
-  job->store = std::make_unique<TcpStore>(address, token, options.timeout);
+  job->store = std::make_shared<TcpStore>(address, token, options.timeout);
 
   const int rank = environment.rank, size = environment.world_size;
   std::string backend = options.backend;
@@ -133,8 +134,14 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     tcp.timeout = options.timeout;
     tcp.checksum = options.checksum;
     job->group = std::make_unique<TcpGroup>(*job->store, rank, size, tcp);
+  } else if (backend == "nccl") {
+    NcclOptions nccl;
+    nccl.timeout = options.timeout;
+    nccl.device = options.device.value_or(environment.local_rank);
+    nccl.debug = std::getenv("GRADUS_NCCL_DEBUG") != nullptr;
+    job->group = make_nccl_group(std::make_shared<PrefixStore>("nccl", job->store), rank, size, nccl);
   } else {
-    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm or auto");
+    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm, nccl or auto");
   }
   return {job, job->group.get()};
 }

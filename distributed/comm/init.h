@@ -29,12 +29,14 @@ JobEnvironment job_environment();
 void set_job_environment(const JobEnvironment& job, int token);
 
 struct InitOptions {
-  /// "tcp", "shm", or "auto": shm where all ranks share a host, else tcp.
+  /// "tcp", "shm", "nccl", or "auto": shm where all ranks share a host, else tcp.
   std::string backend = "auto";
   Milliseconds timeout = kDefaultTimeout;
   /// Where this rank listens (tcp). none: the loopback address where the store is there too, else this machine's name.
   std::string host = "";
   bool checksum = false;
+  /// Index of this rank's GPU (nccl). none: its number among the ranks of its host.
+  std::optional<int> device = std::nullopt;
 };
 
 /// The group of all ranks, which meet at the job's store.

@@ -86,6 +86,7 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
 
  protected:
   bool serves(Device device) const override { return device.is_cpu(); }
+  std::string places() const override { return "the cpu"; }
 
  private:
   LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, uint32_t epoch, Milliseconds timeout)

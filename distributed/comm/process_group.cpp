@@ -31,8 +31,8 @@ ProcessGroup::ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds time
 
 void ProcessGroup::check_array(const Array& x, const char* name) const {
   GRADUS_CHECK(x.defined(), ValueError, name, " is undefined");
-  GRADUS_CHECK(serves(x.device()), DeviceError, name, " is on ", x.device().str(), ", which groups of the backend '",
-               backend(), "' do not reach: communicate a copy elsewhere");
+  GRADUS_CHECK(serves(x.device()), DeviceError, name, " is on ", x.device().str(), ", but this rank's group of '",
+               backend(), "' takes arrays on ", places(), ": communicate a copy there");
   GRADUS_CHECK(x.is_contiguous(), ShapeError, name, " of shape ", x.shape(),
                " is not contiguous: communicate x.contiguous() and copy the result back");
 }

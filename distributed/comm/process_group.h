@@ -93,7 +93,9 @@ class ProcessGroup {
   ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout);
 
   /// True if the group takes arrays that lie on this device.
-  virtual bool serves(Device device) const { return device.is_cpu(); }
+  virtual bool serves(Device device) const = 0;
+  /// Which those are, for messages.
+  virtual std::string places() const = 0;
   /// Does the work of a call whose arguments are right, now or later. `in` and `out` are what `call` points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;

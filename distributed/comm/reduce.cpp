@@ -4,59 +4,10 @@
 #include <type_traits>
 
 #include <gradus/core/error.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/distributed/comm/reduce_formula.h>
 
 namespace gradus::dist {
 namespace {
-
-/// NaN wins, as in torch.maximum; NCCL leaves it open.
-template <class T>
-T larger(T a, T b) {
-  return a > b || a != a ? a : b;
-}
-template <class T>
-T smaller(T a, T b) {
-  return a < b || a != a ? a : b;
-}
-
-template <ReduceKind kind, class T>
-T combine(T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return kind == ReduceKind::sum || kind == ReduceKind::max ? a || b : a && b;
-  } else {
-    switch (kind) {
-      case ReduceKind::sum:
-      case ReduceKind::avg: return wrapping_sum(a, b);
-      case ReduceKind::min: return smaller(a, b);
-      case ReduceKind::max: return larger(a, b);
-      case ReduceKind::prod: return wrapping_product(a, b);
-    }
-  }
-  return a;
-}
-
-/// f.operator()<T, kind>()
-template <class F>
-void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
-  visit(dtype, [&]<class T> {
-    switch (kind) {
-      case ReduceKind::sum: return f.template operator()<T, ReduceKind::sum>();
-      case ReduceKind::avg:  // of booleans there is none
-        if constexpr (!std::is_same_v<T, bool>) return f.template operator()<T, ReduceKind::avg>();
-        return;
-      case ReduceKind::min: return f.template operator()<T, ReduceKind::min>();
-      case ReduceKind::max: return f.template operator()<T, ReduceKind::max>();
-      case ReduceKind::prod: return f.template operator()<T, ReduceKind::prod>();
-    }
-  });
-}
-
-/// What avg still does to a sum.
-template <ReduceKind kind, class Sum>
-Sum finish(Sum sum, size_t ranks) {
-  if constexpr (kind == ReduceKind::avg) return static_cast<Sum>(sum / static_cast<Sum>(ranks));
-  return sum;
-}
 
 // Each y may be an x, but then at the same element: nothing that a loop writes is read by a later turn of it.
 #if defined(__clang__)

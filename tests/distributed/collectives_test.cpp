@@ -5,51 +5,13 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
 using namespace gradus::dist;
 using namespace gradus::test;
 
 namespace {
-
-/// What rank r contributes: small numbers, so that sums are exact in every type.
-double element(int rank, int64_t i) { return static_cast<double>((i * 7 + rank * 3) % 5 + (rank == 1 ? -1 : 0)); }
-
-template <class T>
-Array contribution(int rank, int64_t count) {
-  Array x = Array::empty({count}, dtype_of<T>);
-  for (int64_t i = 0; i < count; ++i) x.data<T>()[i] = static_cast<T>(element(rank, i));
-  return x;
-}
-
-double reduced(ReduceKind kind, int ranks, int64_t i) {
-  double result = element(0, i);
-  for (int r = 1; r < ranks; ++r) {
-    const double next = element(r, i);
-    switch (kind) {
-      case ReduceKind::sum:
-      case ReduceKind::avg: result += next; break;
-      case ReduceKind::min: result = std::min(result, next); break;
-      case ReduceKind::max: result = std::max(result, next); break;
-      case ReduceKind::prod: result *= next; break;
-    }
-  }
-  return kind == ReduceKind::avg ? result / ranks : result;
-}
-
-template <class T, class F>
-bool equals(const Array& x, int64_t begin, int64_t count, const F& expected) {
-  for (int64_t i = 0; i < count; ++i)
-    if (static_cast<double>(static_cast<compute_t<T>>(x.data<T>()[begin + i])) !=
-        static_cast<double>(static_cast<compute_t<T>>(static_cast<T>(expected(i)))))
-      return false;
-  return true;
-}
-
-/// On the rank threads: Catch's assertions are not made for several.
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 /// Elements a rank: none, some, what one hop carries, and several segments.
 std::vector<int64_t> counts(bool many) {

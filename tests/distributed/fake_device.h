@@ -97,15 +97,22 @@ class FakeRuntime final : public DeviceRuntime {
   int current_device() const override { return 0; }
   void set_current_device(int) override {}
   std::string description(int) const override { return "fake"; }
-  void* allocate(size_t bytes, const Stream&) override { return std::malloc(bytes); }
+  void* allocate(size_t bytes, const Stream& stream) override {
+    void* data = std::malloc(bytes);
+    const std::lock_guard lock(mutex_);
+    owners_[data] = stream;
+    return data;
+  }
   void free(void* data) noexcept override {
     bool recorded;
+    Stream owner;
     {
       const std::lock_guard lock(mutex_);
       recorded = recorded_.erase(data) > 0;
+      owner = owners_.extract(data).mapped();
     }
     if (recorded) drain();
-    std::free(data);
+    static_cast<FakeStream*>(owner.handle)->push([data] { std::free(data); });  // what is queued there may still use it
   }
   void record_stream(void* data, const Stream&) override {
     const std::lock_guard lock(mutex_);
@@ -176,6 +183,7 @@ class FakeRuntime final : public DeviceRuntime {
   }
   std::mutex mutex_;
   std::vector<std::unique_ptr<FakeStream>> streams_;
+  std::map<void*, Stream> owners_;
   std::set<void*> recorded_;  // memory that streams may still use when it is freed
 };
 

@@ -3,16 +3,13 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fake_device.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
 using namespace gradus::dist;
 using namespace gradus::test;
 
 namespace {
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 /// True, and says so, where a real device stands in the fake's place: tests/distributed_gpu has the same for it.
 bool no_fake_device() {

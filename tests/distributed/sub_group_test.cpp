@@ -3,16 +3,13 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
 using namespace gradus::dist;
 using namespace gradus::test;
 
 namespace {
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 /// The group of the test's thread, for new_group().
 std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }

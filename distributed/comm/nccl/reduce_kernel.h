@@ -1,0 +1,14 @@
+// The sums of `strict` collectives on the device.
+#pragma once
+
+#include <gradus/core/runtime.h>
+#include <gradus/distributed/comm/descriptor.h>
+
+namespace gradus::dist {
+
+/// y[i] = the `kind` of x[i], x[count + i], x[2 count + i], … of all ranks, taken in this order, with the bits of
+/// reduce_in_order(). Queued on the stream.
+void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
+                        size_t count);
+
+}  // namespace gradus::dist

@@ -1,0 +1,23 @@
+#include <gradus/distributed/comm/process_group_factory.h>
+#if GRADUS_WITH_NCCL
+#include <gradus/distributed/comm/nccl/nccl_group.h>
+#endif
+
+namespace gradus::dist {
+
+#if GRADUS_WITH_NCCL
+bool has_nccl() { return true; }
+std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
+                                              const NcclOptions& options) {
+  return std::make_unique<NcclGroup>(std::move(store), rank, size, options);
+}
+#else
+bool has_nccl() { return false; }
+std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store>, int, int, const NcclOptions&) {
+  GRADUS_FAIL(CommError,
+              "this build has no NCCL: install it with the CUDA toolkit and configure with -DGRADUS_NCCL=ON, ",
+              "or take the backend 'tcp' or 'shm', which carry arrays of a GPU too");
+}
+#endif
+
+}  // namespace gradus::dist

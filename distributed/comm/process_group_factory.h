@@ -1,0 +1,27 @@
+// Makes groups of the backends that only some builds have.
+#pragma once
+
+#include <memory>
+
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/comm/store.h>
+
+namespace gradus::dist {
+
+struct NcclOptions {
+  Milliseconds timeout = kDefaultTimeout;
+  uint32_t epoch = 0;
+  /// Index of this rank's GPU; no two ranks share one.
+  int device = 0;
+  /// Compare each call with those of the other ranks before it is launched. Slow; without, a mismatch is found when the
+  /// deadline has passed.
+  bool debug = false;
+};
+
+/// True if this build has NCCL.
+bool has_nccl();
+/// A group over NCCL. A CommError with the remedy where this build has none.
+std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
+                                              const NcclOptions& options);
+
+}  // namespace gradus::dist

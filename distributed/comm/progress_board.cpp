@@ -1,0 +1,145 @@
+#include <gradus/distributed/comm/progress_board.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <gradus/core/error.h>
+#include <gradus/distributed/comm/frame.h>
+
+namespace gradus::dist {
+namespace {
+
+/// Calls that an answer tells of: more than ranks run ahead of each other.
+constexpr size_t kCallsKept = 64;
+/// A rank that is there answers within this time; its watchdog looks ten times as often.
+constexpr Milliseconds kAnswerTime{1000};
+constexpr Milliseconds kPause{1};
+
+std::string to_string(io::ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+io::ByteSpan to_bytes(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+std::string key(const std::string& name, int64_t number, int rank) {
+  return name + "/" + std::to_string(number) + "/" + std::to_string(rank);
+}
+std::string key(const std::string& name, int rank) { return name + "/" + std::to_string(rank); }
+
+}  // namespace
+
+ProgressBoard::ProgressBoard(std::shared_ptr<Store> store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), size_(size) {}
+
+std::string ProgressBoard::meet(const std::string& value, const Deadline& deadline) {
+  store_->set(key("here", rank_), value);
+  while (true) {
+    std::string missing;
+    for (int r = 0; r < size_; ++r)
+      if (!store_->check({key("here", r)})) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+    if (missing.empty()) return store_->get(key("here", 0));
+    GRADUS_CHECK(!deadline.passed(), CommError, "rank ", rank_, " waited ", deadline.timeout().count(),
+                 " ms for these ranks, which did not come: ", missing);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void ProgressBoard::note(const Descriptor& call) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back(call);
+  if (calls_.size() > kCallsKept) calls_.pop_front();
+}
+
+void ProgressBoard::compare(const std::string& scope, const Descriptor& call, const std::vector<int>& others,
+                            const Deadline& deadline) {
+  const auto number = static_cast<int64_t>(call.sequence);
+  store_->set(key(scope, number, rank_), to_string(MessageHeader{call}.encode()));
+  for (size_t next = 0; next < others.size();) {
+    const std::string theirs = key(scope, number, others[next]);
+    if (store_->check({theirs})) {
+      const Descriptor called = MessageHeader::decode(to_bytes(store_->get(theirs))).descriptor;
+      if (called != call) throw CollectiveError(mismatch(others[next], called, rank_, call));
+      ++next;
+      continue;
+    }
+    if (const CommStatus ended = failure(); !ended.ok()) throw CollectiveError(ended);
+    if (deadline.passed())
+      throw CollectiveError(timed_out(call, rank_, {others.begin() + static_cast<std::ptrdiff_t>(next), others.end()},
+                                      deadline.timeout()));
+    std::this_thread::sleep_for(kPause);
+  }
+  store_->delete_key(key(scope, number - 1, rank_));  // all have come here, so they have read it
+}
+
+CommStatus ProgressBoard::failure() {
+  if (!store_->check({"failure"})) return {};
+  const std::string text = store_->get("failure");
+  PayloadReader payload(to_bytes(text));
+  const auto kind = static_cast<CommFailure>(payload.number());
+  const auto about = static_cast<int>(static_cast<int64_t>(payload.number()));
+  return {kind, about, std::string(payload.string())};
+}
+
+CommStatus ProgressBoard::announce(const CommStatus& failure) {
+  const io::Bytes bytes = PayloadWriter()
+                              .number(static_cast<uint64_t>(failure.failure))
+                              .number(static_cast<uint64_t>(failure.rank))
+                              .string(failure.message)
+                              .take();
+  store_->compare_set("failure", "", to_string(bytes));
+  store_->add("alarm", 1);
+  return this->failure();
+}
+
+CommStatus ProgressBoard::look(uint64_t reached) { return answer(reached) ? failure() : CommStatus(); }
+
+bool ProgressBoard::answer(uint64_t reached) {
+  const int64_t alarm = store_->add("alarm", 0);
+  PayloadWriter payload;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(answered_, alarm) == alarm) return false;
+    payload.number(static_cast<uint64_t>(alarm)).number(reached).number(calls_.size());
+    for (const Descriptor& call : calls_) payload.bytes(MessageHeader{call}.encode());
+  }
+  store_->set(key("answer", rank_), to_string(payload.take()));
+  return true;
+}
+
+ProgressBoard::Answer ProgressBoard::answer_of(int rank) {
+  if (!store_->check({key("answer", rank)})) return {};
+  const std::string text = store_->get(key("answer", rank));
+  PayloadReader payload(to_bytes(text));
+  Answer answer{static_cast<int64_t>(payload.number()), payload.number(), {}};
+  for (uint64_t left = payload.number(); left > 0; --left)
+    answer.calls.push_back(MessageHeader::decode(payload.bytes(MessageHeader::kBytes)).descriptor);
+  return answer;
+}
+
+void ProgressBoard::leave() { store_->set(key("left", rank_), ""); }
+bool ProgressBoard::has_left(int rank) { return store_->check({key("left", rank)}); }
+
+std::vector<int> ProgressBoard::missing(const Descriptor& call, uint64_t reached) {
+  const int64_t alarm = store_->add("alarm", 1);
+  std::vector<int> silent, late;
+  for (int r = 0; r < size_; ++r) silent.push_back(r);
+  for (const Deadline deadline(kAnswerTime); !silent.empty() && !deadline.passed();) {
+    answer(reached);  // to itself too, and to others who ask at the same time
+    std::erase_if(silent, [&](int r) {
+      const Answer answer = answer_of(r);
+      if (answer.alarm < alarm) return false;
+      for (const Descriptor& theirs : answer.calls)
+        if (contradicts(theirs, call)) throw CollectiveError(mismatch(r, theirs, rank_, call));
+      if (answer.reached < call.sequence) late.push_back(r);
+      return true;
+    });
+    std::this_thread::sleep_for(kPause);
+  }
+  for (int r : silent)
+    if (has_left(r)) throw CollectiveError(peer_left(call, r));
+  late.insert(late.end(), silent.begin(), silent.end());
+  std::sort(late.begin(), late.end());
+  return late;
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,114 @@
+// What ranks tell each other by way of a store.
+#include <thread>
+
+#include <gradus/distributed/comm/progress_board.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+Descriptor call(uint64_t sequence, uint64_t count = 10) {
+  return {.sequence = sequence, .kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count};
+}
+
+/// What `body` throws.
+template <class F>
+CommStatus failure_of(F&& body) {
+  try {
+    body();
+  } catch (const CollectiveError& error) { return error.status(); }
+  return {};
+}
+
+/// Looks at the board as a rank's watchdog does, until the end of the scope.
+class Watchdog {
+ public:
+  Watchdog(ProgressBoard& board, uint64_t reached)
+      : thread_([this, &board, reached] {
+          for (; !stop_; std::this_thread::sleep_for(Milliseconds(2))) board.look(reached);
+        }) {}
+  ~Watchdog() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that do not come to a board are named", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  ProgressBoard zero(store, 0, 3), two(store, 2, 3);
+  std::thread other([&] { CHECK_THROWS_WITH(two.meet("b", Deadline(Milliseconds(50))), contains("did not come: 1")); });
+  CHECK_THROWS_WITH(zero.meet("a", Deadline(Milliseconds(50))), contains("rank 0 waited 50 ms for these ranks"));
+  other.join();
+  ProgressBoard one(store, 1, 3);
+  CHECK(one.meet("c", Deadline(Milliseconds(50))) == "a");
+}
+
+TEST_CASE("a board tells who has not come to a call", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  ProgressBoard zero(store, 0, 4), one(store, 1, 4), two(store, 2, 4), three(store, 3, 4);
+  for (ProgressBoard* board : {&zero, &one, &two}) board->note(call(1));
+  zero.note(call(2));
+  one.note(call(2));
+  const Watchdog of_one(one, 1), of_two(two, 1);  // one's device is still at the first; three is silent
+  CHECK(zero.missing(call(2), 2) == std::vector<int>{1, 2, 3});
+  CHECK(zero.missing(call(1), 2) == std::vector<int>{3});
+  three.leave();
+  const CommStatus left = failure_of([&] { zero.missing(call(2), 2); });
+  CHECK(left.failure == CommFailure::peer_lost);
+  CHECK(left.rank == 3);
+}
+
+TEST_CASE("a board finds another call of the same number", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  ProgressBoard zero(store, 0, 2), one(store, 1, 2);
+  for (uint64_t i = 1; i <= 100; ++i) {  // more than an answer tells of
+    zero.note(call(i));
+    one.note(call(i, i == 99 ? 11 : 10));
+  }
+  const Watchdog of_one(one, 99);
+  CHECK(zero.missing(call(98), 98).empty());
+  const CommStatus status = failure_of([&] { zero.missing(call(99), 99); });
+  CHECK(status.failure == CommFailure::mismatch);
+  CHECK_THAT(status.message, contains("rank 1 called all_reduce #99 (sum of 11 float32), rank 0 called all_reduce #99 "
+                                      "(sum of 10 float32)"));
+}
+
+TEST_CASE("calls that are compared before they are launched", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  ProgressBoard zero(store, 0, 2), one(store, 1, 2);
+  const Deadline deadline(Milliseconds(5000));
+  std::thread other([&] {
+    for (uint64_t i = 1; i <= 20; ++i) one.compare("call", call(i), {0}, deadline);
+    CHECK(failure_of([&] { one.compare("call", call(21, 11), {0}, deadline); }).failure == CommFailure::mismatch);
+  });
+  for (uint64_t i = 1; i <= 20; ++i) zero.compare("call", call(i), {1}, deadline);
+  CHECK(store->num_keys() <= 4);  // nothing piles up
+  const CommStatus status = failure_of([&] { zero.compare("call", call(21), {1}, deadline); });
+  other.join();
+  CHECK_THAT(status.message, contains("rank 1 called all_reduce #21 (sum of 11 float32), rank 0 called"));
+
+  const CommStatus late = failure_of([&] { zero.compare("call", call(22), {1}, Deadline(Milliseconds(20))); });
+  CHECK(late.failure == CommFailure::timeout);
+  CHECK_THAT(late.message, contains("waited 20 ms for rank 1"));
+}
+
+TEST_CASE("the first failure on a board is the one that all see", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  ProgressBoard zero(store, 0, 2), one(store, 1, 2);
+  CHECK(zero.look(0).ok());
+  CHECK(zero.announce({CommFailure::timeout, 1, "first"}).message == "first");
+  CHECK(one.announce({CommFailure::aborted, 0, "second"}).message == "first");
+  const CommStatus seen = one.look(0);
+  CHECK((seen.failure == CommFailure::timeout && seen.rank == 1 && seen.message == "first"));
+  CHECK(failure_of([&] { one.compare("call", call(1), {0}, Deadline(Milliseconds(5000))); }).message == "first");
+}

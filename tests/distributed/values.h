@@ -1,0 +1,58 @@
+// What ranks contribute to the collectives of tests, and what must come out.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include <gradus/core/array.h>
+#include <gradus/distributed/comm/descriptor.h>
+
+namespace gradus::test {
+
+using dist::ReduceKind;
+
+/// What rank r contributes: small numbers, so that sums are exact in every type.
+inline double element(int rank, int64_t i) {
+  return static_cast<double>((i * 7 + rank * 3) % 5 + (rank == 1 ? -1 : 0));
+}
+
+template <class T>
+Array contribution(int rank, int64_t count) {
+  Array x = Array::empty({count}, dtype_of<T>);
+  for (int64_t i = 0; i < count; ++i) x.data<T>()[i] = static_cast<T>(element(rank, i));
+  return x;
+}
+
+/// The `kind` of what all ranks contribute.
+inline double reduced(ReduceKind kind, int ranks, int64_t i) {
+  double result = element(0, i);
+  for (int r = 1; r < ranks; ++r) {
+    const double next = element(r, i);
+    switch (kind) {
+      case ReduceKind::sum:
+      case ReduceKind::avg: result += next; break;
+      case ReduceKind::min: result = std::min(result, next); break;
+      case ReduceKind::max: result = std::max(result, next); break;
+      case ReduceKind::prod: result *= next; break;
+    }
+  }
+  return kind == ReduceKind::avg ? result / ranks : result;
+}
+
+/// True if x[begin + i] = expected(i), as a T, for all i below count.
+template <class T, class F>
+bool equals(const Array& x, int64_t begin, int64_t count, const F& expected) {
+  for (int64_t i = 0; i < count; ++i)
+    if (static_cast<double>(static_cast<compute_t<T>>(x.data<T>()[begin + i])) !=
+        static_cast<double>(static_cast<compute_t<T>>(static_cast<T>(expected(i)))))
+      return false;
+  return true;
+}
+
+/// On the rank threads: Catch's assertions are not made for several.
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+}  // namespace gradus::test

@@ -1,0 +1,263 @@
+// Every collective of arrays on GPUs, over nccl, tcp and shm, against sums computed here.
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <gradus/gradus.h>
+#include <gradus/tests/distributed_gpu/support.h>
+#include <gradus/tests/temporary_directory.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr Milliseconds kTimeout{20'000};
+
+/// The first GPU tests of a machine with one GPU are those of the ways through the host.
+bool cannot_run(const std::string& backend) { return backend == "nccl" ? no_nccl_for(kRanks) : fewer_gpus_than(1); }
+
+template <class T>
+void check_reductions(ProcessGroup& group) {
+  const int rank = group.rank(), root = 1;
+  for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
+    for (const bool strict : {false, true})
+      for (const int64_t count : {0, 1, 1000, 300'001}) {
+        const std::string what = std::string(strict ? "strict " : "") + name(kind) + " of " + std::to_string(count) +
+                                 " " + std::string(type_name(dtype_of<T>));
+        const auto expected = [&](int64_t i) {
+          const double value = reduced(kind, kRanks, i);
+          return std::is_integral_v<T> ? std::trunc(value) : value;
+        };
+        const Array x = on_device(contribution<T>(rank, count));
+        group.all_reduce(x, kind, {.strict = strict});
+        require(equals<T>(on_host(x), 0, count, expected), "all_reduce " + what);
+
+        const Array y = on_device(contribution<T>(rank, count));
+        group.reduce(y, root, kind, {.strict = strict});
+        const auto own = [&](int64_t i) { return element(rank, i); };
+        if (rank == root) require(equals<T>(on_host(y), 0, count, expected), "reduce " + what);
+        else require(equals<T>(on_host(y), 0, count, own), "reduce leaves the others alone: " + what);
+
+        const Array parts = on_device(contribution<T>(rank, count * kRanks)),
+                    part = on_device(contribution<T>(0, count));
+        group.reduce_scatter(parts, part, kind, {.strict = strict});
+        const auto expected_part = [&](int64_t i) { return expected(rank * count + i); };
+        require(equals<T>(on_host(part), 0, count, expected_part), "reduce_scatter " + what);
+      }
+}
+
+template <class T>
+void check_moves(ProcessGroup& group) {
+  const int rank = group.rank(), other = 1 - rank;
+  for (const int64_t count : {0, 1, 1000, 600'001}) {
+    const std::string what = " of " + std::to_string(count) + " " + std::string(type_name(dtype_of<T>));
+    const auto of = [](int r) { return [r](int64_t i) { return element(r, i); }; };
+    const Array own = on_device(contribution<T>(rank, count));
+    const auto empty = [&](int64_t n) { return Array::empty({n}, dtype_of<T>, own.device()); };
+    for (int root = 0; root < kRanks; ++root) {
+      const Array x = on_device(contribution<T>(rank, count));
+      group.broadcast(x, root);
+      require(equals<T>(on_host(x), 0, count, of(root)), "broadcast" + what);
+      const Array all = rank == root ? empty(count * kRanks) : Array(), part = empty(count);
+      group.gather(own, all, root);
+      for (int r = 0; rank == root && r < kRanks; ++r)
+        require(equals<T>(on_host(all), r * count, count, of(r)), "gather" + what);
+      group.scatter(all, part, root);
+      require(equals<T>(on_host(part), 0, count, of(rank)), "scatter" + what);
+    }
+    const Array all = empty(count * kRanks), arrived = empty(count);
+    group.all_gather(own, all);
+    for (int r = 0; r < kRanks; ++r) require(equals<T>(on_host(all), r * count, count, of(r)), "all_gather" + what);
+    if (rank == 0) group.send(own, other);
+    group.recv(arrived, other);
+    if (rank == 1) group.send(own, other);
+    require(equals<T>(on_host(arrived), 0, count, of(other)), "send and recv" + what);
+  }
+  group.barrier();
+}
+
+}  // namespace
+
+TEST_CASE("reductions of every type on GPUs", "[collectives]") {
+  const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
+  if (cannot_run(backend)) return;
+  CAPTURE(backend);
+  two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
+    check_reductions<float>(group);
+    check_reductions<double>(group);
+    check_reductions<Half>(group);
+    check_reductions<BFloat16>(group);
+    check_reductions<int64_t>(group);
+    check_reductions<int32_t>(group);
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
+      for (const bool strict : {false, true}) {
+        const Array bits = Array::empty({4}, DType::boolean);
+        for (int i = 0; i < 4; ++i) bits.data<bool>()[i] = (i >> group.rank()) & 1;
+        const Array x = on_device(bits);
+        group.all_reduce(x, kind, {.strict = strict});
+        const Array y = on_host(x);
+        const bool any = kind == ReduceKind::sum || kind == ReduceKind::max;
+        for (int i = 0; i < 4; ++i) require(y.data<bool>()[i] == (any ? i != 0 : i == 3), "booleans");
+      }
+  });
+}
+
+TEST_CASE("broadcast, all_gather, gather, scatter, send and recv on GPUs", "[collectives]") {
+  const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
+  if (cannot_run(backend)) return;
+  CAPTURE(backend);
+  two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
+    check_moves<float>(group);
+    check_moves<BFloat16>(group);
+    check_moves<int64_t>(group);
+    check_moves<uint8_t>(group);
+  });
+}
+
+TEST_CASE("sums on GPUs have the same bits on all ranks and in all runs, strict ones on all backends",
+          "[collectives]") {
+  if (no_nccl_for(kRanks)) return;
+  const TemporaryDirectory directory;
+  const auto bits = [&](const std::string& backend, bool strict, bool device) {
+    std::string result;
+    two_ranks({.backend = backend, .timeout = kTimeout}, [&](ProcessGroup& group) {
+      std::ofstream file(directory.path() / std::to_string(group.rank()), std::ios::binary);
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        for (const int64_t count : {100, 3'000'000}) {
+          const Array x = Array::empty({count}, dtype);
+          gradus::backend("naive").normal(x, {7, static_cast<uint64_t>(group.rank())}, 0, 1);
+          const Array y = device ? on_device(x) : x;
+          group.all_reduce(y, ReduceKind::avg, {.strict = strict});
+          const Array z = device ? on_host(y) : y;
+          file.write(static_cast<const char*>(z.data()), static_cast<std::streamsize>(z.nbytes()));
+        }
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::stringstream text;
+      text << std::ifstream(directory.path() / std::to_string(rank), std::ios::binary).rdbuf();
+      if (rank == 0) result = text.str();
+      else CHECK(text.str() == result);
+    }
+    return result;
+  };
+  const std::string strict = bits("tcp", true, false);
+  CHECK(bits("nccl", true, true) == strict);
+  CHECK(bits("tcp", true, true) == strict);
+  CHECK(bits("nccl", false, true) == bits("nccl", false, true));
+}
+
+TEST_CASE("calls wait for the current stream, and their results are there for it", "[collectives]") {
+  const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
+  if (cannot_run(backend)) return;
+  CAPTURE(backend);
+  two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
+    const cuda::StreamGuard guard(cuda::new_stream());
+    Backend& kernels = current_backend(DeviceType::cuda);
+    const Device device(DeviceType::cuda, cuda::current_device());
+    const Array large = Array::empty({int64_t{1} << 26}, DType::f32, device);
+    std::vector<Array> results;
+    std::vector<std::shared_ptr<Work>> works;
+    for (int i = 0; i < 4; ++i) {
+      for (int k = 0; k < 10; ++k) kernels.fill(large, k);  // keeps the stream busy
+      const Array x = large.slice(0, 0, 5'000'000);
+      kernels.fill(x, group.rank() + i);
+      if (i % 2 == 0) group.all_reduce(x);
+      else works.push_back(group.all_reduce(x, ReduceKind::sum, {.async = true})), works.back()->wait();
+      const Array y = Array::empty(x.shape(), x.dtype(), device);
+      kernels.copy(x, y);
+      results.push_back(y);
+      const Array gone = Array::empty({1'000'000}, DType::f32, device);  // freed while it is on its way
+      kernels.fill(gone, 1);
+      works.push_back(group.all_reduce(gone, ReduceKind::sum, {.async = true}));
+    }
+    for (const auto& work : works) {
+      require(work->wait(Milliseconds(10'000)), "work ends");
+      require(work->is_completed() && work->status().ok(), "completed");
+    }
+    for (int i = 0; i < 4; ++i)
+      require(equals<float>(on_host(results[static_cast<size_t>(i)]), 0, 5'000'000, [&](int64_t) { return 1 + 2 * i; }),
+              "sum " + std::to_string(i));
+  });
+}
+
+TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]") {
+  if (no_nccl_for(kRanks)) return;
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
+    const Device device(DeviceType::cuda, cuda::current_device());
+    Backend& kernels = current_backend(DeviceType::cuda);
+    const Array x = Array::empty({100'000}, DType::f32, device), y = Array::empty({100'000}, DType::f32, device);
+    const auto step = [&] {
+      kernels.copy(x, y);
+      group.all_reduce(y);
+      group.all_reduce(y, ReduceKind::avg, {.strict = true});
+      const auto work = group.all_reduce(y, ReduceKind::max, {.async = true});
+      work->wait();
+      require(work->is_completed(), "nothing to wait for while it is recorded");
+    };
+    for (int i = 0; i < 2; ++i) step();
+    cuda::Graph graph;
+    graph.capture(step);
+    for (int i = 0; i < 5; ++i) {
+      kernels.fill(x, i + group.rank());
+      graph.replay();
+      require(equals<float>(on_host(y), 0, 100'000, [&](int64_t) { return 2 * i + 1; }), "replay");
+    }
+    kernels.fill(x, 1);
+    group.all_reduce(x);  // eagerly again
+    require(equals<float>(on_host(x), 0, 100'000, [](int64_t) { return 2; }), "after the graph");
+    graph.reset();
+  });
+}
+
+TEST_CASE("what goes through the host is no part of a captured graph", "[collectives]") {
+  if (fewer_gpus_than(1)) return;
+  two_ranks({.backend = "shm", .timeout = kTimeout}, [](ProcessGroup& group) {
+    const Array x = Array::empty({10}, DType::f32, Device(DeviceType::cuda, cuda::current_device()));
+    std::string message;
+    try {
+      cuda::Graph().capture([&] { group.all_reduce(x); });
+    } catch (const DeviceError& error) { message = error.what(); }
+    require(contains_text(message, "cannot be part of a captured graph"), message);
+    group.all_reduce(x);
+  });
+}
+
+TEST_CASE("sub-groups over NCCL", "[collectives]") {
+  if (no_nccl_for(kRanks)) return;
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& world) {
+    const int rank = world.rank();
+    const auto both = new_group(shared(world), {1, 0}), alone = new_group(shared(world), {1});
+    require((alone != nullptr) == (rank == 1), "null outside");
+    const Array x = on_device(contribution<float>(rank, 1000));
+    if (alone) alone->all_reduce(x);
+    require(equals<float>(on_host(x), 0, 1000, [&](int64_t i) { return element(rank, i); }), "a group of one");
+    both->all_reduce(x);
+    world.all_reduce(x);
+    const auto expected = [](int64_t i) { return 2 * reduced(ReduceKind::sum, kRanks, i); };
+    require(equals<float>(on_host(x), 0, 1000, expected), "both");
+    const Failure failure = failure_of([&] { new_group(shared(world), {rank}); });
+    require(failure.status.failure == CommFailure::mismatch, "other lists: " + failure.status.message);
+    world.barrier();
+  });
+}
+
+TEST_CASE("a group over NCCL says which arrays it takes", "[collectives]") {
+  if (no_nccl_for(kRanks)) return;
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
+    const auto message = [&](Device device) {
+      try {
+        group.all_reduce(Array::empty({1}, DType::f32, device));
+      } catch (const DeviceError& error) { return std::string(error.what()); }
+      return std::string();
+    };
+    const std::string own = Device(DeviceType::cuda, group.rank()).str();
+    const std::string of_host = message(Device()), of_other = message(Device(DeviceType::cuda, 1 - group.rank()));
+    require(contains_text(of_host, "x is on cpu, but this rank's group of 'nccl' takes arrays on " + own), of_host);
+    require(contains_text(of_other, "takes arrays on " + own), of_other);
+    group.barrier();
+  });
+}

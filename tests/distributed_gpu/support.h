@@ -1,0 +1,93 @@
+// Ranks with GPUs. They are processes, since a process that has used a device cannot be copied; so this one uses none.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include <gradus/core/cuda.h>
+#include <gradus/distributed/comm/init.h>
+#include <gradus/distributed/comm/process_group_factory.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/values.h>
+
+namespace gradus::test {
+
+/// Number of GPUs of this machine, as a copy of this process finds it.
+inline int gpu_count() {
+  static const int count = [] {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(std::min(cuda::device_count(), 100));
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  }();
+  return count;
+}
+
+/// True, and says so, where the test cannot run.
+inline bool fewer_gpus_than(int needed) {
+  if (gpu_count() >= needed) return false;
+  WARN("skipped: " << needed << " GPUs needed, " << gpu_count() << " here");
+  return true;
+}
+inline bool no_nccl_for(int ranks) {
+  if (fewer_gpus_than(ranks)) return true;
+  if (dist::has_nccl()) return false;
+  WARN("skipped: this build has no NCCL");
+  return true;
+}
+
+/// Two ranks in a group, each with a GPU of its own if there are two. Throws what the first rank that fails throws.
+inline void two_ranks(const dist::InitOptions& options, const std::function<void(dist::ProcessGroup&)>& body) {
+  const int gpus = gpu_count();
+  dist::spawn(
+      [&](int rank) {
+        cuda::set_device(rank % gpus);
+        const auto group = dist::init_process_group(options);
+        body(*group);
+      },
+      2);
+}
+
+inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
+/// A copy of x on this rank's device, or back on the host.
+inline Array on_device(const Array& x) {
+  const Array y = Array::empty(x.shape(), x.dtype(), Device(DeviceType::cuda, cuda::current_device()));
+  runtime(DeviceType::cuda).copy(y.data(), y.device(), x.data(), Device(), x.nbytes(), /*non_blocking=*/false);
+  return y;
+}
+inline Array on_host(const Array& x) {
+  const Array y = Array::empty(x.shape(), x.dtype());
+  runtime(DeviceType::cuda).copy(y.data(), Device(), x.data(), x.device(), x.nbytes(), /*non_blocking=*/false);
+  return y;
+}
+
+/// What `body` throws, and after how long.
+struct Failure {
+  dist::CommStatus status;
+  double seconds = 0;
+};
+template <class F>
+Failure failure_of(F&& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  Failure failure;
+  try {
+    body();
+  } catch (const dist::CollectiveError& error) { failure.status = error.status(); }
+  failure.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return failure;
+}
+
+inline bool contains_text(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace gradus::test

@@ -1,6 +1,6 @@
-// All-reduce between processes of this machine, by size: over TCP, through shared memory, of arrays that lie in shared memory,
-// and by Gloo where it is installed. Rounds alternate between the ways; a figure is the median of all calls of all rounds.
-// Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does both in turn.
+// All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared memory, of
+// arrays that lie in shared memory, and by Gloo where it is installed. Rounds alternate between the ways; a figure is the
+// median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does both in turn.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
 #include <CLI/CLI.hpp>
@@ -123,7 +123,13 @@ void run_rank(const Settings& settings, int rank, const std::string& directory) 
   const auto by = [](dist::ProcessGroup& group, const Array& memory) {
     return [&group, &memory](float*, int64_t count) { group.all_reduce(memory.slice(0, 0, count)); };
   };
-  std::vector<Way> ways = {{"tcp", in(own), by(tcp, own)},
+  const auto naive = [&](float*, int64_t count) {
+    const Array x = own.slice(0, 0, count);
+    tcp.reduce(x, 0);
+    tcp.broadcast(x, 0);
+  };
+  std::vector<Way> ways = {{"tcp, naive", in(own), naive},
+                           {"tcp", in(own), by(tcp, own)},
                            {"shm", in(own), by(shm, own)},
                            {"shm, its own arrays", in(shared), by(shm, shared)}};
   if (AllReduce gloo = gloo_all_reduce(rank, settings.ranks, directory))

@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts
 from record import code_version, machine  # noqa: E402
 
 OPEN_MPI = ["self,tcp", "self,vader"]  # vader: shared memory
+WAYS = ["tcp, naive", "tcp", "shm", "shm, its own arrays", "Gloo", "Open MPI"]
 
 
 def run(command, options):
@@ -60,10 +61,16 @@ def size_name(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
+def ways_of(results):
+    """Their names, gradus's first."""
+    place = {way: WAYS.index(way if way in WAYS else way.split(",")[0]) for way in results["rows"][0]["us"]}
+    return sorted(place, key=place.get)
+
+
 def print_table(results):
-    ways = list(results["rows"][0]["us"])
+    ways = ways_of(results)
     gloo = next((way for way in ways if way.startswith("Gloo")), None)
-    ratios = [way for way in ways if gloo and not way.startswith(("Gloo", "Open MPI"))]
+    ratios = [way for way in ways if gloo and way in ("tcp", "shm", "shm, its own arrays")]
     print("| size | " + " | ".join(ways) + "".join(f" | Gloo / {way}" for way in ratios) + " |")
     print("|---" * (1 + len(ways) + len(ratios)) + "|")
     for row in results["rows"]:

@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kShortBytes = 16 << 10;
 /// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
 constexpr size_t kSegmentBytes = 256 << 10;
+/// Up to so many ranks everybody can speak with everybody at once: two exchanges a segment instead of a ring's 2 (n - 1).
+constexpr int kFewRanks = 4;
 /// Up to here the vectors themselves stay in a cache, and fewer exchanges count for more.
 constexpr size_t kCachedBytes = 8 << 20;
 
@@ -41,7 +43,7 @@ void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
   const bool is_half =
       d.dtype == DType::f16 || d.dtype == DType::bf16;  // whose partial sums would be rounded at each hop
   if (bytes <= kShortBytes) all_reduce_short(call, deadline);
-  else if (d.strict || is_half || size() <= 2) all_reduce_by_parts(call, deadline);
+  else if (d.strict || is_half || size() <= kFewRanks) all_reduce_by_parts(call, deadline);
   else all_reduce_ring(call, deadline);
 }
 

@@ -36,7 +36,7 @@ class Collectives {
   void all_reduce(const Collective& call, const Deadline& deadline);
   /// Everybody sends everything to everybody: one hop, for vectors so short that hops are what costs.
   void all_reduce_short(const Collective& call, const Deadline& deadline);
-  /// Everybody sums one part and sends it to the others, segment by segment.
+  /// Everybody sums one part and sends it to the others, segment by segment: for few ranks, and where the order matters.
   void all_reduce_by_parts(const Collective& call, const Deadline& deadline);
   /// Partial sums travel round, then the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters
   /// of workstations", 2009): each rank speaks with its neighbours alone.

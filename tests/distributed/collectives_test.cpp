@@ -25,7 +25,7 @@ std::string bits_of(const Array& x) { return {static_cast<const char*>(x.data())
 TEMPLATE_TEST_CASE("all_reduce, reduce and reduce_scatter of every type", "[collectives]", float, double, Half,
                    BFloat16, int64_t, int32_t) {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
-  const int ranks = GENERATE(1, 2, 3, 4);
+  const int ranks = GENERATE(1, 2, 3, 5);
   const bool strict = GENERATE(false, true);
   CAPTURE(transport, ranks, strict);
   expect_ranks(transport, ranks, [&](ProcessGroup& group) {
@@ -116,27 +116,29 @@ TEST_CASE("broadcast, all_gather, gather, scatter, send, recv and barrier", "[co
 }
 
 TEST_CASE("all ranks get the same bits, strict ones the same on every transport and in every run", "[collectives]") {
-  const int ranks = 3;
+  const int ranks = GENERATE(3, 5);  // of which five form a ring
   const int64_t count = GENERATE(100, 200'000);
   const DType dtype = GENERATE(DType::f32, DType::bf16, DType::f16);
   const auto results = [&](const std::string& transport, bool strict) {
-    std::vector<std::string> bits(ranks);
+    std::vector<std::string> bits(static_cast<size_t>(ranks));
     expect_ranks(transport, ranks, [&](ProcessGroup& group) {
       Array x = Array::empty({count}, dtype);
       backend("naive").normal(x, {7, static_cast<uint64_t>(group.rank())}, 0, 1);
       group.all_reduce(x, ReduceKind::avg, {.strict = strict});
       bits[static_cast<size_t>(group.rank())] = bits_of(x);
     });
-    CHECK((bits[0] == bits[1] && bits[1] == bits[2]));
+    CHECK(std::ranges::all_of(bits, [&](const std::string& rank) { return rank == bits[0]; }));
     return bits[0];
   };
   const std::string strict = results("local", true);
   CHECK(results("tcp", true) == strict);
   CHECK(results("shm", true) == strict);
   CHECK(results("shm", false) == strict);  // shared memory has no other order
-  const std::string ring = results("tcp", false);
-  CHECK(results("tcp", false) == ring);
-  CHECK(results("local", false) == ring);
+  const std::string relaxed = results("tcp", false);
+  CHECK(results("tcp", false) == relaxed);
+  CHECK(results("local", false) == relaxed);
+  const bool in_a_ring = ranks == 5 && count > 100 && dtype == DType::f32;
+  CHECK((relaxed == strict) == !in_a_ring);
 }
 
 TEST_CASE("asynchronous work is done in order while its callers go on", "[collectives]") {

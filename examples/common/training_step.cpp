@@ -38,7 +38,7 @@ void TrainingStep::mark(StepClock::Mark mark) {
 
 void TrainingStep::run(const TensorList& batch) {
   const auto [images, labels] = parts_.batches.examples(batch);
-  mark(StepClock::kBegin);
+  mark(StepClock::kBegin);  // making the batch is no part of it
   parts_.optimizer.zero_grad();
   Tensor logits, loss;
   {

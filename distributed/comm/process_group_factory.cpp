@@ -6,13 +6,13 @@
 namespace gradus::dist {
 
 #if GRADUS_WITH_NCCL
-bool has_nccl() { return true; }
+int nccl_version() { return Communicator::version(); }
 std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
                                               const NcclOptions& options) {
   return std::make_unique<NcclGroup>(std::move(store), rank, size, options);
 }
 #else
-bool has_nccl() { return false; }
+int nccl_version() { return 0; }
 std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store>, int, int, const NcclOptions&) {
   GRADUS_FAIL(CommError,
               "this build has no NCCL: install it with the CUDA toolkit and configure with -DGRADUS_NCCL=ON, ",

@@ -18,8 +18,8 @@ struct NcclOptions {
   bool debug = false;
 };
 
-/// True if this build has NCCL.
-bool has_nccl();
+/// Of the NCCL of this build, 22807 for 2.28.7 say; 0 if there is none.
+int nccl_version();
 /// A group over NCCL. A CommError with the remedy where this build has none.
 std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
                                               const NcclOptions& options);

@@ -52,6 +52,12 @@ void check_nccl(const char* call, ncclResult_t result) {
               last != nullptr ? last : "", "; NCCL_DEBUG=INFO tells more");
 }
 
+int Communicator::version() {
+  int version = 0;
+  GRADUS_NCCL_CHECK(ncclGetVersion(&version));
+  return version;
+}
+
 std::string Communicator::unique_id() {
   ncclUniqueId id;
   GRADUS_NCCL_CHECK(ncclGetUniqueId(&id));

@@ -18,6 +18,8 @@ void check_nccl(const char* call, ncclResult_t result);
 
 class Communicator {
  public:
+  /// Of the library that is loaded.
+  static int version();
   /// The bytes by which ranks find each other: one rank makes them, all give them to the constructor.
   static std::string unique_id();
 

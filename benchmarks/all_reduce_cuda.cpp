@@ -1,0 +1,75 @@
+// All-reduce of arrays on GPUs between processes of this machine, by size: over NCCL, and over TCP and shared memory by way
+// of the host. Prints a JSON object a line; all_reduce_cuda.py runs it beside torch.distributed.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include <gradus/benchmarks/timing.h>
+#include <gradus/core/cuda.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/distributed/comm/init.h>
+#include <gradus/distributed/comm/process_group_factory.h>
+
+using namespace gradus;
+using namespace gradus::benchmarks;
+
+namespace {
+
+struct Settings {
+  int ranks = 2, samples = 5;
+  std::vector<std::string> backends = {"nccl", "tcp", "shm"};
+  int64_t smallest = 4 << 10, largest = 256 << 20;
+};
+
+/// Calls between two waits for the device: the same as in all_reduce_cuda.py.
+int calls_of(const std::string& backend, int64_t bytes) {
+  if (backend == "nccl") return bytes <= 1 << 20 ? 200 : bytes <= 16 << 20 ? 100 : 30;
+  return bytes <= 64 << 10 ? 100 : bytes <= 1 << 20 ? 50 : bytes <= 16 << 20 ? 10 : 4;
+}
+
+void run_rank(const Settings& settings, int rank) {
+  cuda::set_device(rank);
+  for (const std::string& backend : settings.backends) {
+    const auto group = dist::init_process_group({.backend = backend});
+    for (int64_t bytes = settings.smallest; bytes <= settings.largest; bytes *= 4) {
+      const Array x = ops::full({bytes / 4}, 0, DType::f32, Device(DeviceType::cuda, rank));
+      for (int i = 0; i < 5; ++i) group->all_reduce(x);
+      std::vector<double> samples;
+      for (int sample = 0; sample < settings.samples; ++sample) {
+        group->barrier();
+        cuda::synchronize();
+        const int calls = calls_of(backend, bytes);
+        const double before = now_ms();
+        for (int i = 0; i < calls; ++i) group->all_reduce(x);
+        cuda::synchronize();
+        samples.push_back((now_ms() - before) * 1e3 / calls);
+      }
+      if (rank != 0) continue;
+      const nlohmann::json row = {{"backend", backend}, {"bytes", bytes}, {"us", samples}};
+      std::printf("%s\n", row.dump().c_str());
+      std::fflush(stdout);
+    }
+    group->barrier();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("All-reduce of arrays on the GPUs of this machine");
+  app.add_option("--ranks", settings.ranks, "processes, with a GPU each")->capture_default_str();
+  app.add_option("--backends", settings.backends, "nccl, tcp, shm")->delimiter(',');
+  app.add_option("--samples", settings.samples, "rows of calls for each size")->capture_default_str();
+  app.add_option("--smallest", settings.smallest, "bytes")->capture_default_str();
+  app.add_option("--largest", settings.largest, "bytes")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    std::printf("%s\n", nlohmann::json{{"nccl_version", dist::nccl_version()}}.dump().c_str());
+    dist::spawn([&](int rank) { run_rank(settings, rank); }, settings.ranks);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -24,7 +24,9 @@ if [ -z "${GRADUS_BUILD:-}" ]; then
     configure+=("-DCMAKE_CUDA_ARCHITECTURES=$(head -1 <<< "$capability" | tr -d '. ')")  # only this machine's GPU
   fi
   cmake --preset "$preset" "${configure[@]}" > /dev/null
-  cmake --build --preset "$preset" --target mnist pool_loop grayscale train_step dynamic_net >&2
+  targets=(mnist pool_loop grayscale train_step dynamic_net)
+  [ "$name" != E14 ] || targets=(byte_order)
+  cmake --build --preset "$preset" --target "${targets[@]}" >&2
   export GRADUS_BUILD=$PWD/build/$preset
 fi
 for python in python3 /usr/bin/python3; do  # the packages' matplotlib belongs to the system's Python

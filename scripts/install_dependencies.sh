@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 / Ubuntu 24.04 packages that are missing. This is the one place that knows their names.
-# usage: scripts/install_dependencies.sh [build] [test] [benchmark] [download] [report] [ci]      (default: build test)
+# usage: scripts/install_dependencies.sh [build] [test] [benchmark] [download] [report] [s390x] [ci]      (default: build test)
 # Needs root or a sudo that asks for no password; otherwise prints the one command to run and exits with status 1.
 set -euo pipefail
 
@@ -11,8 +11,9 @@ packages_of() {
     benchmark) echo libbenchmark-dev ;;
     download) echo curl ca-certificates ;;
     report) echo python3 python3-matplotlib ;;
+    s390x) echo g++-s390x-linux-gnu qemu-user-static dpkg ;;
     ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 libclang-rt-14-dev curl ca-certificates ;;
-    *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report ci" >&2; return 1 ;;
+    *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report s390x ci" >&2; return 1 ;;
   esac
 }
 

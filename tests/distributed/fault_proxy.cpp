@@ -93,7 +93,8 @@ bool FaultProxy::pump(Pair& pair, Pipe& pipe) {
     pipe.waiting = std::move(bytes);
   }
   if (!pipe.waiting.empty()) {
-    const size_t count = fault_.kind == WireFault::Kind::trickle ? 1 : pipe.waiting.size();
+    const bool alone = fault_.kind == WireFault::Kind::trickle && pipe.passed <= fault_.after;
+    const size_t count = alone ? 1 : pipe.waiting.size();
     const std::optional<size_t> sent = pipe.to->send_some(io::ByteSpan(pipe.waiting).first(count));
     if (!sent) return false;
     pipe.waiting.erase(pipe.waiting.begin(), pipe.waiting.begin() + static_cast<ptrdiff_t>(*sent));

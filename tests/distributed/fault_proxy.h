@@ -17,7 +17,7 @@ namespace gradus::test {
 struct WireFault {
   enum class Kind : uint8_t {
     none,
-    trickle,     ///< all connections, both directions: every byte goes alone
+    trickle,     ///< all connections, both directions: the first `after` bytes go alone
     flip,        ///< the bit number `bit` of the next byte is inverted
     reset,       ///< both ends get a reset
     half_close,  ///< nothing comes any more, and the receiver sees the end

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,7 @@ class Processes {
  private:
   [[noreturn]] void run(const std::string& kind, int rank, int size, dist::Milliseconds timeout,
                         const dist::Token& token, const std::function<void(dist::ProcessGroup&, dist::Store&)>& body) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     dist::TcpStore store(server_->address(), token);
     dist::CommStatus status;
     try {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <gradus/distributed/comm/init.h>
+#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 
@@ -126,6 +127,8 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
     group->barrier();
   }
   CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
+  if (nccl_version() == 0)
+    CHECK_THROWS_WITH(init_process_group({.backend = "nccl"}), contains("this build has no NCCL: install it"));
 }
 
 TEST_CASE("spawn runs a function in several processes, which meet", "[init][processes]") {

@@ -64,7 +64,10 @@ TEST_CASE("a rank whose device does not come to a collective is named", "[faults
   if (no_nccl_for(2)) return;
   two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
-    if (group.rank() == 1) std::this_thread::sleep_for(Milliseconds(3000));
+    if (group.rank() == 1) {  // some seconds of work in front of it
+      const Array large = Array::empty({int64_t{1} << 31}, DType::f32, Device(DeviceType::cuda, 1));
+      for (int i = 0; i < 1500; ++i) current_backend(DeviceType::cuda).fill(large, i);
+    }
     const Failure failure = failure_of([&] {
       group.all_reduce(ones(1000), ReduceKind::sum, {.async = true, .timeout = Milliseconds(1000)})
           ->wait(Milliseconds(10'000));

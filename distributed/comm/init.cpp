@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -51,9 +52,13 @@ constexpr Launcher kLaunchers[] = {
 /// What a group stands on, in the order in which it is made.
 struct Job {
   std::unique_ptr<TcpStoreServer> server;
-  std::shared_ptr<TcpStore> store;
+  std::shared_ptr<Store> store;
   std::unique_ptr<ProcessGroup> group;
 };
+
+/// Groups of all ranks that this process has made. Each meets under keys of its own: what an earlier one left in the store
+/// is none of its business.
+std::atomic<int> worlds = 0;
 
 /// All ranks say where they are; true if that is one place.
 bool share_a_host(Store& store, int rank, int size, Milliseconds timeout) {
@@ -120,7 +125,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     job->server = std::make_unique<TcpStoreServer>(address, token);
     address = job->server->address();
   }
-  job->store = std::make_shared<TcpStore>(address, token, options.timeout);
+  job->store = std::make_shared<PrefixStore>("world/" + std::to_string(worlds++),
+                                             std::make_shared<TcpStore>(address, token, options.timeout));
 
   const int rank = environment.rank, size = environment.world_size;
   std::string backend = options.backend;
@@ -139,7 +145,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     nccl.timeout = options.timeout;
     nccl.device = options.device.value_or(environment.local_rank);
     nccl.debug = std::getenv("GRADUS_NCCL_DEBUG") != nullptr;
-    job->group = make_nccl_group(std::make_shared<PrefixStore>("nccl", job->store), rank, size, nccl);
+    job->group = make_nccl_group(job->store, rank, size, nccl);
   } else {
     GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm, nccl or auto");
   }

@@ -151,6 +151,28 @@ TEST_CASE("spawn runs a function in several processes, which meet", "[init][proc
   CHECK(error == "");
 }
 
+TEST_CASE("one job makes several groups of all ranks, one after the other and side by side", "[init][processes]") {
+  const Environment none({});
+  const std::string error = in_a_copy([] {
+    spawn(
+        [](int rank) {
+          std::vector<std::shared_ptr<ProcessGroup>> groups;
+          for (const char* backend : {"tcp", "shm", "tcp", "shm"}) {
+            groups.push_back(init_process_group({.backend = backend}));
+            init_process_group({.backend = backend})->barrier();
+          }
+          for (const auto& group : groups) {
+            Array x = Array::empty({1}, DType::f32);
+            *x.data<float>() = static_cast<float>(rank + 1);
+            group->all_reduce(x);
+            if (*x.data<float>() != 3) throw std::runtime_error("a wrong sum");
+          }
+        },
+        2);
+  });
+  CHECK(error == "");
+}
+
 TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init][processes]") {
   const Environment none({});
   CHECK_THAT(in_a_copy([] {

@@ -32,14 +32,33 @@ size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 /// What a rank called.
 struct ShmGroup::CallRecord {
-  std::array<std::byte, MessageHeader::kBytes> header;
+  Descriptor descriptor;
   Place place;
+
+  /// Of this record in a word, in which two that differ agree once in 2^64.
+  uint64_t digest() const {
+    uint64_t digest = 0;
+    const auto add = [&](uint64_t value) {
+      digest = (digest ^ value) * 0x9e3779b97f4a7c15;
+      digest ^= digest >> 32;
+    };
+    const Descriptor& d = descriptor;
+    add(d.sequence);
+    add(d.count);
+    add(uint64_t{d.epoch} << 32 | static_cast<uint32_t>(d.root));
+    add(static_cast<uint64_t>(d.kind) << 32 | static_cast<uint64_t>(d.reduce) << 24 |
+        static_cast<uint64_t>(d.dtype) << 16 | uint64_t{d.strict} << 8 | uint64_t{d.on_device});
+    add(static_cast<uint32_t>(place.bucket));
+    add(place.offset);
+    return digest;
+  }
 };
 
 struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> fences;  // that it has reached
   std::atomic<uint32_t> left;
   int32_t pid;
+  uint64_t digest[2];              // of its calls, in the line that the others wait for anyway
   alignas(64) CallRecord call[2];  // the last, and that before it
 };
 
@@ -192,23 +211,21 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
   const Descriptor& d = call.descriptor;
   const uint32_t turn = calls_++ % 2;
   CallRecord& own = line(rank()).call[turn];
-  own.header = MessageHeader{call.told()}.encode();
   place_ = d.kind == CollectiveKind::all_reduce ? locate(call.out, d.count * size_of(d.dtype)) : Place{};
-  own.place = place_;
+  own = {call.told(), place_};
+  line(rank()).digest[turn] = own.digest();
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
   if (reduces && place_.bucket < 0) show(call, 0);
   fence(call.told(), deadline);
-  bool some_shared = false, all_shared = true;
+  Arrays arrays = place_.bucket >= 0 ? Arrays::shared : Arrays::own;
   for (int r = 0; r < size(); ++r) {
+    if (line(r).digest[turn] == line(rank()).digest[turn]) continue;
     const CallRecord& theirs = line(r).call[turn];
-    if (theirs.header != own.header) {
-      const Descriptor called = MessageHeader::decode(theirs.header).descriptor;
-      throw CollectiveError(mismatch(r, called, rank(), call.told()));
-    }
-    some_shared |= theirs.place.bucket >= 0;
-    all_shared &= theirs.place.bucket >= 0 && theirs.place == place_;
+    if (theirs.descriptor != own.descriptor)
+      throw CollectiveError(mismatch(r, theirs.descriptor, rank(), own.descriptor));
+    arrays = Arrays::mixed;  // their places differ
   }
-  return all_shared ? Arrays::shared : some_shared ? Arrays::mixed : Arrays::own;
+  return arrays;
 }
 
 void ShmGroup::run(const Collective& call, const Deadline& deadline) {

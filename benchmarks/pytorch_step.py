@@ -143,10 +143,13 @@ def _serve(jobs, device, deadline, pipe):
     if device == "cuda":
         torch.cuda.synchronize()
     pipe.send((set(steps), failed))
-    while (request := pipe.recv()) is not None:
-        job, seconds = request
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = job[2].precision == "tf32"
-        pipe.send({"ms": timed(steps[job], device, seconds)})
+    try:
+        while True:
+            job, seconds = pipe.recv()
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = job[2].precision == "tf32"
+            pipe.send({"ms": timed(steps[job], device, seconds)})
+    except (EOFError, KeyboardInterrupt):
+        pass  # nobody asks any more
 
 
 class CompiledSteps:

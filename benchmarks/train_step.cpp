@@ -30,6 +30,7 @@ struct Settings {
   double seconds = 1.0;
   bool step_only = false;
   bool timed = false;
+  bool small = false;
 };
 
 // One of the ways to run a step that the settings ask for.
@@ -163,12 +164,14 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds, "time per measurement");
   app.add_option("--json", settings.json, "append one JSON line a row to this file");
   app.add_flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
+  app.add_flag("--small", settings.small, "let cuDNN run the small convolutions too");
   app.add_flag("--step-only", settings.step_only, "skip the parts");
   CLI11_PARSE(app, argc, argv);
   try {
     if (settings.threads > 0) set_num_threads(settings.threads);
     if (!settings.backend.empty()) set_backend(settings.backend);
     cudnn::set_benchmark(settings.timed);
+    cudnn::set_small_convolutions(settings.small);
     set_convolution_accuracy(convolution_accuracy_of(settings.accuracy));
     std::printf("%-12s %6s %-5s %-4s %-13s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "mode", "", "format",
                 "step ms", "forward", "backward", "optimizer", "samples/s", "peak MiB");

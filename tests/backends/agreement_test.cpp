@@ -178,6 +178,29 @@ TEST_CASE("reductions agree on every backend") {
     }
 }
 
+TEST_CASE("reductions of images' channels and of few or many rows agree on every backend") {
+  Maker make(9);
+  struct Case {
+    Shape x;
+    uint32_t axes;
+  };
+  const Case cases[] = {{{4, 4, 64, 64}, 0b1101}, {{3, 8, 6, 6}, 0b1101}, {{2, 12, 3, 3}, 0b1101},
+                        {{300, 16}, 0b01},        {{5, 3, 40}, 0b101},    {{3, 1024, 2, 2}, 0b1101},
+                        {{1200, 90}, 0b10},       {{2, 3000}, 0b10}};
+  for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::any})
+    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8, DType::boolean})
+      for (const auto& [shape, axes] : cases)
+        for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
+          if (layout == Layout::channels_last && shape.size() != 4) continue;
+          const DType result = op == ReduceOp::any                          ? DType::boolean
+                               : op == ReduceOp::sum && !is_floating(dtype) ? DType::i64
+                                                                            : dtype;
+          check_agreement(
+              "reduce", {make(shape, dtype, layout)}, {make(reduced_shape(shape, axes, true), result)},
+              [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], axes, out[0]); }, {}, 4);
+        }
+}
+
 TEST_CASE("a long sum keeps its digits on every backend") {
   // 2^21 thirds: a plain running float sum is off by 1e-3 relative, pairwise or blocked summation by 1e-6.
   const Array x = Array::empty({1 << 21});

@@ -1,8 +1,8 @@
 // Cross-entropy of logits x (N, C) with targets t (N):
 //   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
 //   dx = (exp(p) - onehot(t)) dloss / count
-// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A target outside [0,
-// C) makes its row's loss and gradient NaN.
+// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A long row has a block, a
+// short one a warp. A target outside [0, C) makes its row's loss and gradient NaN.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -13,6 +13,7 @@ namespace gradus {
 namespace {
 
 using cuda_detail::Add;
+using cuda_detail::Divisor;
 using cuda_detail::fold_block;
 using cuda_detail::fold_warp;
 using cuda_detail::Larger;
@@ -31,6 +32,18 @@ struct Sizes {
   Reduction reduction;
 };
 
+// Rounded to T as p is: the same number that pick would find there.
+template <class T, class C>
+__device__ void store_loss(const Sizes& sizes, int64_t i, Matrix<const T> x, int64_t t, C max, C log_sum,
+                           Matrix<T> losses, C* wide_losses) {
+  const bool valid = t >= 0 && t < sizes.classes;
+  const C loss = t == sizes.ignore_index ? C(0)
+                 : valid                 ? -static_cast<C>(static_cast<T>(static_cast<C>(x(i, t)) - max - log_sum))
+                                         : C(NAN);
+  if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+  wide_losses[i] = loss;
+}
+
 // One warp per row: p = log_softmax(x) and the row's loss.
 template <class T, class C>
 __device__ void losses_of_rows(const Sizes& sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
@@ -43,17 +56,9 @@ __device__ void losses_of_rows(const Sizes& sizes, Matrix<const T> x, Matrix<con
     max = fold_warp(max, Larger());
     for (int64_t j = lane; j < sizes.classes; j += 32) sum += ::exp(static_cast<C>(x(i, j)) - max);
     const C log_sum = ::log(fold_warp(sum, Add()));
-    const int64_t t = target(i);
-    const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
     for (int64_t j = lane; j < sizes.classes; j += 32)
       p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
-    if (lane != 0) continue;
-    // Rounded to T as p is: the same number that pick would find there.
-    const C loss = ignored ? C(0)
-                   : valid ? -static_cast<C>(static_cast<T>(static_cast<C>(x(i, t)) - max - log_sum))
-                           : C(NAN);
-    if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
-    wide_losses[i] = loss;
+    if (lane == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
   }
 }
 
@@ -82,6 +87,21 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
                             C* wide_losses) {
   losses_of_rows<T, C>(sizes, x, target, p, loss, wide_losses);
 }
+// One block per row.
+template <class T, class C>
+__global__ void long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
+                                 Matrix<T> losses, C* wide_losses) {
+  __shared__ C shared[32];
+  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
+    const auto [max, sum] =
+        cuda_detail::running_sum_of_row<C>(sizes.classes, shared, [&](int64_t j) { return static_cast<C>(x(i, j)); });
+    const C log_sum = ::log(sum);
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < sizes.classes; j += blockDim.x)
+      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
+    if (threadIdx.x == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
+  }
+}
 template <class T, class C>
 __global__ void __launch_bounds__(1024)
     sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
@@ -100,15 +120,15 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
 
 template <class T>
 __global__ void __launch_bounds__(cuda_detail::kThreads)
-    backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
-                    const T* weight_sum, Matrix<T> dx) {
+    backward_kernel(Sizes sizes, Divisor classes, uint32_t numel, Matrix<const T> dloss, Matrix<const T> p,
+                    Matrix<const int64_t> target, const T* weight_sum, Matrix<T> dx) {
   using C = compute_t<T>;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; e < sizes.rows * sizes.classes;
-       e += step) {
-    const int64_t i = e / sizes.classes, j = e % sizes.classes, t = target(i);
-    C scale = static_cast<C>(dloss(i));
-    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
+  const C count = sizes.reduction == Reduction::mean ? static_cast<C>(*weight_sum) : C(1);
+  for (uint32_t e = cuda_detail::thread_index(); e < numel; e += cuda_detail::thread_count()) {
+    uint32_t j = e;
+    const uint32_t i = classes.split(j);
+    const int64_t t = target(i);
+    const C scale = static_cast<C>(dloss(i)) / count;
     const C gradient = (::exp(static_cast<C>(p(i, j))) - (j == t ? C(1) : C(0))) * scale;
     const bool valid = t >= 0 && t < sizes.classes;
     dx(i, j) = t == sizes.ignore_index ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
@@ -141,7 +161,9 @@ void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignor
       return;
     }
     const cuda_detail::Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
-    launch(rows_kernel<T, C>, launch.blocks(sizes.rows, 4), 128, sizes, matrix<T>(x), matrix<int64_t>(target),
+    const bool long_rows = sizes.classes > cuda_detail::kWarpRow;
+    launch(long_rows ? long_rows_kernel<T, C> : rows_kernel<T, C>, launch.blocks(sizes.rows, long_rows ? 1 : 4),
+           long_rows ? cuda_detail::row_threads(sizes.classes) : 128, sizes, matrix<T>(x), matrix<int64_t>(target),
            matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
     launch(sum_kernel<T, C>, 1, 1024, sizes, static_cast<const C*>(wide_losses.as<C>()), matrix<int64_t>(target),
            loss.as<T>(), weight_sum.as<T>());
@@ -151,13 +173,16 @@ void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignor
 void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
                                          int64_t ignore_index, Reduction reduction, const View& weight_sum,
                                          const MutableView& dx) {
+  if (dx.numel() > cuda_detail::kMaxChunk)
+    return Backend::cross_entropy_backward(dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx);
   EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
   if (dx.numel() == 0) return;
   const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
     launch(backward_kernel<T>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
-           matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+           Divisor(sizes.classes), static_cast<uint32_t>(dx.numel()), matrix<T>(dloss), matrix<T>(log_probabilities),
+           matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
   });
 }
 

@@ -40,7 +40,52 @@ struct Larger {
   }
 };
 
+/// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018). Where all
+/// are -inf the sum stays 0.
+template <class C>
+struct RunningSum {
+  C max = -C(INFINITY), sum = 0;
+
+  template <int N>
+  __device__ void add(const C (&x)[N]) {
+    C top = max;
+#pragma unroll
+    for (int k = 0; k < N; ++k) top = Larger()(x[k], top);
+    if (top == -C(INFINITY)) return;
+    sum = top == max ? sum : sum * ::exp(max - top);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += ::exp(x[k] - top);
+    max = top;
+  }
+  /// Of all threads of a block, in each of them. `shared` has room for 32 values.
+  __device__ void fold_over_block(C* shared) {
+    const C top = fold_block(max, shared, Larger());
+    sum = fold_block(top == max ? sum : sum * ::exp(max - top), shared, Add());
+    max = top;
+  }
+};
+
+/// That of a row, whose element i is at(i), by a block.
+template <class C, class At>
+__device__ RunningSum<C> running_sum_of_row(int64_t size, C* shared, At&& at) {
+  constexpr int kAtOnce = 4;
+  RunningSum<C> result;
+  for (int64_t first = threadIdx.x; first < size; first += kAtOnce * blockDim.x) {
+    C x[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t i = first + k * static_cast<int64_t>(blockDim.x);
+      x[k] = i < size ? at(i) : -C(INFINITY);
+    }
+    result.add(x);
+  }
+  result.fold_over_block(shared);
+  return result;
+}
+
+/// Rows of up to so many elements are a warp's, which keeps them in registers; longer ones are a block's.
+inline constexpr int64_t kWarpRow = 1024;
 /// Threads for a block that works on a row of `size` elements.
-inline uint32_t row_threads(int64_t size) { return size <= 128 ? 32 : size <= 1024 ? 128 : 512; }
+inline uint32_t row_threads(int64_t size) { return size <= 4096 ? 256 : 1024; }
 
 }  // namespace gradus::cuda_detail

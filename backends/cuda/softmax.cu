@@ -1,4 +1,4 @@
-// Softmax along an axis, one block per row.
+// Softmax along an axis, a warp per row, or a block where it is long.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -13,50 +13,125 @@ using cuda_detail::Geometry;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
 
-// Views of `rows`: x, y. Steps are between elements of a row.
+constexpr uint32_t kRowsOfBlock = cuda_detail::kThreads / 32;  // where a warp has a row
+
+// Steps between elements of a row, in the views of the kernels.
+struct Steps {
+  int64_t x, y, dx;
+};
+
+// Views of `rows`: x, y. A row has at most 32 kValues elements.
+template <int kValues, class T>
+__global__ void __launch_bounds__(cuda_detail::kThreads)
+    softmax_warp_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
+  using C = compute_t<T>;
+  const uint32_t row = cuda_detail::thread_index() / 32;
+  if (row >= rows.numel) return;
+  int64_t at[2];
+  rows.offsets(row, at);
+  const int lane = threadIdx.x % 32;
+  C values[kValues], max = -C(INFINITY), sum = 0;
+#pragma unroll
+  for (int k = 0; k < kValues; ++k) {
+    const int i = lane + 32 * k;
+    values[k] = i < size ? static_cast<C>(x[at[0] + i * steps.x]) : -C(INFINITY);
+    max = cuda_detail::Larger()(values[k], max);
+  }
+  max = cuda_detail::fold_warp(max, cuda_detail::Larger());
+#pragma unroll
+  for (int k = 0; k < kValues; ++k) {
+    values[k] -= max;
+    const C power = ::exp(values[k]);
+    sum += power;
+    if (!log) values[k] = power;
+  }
+  sum = cuda_detail::fold_warp(sum, cuda_detail::Add());
+  const C log_sum = log ? ::log(sum) : C(0);
+#pragma unroll
+  for (int k = 0; k < kValues; ++k)
+    if (const int i = lane + 32 * k; i < size)
+      y[at[1] + i * steps.y] = static_cast<T>(log ? values[k] - log_sum : values[k] / sum);
+}
+
 template <class T>
-__global__ void softmax_kernel(const T* x, T* y, Geometry<2> rows, int64_t size, int64_t x_step, int64_t y_step,
-                               bool log) {
+__global__ void softmax_kernel(const T* x, T* y, Geometry<2> rows, int64_t size, Steps steps, bool log) {
   using C = compute_t<T>;
   __shared__ C shared[32];
   for (uint32_t row = blockIdx.x; row < rows.numel; row += gridDim.x) {
     int64_t at[2];
     rows.offsets(row, at);
-    C max = -C(INFINITY), sum = 0;
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
-      max = cuda_detail::Larger()(static_cast<C>(x[at[0] + i * x_step]), max);
-    max = cuda_detail::fold_block(max, shared, cuda_detail::Larger());
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) sum += ::exp(static_cast<C>(x[at[0] + i * x_step]) - max);
-    sum = cuda_detail::fold_block(sum, shared, cuda_detail::Add());
+    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(
+        size, shared, [&](int64_t i) { return static_cast<C>(x[at[0] + i * steps.x]); });
     const C log_sum = ::log(sum);
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C shifted = static_cast<C>(x[at[0] + i * x_step]) - max;
-      y[at[1] + i * y_step] = static_cast<T>(log ? shifted - log_sum : ::exp(shifted) / sum);
+      const C shifted = static_cast<C>(x[at[0] + i * steps.x]) - max;
+      y[at[1] + i * steps.y] = static_cast<T>(log ? shifted - log_sum : ::exp(shifted) / sum);
     }
   }
 }
 
-// Views of `rows`: dx, dy, y.
+template <class C>
+__device__ C gradient_at(C dy, C y, C sum, bool log) {
+  return log ? dy - ::exp(y) * sum : y * (dy - sum);
+}
+
+// Views of `rows`: dx, dy, y; dy has the step of x.
+template <int kValues, class T>
+__global__ void __launch_bounds__(cuda_detail::kThreads)
+    softmax_backward_warp_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
+  using C = compute_t<T>;
+  const uint32_t row = cuda_detail::thread_index() / 32;
+  if (row >= rows.numel) return;
+  int64_t at[3];
+  rows.offsets(row, at);
+  const int lane = threadIdx.x % 32;
+  C gradients[kValues], outputs[kValues], sum = 0;
+#pragma unroll
+  for (int k = 0; k < kValues; ++k) {
+    const int i = lane + 32 * k;
+    gradients[k] = i < size ? static_cast<C>(dy[at[1] + i * steps.x]) : C(0);
+    outputs[k] = i < size ? static_cast<C>(y[at[2] + i * steps.y]) : C(0);
+    sum += log ? gradients[k] : gradients[k] * outputs[k];
+  }
+  sum = cuda_detail::fold_warp(sum, cuda_detail::Add());
+#pragma unroll
+  for (int k = 0; k < kValues; ++k)
+    if (const int i = lane + 32 * k; i < size)
+      dx[at[0] + i * steps.dx] = static_cast<T>(gradient_at(gradients[k], outputs[k], sum, log));
+}
+
 template <class T>
-__global__ void softmax_backward_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int64_t size, int64_t dx_step,
-                                        int64_t dy_step, int64_t y_step, bool log) {
+__global__ void softmax_backward_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int64_t size, Steps steps,
+                                        bool log) {
   using C = compute_t<T>;
   __shared__ C shared[32];
   for (uint32_t row = blockIdx.x; row < rows.numel; row += gridDim.x) {
     int64_t at[3];
     rows.offsets(row, at);
     C sum = 0;
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C gradient = static_cast<C>(dy[at[1] + i * dy_step]);
-      sum += log ? gradient : gradient * static_cast<C>(y[at[2] + i * y_step]);
+      const C gradient = static_cast<C>(dy[at[1] + i * steps.x]);
+      sum += log ? gradient : gradient * static_cast<C>(y[at[2] + i * steps.y]);
     }
     sum = cuda_detail::fold_block(sum, shared, cuda_detail::Add());
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C gradient = static_cast<C>(dy[at[1] + i * dy_step]), output = static_cast<C>(y[at[2] + i * y_step]);
-      dx[at[0] + i * dx_step] = static_cast<T>(log ? gradient - ::exp(output) * sum : output * (gradient - sum));
+      const C gradient = static_cast<C>(dy[at[1] + i * steps.x]), output = static_cast<C>(y[at[2] + i * steps.y]);
+      dx[at[0] + i * steps.dx] = static_cast<T>(gradient_at(gradient, output, sum, log));
     }
   }
 }
+
+/// f.operator()<kValues>() for a row that a warp keeps in registers.
+template <class F>
+void with_values(int64_t size, F&& f) {
+  if (size <= 32) f.template operator()<1>();
+  else if (size <= 128) f.template operator()<4>();
+  else f.template operator()<32>();
+}
+uint32_t warp_blocks(int64_t rows) { return static_cast<uint32_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock); }
 
 Shape without_axis(Shape shape, int axis) {
   if (shape.size()) shape[axis] = 1;
@@ -70,13 +145,20 @@ void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& 
   if (x.numel() == 0) return;
   const bool scalar = x.ndim() == 0;
   const int64_t size = scalar ? 1 : x.shape[axis];
+  const Steps steps{scalar ? 0 : x.strides[axis], scalar ? 0 : y.strides[axis], 0};
   const Nest<2> rows(StridedLoop<2>(without_axis(x.shape, axis), {&x.strides, &y.strides}));
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     cuda_detail::for_each_chunk(rows, [&](const Nest<2>& piece, int64_t, const int64_t* at) {
-      launch(softmax_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size), x.as<T>() + at[0],
-             y.as<T>() + at[1], piece.geometry(), size, scalar ? 0 : x.strides[axis], scalar ? 0 : y.strides[axis],
-             log);
+      const T* from = x.as<T>() + at[0];
+      T* to = y.as<T>() + at[1];
+      if (size > cuda_detail::kWarpRow)
+        return launch(softmax_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size), from, to,
+                      piece.geometry(), size, steps, log);
+      with_values(size, [&]<int kValues>() {
+        launch(softmax_warp_kernel<kValues, T>, warp_blocks(piece.numel), cuda_detail::kThreads, from, to,
+               piece.geometry(), static_cast<int>(size), steps, log);
+      });
     });
   });
 }
@@ -86,13 +168,20 @@ void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool
   if (y.numel() == 0) return;
   const bool scalar = y.ndim() == 0;
   const int64_t size = scalar ? 1 : y.shape[axis];
+  const Steps steps{scalar ? 0 : dy.strides[axis], scalar ? 0 : y.strides[axis], scalar ? 0 : dx.strides[axis]};
   const Nest<3> rows(StridedLoop<3>(without_axis(y.shape, axis), {&dx.strides, &dy.strides, &y.strides}));
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
     cuda_detail::for_each_chunk(rows, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
-      launch(softmax_backward_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size),
-             dy.as<T>() + at[1], y.as<T>() + at[2], dx.as<T>() + at[0], piece.geometry(), size,
-             scalar ? 0 : dx.strides[axis], scalar ? 0 : dy.strides[axis], scalar ? 0 : y.strides[axis], log);
+      const T *gradient = dy.as<T>() + at[1], *output = y.as<T>() + at[2];
+      T* to = dx.as<T>() + at[0];
+      if (size > cuda_detail::kWarpRow)
+        return launch(softmax_backward_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size),
+                      gradient, output, to, piece.geometry(), size, steps, log);
+      with_values(size, [&]<int kValues>() {
+        launch(softmax_backward_warp_kernel<kValues, T>, warp_blocks(piece.numel), cuda_detail::kThreads, gradient,
+               output, to, piece.geometry(), static_cast<int>(size), steps, log);
+      });
     });
   });
 }

@@ -25,6 +25,8 @@ namespace {
 
 constexpr size_t kLastLines = 10;
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
+/// A rank that is killed is seen by its peers before it is by its parent, and they may have ended by then.
+constexpr Milliseconds kUntilFirstIsKnown{100};
 
 /// A pipe from a rank, whose bytes become lines "[rank] …".
 struct Output {
@@ -187,7 +189,8 @@ class Launch {
     std::vector<pollfd> entries = {{signal_pipe_.number(), POLLIN, 0}};
     for (const Worker& worker : workers_)
       for (const Output& output : worker.output) entries.push_back({output.pipe.number(), POLLIN, 0});
-    const int timeout = kill_at_ ? kill_at_->poll_timeout() : -1;
+    const std::optional<Deadline>& next = first_known_at_ ? first_known_at_ : kill_at_;
+    const int timeout = next ? next->poll_timeout() : -1;
     poll(entries.data(), entries.size(), timeout);
     for (Worker& worker : workers_)
       for (Output& output : worker.output) drain(worker, output);
@@ -201,6 +204,11 @@ class Launch {
       if (!kill_at_) kill_at_.emplace(options_.grace);
     }
     collect();
+    if (first_known_at_ && first_known_at_->passed()) {
+      first_known_at_.reset();
+      for (const Worker& worker : workers_) kill_group(worker, SIGTERM);
+      if (!kill_at_) kill_at_.emplace(options_.grace);
+    }
     if (kill_at_ && kill_at_->passed())
       for (const Worker& worker : workers_) kill_group(worker, SIGKILL);
   }
@@ -212,11 +220,12 @@ class Launch {
       worker.running = false;
       killpg(worker.pid, SIGKILL);  // what it started and left behind
       tell_guard(-worker.pid);
-      if (code_of(status) == 0 || failed_ || interrupted_ != 0) continue;
+      if (code_of(status) == 0 || interrupted_ != 0) continue;
+      const bool explains = first_known_at_ && WIFSIGNALED(status) && !WIFSIGNALED(failed_status_);
+      if (failed_ && !explains) continue;
       failed_ = &worker;
       failed_status_ = status;
-      for (const Worker& other : workers_) kill_group(other, SIGTERM);
-      if (!kill_at_) kill_at_.emplace(options_.grace);
+      if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
     }
   }
 
@@ -269,7 +278,7 @@ class Launch {
   sigset_t signals_, signals_before_;
   FileDescriptor signal_pipe_, guard_pipe_;
   pid_t guard_ = -1;
-  std::optional<Deadline> kill_at_;
+  std::optional<Deadline> first_known_at_, kill_at_;
   const Worker* failed_ = nullptr;
   int failed_status_ = 0, interrupted_ = 0;
 };

@@ -24,8 +24,9 @@ struct LaunchOptions {
 };
 
 /// Runs the job and returns what the launcher's exit code is to be: 0 if all ranks ended well, else that of the first that
-/// did not (128 + the signal that killed it), whose last lines and cause are printed. Signals that ask this process to end
-/// are passed on. When it is killed itself, its processes are killed too.
+/// did not (128 + the signal that killed it), whose last lines and cause are printed; a rank that was killed comes before
+/// those that its loss ended. Signals that ask this process to end are passed on. When it is killed itself, its processes
+/// are killed too.
 ///
 /// The processes get torchrun's variables RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 /// MASTER_PORT, GRADUS_STORE (where the store is) and GRADUS_TOKEN_FD, and OMP_NUM_THREADS (their share of the cores) unless

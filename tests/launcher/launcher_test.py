@@ -174,6 +174,21 @@ time.sleep(1000)
         self.assertIn("(signal 6)", result.stderr)
         self.assertNotIn("memory", result.stderr)
 
+    def test_a_killed_rank_comes_before_those_that_miss_it(self):
+        program = """
+import os, signal, sys, time
+if os.environ["RANK"] == "0":
+    while not os.path.exists(os.environ["DYING"]): time.sleep(0.001)
+    os._exit(1)
+open(os.environ["DYING"], "w").close()
+time.sleep(0.04)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        with tempfile.TemporaryDirectory() as directory:
+            result = run("--nproc", "2", program=program, env={**os.environ, "DYING": directory + "/dying"})
+        self.assertEqual(result.returncode, 128 + signal.SIGKILL)
+        self.assertIn("rank 1 was killed by Killed (signal 9)", result.stderr)
+
     def test_a_program_that_does_not_exist(self):
         result = subprocess.run([LAUNCHER, "--nproc", "2", "/no/such/program"], capture_output=True, text=True, timeout=60,
                                 check=False)

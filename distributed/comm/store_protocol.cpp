@@ -49,4 +49,20 @@ StoreRequest StoreRequest::decode(const Frame& frame) {
   return request;
 }
 
+StoreAnswer StoreAnswer::decode(const Frame& frame) {
+  StoreAnswer answer;
+  answer.kind = static_cast<StoreMessage>(frame.type);
+  PayloadReader payload(frame.payload);
+  switch (answer.kind) {
+    case StoreMessage::done: answer.number = static_cast<int64_t>(payload.number()); [[fallthrough]];
+    case StoreMessage::refused: answer.text = payload.string(); break;
+    case StoreMessage::timed_out:
+      while (!payload.at_end()) answer.missing.emplace_back(payload.string());
+      break;
+    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is no answer of a store");
+  }
+  payload.expect_end();
+  return answer;
+}
+
 }  // namespace gradus::dist

@@ -41,6 +41,16 @@ struct StoreRequest {
   static StoreRequest decode(const Frame& frame);
 };
 
+struct StoreAnswer {
+  StoreMessage kind = StoreMessage::done;  ///< done, timed_out or refused
+  int64_t number = 0;
+  std::string text = {};                  ///< of refused: the message
+  std::vector<std::string> missing = {};  ///< of timed_out
+
+  /// A frame that is no answer is a CommError.
+  static StoreAnswer decode(const Frame& frame);
+};
+
 inline constexpr std::string_view kStorePurpose = "store";
 
 }  // namespace gradus::dist

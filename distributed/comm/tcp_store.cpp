@@ -57,33 +57,23 @@ Frame TcpStore::receive(const Deadline& deadline) {
   }
 }
 
-TcpStore::Answer TcpStore::ask(const StoreRequest& request) {
+StoreAnswer TcpStore::ask(const StoreRequest& request) {
   const std::lock_guard lock(mutex_);
   GRADUS_CHECK(connection_, CommError, peer_, " was lost in an earlier call");
   const uint64_t id = next_id_++;
-  Frame frame;
+  StoreAnswer answer;
   try {
     connection_.send(request.encode(id).encode(), Deadline(timeout() + kGrace), peer_);
-    frame = receive(Deadline(std::max(timeout(), request.timeout) + kGrace));
+    const Frame frame = receive(Deadline(std::max(timeout(), request.timeout) + kGrace));
     GRADUS_CHECK(frame.id == id, CommError, peer_, " answers request ", frame.id, " instead of ", id);
+    answer = StoreAnswer::decode(frame);
   } catch (...) {
     connection_.close();
     throw;
   }
-  PayloadReader payload(frame.payload);
-  switch (static_cast<StoreMessage>(frame.type)) {
-    case StoreMessage::done: {
-      const auto number = static_cast<int64_t>(payload.number());
-      return {number, std::string(payload.string())};
-    }
-    case StoreMessage::timed_out: {
-      std::vector<std::string> missing;
-      while (!payload.at_end()) missing.emplace_back(payload.string());
-      detail::fail_to_find(missing, request.timeout);
-    }
-    case StoreMessage::refused: GRADUS_FAIL(CommError, payload.string());
-    default: GRADUS_FAIL(CommError, peer_, " sends a frame of type ", int{frame.type}, " as an answer");
-  }
+  if (answer.kind == StoreMessage::timed_out) detail::fail_to_find(answer.missing, request.timeout);
+  GRADUS_CHECK(answer.kind == StoreMessage::done, CommError, answer.text);
+  return answer;
 }
 
 void TcpStore::set(const std::string& key, std::string_view value) {

@@ -76,13 +76,9 @@ class TcpStore final : public Store {
   int64_t num_keys() override;
 
  private:
-  struct Answer {
-    int64_t number = 0;
-    std::string text;
-  };
   /// Sends the request and waits for its answer. An error on the way closes the connection: what would come next on it
   /// belongs to nobody.
-  Answer ask(const StoreRequest& request);
+  StoreAnswer ask(const StoreRequest& request);
   Frame receive(const Deadline& deadline);
   void shake_hands(const Deadline& deadline);
 

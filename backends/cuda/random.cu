@@ -13,6 +13,7 @@ using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
+using cuda_detail::Packet;
 
 // A draw whose offset is settled on the device, where a replayed graph finds a new one.
 struct Draw {
@@ -55,14 +56,28 @@ __global__ void __launch_bounds__(kThreads)
   draw.begin();
   const RandomState& state = draw.state;
   for (uint32_t i = 4 * cuda_detail::thread_index(); i < geometry.numel; i += 4 * cuda_detail::thread_count()) {
+    Packet<bool> kept;
 #pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) {
-      const bool kept = random_bernoulli(state.seed, state.offset, first + (i | k), keep);
-      if (i + k >= geometry.numel) continue;
-      int64_t at[3];
-      geometry.offsets(i + k, at);
-      mask[at[2]] = kept;
-      y[at[0]] = kept ? static_cast<T>(static_cast<compute_t<T>>(x[at[1]]) * scale) : T(0);
+    for (uint32_t k = 0; k < 4; ++k) kept.value[k] = random_bernoulli(state.seed, state.offset, first + (i | k), keep);
+    const auto scaled = [&](T value, bool is_kept) {
+      return is_kept ? static_cast<T>(static_cast<compute_t<T>>(value) * scale) : T(0);
+    };
+    if (geometry.vectorised && i + 4 <= geometry.numel) {
+      const Packet<T> in = reinterpret_cast<const Packet<T>*>(x)[i / 4];
+      Packet<T> out;
+#pragma unroll
+      for (uint32_t k = 0; k < 4; ++k) out.value[k] = scaled(in.value[k], kept.value[k]);
+      reinterpret_cast<Packet<bool>*>(mask)[i / 4] = kept;
+      reinterpret_cast<Packet<T>*>(y)[i / 4] = out;
+    } else {
+#pragma unroll
+      for (uint32_t k = 0; k < 4; ++k) {
+        if (i + k >= geometry.numel) break;
+        int64_t at[3];
+        geometry.offsets(i + k, at);
+        mask[at[2]] = kept.value[k];
+        y[at[0]] = scaled(x[at[1]], kept.value[k]);
+      }
     }
   }
 }
@@ -106,8 +121,14 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
   visit_floating(y.dtype, [&]<class T>() {
     const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
     cuda_detail::for_each_chunk(nest, [&](const Nest<3>& piece, int64_t first, const int64_t* at) {
-      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, Draw{state}, piece.geometry(),
-             x.as<T>() + at[1], y.as<T>() + at[0], mask.as<bool>() + at[2], static_cast<uint64_t>(first), 1 - p, scale);
+      const T* from = x.as<T>() + at[1];
+      T* to = y.as<T>() + at[0];
+      bool* kept = mask.as<bool>() + at[2];
+      Geometry<3> geometry = piece.geometry();
+      geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) &&
+                            cuda_detail::aligned(from) && cuda_detail::aligned(to) && cuda_detail::aligned(kept);
+      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, Draw{state}, geometry, from, to,
+             kept, static_cast<uint64_t>(first), 1 - p, scale);
     });
   });
 }

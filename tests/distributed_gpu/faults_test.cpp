@@ -130,8 +130,9 @@ TEST_CASE("a rank whose process has ended is named", "[faults]") {
 
 TEST_CASE("a rank that has left is missed", "[faults]") {
   if (no_nccl_for(2)) return;
-  two_apart(Milliseconds(1000), [](ProcessGroup& group) {
+  two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
+    group.set_timeout(Milliseconds(1000));
     if (group.rank() == 1) return;
     const Failure failure = failure_of([&] { sum(group, 1000); });
     require(failure.status.failure == CommFailure::peer_lost && failure.status.rank == 1, told(failure));

@@ -438,8 +438,7 @@ void NcclGroup::look_after() {
   if (!announced.ok()) throw CollectiveError(announced);
   if (!waiting) return;
   const Descriptor& call = waiting->call();
-  if (const std::string error = communicator_->error(); !error.empty())
-    throw CollectiveError({CommFailure::aborted, -1, "[" + call.str() + "] NCCL: " + error});
+  if (const std::string error = communicator_->error(); !error.empty()) explain("NCCL: " + error, call);
   const bool too_late = waiting->deadline().passed();
   if (too_late || (waiting->is_long() && warned_ != call.sequence)) {
     const std::vector<int> missing =
@@ -450,6 +449,14 @@ void NcclGroup::look_after() {
     warned_ = call.sequence;
   }
   look_for_dead_ranks(call);
+}
+
+void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
+  std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
+  look_for_dead_ranks(waiting);
+  const std::vector<int> missing = board_.missing(waiting, reached());
+  if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
+  throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});
 }
 
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {

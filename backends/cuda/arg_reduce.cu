@@ -1,61 +1,63 @@
-// Value and index of the extreme element along an axis: `lanes` threads per result scan every lanes-th element, a tree
-// in shared memory picks among them. Of equals the first, NaN counts as extreme.
-#include <bit>
+// Value and index of the extreme element along an axis (reduce_kernel.cuh). Of equals the first, NaN counts as extreme.
+#include <limits>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/reduce_kernel.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::Geometry;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
 using cuda_detail::Nest;
 
 template <class C>
 struct Candidate {
   C value;
-  int64_t index;  // -1: none
+  int64_t index;
 };
 
-template <bool kMax, class C>
-__device__ bool beats(const Candidate<C>& a, const Candidate<C>& b) {
-  if (a.index < 0 || b.index < 0) return b.index < 0;
-  const bool a_nan = scalar::is_nan(a.value), b_nan = scalar::is_nan(b.value);
-  if (a_nan != b_nan) return a_nan;
-  if (!a_nan && a.value != b.value) return kMax ? a.value > b.value : a.value < b.value;
-  return a.index < b.index;
-}
+// A fold over candidates: of elements of T, or, where T is a candidate, of those of splits.
+template <bool kMax, class C, class T>
+struct Better {
+  using A = Candidate<C>;
+  static constexpr C kWorst = std::numeric_limits<C>::has_infinity
+                                  ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
+                                  : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
+  static __device__ A neutral() { return {kWorst, INT64_MAX}; }  // behind any element that equals it
+  static __device__ A load(T x, int64_t i) {
+    if constexpr (std::is_same_v<T, A>) return x;
+    else return {static_cast<C>(x), i};
+  }
+  static __device__ A fold(const A& a, const A& b) {
+    const bool a_nan = scalar::is_nan(a.value), b_nan = scalar::is_nan(b.value);
+    const bool better = a_nan != b_nan                ? b_nan
+                        : a_nan || a.value == b.value ? b.index < a.index
+                                                      : (kMax ? b.value > a.value : b.value < a.value);
+    return better ? b : a;
+  }
+};
 
-// Views of `outer`: x, indices, values.
+// Views of the outputs: x, indices, values.
+template <class T>
+struct Results {
+  int64_t* indices;
+  T* values;  // may be null
+  __device__ void store(const int64_t (&at)[3], const Candidate<compute_t<T>>& best) const {
+    indices[at[1]] = best.index;
+    if (values) values[at[2]] = static_cast<T>(best.value);
+  }
+};
+
 template <bool kMax, class T>
-__global__ void __launch_bounds__(kThreads) arg_reduce_kernel(const T* x, Geometry<3> outer, int64_t size, int64_t step,
-                                                              uint32_t lanes, int64_t* indices, T* values) {
+void run(const View& x, const Nest<3>& outer, const Nest<1>& inner, const MutableView& values,
+         const MutableView& indices) {
   using C = compute_t<T>;
-  __shared__ Candidate<C> shared[kThreads];
-  const uint32_t lane = threadIdx.x % lanes, output = blockIdx.x * (kThreads / lanes) + threadIdx.x / lanes;
-  Candidate<C> best{C(0), -1};
-  int64_t base[3] = {};
-  if (output < outer.numel) {
-    outer.offsets(output, base);
-    for (int64_t i = lane; i < size; i += lanes) {
-      const Candidate<C> next{static_cast<C>(x[base[0] + i * step]), i};
-      if (beats<kMax>(next, best)) best = next;
-    }
-  }
-  shared[threadIdx.x] = best;
-  for (uint32_t width = lanes / 2; width > 0; width /= 2) {
-    __syncthreads();
-    if (lane < width && beats<kMax>(shared[threadIdx.x + width], shared[threadIdx.x]))
-      shared[threadIdx.x] = shared[threadIdx.x + width];
-  }
-  if (lane != 0 || output >= outer.numel) return;
-  const int64_t index = shared[threadIdx.x].index;
-  indices[base[1]] = index;
-  if (values) values[base[2]] = x[base[0] + index * step];
+  cuda_detail::for_each_chunk(outer, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
+    cuda_detail::reduce<Better<kMax, C, T>, Better<kMax, C, Candidate<C>>>(
+        x.device, x.as<T>() + at[0], piece, inner,
+        Results<T>{indices.as<int64_t>() + at[1], values.data ? values.as<T>() + at[2] : nullptr});
+  });
 }
 
 }  // namespace
@@ -63,19 +65,14 @@ __global__ void __launch_bounds__(kThreads) arg_reduce_kernel(const T* x, Geomet
 void CudaBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                              const MutableView& indices) {
   EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "cuda", "tree", {&x}, x.numel());
-  const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
+  Shape outer_shape = x.shape, inner_shape = x.shape;
+  for (int i = 0; i < x.ndim(); ++i) (i == axis ? outer_shape : inner_shape)[i] = 1;
   const Strides& value_strides = values.data ? values.strides : indices.strides;
-  const Nest<3> outer(StridedLoop<3>(indices.shape, {&x.strides, &indices.strides, &value_strides}));
-  if (outer.numel == 0) return;
-  const Launch launch(x.device);
-  const auto lanes = static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(size)), kThreads));
+  const Nest<3> outer(StridedLoop<3>(outer_shape, {&x.strides, &indices.strides, &value_strides}));
+  const Nest<1> inner(StridedLoop<1>(inner_shape, {&x.strides}));
   visit(x.dtype, [&]<class T>() {
-    const auto kernel = op == ArgReduceOp::argmax ? arg_reduce_kernel<true, T> : arg_reduce_kernel<false, T>;
-    cuda_detail::for_each_chunk(outer, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
-      const auto blocks = static_cast<uint32_t>((piece.numel + kThreads / lanes - 1) / (kThreads / lanes));
-      launch(kernel, blocks, kThreads, x.as<T>() + at[0], piece.geometry(), size, step, lanes,
-             indices.as<int64_t>() + at[1], values.data ? values.as<T>() + at[2] : static_cast<T*>(nullptr));
-    });
+    if (op == ArgReduceOp::argmax) run<true, T>(x, outer, inner, values, indices);
+    else run<false, T>(x, outer, inner, values, indices);
   });
 }
 

@@ -178,27 +178,62 @@ TEST_CASE("reductions agree on every backend") {
     }
 }
 
-TEST_CASE("reductions of images' channels and of few or many rows agree on every backend") {
-  Maker make(9);
+TEST_CASE("reductions by packets and in parts agree on every backend") {
+  using enum Layout;
   struct Case {
-    Shape x;
+    Shape shape;
     uint32_t axes;
+    Layout layout = contiguous;
   };
-  const Case cases[] = {{{4, 4, 64, 64}, 0b1101}, {{3, 8, 6, 6}, 0b1101}, {{2, 12, 3, 3}, 0b1101},
-                        {{300, 16}, 0b01},        {{5, 3, 40}, 0b101},    {{3, 1024, 2, 2}, 0b1101},
-                        {{1200, 90}, 0b10},       {{2, 3000}, 0b10}};
-  for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::any})
-    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8, DType::boolean})
-      for (const auto& [shape, axes] : cases)
-        for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
-          if (layout == Layout::channels_last && shape.size() != 4) continue;
-          const DType result = op == ReduceOp::any                          ? DType::boolean
+  const Case cases[] = {
+      {{40000}, 1},                             // all, in parts
+      {{40003}, 1},                             // with a tail
+      {{4, 3, 64, 48}, 0b1101},                 // channels: whole planes
+      {{16, 40, 8, 4}, 0b1101, channels_last},  // pixels of whole packets
+      {{9, 6, 7, 5}, 0b1101},                   // neither planes
+      {{9, 6, 7, 5}, 0b1101, channels_last},    // nor pixels of whole packets
+      {{3, 5, 16, 8}, 0b0110},                  // axes in the middle
+      {{3, 70, 32}, 0b010},
+      {{7, 40, 6}, 0b101},
+      {{700, 32}, 0b01},  // columns, rows
+      {{32, 700}, 0b10},
+      {{4300, 16}, 0b10},
+      {{700, 32}, 0b10, reversed},
+      {{30, 20, 10, 4}, 0b0101, gapped},
+      {{6, 16, 4, 16}, 0b1010, reversed},
+      {{6, 16, 4, 16}, 0b1011, broadcast},
+      {{3, 1024, 2, 2}, 0b1101},
+      {{3, 1024, 2, 2}, 0b1101, channels_last},
+      {{1200, 90}, 0b10},
+      {{2, 3000}, 0b10},
+      {{16, 1, 1, 8}, 0},
+      {{1, 1, 1, 1}, 0b1111},
+  };
+  Maker make(11);
+  for (const auto& [shape, axes, layout] : cases)
+    for (DType dtype : kAllDTypes)
+      for (bool shifted : {false, true}) {  // by an element: nothing is aligned
+        Array x = make(shape, dtype, layout);
+        if (shifted && layout == contiguous)
+          x = make({x.numel() + 1}, dtype).as_strided(shape, contiguous_strides(shape), 1);
+        else if (shifted) continue;
+        const Shape kept = reduced_shape(shape, axes, true);
+        for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::all}) {
+          const DType result = op == ReduceOp::all                          ? DType::boolean
                                : op == ReduceOp::sum && !is_floating(dtype) ? DType::i64
                                                                             : dtype;
           check_agreement(
-              "reduce", {make(shape, dtype, layout)}, {make(reduced_shape(shape, axes, true), result)},
+              "reduce " + std::to_string(static_cast<int>(op)), {x}, {make(kept, result, make.choice(kOutputLayouts))},
               [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], axes, out[0]); }, {}, 4);
         }
+        for (int axis = 0; axis < shape.size(); ++axis) {
+          const Shape rest = reduced_shape(shape, 1u << axis, true);
+          check_agreement("argmax", {x}, {make(rest, dtype), make(rest, DType::i64)},
+                          [&](Backend& b, const Arrays& in, const Arrays& out) {
+                            b.arg_reduce(ArgReduceOp::argmax, in[0], axis, out[0], out[1]);
+                          });
+        }
+      }
 }
 
 TEST_CASE("a long sum keeps its digits on every backend") {

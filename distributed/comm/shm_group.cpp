@@ -17,6 +17,8 @@ constexpr uint32_t kLayoutVersion = 1;
 /// How often a rank that sleeps looks whether those it waits for still live.
 constexpr Milliseconds kLookOut{20};
 constexpr std::chrono::microseconds kSpin{50};
+/// From then on it lets others have its core meanwhile: on a busy machine the one that it waits for may be among them.
+constexpr std::chrono::microseconds kOwnSpin{5};
 
 void pause() {
 #if defined(__x86_64__)
@@ -175,13 +177,14 @@ void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, cons
   const auto arrived = [&] { return static_cast<int32_t>(word.load() - value) >= 0; };
   if (arrived()) return;
   if (spins_) {
-    const auto end = Deadline::Clock::now() + kSpin;
-    do {
+    const auto begin = Deadline::Clock::now();
+    for (auto now = begin; now < begin + kSpin; now = Deadline::Clock::now()) {
       for (int i = 0; i < 32; ++i) {
         if (arrived()) return;
         pause();
       }
-    } while (Deadline::Clock::now() < end);
+      if (now > begin + kOwnSpin) sched_yield();
+    }
   }
   header().sleepers.fetch_add(1);
   struct Awake {

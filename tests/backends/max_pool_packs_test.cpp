@@ -1,0 +1,68 @@
+// Max pooling around the packs of neighbours that vector kernels take: tails, odd sizes, views that no vector fits.
+#include <cmath>
+
+#include <gradus/core/ops/pool.h>
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+const Shape kImages[] = {{2, 3, 6, 16}, {1, 5, 7, 12}, {2, 1, 4, 10}, {1, 8, 5, 9},  {2, 33, 4, 6},
+                         {1, 4, 3, 8},  {3, 16, 3, 3}, {1, 6, 2, 28}, {1, 12, 9, 5}, {0, 8, 4, 4}};
+constexpr Pool2dGeometry kTiles = {{2, 2}, {2, 2}, {0, 0}, {1, 1}};
+constexpr Pool2dGeometry kOthers[] = {{{3, 3}, {2, 2}, {1, 1}, {1, 1}}, {{3, 3}, {3, 3}, {0, 0}, {1, 1}},
+                                      {{2, 2}, {3, 3}, {0, 0}, {1, 1}}, {{2, 3}, {1, 2}, {1, 0}, {2, 1}},
+                                      {{2, 2}, {2, 2}, {1, 1}, {1, 1}}, {{1, 2}, {1, 2}, {0, 0}, {1, 1}}};
+
+// Images with a margin before and after those elements that lie side by side.
+struct Margin {
+  int64_t before, after;
+};
+constexpr Margin kMargins[] = {{0, 0}, {0, 8}, {8, 0}, {1, 7}};
+
+Array make_image(Maker& make, Shape shape, DType dtype, Layout layout, Margin margin) {
+  const int axis = layout == Layout::channels_last ? 1 : 3;
+  const int64_t size = shape[axis];
+  shape[axis] += margin.before + margin.after;
+  return make(shape, dtype, layout, -1, 1).slice(axis, margin.before, margin.before + size);
+}
+
+void check(Maker& make, const Array& x, Layout layout, Margin margin, const Pool2dGeometry& geometry, bool ceil_mode) {
+  const Shape shape = ops::pool2d_shape(x.shape(), geometry, ceil_mode);
+  const Array y = make_image(make, shape, x.dtype(), layout, margin);
+  const Array indices = make_image(make, shape, DType::i32, layout, margin);
+  check_agreement("max_pool2d", {x}, {y, indices}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+    b.max_pool2d(in[0], out[0], out[1], geometry);
+  });
+  backend("naive").max_pool2d(x, y, indices, geometry);
+  const auto check_backward = [&](const Array& dy) {
+    check_agreement(
+        "max_pool2d_backward", {dy, indices}, {x},
+        [&](Backend& b, const Arrays& in, const Arrays& out) { b.max_pool2d_backward(in[0], in[1], out[0], geometry); },
+        {}, 2);
+  };
+  check_backward(make_image(make, shape, x.dtype(), layout, margin));
+  check_backward(make({}, x.dtype()).expand(shape));  // as a sum's gradient
+}
+
+}  // namespace
+
+TEST_CASE("max pooling agrees on every backend around the packs of vector kernels") {
+  Maker make(26);
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& image : kImages)
+      for (Layout layout : {Layout::contiguous, Layout::channels_last})
+        for (const Margin& margin : kMargins) {
+          const Array x = make_image(make, image, dtype, layout, margin);  // eighths: most windows have ties
+          if (x.numel() > 0) visit_floating(dtype, [&]<class T> { *static_cast<T*>(x.data()) = T(NAN); });
+          check(make, x, layout, margin, kTiles, false);
+          check(make, x, layout, margin, kTiles, true);
+          const Pool2dGeometry other = make.choice(kOthers);
+          if (image[2] >= 3 && image[3] >= 3) check(make, x, layout, margin, other, false);
+          // Results in another layout than the image's.
+          check(make, x, layout == Layout::contiguous ? Layout::channels_last : Layout::contiguous, margin, kTiles,
+                false);
+        }
+}

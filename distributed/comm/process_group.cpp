@@ -63,6 +63,7 @@ void ProcessGroup::abort(const std::string& cause) {
 
 void ProcessGroup::complete(CommStatus* status) const {
   if (epoch_ == 0) return;
+  const std::lock_guard lock(mutex_);
   std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks ";
   for (size_t r = 0; r < ranks_.size(); ++r) which += (r == 0 ? "" : ", ") + std::to_string(ranks_[r]);
   which += ")";
@@ -241,6 +242,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   family->parent = group;
   family->child = group->make_group(ranks, static_cast<int>(mine - ranks.begin()), static_cast<uint32_t>(epoch),
                                     timeout.value_or(group->timeout()));
+  const std::lock_guard lock(family->child->mutex_);  // a watchdog may be at work already
   for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
   return {family, family->child.get()};
 }

@@ -12,7 +12,8 @@ def best(record, who, wanted=lambda variant: True):
 
 def peak_cell(record, keys):
     peaks = [record["peak_bytes"].get(who, {}).get(keys[who]) for who in ("pytorch", "gradus")]
-    return " / ".join(f"{peak / 2**20:.3g}" for peak in peaks) if all(peaks) else ""
+    mebibytes = [peak / 2**20 for peak in peaks if peak]
+    return " / ".join(f"{m:.0f}" if m >= 1000 else f"{m:.3g}" for m in mebibytes) if all(peaks) else ""
 
 
 def cpu_cells(record, precision):

@@ -36,6 +36,7 @@ class DeviceStencil {
 
 struct Sizes {
   Divisor channels, height, width;  // of y
+  bool channels_last;               // y's channels lie side by side
   uint32_t numel;
 };
 
@@ -44,9 +45,12 @@ __global__ void __launch_bounds__(kThreads)
     resample_kernel(Sizes sizes, Taps rows, Taps columns, const T* x, Strides4 x_strides, T* y, Strides4 y_strides) {
   using C = compute_t<T>;
   for (uint32_t e = cuda_detail::thread_index(); e < sizes.numel; e += cuda_detail::thread_count()) {
-    uint32_t q = e;
-    uint32_t p = sizes.width.split(q), c = sizes.height.split(p);
-    const uint32_t n = sizes.channels.split(c);
+    uint32_t n, c, p, q;  // neighbours in memory to neighbouring threads
+    if (sizes.channels_last) {
+      c = e, q = sizes.channels.split(c), p = sizes.width.split(q), n = sizes.height.split(p);
+    } else {
+      q = e, p = sizes.width.split(q), c = sizes.height.split(p), n = sizes.channels.split(c);
+    }
     const T* plane = x + n * x_strides.n + c * x_strides.c;
     C sum = 0;
     for (int32_t k = rows.begin[p]; k < rows.begin[p + 1]; ++k) {
@@ -69,7 +73,8 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
                " elements at once, got ", y.numel(), "; split the batch");
   const Launch launch(y.device);
   const DeviceStencil down(launch, y.device, rows), across(launch, y.device, columns);
-  const Sizes sizes{Divisor(y.shape[1]), Divisor(y.shape[2]), Divisor(y.shape[3]), static_cast<uint32_t>(y.numel())};
+  const Sizes sizes{Divisor(y.shape[1]), Divisor(y.shape[2]), Divisor(y.shape[3]), y.shape[1] > 1 && y.strides[1] == 1,
+                    static_cast<uint32_t>(y.numel())};
   visit_floating(y.dtype, [&]<class T>() {
     launch(resample_kernel<T>, launch.blocks(y.numel(), kThreads), kThreads, sizes, down.taps(), across.taps(),
            x.as<T>(), Strides4(x.strides), y.as<T>(), Strides4(y.strides));

@@ -334,6 +334,20 @@ void Backend::normalize(const View& x, uint32_t axes, const View* weight, const 
   copy(result, y);
 }
 
+void Backend::update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
+                                        double momentum, const MutableView* mean, const MutableView* variance) {
+  const Arithmetic math(*this);
+  const auto move = [&](const View& batch, double scale, const MutableView& running) {
+    Array average = math.reduce(ReduceOp::mean, batch, 1);
+    if (scale != 1) average = math(mul, average, scale);
+    const View running_row = along(View(running), 1, 2);
+    const Array kept = math(mul, running_row, 1 - momentum);
+    binary(add, kept, math(mul, math.cast(average, running.dtype), momentum), along(running, 1, 2));
+  };
+  if (mean) move(batch_mean, 1, *mean);
+  if (variance) move(batch_variance, correction, *variance);
+}
+
 void Backend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                                  const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                                  const MutableView* dweight, const MutableView* dbias) {

@@ -260,6 +260,11 @@ class Backend {
   virtual void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                          bool fixed_statistics, const MutableView& y, const MutableView& mean,
                          const MutableView& variance);
+  /// Moves the running statistics (C,) of batch and instance norm towards those of a batch (N, C), averaged over its rows:
+  /// running = (1 - momentum) running + momentum batch, where the variance is first multiplied by `correction`. Null running
+  /// statistics are not kept.
+  virtual void update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
+                                         double momentum, const MutableView* mean, const MutableView* variance);
   /// Gradients of normalize. With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s:
   /// dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics); dweight and dbias, of weight's
   /// shape with size 1 where it was broadcast, are the sums of dy h and dy there. Null outputs are not wanted.

@@ -77,14 +77,12 @@ struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weig
  private:
   // Statistics of several samples (instance norm) count with their average.
   void update(const Running& running, const ops::Normalized& batch, int64_t numel) const {
-    const auto move = [&](const Array& to, const Array& value) {
-      const Array each = ops::reshape(value, {value.numel() / to.numel(), to.numel()});
-      ops::move_towards(to, ops::reduce(ReduceOp::mean, each, 1, false, each.dtype()), running.momentum);
-    };
-    if (running.mean.defined()) move(running.mean, batch.mean);
-    if (!running.variance.defined()) return;
-    const double count = static_cast<double>(numel / batch.variance.numel());
-    move(running.variance, ops::binary_scalar(BinaryOp::mul, batch.variance, count / (count - 1)));  // unbiased
+    const Array& any = running.mean.defined() ? running.mean : running.variance;
+    if (!any.defined()) return;
+    const Shape rows = {batch.mean.numel() / any.numel(), any.numel()};
+    ops::update_running_statistics(running.mean, running.variance, ops::reshape(batch.mean, rows),
+                                   ops::reshape(batch.variance, rows), static_cast<double>(numel / batch.mean.numel()),
+                                   running.momentum);
   }
 
   // Sums of what weight and bias were broadcast to.

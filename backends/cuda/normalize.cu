@@ -1,9 +1,11 @@
 // y = (x - mean) s w + b with s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm. One
-// launch takes the moments (a second joins them where a group is cut into splits), one more writes y. Moments are taken of
-// few elements in a thread's registers, around their own mean, and joined by the formula of Chan, Golub and LeVeque
-// ("Updating formulae and a pairwise algorithm for computing sample variances", 1979): right also where the mean is large.
-// Dense images are walked channel by channel, which spares most of the index arithmetic; all else by loop nests.
+// launch takes the moments (a second joins them where a group is cut into splits), one more writes y; contiguous rows need
+// but one (normalize_rows.cu). Moments are taken of few elements in a thread's registers, around their own mean, and joined
+// by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample variances",
+// 1979): right also where the mean is large. Dense images are walked channel by channel, which spares most of the index
+// arithmetic; all else by loop nests.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/normalize_rows.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/normalize_channels.cuh>
 
@@ -30,10 +32,6 @@ struct Moments {
     if (b.count == C(0)) return a;
     const C share = b.count / count, step = b.mean - a.mean;
     return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
-  }
-  __device__ Moments of_lane_behind(int step) const {
-    return {__shfl_down_sync(0xffffffffu, count, step), __shfl_down_sync(0xffffffffu, mean, step),
-            __shfl_down_sync(0xffffffffu, spread, step)};
   }
 };
 
@@ -119,16 +117,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The moments of dense images' channels, which `outer` has as its one axis.
+// The moments of dense images' channels, which `outer` has as its one axis. A ChannelWalk has four blocks for a
+// multiprocessor: with few enough registers they run at once.
 template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
     channel_moments_kernel(const T* x, ChannelWalk<kColumns> walk, Geometry<3> outer, Moments<compute_t<T>>* partial,
                            Statistics statistics) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 8 : 4;
   __shared__ Moments<C> shared[kThreads];
   Moments<C> totals[kChannels] = {};
-  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
     C values[kPackets][4];
     walk.load(values, x, i, number);
     const C count = static_cast<C>(number * (4 / kChannels));
@@ -175,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
     scale[c] = weight.at_or(C(1), channel) / ::sqrt(variance.at_or(C(0), channel) + eps);
     shift[c] = bias.at_or(C(0), channel);
   }
-  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
     C values[kPackets][4];
     walk.load(values, x, i, number);
 #pragma unroll
@@ -217,7 +216,53 @@ void take_moments(const View& x, uint32_t axes, const MutableView& mean, const M
   });
 }
 
+// Means and variances of channels, side by side.
+template <class C>
+struct ChannelStatistics {
+  C *mean, *variance;
+};
+
+// Of each channel the mean (blockIdx.y = 0) and the variance (1); null ones are not kept.
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    running_statistics_kernel(ChannelStatistics<const C> batch, ChannelStatistics<C> running, uint32_t rows,
+                              uint32_t channels, C correction, C momentum) {
+  const bool variance = blockIdx.y == 1;
+  const C* from = variance ? batch.variance : batch.mean;
+  C* to = variance ? running.variance : running.mean;
+  const uint32_t channel = cuda_detail::thread_index();
+  if (!to || channel >= channels) return;
+  C sum = 0;
+  for (uint32_t row = 0; row < rows; ++row) sum += from[static_cast<int64_t>(row) * channels + channel];
+  const C average = sum / static_cast<C>(rows) * (variance ? correction : C(1));
+  to[channel] = to[channel] * (C(1) - momentum) + average * momentum;
+}
+
 }  // namespace
+
+void CudaBackend::update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
+                                            double momentum, const MutableView* mean, const MutableView* variance) {
+  const auto dense = [](const View& view) { return view.strides == contiguous_strides(view.shape); };
+  const auto fits = [&](const MutableView* running) {
+    return !running || (running->dtype == batch_mean.dtype && dense(*running));
+  };
+  const int64_t rows = batch_mean.shape[0], channels = batch_mean.shape[1];
+  if (!fits(mean) || !fits(variance) || !dense(batch_mean) || !dense(batch_variance))
+    return Backend::update_running_statistics(batch_mean, batch_variance, correction, momentum, mean, variance);
+  EventScope event("update_running_statistics", "cuda", "moments", {&batch_mean, &batch_variance},
+                   4 * batch_mean.numel());
+  const Launch launch(batch_mean.device);
+  visit_floating(batch_mean.dtype, [&]<class T>() {
+    using C = compute_t<T>;
+    const ChannelStatistics<const C> batch{static_cast<const C*>(batch_mean.data),
+                                           static_cast<const C*>(batch_variance.data)};
+    const ChannelStatistics<C> running{mean ? static_cast<C*>(mean->data) : nullptr,
+                                       variance ? static_cast<C*>(variance->data) : nullptr};
+    launch(running_statistics_kernel<C>, dim3(static_cast<uint32_t>((channels + kThreads - 1) / kThreads), 2), kThreads,
+           batch, running, static_cast<uint32_t>(rows), static_cast<uint32_t>(channels), static_cast<C>(correction),
+           static_cast<C>(momentum));
+  });
+}
 
 void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                             bool fixed_statistics, const MutableView& y, const MutableView& mean,
@@ -225,6 +270,7 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
   if (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk)
     return Backend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
   EventScope event("normalize", "cuda", "moments", {&x}, 8 * x.numel());
+  if (!fixed_statistics && cuda_detail::normalize_rows(x, axes, weight, bias, eps, y, mean, variance)) return;
   const int n = x.ndim();
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
   const Strides bias_strides = cuda_detail::strides_or_zero(bias, n);

@@ -40,27 +40,25 @@ __device__ void load_broadcast(C (&values)[kWidth], int64_t step, At&& at) {
   for (int j = 1; j < kWidth; ++j) values[j] = step == 0 ? values[0] : at(j * step);
 }
 
+/// kCount neighbours that are loaded and stored at once, or by 16 bytes where they are more.
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Vector {
+  T value[kCount];
+};
+
 template <int kWidth, class T>
 __device__ void load_dense(compute_t<T> (&values)[kWidth], const T* x) {
-  if constexpr (kWidth == 4) {
-    const auto packet = *reinterpret_cast<const Packet<T>*>(x);
+  const auto vector = *reinterpret_cast<const Vector<T, kWidth>*>(x);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) values[j] = static_cast<compute_t<T>>(packet.value[j]);
-  } else {
-    values[0] = static_cast<compute_t<T>>(*x);
-  }
+  for (int j = 0; j < kWidth; ++j) values[j] = static_cast<compute_t<T>>(vector.value[j]);
 }
 
 template <int kWidth, class T>
 __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
-  if constexpr (kWidth == 4) {
-    Packet<T> packet;
+  Vector<T, kWidth> vector;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) packet.value[j] = static_cast<T>(values[j]);
-    *reinterpret_cast<Packet<T>*>(y) = packet;
-  } else {
-    *y = static_cast<T>(values[0]);
-  }
+  for (int j = 0; j < kWidth; ++j) vector.value[j] = static_cast<T>(values[j]);
+  *reinterpret_cast<Vector<T, kWidth>*>(y) = vector;
 }
 
 /// True when the first `dense` views of the nest can be walked in aligned packets of four along the last axis.
@@ -82,33 +80,73 @@ inline Shape with_ones(Shape shape, uint32_t axes, bool at_the_others = false) {
   return shape;
 }
 
-/// A warp per output joins the partial results of its splits: each lane every 32nd, then a tree joins the lanes.
+/// The pair of sums of a gradient: of a and of a h.
+template <class C>
+struct Sums {
+  C plain, along;
+
+  static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
+  __device__ Sums exchanged(int step) const {
+    return {__shfl_xor_sync(0xffffffffu, plain, step), __shfl_xor_sync(0xffffffffu, along, step)};
+  }
+};
+
+/// Where such pairs go; either may be null. They are the last two of the views whose offsets are given.
+struct SumResults {
+  void *plain = nullptr, *along = nullptr;
+  DType plain_dtype = DType::f32, along_dtype = DType::f32;
+
+  SumResults(const MutableView* plain_view, const MutableView* along_view) {
+    if (plain_view) plain = plain_view->data, plain_dtype = plain_view->dtype;
+    if (along_view) along = along_view->data, along_dtype = along_view->dtype;
+  }
+  template <class C, int N>
+  __device__ void store(const int64_t (&at)[N], const Sums<C>& sums) const {
+    if (plain) store_as(plain, plain_dtype, at[N - 2], sums.plain);
+    if (along) store_as(along, along_dtype, at[N - 1], sums.along);
+  }
+};
+
+/// Joins the partial results of an output's splits: lane by lane every plan.lanes-th, then by a tree. Outputs that are
+/// neighbours lie side by side in `partial`.
 template <class Partial, int N, class Results>
 __global__ void __launch_bounds__(kThreads)
-    join_kernel(const Partial* partial, uint32_t splits, Geometry<N> outer, Results results) {
-  const uint32_t output = thread_index() / 32, lane = threadIdx.x % 32;
-  if (output >= outer.numel) return;
+    join_kernel(const Partial* partial, uint32_t splits, ReducePlan plan, Geometry<N> outer, Results results) {
+  __shared__ Partial shared[kThreads];
+  const uint32_t output = plan.output();
   Partial total{};
-  for (uint32_t split = lane; split < splits; split += 32)
-    total = Partial::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) total = Partial::join(total, total.of_lane_behind(step));
-  if (lane != 0) return;
+  if (output < outer.numel) {
+#pragma unroll 8
+    for (uint32_t split = plan.lane(); split < splits; split += plan.lanes)
+      total = Partial::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
+  }
+  total = fold_lanes(plan, total, shared, Partial::join);
+  if (plan.lane() != 0 || output >= outer.numel) return;
   int64_t at[N];
   outer.offsets(output, at);
   results.store(at, total);
 }
 
-/// Results for every element of `outer`: run(partial) launches the kernel that stores a Partial for each split or, where
-/// `partial` is null, the results. Partial{} joined with another is the other.
+/// Results for every element of `outer` from a Partial for each split, which run(partial) launches the kernel for.
+/// Partial{} joined with another is the other.
 template <class Partial, int N, class Results, class Run>
-void reduce_by_parts(Device device, const Nest<N>& outer, uint32_t splits, const Results& results, Run&& run) {
-  if (splits == 1) return run(static_cast<Partial*>(nullptr));
+void join_parts(Device device, const Nest<N>& outer, uint32_t splits, const Results& results, Run&& run) {
   const Scratch partial(sizeof(Partial) * splits * static_cast<size_t>(outer.numel), device);
   run(partial.as<Partial>());
+  ReducePlan plan;
+  plan.outputs_adjacent = true;
+  plan.outputs = 8;  // neighbours fill sectors, and even 64 channels occupy several multiprocessors
+  plan.lanes = kThreads / plan.outputs;
   const Launch launch(device);
-  launch(join_kernel<Partial, N, Results>, static_cast<uint32_t>((outer.numel + 7) / 8), kThreads,
-         static_cast<const Partial*>(partial.as<Partial>()), splits, outer.geometry(), results);
+  launch(join_kernel<Partial, N, Results>, plan.blocks(outer.numel), kThreads,
+         static_cast<const Partial*>(partial.as<Partial>()), splits, plan, outer.geometry(), results);
+}
+
+/// The same by one launch where there is one split: run(nullptr) stores the results.
+template <class Partial, int N, class Results, class Run>
+void reduce_by_parts(Device device, const Nest<N>& outer, uint32_t splits, const Results& results, Run&& run) {
+  if (splits == 1) run(static_cast<Partial*>(nullptr));
+  else join_parts<Partial>(device, outer, splits, results, run);
 }
 
 }  // namespace gradus::cuda_detail

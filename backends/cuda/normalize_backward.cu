@@ -3,6 +3,7 @@
 // One kind of launch takes the pair of sums (a, a h) over some axes, with a = g for dx and a = dy for the parameters; where
 // both are over the same axes, as in batch norm, one serves all. A last one writes dx.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/normalize_rows.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/normalize_channels.cuh>
 
@@ -18,28 +19,8 @@ using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
-
-template <class C>
-struct Sums {
-  C plain, along;  // of a, of a h
-
-  static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
-  __device__ Sums of_lane_behind(int step) const {
-    return {__shfl_down_sync(0xffffffffu, plain, step), __shfl_down_sync(0xffffffffu, along, step)};
-  }
-};
-
-// Two results, either of which may be null. Offsets are those of the views of sums_kernel.
-struct Results {
-  void *plain, *along;
-  DType plain_dtype, along_dtype;
-
-  template <class C>
-  __device__ void store(const int64_t (&at)[6], const Sums<C>& sums) const {
-    if (plain) cuda_detail::store_as(plain, plain_dtype, at[4], sums.plain);
-    if (along) cuda_detail::store_as(along, along_dtype, at[5], sums.along);
-  }
-};
+using cuda_detail::SumResults;
+using cuda_detail::Sums;
 
 // What is read: dy, x, the statistics (of the same strides), and the weight of g.
 template <class T>
@@ -55,8 +36,9 @@ struct Operands {
 // Views of `outer`: dy, x, statistics, weight, plain, along; of `inner` the first four. kConstant: the statistics do not
 // vary within a sum.
 template <bool kConstant, class T>
-__global__ void __launch_bounds__(kThreads) sums_kernel(Operands<T> operands, Geometry<6> outer, Geometry<4> inner,
-                                                        ReducePlan plan, Sums<compute_t<T>>* partial, Results results) {
+__global__ void __launch_bounds__(kThreads)
+    sums_kernel(Operands<T> operands, Geometry<6> outer, Geometry<4> inner, ReducePlan plan,
+                Sums<compute_t<T>>* partial, SumResults results) {
   using C = compute_t<T>;
   __shared__ Sums<C> shared[kThreads];
   const uint32_t lane = plan.lane(), output = plan.output();
@@ -132,7 +114,7 @@ template <bool kColumns, class T>
 __global__ void __launch_bounds__(kThreads)
     channel_sums_kernel(const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
                         PerChannel<T> weight, compute_t<T> eps, Geometry<6> outer, Sums<compute_t<T>>* partial,
-                        Results results) {
+                        SumResults results) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
   __shared__ Sums<C> shared[kThreads];
@@ -143,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
     centre[c] = mean.at_or(C(0), walk.first_channel() + c);
     s[c] = C(1) / ::sqrt(variance.at_or(C(0), walk.first_channel() + c) + eps);
   }
-  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
     C a[kPackets][4], values[kPackets][4];
     walk.load(a, dy, i, number);
     walk.load(values, x, i, number);
@@ -193,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
     constant[c] = plain[channel * sums_step] * scale;
     of_x[c] = along[channel * sums_step] * scale * s;
   }
-  walk.template for_packets<kPackets>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
     C g[kPackets][4], values[kPackets][4];
     walk.load(g, dy, i, number);
     walk.load(values, x, i, number);
@@ -237,8 +219,7 @@ void take_sums(const Operands<T>& operands, const View& dy, const View& x, const
   const Strides& along_strides = along ? along->strides : plain->strides;
   const Nest<6> outer(StridedLoop<6>(cuda_detail::with_ones(x.shape, axes),
                                      {&dy.strides, &x.strides, &statistics, &weight, &plain_strides, &along_strides}));
-  const Results results{plain ? plain->data : nullptr, along ? along->data : nullptr, plain ? plain->dtype : DType::f32,
-                        along ? along->dtype : DType::f32};
+  const SumResults results(plain, along);
   const Launch launch(x.device);
   const ChannelOrder order = channel_order_of(operands, dy, x, statistics, weight);
   if (order != ChannelOrder::other && cuda_detail::all_but_channels(axes, x.ndim()))
@@ -278,6 +259,9 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
   if (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk || !same_statistics || !same_sums)
     return Backend::normalize_backward(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
   EventScope event("normalize_backward", "cuda", "sums", {&dy, &x}, 12 * x.numel());
+  if (dx && !fixed_statistics &&
+      cuda_detail::normalize_rows_backward(dy, x, mean, variance, axes, weight, eps, *dx, dweight, dbias))
+    return;
   const int n = x.ndim();
   const Strides statistics = broadcast_strides(mean);
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);

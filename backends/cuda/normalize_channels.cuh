@@ -83,11 +83,16 @@ struct ChannelWalk {
 
   __device__ uint32_t first_channel() const { return kColumns ? 4 * (threadIdx.x % packets.divisor) : blockIdx.x; }
   /// Calls body(i, number) for this thread's packets: i, i + plan.lanes and so on, `number` of them and at most kAtOnce.
-  template <uint32_t kAtOnce, class Body>
+  /// kBackwards: the last first, for a launch after one that went forwards finds those still in the cache.
+  template <uint32_t kAtOnce, bool kBackwards, class Body>
   __device__ void for_packets(Body&& body) const {
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, count);
-    for (uint32_t i = begin + plan.lane(); i < end; i += kAtOnce * plan.lanes)
+    const uint32_t first = begin + plan.lane(), stride = kAtOnce * plan.lanes;
+    const uint32_t steps = first < end ? (end - first + stride - 1) / stride : 0;
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t i = first + (kBackwards ? steps - 1 - step : step) * stride;
       body(i, min((end - i + plan.lanes - 1) / plan.lanes, kAtOnce));
+    }
   }
   /// Where packet i begins.
   __device__ uint32_t offset(uint32_t i) const {

@@ -1,15 +1,24 @@
 // Sums and maxima over the threads of a block that work on one row together. A block has whole warps.
 #pragma once
 
+#include <type_traits>
+
 #include <gradus/backends/cuda/launch.cuh>
 
 namespace gradus::cuda_detail {
+
+/// What the lane whose number differs from this one's by the bit `step` has.
+template <class A>
+__device__ A exchanged(const A& value, int step) {
+  if constexpr (std::is_arithmetic_v<A>) return __shfl_xor_sync(0xffffffffu, value, step);
+  else return value.exchanged(step);
+}
 
 /// fold over the 32 lanes of a warp, in a fixed tree; every lane gets the result.
 template <class A, class F>
 __device__ A fold_warp(A value, F&& fold) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) value = fold(value, __shfl_xor_sync(0xffffffffu, value, step));
+  for (int step = 16; step > 0; step /= 2) value = fold(value, exchanged(value, step));
   return value;
 }
 

@@ -62,10 +62,18 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
   return result;
 }
 
-void move_towards(const Array& running, const Array& value, double momentum) {
-  const Array kept = binary_scalar(BinaryOp::mul, running, 1 - momentum);
-  const Array moved = binary_scalar(BinaryOp::mul, cast(value, running.dtype()), momentum);
-  binary(BinaryOp::add, kept, moved, &running);
+void update_running_statistics(const Array& mean, const Array& variance, const Array& batch_mean,
+                               const Array& batch_variance, double count, double momentum) {
+  MutableView running[2];
+  const Array* const arrays[2] = {&mean, &variance};
+  for (int i = 0; i < 2; ++i) {
+    if (!arrays[i]->defined()) continue;
+    arrays[i]->bump_version();
+    running[i] = *arrays[i];
+  }
+  backend_of(batch_mean)
+      .update_running_statistics(batch_mean, batch_variance, count / (count - 1), momentum,
+                                 mean.defined() ? &running[0] : nullptr, variance.defined() ? &running[1] : nullptr);
 }
 
 }  // namespace gradus::ops

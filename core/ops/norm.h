@@ -22,7 +22,10 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
                                       bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias);
 
-/// running = (1 - momentum) running + momentum * value, in place.
-void move_towards(const Array& running, const Array& value, double momentum);
+/// Moves running statistics (C,), in place, towards those of a batch (N, C) of whose elements each stands for `count`:
+/// running = (1 - momentum) running + momentum * (the batch's average over N), the variance unbiased. Either may be
+/// undefined.
+void update_running_statistics(const Array& mean, const Array& variance, const Array& batch_mean,
+                               const Array& batch_variance, double count, double momentum);
 
 }  // namespace gradus::ops

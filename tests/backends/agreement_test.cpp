@@ -210,24 +210,24 @@ TEST_CASE("reductions by packets and in parts agree on every backend") {
       {{1, 1, 1, 1}, 0b1111},
   };
   Maker make(11);
-  for (const auto& [shape, axes, layout] : cases)
+  for (const Case& c : cases)
     for (DType dtype : kAllDTypes)
       for (bool shifted : {false, true}) {  // by an element: nothing is aligned
-        Array x = make(shape, dtype, layout);
-        if (shifted && layout == contiguous)
-          x = make({x.numel() + 1}, dtype).as_strided(shape, contiguous_strides(shape), 1);
+        Array x = make(c.shape, dtype, c.layout);
+        if (shifted && c.layout == contiguous)
+          x = make({x.numel() + 1}, dtype).as_strided(c.shape, contiguous_strides(c.shape), 1);
         else if (shifted) continue;
-        const Shape kept = reduced_shape(shape, axes, true);
+        const Shape kept = reduced_shape(c.shape, c.axes, true);
         for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::all}) {
           const DType result = op == ReduceOp::all                          ? DType::boolean
                                : op == ReduceOp::sum && !is_floating(dtype) ? DType::i64
                                                                             : dtype;
           check_agreement(
               "reduce " + std::to_string(static_cast<int>(op)), {x}, {make(kept, result, make.choice(kOutputLayouts))},
-              [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], axes, out[0]); }, {}, 4);
+              [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], c.axes, out[0]); }, {}, 4);
         }
-        for (int axis = 0; axis < shape.size(); ++axis) {
-          const Shape rest = reduced_shape(shape, 1u << axis, true);
+        for (int axis = 0; axis < c.shape.size(); ++axis) {
+          const Shape rest = reduced_shape(c.shape, 1u << axis, true);
           check_agreement("argmax", {x}, {make(rest, dtype), make(rest, DType::i64)},
                           [&](Backend& b, const Arrays& in, const Arrays& out) {
                             b.arg_reduce(ArgReduceOp::argmax, in[0], axis, out[0], out[1]);

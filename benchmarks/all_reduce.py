@@ -5,7 +5,7 @@ Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the
 microseconds. The table shows how much longer Gloo takes. Open MPI is left out where there is no mpirun.
 
     python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
-    python3 benchmarks/all_reduce.py --table table.json                             # once more
+    python3 benchmarks/all_reduce.py --table two.json four.json --plot curves.png     # once more, and as curves
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts" / "experiments"))
-from record import code_version, machine  # noqa: E402
+from record import code_version, machine, pyplot  # noqa: E402
 
 OPEN_MPI = ["self,tcp", "self,vader"]  # vader: shared memory
 WAYS = ["tcp, naive", "tcp", "shm", "shm, its own arrays", "Gloo", "Open MPI"]
@@ -80,6 +80,30 @@ def print_table(results):
         print(f"| {size_name(row['bytes'])} | " + " | ".join(cells) + " |")
 
 
+def plot(tables, path):
+    """Time and bus bandwidth by size, a row of panels for each number of ranks."""
+    plt = pyplot()
+    figure, panels = plt.subplots(len(tables), 2, figsize=(11, 4.2 * len(tables)), squeeze=False)
+    for results, (time, bandwidth) in zip(tables, panels):
+        ranks, rows = results["ranks"], results["rows"]
+        sizes = [row["bytes"] for row in rows]
+        for way in ways_of(results):
+            us = [row["us"][way] for row in rows]
+            style = "-" if way in WAYS else "--"
+            time.plot(sizes, us, style, label=way)
+            bandwidth.plot(sizes, [2 * (ranks - 1) / ranks * n / t / 1e3 for n, t in zip(sizes, us)], style, label=way)
+        time.set(yscale="log", title=f"{ranks} ranks: microseconds")
+        bandwidth.set(title=f"{ranks} ranks: GB/s of the bus")
+        for panel in (time, bandwidth):
+            ticks = [1 << shift for shift in range(10, 27, 4)]
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(ticks, [size_name(tick) for tick in ticks])
+            panel.grid(alpha=0.3)
+        time.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", default="build/cpu-release/benchmarks", help="folder of the benchmark programs")
@@ -89,17 +113,19 @@ def main():
     parser.add_argument("--smallest", type=int, default=1 << 10, help="bytes")
     parser.add_argument("--largest", type=int, default=64 << 20, help="bytes")
     parser.add_argument("--json", help="file to write")
-    parser.add_argument("--table", help="show a file that was written")
+    parser.add_argument("--table", nargs="+", help="show files that were written")
+    parser.add_argument("--plot", help="draw curves into this file (needs matplotlib)")
     options = parser.parse_args()
     if options.table:
-        with open(options.table, encoding="utf-8") as file:
-            results = json.load(file)
+        tables = [json.loads(pathlib.Path(file).read_text(encoding="utf-8")) for file in options.table]
     else:
-        results = measure(options)
+        tables = [measure(options)]
         if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                file.write(json.dumps(results, indent=1) + "\n")
-    print_table(results)
+            pathlib.Path(options.json).write_text(json.dumps(tables[0], indent=1) + "\n", encoding="utf-8")
+    for results in tables:
+        print_table(results)
+    if options.plot:
+        plot(tables, options.plot)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // y = (x - mean) s w + b with s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm. One
 // launch takes the moments (a second joins them where a group is cut into splits), one more writes y; contiguous rows need
-// but one (normalize_rows.cu). Moments are taken of few elements in a thread's registers, around their own mean, and joined
-// by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample variances",
-// 1979): right also where the mean is large. Dense images are walked channel by channel, which spares most of the index
-// arithmetic; all else by loop nests.
+// but one (normalize_rows.cu). Moments are taken of few elements in a thread's registers, less the group's first element,
+// around their own mean, and joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm
+// for computing sample variances", 1979): right also where the mean is large. Dense images are walked channel by channel,
+// which spares most of the index arithmetic; all else by loop nests.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/normalize_rows.h>
 #include <gradus/core/observer.h>
@@ -36,13 +36,18 @@ struct Moments {
 };
 
 // Where the results go: their dtypes may differ from x's. Offsets are those of the views x, mean, variance.
+template <class T>
 struct Statistics {
+  using C = compute_t<T>;
+  const T* x;
   void *mean, *variance;
   DType mean_dtype, variance_dtype;
 
-  template <class C>
+  // Moments are taken of the distances from the group's first element: where the mean is large, its own digits would leave
+  // few for those of partial means.
+  __device__ C origin(const int64_t (&at)[3]) const { return static_cast<C>(x[at[0]]); }
   __device__ void store(const int64_t (&at)[3], const Moments<C>& moments) const {
-    cuda_detail::store_as(mean, mean_dtype, at[1], moments.mean);
+    cuda_detail::store_as(mean, mean_dtype, at[1], origin(at) + moments.mean);
     cuda_detail::store_as(variance, variance_dtype, at[2], moments.spread / moments.count);
   }
 };
@@ -51,7 +56,7 @@ struct Statistics {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     moments_kernel(const T* x, Geometry<3> outer, Geometry<1> inner, ReducePlan plan, Moments<compute_t<T>>* partial,
-                   Statistics statistics) {
+                   Statistics<T> statistics) {
   using C = compute_t<T>;
   constexpr int kValues = 8;
   __shared__ Moments<C> shared[kThreads];
@@ -62,6 +67,7 @@ __global__ void __launch_bounds__(kThreads)
     outer.offsets(output, base);
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
     const bool straight = inner.ndim <= 1;
+    const C origin = statistics.origin(base);
     for (uint32_t first = begin + lane; first < end; first += kValues * plan.lanes) {
       C values[kValues];
 #pragma unroll
@@ -69,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint32_t i = min(first + k * plan.lanes, end - 1);
         int64_t at[1] = {i * inner.strides[0][0]};
         if (!straight) inner.offsets(i, at);
-        values[k] = static_cast<C>(x[base[0] + at[0]]);
+        values[k] = static_cast<C>(x[base[0] + at[0]]) - origin;
       }
       const uint32_t count = min((end - first + plan.lanes - 1) / plan.lanes, static_cast<uint32_t>(kValues));
       C sum = 0;
@@ -122,11 +128,18 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kColumns, class T>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
     channel_moments_kernel(const T* x, ChannelWalk<kColumns> walk, Geometry<3> outer, Moments<compute_t<T>>* partial,
-                           Statistics statistics) {
+                           Statistics<T> statistics) {
   using C = compute_t<T>;
-  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 8 : 4;
+  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 6 : 4;
   __shared__ Moments<C> shared[kThreads];
   Moments<C> totals[kChannels] = {};
+  C origin[kChannels];
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    int64_t at[3];
+    outer.offsets(walk.first_channel() + c, at);
+    origin[c] = statistics.origin(at);
+  }
   walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
     C values[kPackets][4];
     walk.load(values, x, i, number);
@@ -137,13 +150,13 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
 #pragma unroll
       for (uint32_t k = 0; k < kPackets; ++k)
 #pragma unroll
-        for (int j = c; j < 4; j += kChannels) part.mean += k < number ? values[k][j] : C(0);
+        for (int j = c; j < 4; j += kChannels) part.mean += k < number ? values[k][j] - origin[c] : C(0);
       part.mean /= count;
 #pragma unroll
       for (uint32_t k = 0; k < kPackets; ++k)
 #pragma unroll
         for (int j = c; j < 4; j += kChannels) {
-          const C distance = k < number ? values[k][j] - part.mean : C(0);
+          const C distance = k < number ? values[k][j] - origin[c] - part.mean : C(0);
           part.spread += distance * distance;
         }
       totals[c] = Moments<C>::join(totals[c], part);
@@ -195,7 +208,7 @@ void take_moments(const View& x, uint32_t axes, const MutableView& mean, const M
   using Part = Moments<compute_t<T>>;
   const Nest<3> outer(
       StridedLoop<3>(cuda_detail::with_ones(x.shape, axes), {&x.strides, &mean.strides, &variance.strides}));
-  const Statistics statistics{mean.data, variance.data, mean.dtype, variance.dtype};
+  const Statistics<T> statistics{x.as<T>(), mean.data, variance.data, mean.dtype, variance.dtype};
   const Launch launch(x.device);
   const ChannelOrder order = cuda_detail::all_but_channels(axes, x.ndim()) && cuda_detail::aligned(x.as<T>())
                                  ? cuda_detail::channel_order(x.shape, x.strides)

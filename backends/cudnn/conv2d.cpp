@@ -67,12 +67,15 @@ struct Convolution {
   // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
   // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that gradient
   // takes 0.05 ms for conv_c32's first and 0.15 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. A captured step
-  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10.
+  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10. Half types of several channels are the exception, as
+  // cuDNN has tensor cores for them: a step of stl10_net 512 takes 3.7 ms with the first layer's gradient by cuDNN, else 4.1.
   bool is_small() const {
     if (cudnn::small_convolutions()) return false;
     const int64_t filters = w.shape[0] / geometry.groups, channels = w.shape[1];
-    if (result == ConvResult::dw) return filters * channels * w.shape[2] * w.shape[3] <= 8192;
-    return std::max(filters, channels) <= 16;
+    const bool few = std::max(filters, channels) <= 16;
+    if (result != ConvResult::dw || few) return few;
+    const bool half = y.dtype == DType::f16 || y.dtype == DType::bf16;
+    return half ? channels == 1 : filters * channels * w.shape[2] * w.shape[3] <= 8192;
   }
 
   int64_t flops() const { return 2 * y.numel() * w.numel() / w.shape[0]; }

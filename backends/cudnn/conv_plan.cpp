@@ -14,12 +14,20 @@
 namespace gradus::cudnn_detail {
 namespace {
 
+// Of cuDNN 9.14 on an H200: gradients of float32 weights are off by 5e-4 for images of one channel, as if by TF32, but
+// nothing is noted of it.
+constexpr int64_t kInaccurateWeightEngine = 17;
+
 // Does the engine keep to what the problem allows? What cuDNN notes of its numerics decides.
 bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  const Descriptor& engine = engines.at(0);
   const bool f32 = problem.dtype == DType::f32;
-  for (const cudnnBackendNumericalNote_t note : engines.at(0).values<cudnnBackendNumericalNote_t>(
-           CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
+  if (f32 && !problem.tf32 && problem.result == ConvResult::dw &&
+      engine.values<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1).at(0) == kInaccurateWeightEngine)
+    return false;
+  for (const cudnnBackendNumericalNote_t note :
+       engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
     const bool refused = (note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && problem.deterministic) ||
                          (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && f32 && !problem.tf32) ||
                          (note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && f32) ||

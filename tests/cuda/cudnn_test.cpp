@@ -77,8 +77,10 @@ TEST_CASE("small convolutions are the base class's unless cuDNN is to run them t
   if (no_cudnn()) return;
   const Switches restored;
   const BackendGuard guard("cudnn");
-  const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape) {
-    const Tensor x = image(x_shape).requires_grad_(), w = image(w_shape).requires_grad_(), bias = image({w_shape[0]});
+  const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape, DType dtype = kFloat) {
+    const auto operand = [&](const Shape& shape) { return image(shape, MemoryFormat::contiguous, dtype); };
+    const Tensor x = operand(x_shape).requires_grad_(), w = operand(w_shape).requires_grad_();
+    const Tensor bias = operand({w_shape[0]});
     const Kernels kernels;
     const Tensor y = conv2d_relu(x, w, bias, 1, 1);
     y.backward(y.detach());
@@ -89,6 +91,8 @@ TEST_CASE("small convolutions are the base class's unless cuDNN is to run them t
   CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}), contains("cudnn/conv2d") &&
                                                           contains("cudnn/conv2d_backward_data") &&
                                                           contains("cuda/conv2d_backward_weight"));
+  CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}, kBFloat16), contains("cudnn/conv2d_backward_weight"));
+  CHECK_THAT(kernels_of({4, 1, 9, 9}, {32, 1, 3, 3}, kBFloat16), contains("cuda/conv2d_backward_weight"));
   CHECK_THAT(kernels_of({4, 64, 9, 9}, {64, 64, 3, 3}), !contains("cuda/conv2d"));
   cudnn::set_small_convolutions(true);
   CHECK_THAT(kernels_of({4, 6, 9, 9}, {16, 6, 3, 3}), !contains("cuda/conv2d"));

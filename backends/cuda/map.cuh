@@ -53,14 +53,27 @@ void map(const F& f, const MutableView& y, const Views&... x) {
   });
 }
 
-/// y[i] = f(i), i in logical order; each thread makes four neighbours, which share random words.
+/// values[k] = f(first + i + k), i being a multiple of four. What f computes for all four alike, as random words, is computed
+/// once where `first` is such a multiple too.
+template <class F, class Out>
+__device__ void four_draws(F&& f, uint64_t first, uint32_t i, Out (&values)[4]) {
+  if (first % 4 == 0) {
+    const uint64_t quarter = first / 4 + i / 4;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) values[k] = f(quarter << 2 | k);
+  } else {
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) values[k] = f(first + (i | k));
+  }
+}
+
+/// y[i] = f(i), i in logical order; each thread makes four neighbours.
 template <class F, class Out>
 __global__ void __launch_bounds__(kThreads) generate_kernel(F f, Geometry<1> geometry, Out* y, uint64_t first) {
   f.begin();
   for (uint32_t i = 4 * thread_index(); i < geometry.numel; i += 4 * thread_count()) {
     Packet<Out> out;
-#pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) out.value[k] = f(first + (i | k));
+    four_draws(f, first, i, out.value);
     if (geometry.vectorised && i + 4 <= geometry.numel) {
       reinterpret_cast<Packet<Out>*>(y)[i / 4] = out;
     } else {

@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   const RandomState& state = draw.state;
   for (uint32_t i = 4 * cuda_detail::thread_index(); i < geometry.numel; i += 4 * cuda_detail::thread_count()) {
     Packet<bool> kept;
-#pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) kept.value[k] = random_bernoulli(state.seed, state.offset, first + (i | k), keep);
+    cuda_detail::four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i,
+                            kept.value);
     const auto scaled = [&](T value, bool is_kept) {
       return is_kept ? static_cast<T>(static_cast<compute_t<T>>(value) * scale) : T(0);
     };

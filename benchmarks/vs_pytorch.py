@@ -59,7 +59,7 @@ class Step:
 
     def compile_jobs(self, options):
         """Variants worth compiling, the likelier to be the best first."""
-        variants = [Variant("compiled", layout, precision, True) for precision in options.precisions if precision != "fp32"
+        variants = [Variant("compiled", layout, precision, True) for precision in options.compile_precisions
                     for layout in self.layouts]
         variants.sort(key=lambda v: len(self.layouts) > 1 and (v.layout == "channels_last") != (v.precision == "bf16"))
         return [(self.workload.name, self.batch, variant) for variant in variants]
@@ -248,6 +248,7 @@ def main():
                         help="cuda: captured steps and PyTorch's torch.compile too")
     parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=PRECISIONS,
                         help="of both, in steps; fp16 and bf16: mixed precision")
+    parser.add_argument("--compile-precisions", nargs="+", default=["tf32", "bf16"], choices=PRECISIONS)
     parser.add_argument("--compile-seconds", type=float, default=60, help="no step is begun to be compiled after these")
     parser.add_argument("--no-cudnn", action="store_true", help="PyTorch without cuDNN, to go with --backend cuda")
     parser.add_argument("--json", default="", help="put all figures into this file")

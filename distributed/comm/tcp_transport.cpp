@@ -21,6 +21,8 @@ namespace {
 
 /// A rank that is there answers within this time.
 constexpr Milliseconds kAnswerTime{300};
+/// What a rank says before it goes comes this much later than the end of its other connections, at most.
+constexpr Milliseconds kLastWordsTime{100};
 
 /// Frames of a control connection.
 enum class Control : uint8_t {
@@ -274,7 +276,7 @@ class TcpTransport::Exchange {
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
     Peer& peer = peers_[static_cast<size_t>(rank)];
-    const Deadline last_words(kAnswerTime);
+    const Deadline last_words(kLastWordsTime);
     while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) hear(rank);
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }

@@ -1,4 +1,5 @@
 // Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements give.
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -250,12 +251,21 @@ TEST_CASE("a failed group goes on failing, with the first cause", "[collectives]
 TEST_CASE("a rank that never calls is named when the deadline passes", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int64_t count = GENERATE(10, 100'000);
+  std::atomic<int> ended = 0;
   const auto results =
       run_ranks(transport, 4,
                 [&](ProcessGroup& group) {
                   group.barrier();
-                  if (group.rank() == 2) std::this_thread::sleep_for(Milliseconds(800));
-                  else group.all_reduce(contribution<float>(0, count), ReduceKind::sum, {.timeout = Milliseconds(200)});
+                  if (group.rank() == 2) {
+                    while (ended < 3) std::this_thread::sleep_for(Milliseconds(1));
+                    return;
+                  }
+                  try {
+                    group.all_reduce(contribution<float>(0, count), ReduceKind::sum, {.timeout = Milliseconds(200)});
+                  } catch (...) {
+                    ++ended;
+                    throw;
+                  }
                 },
                 {.timeout = Milliseconds(5000)});
   for (int rank : {0, 1, 3}) {

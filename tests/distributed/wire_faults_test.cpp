@@ -59,7 +59,7 @@ TEST_CASE("bytes that come one at a time change nothing", "[faults]") {
 TEST_CASE("a connection that is reset or half closed ends the group at once, on all ranks", "[faults]") {
   const Kind kind = GENERATE(Kind::reset, Kind::half_close);
   const bool upwards = GENERATE(true, false);
-  const auto after = GENERATE(as<size_t>(), 0, 1, 63, 64, 65, 3000, 100'003);
+  const auto after = GENERATE(as<size_t>(), 0, 63, 64, 3000, 100'003);
   CAPTURE(static_cast<int>(kind), upwards, after);
   const WireFault fault{.kind = kind, .from = 2, .upwards = upwards, .after = after};
   const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); });

@@ -16,6 +16,8 @@ constexpr size_t kMailBytes = 64 << 10;
 constexpr uint32_t kLayoutVersion = 1;
 /// How often a rank that sleeps looks whether those it waits for still live.
 constexpr Milliseconds kLookOut{20};
+/// Within this time it shows that it does.
+constexpr Milliseconds kAnswerTime{300};
 constexpr std::chrono::microseconds kSpin{50};
 /// From then on it lets others have its core meanwhile: on a busy machine the one that it waits for may be among them.
 constexpr std::chrono::microseconds kOwnSpin{5};
@@ -60,6 +62,7 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> fences;  // that it has reached
   std::atomic<uint32_t> left;
   int32_t pid;
+  std::atomic<uint32_t> looks;     // grows while it waits for others
   uint64_t digest[2];              // of its calls, in the line that the others wait for anyway
   alignas(64) CallRecord call[2];  // the last, and that before it
 };
@@ -197,10 +200,32 @@ void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, cons
     const uint32_t seen = word.load();
     if (static_cast<int32_t>(seen - value) >= 0) return;
     look_after(peer, descriptor);
-    if (deadline.passed()) throw CollectiveError(timed_out(descriptor, rank(), {peer}, deadline.timeout()));
-    if (patience.passed() && !std::exchange(warned, true)) warn_of_waiting(descriptor, rank(), {peer});
+    if (deadline.passed())
+      throw CollectiveError(timed_out(descriptor, rank(), awaited_ranks(peer, descriptor), deadline.timeout()));
+    if (patience.passed() && !std::exchange(warned, true))
+      warn_of_waiting(descriptor, rank(), awaited_ranks(peer, descriptor));
+    line(rank()).looks.fetch_add(1);
     futex_wait(word, seen, std::min(kLookOut, std::max(deadline.left(), Milliseconds(1))));
   }
+}
+
+std::vector<int> ShmGroup::awaited_ranks(int peer, const Descriptor& descriptor) {
+  std::vector<uint32_t> looks;
+  for (int r = 0; r < size(); ++r) looks.push_back(line(r).looks.load());
+  const auto is_silent = [&](int r) {
+    return r != rank() && line(r).left.load() == 0 && line(r).looks.load() == looks[static_cast<size_t>(r)];
+  };
+  std::vector<int> silent;
+  const Deadline deadline(kAnswerTime);
+  do {
+    std::this_thread::sleep_for(kLookOut);
+    line(rank()).looks.fetch_add(1);  // others may ask too
+    look_after(peer, descriptor);
+    silent.clear();
+    for (int r = 0; r < size(); ++r)
+      if (is_silent(r)) silent.push_back(r);
+  } while (!silent.empty() && !deadline.passed());
+  return silent.empty() ? std::vector<int>{peer} : silent;
 }
 
 void ShmGroup::fence(const Descriptor& descriptor, const Deadline& deadline) {

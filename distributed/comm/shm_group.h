@@ -86,6 +86,8 @@ class ShmGroup final : public HostGroup {
              const Deadline& deadline);
   void advance(std::atomic<uint32_t>& word);
   void look_after(int peer, const Descriptor& descriptor);
+  /// Whom this rank waits for in the end: those that wait for nobody themselves, stopped or not yet in the call; else `peer`.
+  std::vector<int> awaited_ranks(int peer, const Descriptor& descriptor);
   void check_failure();
 
   Header& header() const;

@@ -276,6 +276,33 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
   }
 }
 
+TEST_CASE("at the end of a chain of ranks that wait for each other is the one that is named", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  std::atomic<int> ended = 0;
+  const auto results = run_ranks(transport, 4,
+                                 [&](ProcessGroup& group) {
+                                   const Array x = contribution<float>(0, 10);
+                                   group.barrier();
+                                   if (group.rank() == 0) {  // does not send
+                                     while (ended < 3) std::this_thread::sleep_for(Milliseconds(1));
+                                     return;
+                                   }
+                                   // Of rank 3, who waits for 2, who waits for 1, the deadline is the first.
+                                   const Milliseconds timeout(group.rank() == 3 ? 200 : 400);
+                                   try {
+                                     group.recv(x, group.rank() - 1, {.timeout = timeout});
+                                   } catch (...) {
+                                     ++ended;
+                                     throw;
+                                   }
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (int rank : {1, 2, 3}) {
+    CHECK(results[static_cast<size_t>(rank)].status.failure == CommFailure::timeout);
+    CHECK(results[static_cast<size_t>(rank)].status.rank == 0);
+  }
+}
+
 TEST_CASE("a rank that leaves is missed by those who need it, and by nobody else", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,

@@ -95,9 +95,7 @@ bool is_right(const Round& round, const CommStatus& status, bool struck) {
     case Fault::crash:
     case Fault::kill: return about_victim(CommFailure::peer_lost);
     case Fault::silence:
-    case Fault::stop:  // in a chain of messages everybody waits for the next
-      return about_victim(CommFailure::timeout) ||
-             (status.failure == CommFailure::timeout && status.message.find("[send #") == 0);
+    case Fault::stop: return about_victim(CommFailure::timeout);
     case Fault::drop:  // it may be the first to time out, or the others meet its next call, or miss it when it has gone
       return !status.ok() && status.failure != CommFailure::aborted;
     case Fault::swallow: return struck ? status.failure == CommFailure::timeout : status.ok();

@@ -64,7 +64,7 @@ def line_of(run):
     epochs, last = run["epochs"], run["epochs"][-1]
     scenario, net = ROWS[run["row"]]
     images = round(epochs[0]["seconds"] * epochs[0]["images_per_second"])
-    return [net, scenario, len(epochs), images, *(f"{total(run, key):.2f}" for key in (
+    return [net, scenario, len(epochs), images, "device" if last["device_data"] else "loader", *(f"{total(run, key):.2f}" for key in (
         "seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "data_wait_seconds")),
         f"{per_step(run, 'seconds'):.3f}", f"{100 * last['test_accuracy']:.2f}", last["test_images"],
         f"{max(e['peak_allocated_bytes'] for e in epochs) / 2**20:.1f}",
@@ -100,13 +100,12 @@ def render(results):
     text = page(
         "E2: MNIST by 2 and 10 convolution layers",
         "<p>3x3 convolutions with ReLU, then one linear layer; Adam, batches of 128. Seconds are of all epochs' training "
-        "together; forward, backward and optimizer are timed on the GPU by events in its queue, on the CPU by the clock. The "
-        "GPU's rows have the training images on the device; their batches are made in the steps, before forward. No step is "
-        "captured. Rows that would take too long have fewer images or epochs, as their columns say: compare them by "
+        "together; forward, backward and optimizer are timed on the GPU by events in its queue, on the CPU by the clock. Batches "
+        "come from a loader or, of images that are on the device, are made in the step, before forward. No step is captured. Rows that would take too long have fewer images or epochs, as their columns say: compare them by "
         "milliseconds a step, which leave out the first of several epochs. conv10_c1 learns nothing with any of six seeds: PyTorch's initial weights and ten ReLUs in a row "
         "leave nothing of a single channel; its times are what it is here for.</p><ul>" + "".join(f"<li>{name}: {words}.</li>" for name, (_, words) in SCENARIOS.items()) +
         f"</ul><p>{'; '.join(libraries)}</p>",
-        table(["net", "scenario", "epochs", "images", "total s", "forward s", "backward s", "optimizer s", "data wait s",
+        table(["net", "scenario", "epochs", "images", "from", "total s", "forward s", "backward s", "optimizer s", "data wait s",
                "ms a step", "test accuracy, %", "test images", "peak MiB of tensors", "MiB reserved", "on", "code"],
               [line_of(run) for run in ordered]),
         results.skipped(ROWS),

@@ -34,7 +34,7 @@ PROGRAMS = {
                     "test_accuracy": 0.97, "class_accuracy": [0.97] * 10, "seconds": 2.0, "images_per_second": count / 2,
                     "batch_size": int(option("--batch-size", 64)), "data_wait_seconds": 0.1, "test_images": 10000,
                     "forward_seconds": parts[0], "backward_seconds": parts[1], "optimizer_seconds": parts[2],
-                    "peak_allocated_bytes": 1 << 20, "peak_reserved_bytes": 2 << 20,
+                    "device_data": cuda, "peak_allocated_bytes": 1 << 20, "peak_reserved_bytes": 2 << 20,
                     "device": "cuda" if cuda else "cpu", "libraries": "CUDA 13.0" if cuda else ""}) + "\\n")
     """,
     "benchmarks/pool_loop": """

@@ -234,7 +234,7 @@ def store(path, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", help="folder of the built programs train_step and matmul")
-    parser.add_argument("--rows", nargs="+", default=[""], help="those whose names begin so, such as lenet or 'lenet 64'")
+    parser.add_argument("--rows", nargs="+", default=[""], help="those whose names begin so, such as lenet or 'lenet 64', in this order")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default="", help="of gradus")
     parser.add_argument("--accuracy", default="exact", choices=["exact", "winograd_2x2", "winograd_4x4"],
@@ -271,9 +271,10 @@ def main():
 
     options.failures = []
     torch.backends.cudnn.enabled = not options.no_cudnn
-    rows = [row for row in all_rows(options.device) if any(row.name.startswith(name) for name in options.rows)]
+    every = all_rows(options.device)
+    rows = list(dict.fromkeys(row for name in options.rows for row in every if row.name.startswith(name)))
     if not rows:
-        parser.error(f"no such row; there are {', '.join(row.name for row in all_rows(options.device))}")
+        parser.error(f"no such row; there are {', '.join(row.name for row in every)}")
     options.compiled = compile_steps(rows, options) if "compiled" in options.modes else None
     results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device,
                "accuracy": options.accuracy, "rows": measure(rows, options)}

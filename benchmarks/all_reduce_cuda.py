@@ -50,6 +50,9 @@ def run_torch_rank(settings):
         print(json.dumps({"torch": torch.__version__, "nccl_version": list(torch.cuda.nccl.version())}), flush=True)
     for backend in dict.fromkeys(PEERS[name] for name in settings.backends):
         group = groups[backend]
+        first = torch.zeros(settings.smallest // 4, device="cuda")
+        for _ in range(500):  # until clocks and connections have found their pace
+            dist.all_reduce(first, group=group)
         for bytes_ in sizes(settings):
             x = torch.zeros(bytes_ // 4, device="cuda")
             for _ in range(5):
@@ -78,8 +81,20 @@ def common_options(settings):
             "--largest", str(settings.largest), "--backends", ",".join(settings.backends)]
 
 
+def torch_nccl():
+    """The libnccl that PyTorch loads; None where it has none of its own."""
+    import torch
+
+    packages = pathlib.Path(torch.__file__).resolve().parent.parent
+    return next(iter(packages.glob("nvidia/**/libnccl.so.2")), None)
+
+
 def run_gradus(settings):
-    done = subprocess.run([settings.program, *common_options(settings)], stdout=subprocess.PIPE, text=True, check=True)
+    environment = dict(os.environ)
+    if settings.same_nccl and (library := torch_nccl()):
+        environment["LD_PRELOAD"] = str(library)
+    done = subprocess.run([settings.program, *common_options(settings)], stdout=subprocess.PIPE, text=True, check=True,
+                          env=environment)
     return lines_of(done.stdout)
 
 
@@ -109,6 +124,7 @@ def main():
     parser.add_argument("--largest", type=int, default=256 << 20)
     parser.add_argument("--backends", type=lambda text: text.split(","), default=list(PEERS))
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--same-nccl", action="store_true", help="let gradus load PyTorch's libnccl, which may be newer")
     parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
     settings = parser.parse_args()
     if settings.torch_rank:

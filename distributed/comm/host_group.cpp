@@ -3,6 +3,12 @@
 #include <gradus/core/error.h>
 
 namespace gradus::dist {
+namespace {
+
+/// From here on a second lane is worth its thread.
+constexpr size_t kTwoLaneBytes = 2 << 20;
+
+}  // namespace
 
 class HostGroup::HostWork final : public Work {
  public:
@@ -67,11 +73,33 @@ void HostGroup::execute(const Job& job) noexcept {
   job.work->finish(std::move(failure));
 }
 
-void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
+void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& deadline) {
   const Device device = job.in.defined() ? job.in.device() : job.out.device();
   if (!staging_ || !(staging_->device() == device)) staging_.emplace(device, rank(), size());
-  staging_->run(job.call, job.in, job.out, *job.ready, deadline,
+  staging_->run(job.call, range, job.in, job.out, *job.ready, deadline,
                 [&](const Collective& piece) { run(piece, deadline); });
+}
+
+void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
+  const Descriptor& d = job.call.descriptor;
+  if (!second_lane_ || d.count * size_of(d.dtype) < kTwoLaneBytes) return run_staged(job, {0, d.count}, deadline);
+  const Range first = part_of(d.count, 2, 0), second = part_of(d.count, 2, 1);
+  const auto run_on = [&](HostGroup& lane, const Range& range, HostGroup& other) {
+    CommStatus failure;
+    try {
+      lane.run_staged(job, range, deadline);
+    } catch (const CollectiveError& error) { failure = error.status(); } catch (const std::exception& error) {
+      failure = {CommFailure::aborted, rank(), error.what()};
+    }
+    if (!failure.ok()) other.announce(failure);  // which makes it end as well
+    return failure;
+  };
+  CommStatus of_second;
+  std::thread helper([&] { of_second = run_on(*second_lane_, second, *this); });
+  const CommStatus of_first = run_on(*this, first, *second_lane_);
+  helper.join();
+  for (const CommStatus& failure : {of_first, of_second})
+    if (!failure.ok()) throw CollectiveError(failure);
 }
 
 void HostGroup::work_off() {

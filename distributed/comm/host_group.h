@@ -4,6 +4,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <gradus/distributed/comm/process_group.h>
@@ -19,6 +21,10 @@ class HostGroup : public ProcessGroup {
 
   /// Does the work, or throws a CollectiveError. Called by one thread at a time, in the order of the calls.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
+  /// A second way between the same ranks, which carries half of a large array of a device at the same time as the first:
+  /// what a thread copies into and out of sockets is what such arrays wait for.
+  void add_lane(std::unique_ptr<HostGroup> lane) { second_lane_ = std::move(lane); }
+
   /// Arrays of a device go by way of the host's memory.
   bool serves(Device) const override { return true; }
   std::string places() const override { return "all devices"; }
@@ -36,6 +42,8 @@ class HostGroup : public ProcessGroup {
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
   void execute(const Job& job) noexcept;
   void run_staged(const Job& job, const Deadline& deadline);
+  /// Part of it, on this lane.
+  void run_staged(const Job& job, const Range& range, const Deadline& deadline);
   void work_off();
 
   std::mutex mutex_;
@@ -43,6 +51,7 @@ class HostGroup : public ProcessGroup {
   std::deque<Job> queue_;
   bool busy_ = false, stopping_ = false;
   std::optional<Staging> staging_;
+  std::unique_ptr<HostGroup> second_lane_;
   std::thread thread_;  // started by the first call that is async
 };
 

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include <gradus/core/error.h>
+#include <gradus/core/runtime.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm_group.h>
 #include <gradus/distributed/comm/tcp_group.h>
@@ -60,10 +61,9 @@ struct Job {
 /// is none of its business.
 std::atomic<int> worlds = 0;
 
-/// All ranks say where they are; true if that is one place.
-bool share_a_host(Store& store, int rank, int size, Milliseconds timeout) {
-  const auto key = [](int r) { return "host/" + std::to_string(r); };
-  const std::string own = host_identity();
+/// All ranks say something about themselves; true if they say the same.
+bool all_say(const std::string& what, const std::string& own, Store& store, int rank, int size, Milliseconds timeout) {
+  const auto key = [&](int r) { return what + "/" + std::to_string(r); };
   store.set(key(rank), own);
   for (int r = 0; r < size; ++r)
     if (store.get(key(r), timeout) != own) return false;
@@ -130,7 +130,10 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
   const int rank = environment.rank, size = environment.world_size;
   std::string backend = options.backend;
-  if (backend == "auto") backend = share_a_host(*job->store, rank, size, options.timeout) ? "shm" : "tcp";
+  const auto all_say = [&](const std::string& what, const std::string& own) {
+    return dist::all_say(what, own, *job->store, rank, size, options.timeout);
+  };
+  if (backend == "auto") backend = all_say("host", host_identity()) ? "shm" : "tcp";
   if (backend == "shm") {
     job->group = std::make_unique<ShmGroup>(*job->store, rank, size, ShmOptions{options.timeout});
   } else if (backend == "tcp") {
@@ -139,6 +142,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     tcp.token = token;
     tcp.timeout = options.timeout;
     tcp.checksum = options.checksum;
+    const bool has_cuda = find_runtime(DeviceType::cuda) != nullptr;
+    tcp.two_lanes = all_say("cuda", has_cuda ? "yes" : "no") && has_cuda;
     job->group = std::make_unique<TcpGroup>(*job->store, rank, size, tcp);
   } else if (backend == "nccl") {
     NcclOptions nccl;

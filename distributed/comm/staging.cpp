@@ -70,7 +70,7 @@ void Staging::await(const Event& event, const Descriptor& call, const Deadline& 
   }
 }
 
-void Staging::run(const Collective& call, const Array& in, const Array& out, const Event& ready,
+void Staging::run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
                   const Deadline& deadline, const std::function<void(const Collective&)>& carry_out) {
   const Descriptor& d = call.descriptor;
   const bool before = has_blocks_before(d.kind), after = has_blocks_after(d.kind);
@@ -81,8 +81,10 @@ void Staging::run(const Collective& call, const Array& in, const Array& out, con
   if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
 
   const size_t length = kPieceBytes / size_of(d.dtype) / (before || after ? ranks_ : 1);
-  const size_t pieces = std::max<size_t>(1, (d.count + length - 1) / length);
-  const auto piece = [&](size_t i) { return Piece{i * length, std::min(length, d.count - i * length)}; };
+  const size_t pieces = std::max<size_t>(1, (range.size() + length - 1) / length);
+  const auto piece = [&](size_t i) {
+    return Piece{range.begin + i * length, std::min(length, range.size() - i * length)};
+  };
   const auto fill = [&](size_t i) {
     slot(i).emptied->block(down_);
     copy(d, from, piece(i), place(i, from), down_);

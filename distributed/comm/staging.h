@@ -22,11 +22,11 @@ class Staging {
   Staging(Device device, int rank, int ranks);
 
   Device device() const { return device_; }
-  /// Does what `call` says with memory of the device, by way of `carry_out`, which does the same with the host's. The work
-  /// that `ready` stands behind comes first. Returns when the result is in the device's memory. `in` and `out` own what the
-  /// call points to.
-  void run(const Collective& call, const Array& in, const Array& out, const Event& ready, const Deadline& deadline,
-           const std::function<void(const Collective&)>& carry_out);
+  /// Does what `call` says with memory of the device, for the elements of `range`, by way of `carry_out`, which does the same
+  /// with the host's. The work that `ready` stands behind comes first. Returns when the result is in the device's memory.
+  /// `in` and `out` own what the call points to.
+  void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
+           const Deadline& deadline, const std::function<void(const Collective&)>& carry_out);
 
  private:
   /// Where a piece is while it is on its way.

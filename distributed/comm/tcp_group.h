@@ -18,7 +18,12 @@ class TcpGroup final : public TransportGroup<TcpTransport> {
  private:
   TcpGroup(std::shared_ptr<Store> store, int rank, int size, const TcpOptions& options)
       : TransportGroup(rank, size, options.epoch, options.timeout, *store, rank, size, options),
-        store_(std::move(store)), options_(options) {}
+        store_(std::move(store)), options_(options) {
+    if (!options.two_lanes) return;
+    TcpOptions lane = options;
+    lane.two_lanes = false;
+    add_lane(std::unique_ptr<TcpGroup>(new TcpGroup(std::make_shared<PrefixStore>("lane", store_), rank, size, lane)));
+  }
 
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                            Milliseconds timeout) override {

@@ -24,6 +24,8 @@ struct TcpOptions {
   /// Adds a CRC-32C to every message: damage that TCP's own checksum misses becomes an error.
   bool checksum = false;
   uint32_t epoch = 0;
+  /// Pairs of ranks get connections for a second thread, which shares the work on large arrays of a GPU. All ranks alike.
+  bool two_lanes = false;
 };
 
 /// What two ranks share.

@@ -40,10 +40,10 @@ bool holds(const Array& x, int64_t begin, int64_t count, const std::function<dou
 
 TEST_CASE("arrays of a device go through all collectives", "[staging]") {
   if (no_fake_device()) return;
-  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
   const int ranks = GENERATE(1, 3);
-  CAPTURE(transport, ranks);
-  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+  CAPTURE(way, ranks);
+  const auto body = [&](ProcessGroup& group) {
     const int rank = group.rank(), root = ranks - 1;
     const auto of = [](int r) { return [r](int64_t i) { return static_cast<double>(r + i % 7); }; };
     for (const int64_t count : {0, 1, 262'144, 600'003}) {  // none, one piece, exactly one, several
@@ -86,7 +86,8 @@ TEST_CASE("arrays of a device go through all collectives", "[staging]") {
         }
       }
     }
-  });
+  };
+  expect_ranks(way.substr(0, 3), ranks, body, {.two_lanes = way.size() > 3});
 }
 
 TEST_CASE("sums of arrays of a device have the bits of those of the host", "[staging]") {
@@ -120,10 +121,10 @@ TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls
 
 TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "[staging]") {
   if (no_fake_device()) return;
-  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
   const auto difference = GENERATE(as<std::string>(), "pieces", "last piece", "device");
-  CAPTURE(transport, difference);
-  const auto results = run_ranks(transport, 3,
+  CAPTURE(way, difference);
+  const auto results = run_ranks(way.substr(0, 3), 3,
                                  [&](ProcessGroup& group) {
                                    const int64_t count = 1'000'000;
                                    if (group.rank() != 1) group.all_reduce(on_device(count));
@@ -131,7 +132,7 @@ TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "
                                    else if (difference == "last piece") group.all_reduce(on_device(count - 1));
                                    else group.all_reduce(Array::empty({count}, DType::f32));
                                  },
-                                 {.timeout = Milliseconds(5000)});
+                                 {.timeout = Milliseconds(5000), .two_lanes = way.size() > 3});
   for (const RankResult& result : results) {
     CHECK(result.status.failure == CommFailure::mismatch);
     CHECK_THAT(result.error, contains("(sum of 1000000 float32 on a device)"));
@@ -156,6 +157,25 @@ TEST_CASE("a device that does not come to a collective is named when the deadlin
     CHECK(result.status.rank == 1);
     CHECK_THAT(result.error, contains("rank 1 waited 200 ms for its own cuda:0"));
   }
+}
+
+TEST_CASE("a failure on one lane ends the other", "[staging]") {
+  if (no_fake_device()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results = run_ranks("tcp", 3,
+                                 [&](ProcessGroup& group) {
+                                   const Array x = on_device(1'000'000);
+                                   group.all_reduce(x);
+                                   if (group.rank() == 1) return;
+                                   group.all_reduce(x);
+                                 },
+                                 {.timeout = Milliseconds(20'000), .two_lanes = true});
+  CHECK(results[1].error.empty());
+  for (size_t rank : {0, 2}) {
+    CHECK(results[rank].status.failure == CommFailure::peer_lost);
+    CHECK(results[rank].status.rank == 1);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
 
 TEST_CASE("what arrays of a device may not do", "[staging]") {

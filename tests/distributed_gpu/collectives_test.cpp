@@ -191,7 +191,8 @@ TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]")
       group.all_reduce(y, ReduceKind::avg, {.strict = true});
       const auto work = group.all_reduce(y, ReduceKind::max, {.async = true});
       work->wait();
-      require(work->is_completed(), "nothing to wait for while it is recorded");
+      if (runtime(DeviceType::cuda).capturing())
+        require(work->is_completed(), "nothing to wait for while it is recorded");
     };
     for (int i = 0; i < 2; ++i) step();
     cuda::Graph graph;

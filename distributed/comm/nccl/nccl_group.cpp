@@ -277,6 +277,7 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
 
 void NcclGroup::queue(const Collective& call) {
   const Descriptor& d = call.descriptor;
+  if (d.count == 0 && d.kind != CollectiveKind::barrier) return;
   const ncclComm_t communicator = communicator_->get();
   const ncclDataType_t type = nccl_type(d.dtype);
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);

@@ -159,7 +159,8 @@ class CompiledSteps:
     def __init__(self, jobs, device, limit, processes):
         """jobs: (net, batch, variant), the most important first: none is begun after `limit` seconds."""
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # of each process
-        context, deadline, self.pipes, self.ready, self.failed = multiprocessing.get_context("spawn"), time.time() + limit, [], {}, {}
+        context, deadline = multiprocessing.get_context("spawn"), time.time() + limit
+        self.pipes, self.ready, self.failed = [], {}, {}
         for i in range(min(processes, len(jobs))):
             ours, theirs = context.Pipe()
             context.Process(target=_serve, args=(jobs[i::processes], device, deadline, theirs), daemon=True).start()

@@ -234,7 +234,8 @@ def store(path, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", help="folder of the built programs train_step and matmul")
-    parser.add_argument("--rows", nargs="+", default=[""], help="those whose names begin so, such as lenet or 'lenet 64', in this order")
+    parser.add_argument("--rows", nargs="+", default=[""],
+                        help="those whose names begin so, such as lenet or 'lenet 64', in this order")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default="", help="of gradus")
     parser.add_argument("--accuracy", default="exact", choices=["exact", "winograd_2x2", "winograd_4x4"],

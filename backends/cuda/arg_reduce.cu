@@ -11,11 +11,15 @@ namespace {
 
 using cuda_detail::Nest;
 
+// No wider than need be, for the registers, and without padding.
 template <class C>
 struct Candidate {
   C value;
-  int64_t index;
+  std::conditional_t<sizeof(C) == 8, uint64_t, uint32_t> index;
 };
+// What elements of T are compared as.
+template <class T>
+using Key = std::conditional_t<sizeof(compute_t<T>) < 4, int32_t, compute_t<T>>;
 
 // A fold over candidates: of elements of T, or, where T is a candidate, of those of splits.
 template <bool kMax, class C, class T>
@@ -24,10 +28,10 @@ struct Better {
   static constexpr C kWorst = std::numeric_limits<C>::has_infinity
                                   ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
                                   : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
-  static __device__ A neutral() { return {kWorst, INT64_MAX}; }  // behind any element that equals it
+  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // behind any element that equals it
   static __device__ A load(T x, int64_t i) {
     if constexpr (std::is_same_v<T, A>) return x;
-    else return {static_cast<C>(x), i};
+    else return {static_cast<C>(x), static_cast<decltype(A::index)>(i)};
   }
   static __device__ A fold(const A& a, const A& b) {
     const bool a_nan = scalar::is_nan(a.value), b_nan = scalar::is_nan(b.value);
@@ -43,8 +47,8 @@ template <class T>
 struct Results {
   int64_t* indices;
   T* values;  // may be null
-  __device__ void store(const int64_t (&at)[3], const Candidate<compute_t<T>>& best) const {
-    indices[at[1]] = best.index;
+  __device__ void store(const int64_t (&at)[3], const Candidate<Key<T>>& best) const {
+    indices[at[1]] = static_cast<int64_t>(best.index);
     if (values) values[at[2]] = static_cast<T>(best.value);
   }
 };
@@ -52,7 +56,7 @@ struct Results {
 template <bool kMax, class T>
 void run(const View& x, const Nest<3>& outer, const Nest<1>& inner, const MutableView& values,
          const MutableView& indices) {
-  using C = compute_t<T>;
+  using C = Key<T>;
   cuda_detail::for_each_chunk(outer, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
     cuda_detail::reduce<Better<kMax, C, T>, Better<kMax, C, Candidate<C>>>(
         x.device, x.as<T>() + at[0], piece, inner,

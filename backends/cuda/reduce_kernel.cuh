@@ -81,27 +81,33 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
   }
 
+  const auto share = [&] {
 #pragma unroll
-  for (int j = 0; j < kAcross; ++j) shared[j][thread] = total[j];
+    for (int j = 0; j < kAcross; ++j) shared[j][thread] = total[j];
+  };
+  share();
   const uint32_t step = plan.outputs_adjacent ? plan.outputs : 1;
   for (uint32_t width = plan.lanes / 2; width > 0; width /= 2) {
     if (2 * width * step > 32) __syncthreads();
     else __syncwarp();  // a warp folds what it wrote itself
-    if (lane < width)
+    if (lane < width) {
 #pragma unroll
-      for (int j = 0; j < kAcross; ++j)
-        shared[j][thread] = Op::fold(shared[j][thread], shared[j][thread + width * step]);
+      for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], shared[j][thread + width * step]);
+      share();
+    }
   }
   if (lane != 0 || output >= outer.numel) return;
+  if (partial) {
+    const int64_t first = (static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross;
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) partial[first + j] = total[j];
+    return;
+  }
 #pragma unroll 1
   for (int j = 0; j < kAcross; ++j) {
-    if (partial) {
-      partial[(static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross + j] = shared[j][thread];
-    } else {
-      results.store(base, shared[j][thread]);
-      if constexpr (kAcross > 1)  // a packet's step is that of kAcross outputs
-        for (int k = 0; k < N; ++k) base[k] += outer.strides[k][outer.ndim - 1] / kAcross;
-    }
+    results.store(base, shared[j][thread]);
+    if constexpr (kAcross > 1)  // a packet's step is that of kAcross outputs
+      for (int k = 0; k < N; ++k) base[k] += outer.strides[k][outer.ndim - 1] / kAcross;
   }
 }
 
@@ -112,8 +118,11 @@ ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int mult
   ReducePlan plan;
   plan.outputs_adjacent = adjacent;
   const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
-  // A warp reads whole lines of 128 bytes. A row has a warp, which needs no barrier, unless there are too few rows.
-  const auto side_by_side = static_cast<uint64_t>(std::min<int64_t>(outputs, kWidth == 1 ? 32 : 8));
+  // A warp reads whole lines of 128 bytes; sectors of 32 where that fills more of the device and no split would. A row
+  // has a warp, which needs no barrier, unless there are too few rows.
+  const int64_t line = kWidth == 1 ? 32 : 8;
+  const bool few = outputs < line * multiprocessors && reduced < 1024;
+  const auto side_by_side = static_cast<uint64_t>(std::min(outputs, few ? line / 4 : line));
   const uint64_t at_most = adjacent                            ? kThreads / std::bit_ceil(side_by_side)
                            : outputs >= full * (kThreads / 32) ? 32
                                                                : kThreads;

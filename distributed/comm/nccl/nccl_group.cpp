@@ -95,7 +95,7 @@ class NcclGroup::NcclWork final : public Work {
   /// Makes the current stream wait; the host goes on.
   void wait() const override {
     if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
-    done_->block(runtime_.current_stream(device_.index));
+    block(runtime_.current_stream(device_.index));
   }
   /// Makes the host wait.
   bool wait(Milliseconds timeout) const override {
@@ -125,7 +125,7 @@ class NcclGroup::NcclWork final : public Work {
   /// `stream` waits for what `before` has to do,
   void begin(const Stream& before, const Stream& stream) {
     ready_->record(before);
-    ready_->block(stream);
+    if (!(stream == before)) ready_->block(stream);
   }
   /// and this is where the work ends.
   void end(const Stream& stream) {
@@ -133,6 +133,8 @@ class NcclGroup::NcclWork final : public Work {
     done_->record(stream);
     queued_ = !captured_;  // events of a capture cannot be asked
   }
+  /// `stream` waits for it.
+  void block(const Stream& stream) const { done_->block(stream); }
   void keep(const Array& in, const Array& out) { kept_ = {in, out}; }
 
  private:
@@ -175,7 +177,7 @@ void NcclGroup::connect(const Deadline& deadline) {
   const Collective barrier{{.kind = CollectiveKind::barrier}};
   NcclWork first(barrier, deadline.timeout(), runtime_, device_, false);
   first.begin(runtime_.current_stream(device_.index), stream_);
-  queue(barrier);
+  queue(barrier, stream_);
   first.end(stream_);
   if (first.wait(deadline.left())) return;
   communicator_->abort();
@@ -226,14 +228,14 @@ NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, co
   const CurrentDevice current_device(runtime_, device_.index);
   NcclWorkPtr work;
   try {
-    work = launch(call, options.timeout.value_or(timeout()));
+    work = launch(call, options.async, options.timeout.value_or(timeout()));
   } catch (const CollectiveError& error) {
     throw CollectiveError(end(error.status()));
   } catch (const CommError& error) {
     throw CollectiveError(end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
   }
-  if (!options.async) work->wait();
   if (runtime_.capturing()) {
+    if (!options.async) work->wait();
     work->keep(in, out);
   } else if (options.async) {
     in.storage().record_stream(stream_);
@@ -244,7 +246,7 @@ NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, co
   return work;
 }
 
-NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, Milliseconds timeout) {
+NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, bool async, Milliseconds timeout) {
   const std::lock_guard launching(launch_mutex_);
   take_number(&call);
   if (options_.debug) compare(call, Deadline(timeout));
@@ -255,9 +257,17 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, Milliseconds timeout) 
     const std::lock_guard lock(mutex_);
     pending_.push_back(work);
   }
-  work->begin(runtime_.current_stream(device_.index), stream_);
-  queue(call);
-  work->end(stream_);
+  // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a branch
+  // of its own.
+  const Stream current = runtime_.current_stream(device_.index), stream = async || captured ? stream_ : current;
+  work->begin(current, stream);
+  if (!captured && last_ && !(last_stream_ == stream)) last_->block(stream);  // one after the other on all ranks
+  queue(call, stream);
+  work->end(stream);
+  if (!captured) {
+    last_ = work;
+    last_stream_ = stream;
+  }
   return work;
 }
 
@@ -275,7 +285,7 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
   board_.compare(scope, call.descriptor, others, deadline);
 }
 
-void NcclGroup::queue(const Collective& call) {
+void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0 && d.kind != CollectiveKind::barrier) return;
   const ncclComm_t communicator = communicator_->get();
@@ -284,42 +294,42 @@ void NcclGroup::queue(const Collective& call) {
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce ||
                        d.kind == CollectiveKind::reduce_scatter;
   // An average of integers is rounded towards 0, which NCCL does not promise.
-  if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype)))) return queue_in_order(call);
+  if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype))))
+    return queue_in_order(call, stream);
   switch (d.kind) {
     case CollectiveKind::all_reduce:
-      GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
       return;
     case CollectiveKind::reduce:
-      GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
       return;
     case CollectiveKind::broadcast: {
       void* data = call.in != nullptr ? const_cast<void*>(call.in) : call.out;
-      GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
       return;
     }
     case CollectiveKind::all_gather:
-      GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
       return;
     case CollectiveKind::reduce_scatter:
-      GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
       return;
     case CollectiveKind::barrier:
-      GRADUS_NCCL_CHECK(
-          ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream_)));
+      GRADUS_NCCL_CHECK(ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
       return;
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
-    case CollectiveKind::send: return queue_point_to_point(call);
+    case CollectiveKind::send: return queue_point_to_point(call, stream);
   }
 }
 
-void NcclGroup::queue_point_to_point(const Collective& call) {
+void NcclGroup::queue_point_to_point(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
   const auto send = [&](const void* data, int peer) {
-    GRADUS_NCCL_CHECK(ncclSend(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream_)));
+    GRADUS_NCCL_CHECK(ncclSend(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream)));
   };
   const auto receive = [&](void* data, int peer) {
-    GRADUS_NCCL_CHECK(ncclRecv(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream_)));
+    GRADUS_NCCL_CHECK(ncclRecv(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream)));
   };
   GRADUS_NCCL_CHECK(ncclGroupStart());
   if (d.kind == CollectiveKind::send) {
@@ -337,30 +347,30 @@ void NcclGroup::queue_point_to_point(const Collective& call) {
   GRADUS_NCCL_CHECK(ncclGroupEnd());
 }
 
-void NcclGroup::queue_in_order(const Collective& call) {
+void NcclGroup::queue_in_order(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
   const auto ranks = static_cast<size_t>(size());
   const ncclDataType_t type = nccl_type(d.dtype);
   const size_t length = std::min<size_t>(d.count, kScratchBytes / ranks / size_of(d.dtype));
   if (length == 0) return;
-  const Scratch scratch(runtime_, length * ranks * size_of(d.dtype), stream_);
+  const Scratch scratch(runtime_, length * ranks * size_of(d.dtype), stream);
   for (size_t begin = 0; begin < d.count; begin += length) {
     const size_t count = std::min(length, d.count - begin);
     if (d.kind == CollectiveKind::reduce_scatter) {
       GRADUS_NCCL_CHECK(ncclGroupStart());
       for (size_t r = 0; r < ranks; ++r) {
         GRADUS_NCCL_CHECK(ncclSend(at(call.in, r * d.count + begin, d.dtype), count, type, static_cast<int>(r),
-                                   communicator_->get(), cuda(stream_)));
+                                   communicator_->get(), cuda(stream)));
         GRADUS_NCCL_CHECK(ncclRecv(at(scratch.data(), r * count, d.dtype), count, type, static_cast<int>(r),
-                                   communicator_->get(), cuda(stream_)));
+                                   communicator_->get(), cuda(stream)));
       }
       GRADUS_NCCL_CHECK(ncclGroupEnd());
     } else {
       GRADUS_NCCL_CHECK(
-          ncclAllGather(at(call.in, begin, d.dtype), scratch.data(), count, type, communicator_->get(), cuda(stream_)));
+          ncclAllGather(at(call.in, begin, d.dtype), scratch.data(), count, type, communicator_->get(), cuda(stream)));
     }
     if (call.out != nullptr)
-      reduce_in_order_on(stream_, d.dtype, d.reduce, scratch.data(), size(), at(call.out, begin, d.dtype), count);
+      reduce_in_order_on(stream, d.dtype, d.reduce, scratch.data(), size(), at(call.out, begin, d.dtype), count);
   }
 }
 

@@ -1,8 +1,8 @@
 // The process group over NCCL: ranks with a GPU each.
 //
-// A call queues its work on a stream of the group, behind what the current stream has to do, and makes the current stream
-// wait for it; the host goes on, as in torch.distributed. A thread, the watchdog, sees to deadlines: it finds out who is
-// missing, tells all ranks by way of the store, and makes the device give up.
+// A call queues its work on the current stream, or, if it is `async`, on a stream of the group behind what the current
+// stream has to do; the host goes on, as in torch.distributed. A thread, the watchdog, sees to deadlines: it finds out who
+// is missing, tells all ranks by way of the store, and makes the device give up.
 #pragma once
 
 #include <atomic>
@@ -42,12 +42,12 @@ class NcclGroup final : public ProcessGroup {
 
   void connect(const Deadline& deadline);
   /// Numbers the call and queues its work. The lock is held no longer than that.
-  NcclWorkPtr launch(Collective call, Milliseconds timeout);
+  NcclWorkPtr launch(Collective call, bool async, Milliseconds timeout);
   void compare(const Collective& call, const Deadline& deadline);
-  /// Queues the work on the group's stream.
-  void queue(const Collective& call);
-  void queue_point_to_point(const Collective& call);
-  void queue_in_order(const Collective& call);
+  /// Queues the work on a stream.
+  void queue(const Collective& call, const Stream& stream);
+  void queue_point_to_point(const Collective& call, const Stream& stream);
+  void queue_in_order(const Collective& call, const Stream& stream);
   /// Ends the group by this failure, or by that which another rank was the first to announce.
   CommStatus end(const CommStatus& status) noexcept;
 
@@ -71,6 +71,8 @@ class NcclGroup final : public ProcessGroup {
   std::vector<std::optional<ProcessWatch>> processes_;  // of this host, by rank
 
   std::timed_mutex launch_mutex_;  // all ranks queue the same calls in the same order
+  NcclWorkPtr last_;               // that was queued
+  Stream last_stream_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<NcclWorkPtr> pending_;

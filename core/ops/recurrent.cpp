@@ -51,22 +51,24 @@ LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const
   const Steps steps{length, reverse};
   const Array dgates = Array::empty_like(states.gates);
   LstmGradients gradients;
-  Array& dh = gradients.dh0;  // of the state after the step at hand, in the end of the first one
-  Array& dc = gradients.dc0;
-  dh = Array::empty(h0.shape(), x.dtype(), x.device());
+  Array& dc = gradients.dc0;  // of the cell after the step at hand, in the end of the first one
+  gradients.dh0 = Array::empty(h0.shape(), x.dtype(), x.device());
   dc = Array::empty(c0.shape(), x.dtype(), x.device());
   if (dlast_cell.defined()) backend.copy(dlast_cell, dc);
   else backend.fill(dc, 0);
+  // Of the states after each step; where none is given, one place serves all.
+  const Array dstates = dhidden.defined() ? Array::empty(dhidden.shape(), x.dtype(), x.device()) : gradients.dh0;
+  if (dhidden.defined()) backend.copy(dhidden, dstates);
+  else backend.fill(dstates, 0);
   for (int64_t i = length - 1; i >= 0; --i) {
     const int64_t t = steps[i];
-    const bool last = i + 1 == length;
-    if (dhidden.defined()) backend.copy(dhidden.select(0, t), dh);
-    else if (last) backend.fill(dh, 0);
-    if (!last) backend.matmul(dgates.select(0, steps[i + 1]), weights.w_hh, dh, /*accumulate=*/dhidden.defined());
+    const Array dh = dhidden.defined() ? dstates.select(0, t) : dstates;
+    if (i + 1 < length)
+      backend.matmul(dgates.select(0, steps[i + 1]), weights.w_hh, dh, /*accumulate=*/dhidden.defined());
     backend.lstm_cell_backward(dh, states.gates.select(0, t), before(c0, states.cells, steps, i),
                                states.cells.select(0, t), dc, dgates.select(0, t));
   }
-  backend.matmul(dgates.select(0, steps[0]), weights.w_hh, dh, /*accumulate=*/false);
+  backend.matmul(dgates.select(0, steps[0]), weights.w_hh, gradients.dh0, /*accumulate=*/false);
 
   const Array all = flat(dgates), all_transposed = all.transpose(0, 1);
   gradients.dx = matmul(dgates, weights.w_ih);

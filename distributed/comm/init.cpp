@@ -203,10 +203,22 @@ struct Children {
   }
 };
 
+/// A copy of this process that SIGTERM, by which spawn() ends the others when one has failed, ends from its first moment on,
+/// whatever handler this process has.
+pid_t fork_without_handler() {
+  sigset_t terminate, before;
+  sigemptyset(&terminate);
+  sigaddset(&terminate, SIGTERM);
+  sigprocmask(SIG_BLOCK, &terminate, &before);
+  const pid_t pid = fork();
+  if (pid == 0) signal(SIGTERM, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return pid;
+}
+
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  signal(SIGTERM, SIG_DFL);  // by which spawn() ends the others when one has failed
   set_job_environment({rank, size, rank, size, store}, token);
   int code = 0;
   try {
@@ -241,7 +253,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
     const FileDescriptor write_end(ends[1]);
     Child& child = children.all.emplace_back();
     child.pipe = FileDescriptor(ends[0]);
-    child.pid = fork();
+    child.pid = fork_without_handler();
     GRADUS_CHECK(child.pid >= 0, CommError, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) run_child(fn, rank, size, {"127.0.0.1", port}, token_file.number(), write_end.number());
   }

@@ -175,6 +175,7 @@ TEST_CASE("one job makes several groups of all ranks, one after the other and si
 
 TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init][processes]") {
   const Environment none({});
+  const auto begin = std::chrono::steady_clock::now();
   CHECK_THAT(in_a_copy([] {
                spawn(
                    [](int rank) {
@@ -184,6 +185,7 @@ TEST_CASE("spawn tells of the first process that failed, and refuses where there
                    3);
              }),
              contains("rank 1: what went wrong"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // the others end when they are asked to
   CHECK_THAT(in_a_copy([] {
                spawn(
                    [](int rank) {

@@ -24,6 +24,10 @@ class HostGroup : public ProcessGroup {
   /// A second way between the same ranks, which carries half of a large array of a device at the same time as the first:
   /// what a thread copies into and out of sockets is what such arrays wait for.
   void add_lane(std::unique_ptr<HostGroup> lane) { second_lane_ = std::move(lane); }
+  /// Failures are announced on both.
+  void announce_on_lane(const CommStatus& failure) noexcept {
+    if (second_lane_) second_lane_->announce(failure);
+  }
 
   /// Arrays of a device go by way of the host's memory.
   bool serves(Device) const override { return true; }

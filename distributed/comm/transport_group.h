@@ -22,7 +22,10 @@ class TransportGroup : public HostGroup {
 
  private:
   void run(const Collective& call, const Deadline& deadline) override { collectives_.run(call, deadline); }
-  void announce(const CommStatus& failure) noexcept override { transport_.announce(failure); }
+  void announce(const CommStatus& failure) noexcept override {
+    transport_.announce(failure);
+    announce_on_lane(failure);
+  }
 
   T transport_;
   Collectives collectives_;

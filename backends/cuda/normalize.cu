@@ -21,6 +21,7 @@ using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
+using cuda_detail::Several;
 
 /// Of `count` numbers: their mean and the sum of their squared distances from it.
 template <class C>
@@ -131,15 +132,16 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
                            Statistics<T> statistics) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 6 : 4;
-  __shared__ Moments<C> shared[kThreads];
-  Moments<C> totals[kChannels] = {};
+  using Totals = Several<Moments<C>, kChannels>;
+  __shared__ Totals shared[kThreads];
+  Totals totals{};
+  __shared__ C origins[kThreads];
   C origin[kChannels];
-#pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
+  walk.for_channels(origin, origins, [&](uint32_t channel) {
     int64_t at[3];
-    outer.offsets(walk.first_channel() + c, at);
-    origin[c] = statistics.origin(at);
-  }
+    outer.offsets(channel, at);
+    return statistics.origin(at);
+  });
   walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
     C values[kPackets][4];
     walk.load(values, x, i, number);
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
           const C distance = k < number ? values[k][j] - origin[c] - part.mean : C(0);
           part.spread += distance * distance;
         }
-      totals[c] = Moments<C>::join(totals[c], part);
+      totals.of[c] = Moments<C>::join(totals.of[c], part);
     }
   });
   walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Moments<C>& total) {
@@ -179,14 +181,15 @@ __global__ void __launch_bounds__(kThreads)
                              PerChannel<T> weight, PerChannel<T> bias, compute_t<T> eps) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  C centre[kChannels], scale[kChannels], shift[kChannels];
-#pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
-    const uint32_t channel = walk.first_channel() + c;
-    centre[c] = mean.at_or(C(0), channel);
-    scale[c] = weight.at_or(C(1), channel) / ::sqrt(variance.at_or(C(0), channel) + eps);
-    shift[c] = bias.at_or(C(0), channel);
-  }
+  struct Line {
+    C centre, scale, shift;
+  };
+  __shared__ Line lines[kThreads];
+  Line line[kChannels];
+  walk.for_channels(line, lines, [&](uint32_t channel) {
+    return Line{mean.at_or(C(0), channel), weight.at_or(C(1), channel) / ::sqrt(variance.at_or(C(0), channel) + eps),
+                bias.at_or(C(0), channel)};
+  });
   walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
     C values[kPackets][4];
     walk.load(values, x, i, number);
@@ -195,8 +198,8 @@ __global__ void __launch_bounds__(kThreads)
       if (k >= number) break;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int c = j % kChannels;
-        values[k][j] = (values[k][j] - centre[c]) * scale[c] + shift[c];
+        const Line& by = line[j % kChannels];
+        values[k][j] = (values[k][j] - by.centre) * by.scale + by.shift;
       }
       cuda_detail::store_dense<4>(y + walk.offset(i + k * walk.plan.lanes), values[k]);
     }

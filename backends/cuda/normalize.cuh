@@ -6,40 +6,6 @@
 
 namespace gradus::cuda_detail {
 
-/// Elements of T or, where `wide`, of the type that T computes in; read as the latter. Statistics, weights and biases
-/// may be either. Null data reads as what the caller says.
-template <class T>
-struct Either {
-  using C = compute_t<T>;
-  const void* data = nullptr;
-  bool wide = false;
-
-  Either() = default;
-  explicit Either(const View* view) {
-    if (view) data = view->data, wide = view->dtype == dtype_of<C>;
-  }
-  __device__ C at(int64_t i) const {
-    return wide ? static_cast<const C*>(data)[i] : static_cast<C>(static_cast<const T*>(data)[i]);
-  }
-  __device__ C at_or(C otherwise, int64_t i) const { return data ? at(i) : otherwise; }
-  Either shifted(int64_t by) const {
-    Either moved = *this;
-    if (data) moved.data = static_cast<const char*>(data) + by * static_cast<int64_t>(wide ? sizeof(C) : sizeof(T));
-    return moved;
-  }
-};
-
-/// Strides of a view, of zeros where there is none.
-inline Strides strides_or_zero(const View* view, int ndim) { return view ? view->strides : Dims::filled(ndim, 0); }
-
-/// kWidth neighbours of the last axis, as C; one value for all where the step is 0.
-template <int kWidth, class C, class At>
-__device__ void load_broadcast(C (&values)[kWidth], int64_t step, At&& at) {
-  values[0] = at(0);
-#pragma unroll
-  for (int j = 1; j < kWidth; ++j) values[j] = step == 0 ? values[0] : at(j * step);
-}
-
 /// kCount neighbours that are loaded and stored at once, or by 16 bytes where they are more.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Vector {
@@ -59,6 +25,54 @@ __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) vector.value[j] = static_cast<T>(values[j]);
   *reinterpret_cast<Vector<T, kWidth>*>(y) = vector;
+}
+
+/// Elements of T or, where `wide`, of the type that T computes in; read as the latter. Statistics, weights and biases
+/// may be either. Null data reads as what the caller says.
+template <class T>
+struct Either {
+  using C = compute_t<T>;
+  const void* data = nullptr;
+  bool wide = false;
+
+  Either() = default;
+  explicit Either(const View* view) {
+    if (view) data = view->data, wide = view->dtype == dtype_of<C>;
+  }
+  __device__ C at(int64_t i) const {
+    C value[1];
+    load(value, i);
+    return value[0];
+  }
+  /// Neighbours, aligned as a Vector of either type. Nothing is converted before all is loaded: loads that a branch waits
+  /// for follow each other instead of being under way together.
+  template <int kWidth>
+  __device__ void load(C (&values)[kWidth], int64_t i) const {
+    if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
+    Vector<C, kWidth> as_wide{};
+    Vector<T, kWidth> as_narrow{};
+    if (wide) as_wide = *reinterpret_cast<const Vector<C, kWidth>*>(static_cast<const C*>(data) + i);
+    else as_narrow = *reinterpret_cast<const Vector<T, kWidth>*>(static_cast<const T*>(data) + i);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) values[j] = wide ? as_wide.value[j] : static_cast<C>(as_narrow.value[j]);
+  }
+  __device__ C at_or(C otherwise, int64_t i) const { return data ? at(i) : otherwise; }
+  Either shifted(int64_t by) const {
+    Either moved = *this;
+    if (data) moved.data = static_cast<const char*>(data) + by * static_cast<int64_t>(wide ? sizeof(C) : sizeof(T));
+    return moved;
+  }
+};
+
+/// Strides of a view, of zeros where there is none.
+inline Strides strides_or_zero(const View* view, int ndim) { return view ? view->strides : Dims::filled(ndim, 0); }
+
+/// kWidth neighbours of the last axis, as C; one value for all where the step is 0.
+template <int kWidth, class C, class At>
+__device__ void load_broadcast(C (&values)[kWidth], int64_t step, At&& at) {
+  values[0] = at(0);
+#pragma unroll
+  for (int j = 1; j < kWidth; ++j) values[j] = step == 0 ? values[0] : at(j * step);
 }
 
 /// True when the first `dense` views of the nest can be walked in aligned packets of four along the last axis.

@@ -19,6 +19,7 @@ using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
+using cuda_detail::Several;
 using cuda_detail::SumResults;
 using cuda_detail::Sums;
 
@@ -111,20 +112,23 @@ __global__ void __launch_bounds__(kThreads)
 
 // The same pair of sums over dense images' channels, which `outer` has as its one axis.
 template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
     channel_sums_kernel(const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
                         PerChannel<T> weight, compute_t<T> eps, Geometry<6> outer, Sums<compute_t<T>>* partial,
                         SumResults results) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  __shared__ Sums<C> shared[kThreads];
-  Sums<C> totals[kChannels] = {};
-  C centre[kChannels], s[kChannels];
-#pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
-    centre[c] = mean.at_or(C(0), walk.first_channel() + c);
-    s[c] = C(1) / ::sqrt(variance.at_or(C(0), walk.first_channel() + c) + eps);
-  }
+  using Totals = Several<Sums<C>, kChannels>;
+  __shared__ Totals shared[kThreads];
+  Totals totals{};
+  struct Channel {
+    C centre, s, factor;
+  };
+  __shared__ Channel by_channel[kThreads];
+  Channel channel[kChannels];
+  walk.for_channels(channel, by_channel, [&](uint32_t i) {
+    return Channel{mean.at_or(C(0), i), C(1) / ::sqrt(variance.at_or(C(0), i) + eps), weight.at_or(C(1), i)};
+  });
   walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
     C a[kPackets][4], values[kPackets][4];
     walk.load(a, dy, i, number);
@@ -134,16 +138,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int c = j % kChannels;
-        if (k >= number) a[k][j] = 0, values[k][j] = centre[c];
-        totals[c].plain += a[k][j];
-        totals[c].along += a[k][j] * ((values[k][j] - centre[c]) * s[c]);
+        if (k >= number) a[k][j] = 0, values[k][j] = channel[c].centre;
+        totals.of[c].plain += a[k][j];
+        totals.of[c].along += a[k][j] * (values[k][j] - channel[c].centre);
       }
   });
 #pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
-    const C factor = weight.at_or(C(1), walk.first_channel() + c);
-    totals[c] = {totals[c].plain * factor, totals[c].along * factor};
-  }
+  for (int c = 0; c < kChannels; ++c)
+    totals.of[c] = {totals.of[c].plain * channel[c].factor, totals.of[c].along * channel[c].s * channel[c].factor};
   walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Sums<C>& total) {
     if (partial) {
       partial[index] = total;
@@ -157,24 +159,23 @@ __global__ void __launch_bounds__(kThreads)
 
 // dx of dense images whose statistics and weight vary by channel; with `plain` null the statistics were fixed.
 template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
     channel_dx_kernel(T* dx, const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean,
                       PerChannel<T> variance, PerChannel<T> weight, compute_t<T> eps, const compute_t<T>* plain,
                       const compute_t<T>* along, int64_t sums_step, bool sums_of_dy, compute_t<T> count) {
   using C = compute_t<T>;
   constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  C centre[kChannels], of_dy[kChannels], constant[kChannels] = {}, of_x[kChannels] = {};
-#pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
-    const uint32_t channel = walk.first_channel() + c;
-    const C w = weight.at_or(C(1), channel), s = C(1) / ::sqrt(variance.at_or(C(0), channel) + eps);
-    centre[c] = mean.at_or(C(0), channel);
-    of_dy[c] = w * s;
-    if (!plain) continue;
-    const C scale = (sums_of_dy ? of_dy[c] : s) / count;
-    constant[c] = plain[channel * sums_step] * scale;
-    of_x[c] = along[channel * sums_step] * scale * s;
-  }
+  struct Channel {
+    C centre, of_dy, constant, of_x;
+  };
+  __shared__ Channel by_channel[kThreads];
+  Channel channel[kChannels];
+  walk.for_channels(channel, by_channel, [&](uint32_t i) {
+    const C w = weight.at_or(C(1), i), s = C(1) / ::sqrt(variance.at_or(C(0), i) + eps);
+    const C scale = (sums_of_dy ? w * s : s) / count;
+    return Channel{mean.at_or(C(0), i), w * s, plain ? plain[i * sums_step] * scale : C(0),
+                   plain ? along[i * sums_step] * scale * s : C(0)};
+  });
   walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
     C g[kPackets][4], values[kPackets][4];
     walk.load(g, dy, i, number);
@@ -184,8 +185,8 @@ __global__ void __launch_bounds__(kThreads)
       if (k >= number) break;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int c = j % kChannels;
-        g[k][j] = g[k][j] * of_dy[c] - constant[c] - (values[k][j] - centre[c]) * of_x[c];
+        const Channel& by = channel[j % kChannels];
+        g[k][j] = g[k][j] * by.of_dy - by.constant - (values[k][j] - by.centre) * by.of_x;
       }
       cuda_detail::store_dense<4>(dx + walk.offset(i + k * walk.plan.lanes), g[k]);
     }

@@ -23,8 +23,7 @@ inline ChannelOrder channel_order(const Shape& shape, const Strides& strides) {
   const bool contiguous = lies_like(contiguous_strides(shape));
   if (contiguous && plane % 4 == 0) return ChannelOrder::planes;
   const bool columns = n == 4 ? lies_like(channels_last_strides(shape)) : contiguous && plane == 1;
-  // Threads of a block take whole pixels.
-  return columns && shape[1] % 4 == 0 && kThreads % (shape[1] / 4) == 0 ? ChannelOrder::columns : ChannelOrder::other;
+  return columns && shape[1] % 4 == 0 ? ChannelOrder::columns : ChannelOrder::other;
 }
 
 /// That of several arrays of one shape.
@@ -57,14 +56,28 @@ struct PerChannel {
   }
 };
 
+/// What a thread has of each of its channels.
+template <class Partial, int kCount>
+struct Several {
+  Partial of[kCount];
+
+  static __device__ Several join(const Several& a, const Several& b) {
+    Several joined;
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) joined.of[c] = Partial::join(a.of[c], b.of[c]);
+    return joined;
+  }
+};
+
 /// The part of a block and thread: `count` packets of four elements of each channel (planes), or of each four channels
-/// (columns), are cut into plan.splits.
+/// (columns), are cut into plan.splits. Columns: a block takes at most 64 packets of a pixel, 1 KiB of float32.
 template <bool kColumns>
 struct ChannelWalk {
   static constexpr int kChannels = kColumns ? 4 : 1;  ///< of a thread
   uint32_t channels, count;
   Divisor packets;  ///< of a plane; columns: of a pixel
   ReducePlan plan;
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;  // powers of two: shifts instead of divisions
 
   ChannelWalk(const Shape& shape, int multiprocessors) : channels(static_cast<uint32_t>(shape[1])) {
     int64_t plane = 1;
@@ -72,32 +85,46 @@ struct ChannelWalk {
     packets = Divisor(kColumns ? shape[1] / 4 : plane / 4);
     count = static_cast<uint32_t>(shape[0] * (kColumns ? plane : plane / 4));
     plan.outputs_adjacent = true;
-    plan.outputs = kColumns ? packets.divisor : 1;
+    plan.outputs = kColumns ? std::min(std::bit_ceil(packets.divisor), 64u) : 1;
     plan.lanes = kThreads / plan.outputs;
+    outputs_log2 = std::countr_zero(plan.outputs), lanes_log2 = std::countr_zero(plan.lanes);
     const int64_t wanted = 4 * multiprocessors / groups(), at_most = count / (8 * plan.lanes);
     plan.splits = static_cast<uint32_t>(std::clamp<int64_t>(std::min(wanted, at_most), 1, 1024));
     plan.per_split = (count + plan.splits - 1) / plan.splits;
   }
-  int64_t groups() const { return kColumns ? 1 : channels; }
+  int64_t groups() const { return kColumns ? plan.blocks(packets.divisor) : channels; }
   dim3 grid() const { return dim3(static_cast<uint32_t>(groups()), plan.splits); }
 
-  __device__ uint32_t first_channel() const { return kColumns ? 4 * (threadIdx.x % packets.divisor) : blockIdx.x; }
+  /// f(channel) of this thread's channels. Columns: each by one thread of the block, since what waits for one value after
+  /// the other would wait for four times as many. `shared` has kThreads values.
+  template <class Value, class F>
+  __device__ void for_channels(Value (&values)[kChannels], Value* shared, F&& f) const {
+    if constexpr (kColumns) {
+      const uint32_t channel = 4 * blockIdx.x * plan.outputs + threadIdx.x;
+      if (threadIdx.x < 4 * plan.outputs) shared[threadIdx.x] = f(min(channel, channels - 1));
+      __syncthreads();
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) values[c] = shared[4 * (threadIdx.x & (plan.outputs - 1)) + c];
+    } else {
+      values[0] = f(blockIdx.x);
+    }
+  }
   /// Calls body(i, number) for this thread's packets: i, i + plan.lanes and so on, `number` of them and at most kAtOnce.
   /// kBackwards: the last first, for a launch after one that went forwards finds those still in the cache.
   template <uint32_t kAtOnce, bool kBackwards, class Body>
   __device__ void for_packets(Body&& body) const {
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, count);
-    const uint32_t first = begin + plan.lane(), stride = kAtOnce * plan.lanes;
-    const uint32_t steps = first < end ? (end - first + stride - 1) / stride : 0;
+    const uint32_t first = begin + lane(), stride = kAtOnce * plan.lanes;
+    const uint32_t steps = first < end && !idle() ? (end - first + stride - 1) / stride : 0;
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t i = first + (kBackwards ? steps - 1 - step : step) * stride;
-      body(i, min((end - i + plan.lanes - 1) / plan.lanes, kAtOnce));
+      body(i, min((end - i + plan.lanes - 1) >> lanes_log2, kAtOnce));
     }
   }
   /// Where packet i begins.
   __device__ uint32_t offset(uint32_t i) const {
     if constexpr (kColumns) {
-      return 4 * (i * packets.divisor + threadIdx.x % packets.divisor);
+      return 4 * (i * packets.divisor + packet());
     } else {
       const uint32_t image = packets.split(i);
       return 4 * ((image * channels + blockIdx.x) * packets.divisor + i);
@@ -112,15 +139,22 @@ struct ChannelWalk {
   /// Joins what the threads of a block have for a channel and calls store(channel, index, total) in one of them; `index`
   /// is that of the block's part among the partial results of all splits.
   template <class Partial, class Store>
-  __device__ void fold(const Partial (&totals)[kChannels], Partial* shared, Store&& store) const {
+  __device__ void fold(const Several<Partial, kChannels>& totals, Several<Partial, kChannels>* shared,
+                       Store&& store) const {
+    const auto total = fold_lanes(plan, totals, shared, Several<Partial, kChannels>::join);
+    if (lane() != 0 || idle()) return;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      const Partial total = fold_lanes(plan, totals[c], shared, Partial::join);
-      const uint32_t channel = first_channel() + c;
-      if (plan.lane() == 0) store(channel, static_cast<int64_t>(blockIdx.y) * channels + channel, total);
-      __syncthreads();
+      const uint32_t channel = kColumns ? 4 * packet() + c : blockIdx.x;
+      store(channel, static_cast<int64_t>(blockIdx.y) * channels + channel, total.of[c]);
     }
   }
+
+ private:
+  __device__ uint32_t lane() const { return threadIdx.x >> outputs_log2; }
+  // Columns: this thread's packet of every pixel; there may be none left for it.
+  __device__ uint32_t packet() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (plan.outputs - 1)); }
+  __device__ bool idle() const { return kColumns && packet() >= packets.divisor; }
 };
 
 /// Calls f.operator()<kColumns>().

@@ -12,7 +12,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kRowThreads = 512;  // leave a thread 128 registers
+constexpr int kRowThreads = 512;  // leave a thread 64 registers, of double 128
 
 /// Calls body(k, i) for this thread's vectors of a row: the k-th begins at element i.
 template <int kWidth, int kSteps, class Body>
@@ -24,14 +24,8 @@ __device__ void for_vectors(uint32_t size, Body&& body) {
   }
 }
 
-template <int kWidth, class T>
-__device__ void load_either(compute_t<T> (&values)[kWidth], const Either<T>& from, uint32_t i) {
-  if (from.wide) load_dense<kWidth>(values, static_cast<const compute_t<T>*>(from.data) + i);
-  else load_dense<kWidth>(values, static_cast<const T*>(from.data) + i);
-}
-
 template <int kWidth, int kSteps, class T>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_kernel(T* y, const T* x, compute_t<T>* means, compute_t<T>* variances, Either<T> weight, Either<T> bias,
                 compute_t<T> eps, uint32_t rows, uint32_t size) {
   using C = compute_t<T>;
@@ -63,8 +57,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const C s = C(1) / ::sqrt(variance + eps);
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
     C scale[kWidth], shift[kWidth];
-    if (weight.data) load_either<kWidth>(scale, weight, i);
-    if (bias.data) load_either<kWidth>(shift, bias, i);
+    if (weight.data) weight.load(scale, i);
+    if (bias.data) bias.load(shift, i);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
       values[k][j] = (values[k][j] - rest) * (weight.data ? s * scale[j] : s) + (bias.data ? shift[j] : C(0));
@@ -74,7 +68,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // `partial`: of every team the sums of its rows' columns; null where no parameter's gradient is wanted.
 template <int kWidth, int kSteps, class T>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,
                          Either<T> weight, compute_t<T> eps, uint32_t rows, uint32_t size,
                          Sums<compute_t<T>>* partial) {
@@ -94,7 +88,7 @@ __global__ void __launch_bounds__(kRowThreads)
     Sums<C> total{0, 0};
     for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
       C factor[kWidth];
-      if (weight.data) load_either<kWidth>(factor, weight, i);
+      if (weight.data) weight.load(factor, i);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         g[k][j] = static_cast<C>(dy_vectors[k].value[j]);
@@ -192,13 +186,14 @@ bool normalize_rows(const View& x, uint32_t axes, const View* weight, const View
 bool normalize_rows_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                              const View* weight, double eps, const MutableView& dx, const MutableView* dweight,
                              const MutableView* dbias) {
-  constexpr int kSteps = 2, kSingleSteps = 4;
   const Rows rows(x, axes);
   if (rows.size == 0 || !contiguous(x) || !contiguous(dy) || !contiguous(dx) || !one_row(weight, rows)) return false;
   for (const MutableView* gradient : {dweight, dbias})
     if (gradient && !(gradient->shape == rows.row)) return false;
   return visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
+    // A thread has eight elements, of four registers or more each; more of them would leave fewer threads.
+    constexpr int kWidth = 16 / sizeof(T), kSteps = 8 / kWidth, kSingleSteps = 4;
     const auto fits = [](const View& view) { return view.dtype == dtype_of<C> && contiguous(view); };
     const Team team(rows.size, sizeof(T), {x.data, dy.data, dx.data, weight ? weight->data : nullptr}, kSteps,
                     kSingleSteps);
@@ -208,8 +203,8 @@ bool normalize_rows_backward(const View& dy, const View& x, const View& mean, co
     const int64_t in_flight = int64_t{1024} * launch.multiprocessors() / team.threads;
     const uint32_t blocks = team.blocks(std::clamp<int64_t>(rows.count / 2, 1, in_flight));
     const auto run = [&](Sums<C>* partial) {
-      launch(team.vectors ? rows_backward_kernel<16 / sizeof(T), kSteps, T> : rows_backward_kernel<1, kSingleSteps, T>,
-             blocks, team.block, dx.as<T>(), dy.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
+      launch(team.vectors ? rows_backward_kernel<kWidth, kSteps, T> : rows_backward_kernel<1, kSingleSteps, T>, blocks,
+             team.block, dx.as<T>(), dy.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
              static_cast<C>(eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size), partial);
     };
     if (!dweight && !dbias) return run(nullptr), true;

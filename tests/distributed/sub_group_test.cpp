@@ -1,4 +1,6 @@
 // Groups of some of the ranks: who belongs, that they do not disturb each other, and how their failures are told.
+#include <atomic>
+
 #include <gradus/core/ops/creation.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -94,11 +96,20 @@ TEST_CASE("wrong lists of ranks", "[sub_groups]") {
 
 TEST_CASE("a rank that does not take part in a new group is named", "[sub_groups]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  std::atomic<int> ended = 0;
   const auto results = run_ranks(transport, 3,
-                                 [](ProcessGroup& world) {
+                                 [&](ProcessGroup& world) {
                                    world.set_timeout(Milliseconds(200));
-                                   if (world.rank() == 1) std::this_thread::sleep_for(Milliseconds(1200));
-                                   else new_group(shared(world), {0, 2});
+                                   if (world.rank() == 1) {
+                                     while (ended < 2) std::this_thread::sleep_for(Milliseconds(1));
+                                     return;
+                                   }
+                                   try {
+                                     new_group(shared(world), {0, 2});
+                                   } catch (...) {
+                                     ++ended;
+                                     throw;
+                                   }
                                  },
                                  {.timeout = Milliseconds(5000)});
   CHECK(results[1].error.empty());

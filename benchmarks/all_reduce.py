@@ -2,7 +2,8 @@
 """All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, in one run.
 
 Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
-microseconds. The table shows how much longer Gloo takes. Open MPI is left out where there is no mpirun.
+microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other, so
+that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun.
 
     python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
     python3 benchmarks/all_reduce.py --table two.json four.json --plot curves.png     # once more, and as curves
@@ -51,8 +52,7 @@ def measure(options):
                 for way, microseconds in row.items():
                     if way != "bytes":
                         figures.setdefault(row["bytes"], {}).setdefault(way, []).append(microseconds)
-    rows = [{"bytes": size, "us": {way: statistics.median(rounds) for way, rounds in ways.items()}}
-            for size, ways in sorted(figures.items())]
+    rows = [{"bytes": size, "us": ways} for size, ways in sorted(figures.items())]
     return {"machine": machine(), "code": code_version(), "ranks": options.ranks, "rounds": options.rounds,
             "congestion_control": pacing, "rows": rows}
 
@@ -67,6 +67,10 @@ def ways_of(results):
     return sorted(place, key=place.get)
 
 
+def ratio(row, slower, faster):
+    return statistics.median(a / b for a, b in zip(row["us"][slower], row["us"][faster]))
+
+
 def print_table(results):
     ways = ways_of(results)
     gloo = next((way for way in ways if way.startswith("Gloo")), None)
@@ -74,9 +78,9 @@ def print_table(results):
     print("| size | " + " | ".join(ways) + "".join(f" | Gloo / {way}" for way in ratios) + " |")
     print("|---" * (1 + len(ways) + len(ratios)) + "|")
     for row in results["rows"]:
-        us = row["us"]
+        us = {way: statistics.median(rounds) for way, rounds in row["us"].items()}
         cells = [f"{us[way]:.3g}" if us[way] < 1000 else f"{us[way]:.0f}" for way in ways]
-        cells += [f"{us[gloo] / us[way]:.1f}" for way in ratios]
+        cells += [f"{ratio(row, gloo, way):.1f}" for way in ratios]
         print(f"| {size_name(row['bytes'])} | " + " | ".join(cells) + " |")
 
 
@@ -88,7 +92,7 @@ def plot(tables, path):
         ranks, rows = results["ranks"], results["rows"]
         sizes = [row["bytes"] for row in rows]
         for way in ways_of(results):
-            us = [row["us"][way] for row in rows]
+            us = [statistics.median(row["us"][way]) for row in rows]
             style = "-" if way in WAYS else "--"
             time.plot(sizes, us, style, label=way)
             bandwidth.plot(sizes, [2 * (ranks - 1) / ranks * n / t / 1e3 for n, t in zip(sizes, us)], style, label=way)

@@ -125,6 +125,7 @@ std::vector<int> ProgressBoard::missing(const Descriptor& call, uint64_t reached
   for (int r = 0; r < size_; ++r) silent.push_back(r);
   for (const Deadline deadline(kAnswerTime); !silent.empty() && !deadline.passed();) {
     answer(reached);  // to itself too, and to others who ask at the same time
+    if (const CommStatus ended = failure(); !ended.ok()) throw CollectiveError(ended);  // another knows already
     std::erase_if(silent, [&](int r) {
       const Answer answer = answer_of(r);
       if (answer.alarm < alarm) return false;

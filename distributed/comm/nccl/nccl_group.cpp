@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include <gradus/distributed/comm/nccl/nccl_work.h>
 #include <gradus/distributed/comm/nccl/reduce_kernel.h>
 
 namespace gradus::dist {
 namespace {
 
-/// How often the watchdog looks.
-constexpr Milliseconds kLookOut{100};
 /// Scratch of a sum in the order of the ranks.
 constexpr size_t kScratchBytes = 64 << 20;
 
@@ -74,82 +73,6 @@ class Scratch {
 };
 
 }  // namespace
-
-class NcclGroup::NcclWork final : public Work {
- public:
-  /// `captured`: it runs when the graph is replayed, and what it needs belongs to the graph.
-  NcclWork(const Collective& call, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
-      : call_(call.descriptor), peer_(call.peer), deadline_(timeout), runtime_(runtime), device_(device),
-        captured_(captured), ready_(runtime.new_event(false)), done_(runtime.new_event(false)) {}
-
-  uint64_t sequence() const override { return call_.sequence; }
-  bool is_completed() const override {
-    if (captured_) return true;
-    const std::lock_guard lock(mutex_);
-    return !failure_.ok() || (queued_ && done_->query());
-  }
-  CommStatus status() const override {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
-  /// Makes the current stream wait; the host goes on.
-  void wait() const override {
-    if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
-    block(runtime_.current_stream(device_.index));
-  }
-  /// Makes the host wait.
-  bool wait(Milliseconds timeout) const override {
-    for (const Deadline end(timeout); !is_completed(); std::this_thread::sleep_for(std::chrono::microseconds(20)))
-      if (end.passed()) return false;
-    wait();
-    return true;
-  }
-
-  const Descriptor& call() const { return call_; }
-  bool is_message() const { return call_.kind == CollectiveKind::send; }
-  /// The other end of a message.
-  int peer() const { return peer_; }
-  const Deadline& deadline() const { return deadline_; }
-  /// True from when a warning is due.
-  bool is_long() const { return patience_.passed(); }
-  /// True once the device has come to it.
-  bool is_reached() const {
-    const std::lock_guard lock(mutex_);
-    return queued_ && ready_->query();
-  }
-  /// What it was waiting for is over: it failed, unless it was done.
-  void fail(const CommStatus& failure) {
-    const std::lock_guard lock(mutex_);
-    if (!queued_ || !done_->query()) failure_ = failure;
-  }
-  /// `stream` waits for what `before` has to do,
-  void begin(const Stream& before, const Stream& stream) {
-    ready_->record(before);
-    if (!(stream == before)) ready_->block(stream);
-  }
-  /// and this is where the work ends.
-  void end(const Stream& stream) {
-    const std::lock_guard lock(mutex_);
-    done_->record(stream);
-    queued_ = !captured_;  // events of a capture cannot be asked
-  }
-  /// `stream` waits for it.
-  void block(const Stream& stream) const { done_->block(stream); }
-  void keep(const Array& in, const Array& out) { kept_ = {in, out}; }
-
- private:
-  const Descriptor call_;
-  const int peer_;
-  const Deadline deadline_, patience_{kPatience};
-  DeviceRuntime& runtime_;
-  const Device device_;
-  const bool captured_;
-  const std::unique_ptr<Event> ready_, done_;
-  mutable std::mutex mutex_;
-  bool queued_ = false;
-  CommStatus failure_;
-  std::pair<Array, Array> kept_;
-};
 
 NcclGroup::NcclGroup(std::shared_ptr<Store> store, int rank, int size, const NcclOptions& options)
     : ProcessGroup(rank, size, options.epoch, options.timeout), store_(std::move(store)), options_(options),
@@ -241,7 +164,7 @@ NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, co
     in.storage().record_stream(stream_);
     out.storage().record_stream(stream_);
   } else if (call.descriptor.kind == CollectiveKind::barrier) {
-    while (!work->wait(kLookOut)) {}
+    while (!work->wait(Milliseconds(1000))) {}
   }
   return work;
 }
@@ -371,114 +294,6 @@ void NcclGroup::queue_in_order(const Collective& call, const Stream& stream) {
     }
     if (call.out != nullptr)
       reduce_in_order_on(stream, d.dtype, d.reduce, scratch.data(), size(), at(call.out, begin, d.dtype), count);
-  }
-}
-
-CommStatus NcclGroup::end(const CommStatus& status) noexcept {
-  CommStatus first = status;
-  try {
-    first = board_.announce(status);
-  } catch (const std::exception&) {  // the store may have gone
-  }
-  return fail(first);
-}
-
-void NcclGroup::announce(const CommStatus& failure) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const NcclWorkPtr& work : pending_) work->fail(failure);
-    pending_.clear();
-  }
-  try {
-    board_.announce(failure);
-  } catch (const std::exception&) {}
-  // Whoever is about to queue something comes to an end; if NCCL holds him, only this lets him go.
-  std::unique_lock launching(launch_mutex_, std::defer_lock);
-  const bool waited = launching.try_lock_for(std::chrono::seconds(1));
-  communicator_->abort();
-  if (waited) launching.unlock();
-}
-
-void NcclGroup::forget_completed() {
-  const std::lock_guard lock(mutex_);
-  while (!pending_.empty() && pending_.front()->is_completed()) {
-    if (!pending_.front()->is_message()) completed_ = std::max(completed_, pending_.front()->sequence());
-    pending_.pop_front();
-  }
-}
-
-uint64_t NcclGroup::reached() const {
-  const std::lock_guard lock(mutex_);
-  uint64_t last = completed_;
-  for (const NcclWorkPtr& work : pending_) {
-    if (!work->is_reached()) break;
-    if (!work->is_message()) last = work->sequence();
-  }
-  return last;
-}
-
-void NcclGroup::watch() {
-  runtime_.set_current_device(device_.index);
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    changed_.wait_for(lock, kLookOut, [&] { return stopping_; });
-    if (stopping_) return;
-    lock.unlock();
-    if (status().ok()) try {
-        look_after();
-      } catch (const CollectiveError& error) { end(error.status()); } catch (const std::exception& error) {
-        end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()});
-      }
-    lock.lock();
-  }
-}
-
-void NcclGroup::look_after() {
-  forget_completed();
-  NcclWorkPtr waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!pending_.empty()) waiting = pending_.front();
-  }
-  CommStatus announced;
-  try {
-    announced = board_.look(reached());
-  } catch (const CommError&) {  // the store ends with its job: that matters to who waits
-    if (waiting) throw;
-  }
-  if (!announced.ok()) throw CollectiveError(announced);
-  if (!waiting) return;
-  const Descriptor& call = waiting->call();
-  if (const std::string error = communicator_->error(); !error.empty()) explain("NCCL: " + error, call);
-  const bool too_late = waiting->deadline().passed();
-  if (too_late || (waiting->is_long() && warned_ != call.sequence)) {
-    const std::vector<int> missing =
-        waiting->is_message() ? std::vector{waiting->peer()} : board_.missing(call, reached());
-    if (waiting->is_completed()) return;
-    if (too_late) throw CollectiveError(timed_out(call, rank(), missing, waiting->deadline().timeout()));
-    warn_of_waiting(call, rank(), missing);
-    warned_ = call.sequence;
-  }
-  look_for_dead_ranks(call);
-}
-
-void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
-  std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
-  look_for_dead_ranks(waiting);
-  const std::vector<int> missing = board_.missing(waiting, reached());
-  if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
-  throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});
-}
-
-void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
-  for (int r = 0; r < size(); ++r) {
-    const std::optional<ProcessWatch>& process = processes_[static_cast<size_t>(r)];
-    if (!process || !process->has_ended()) continue;
-    std::this_thread::sleep_for(kLookOut);  // what it did before it ended may complete the collective
-    forget_completed();
-    const std::lock_guard lock(mutex_);
-    if (pending_.empty() || pending_.front()->call() != waiting) return;
-    throw CollectiveError(board_.has_left(r) ? peer_left(waiting, r) : peer_lost(waiting, r, "its process ended"));
   }
 }
 

@@ -1,0 +1,89 @@
+// A collective over NCCL on its way: two events of the stream that it runs on.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <gradus/distributed/comm/nccl/nccl_group.h>
+
+namespace gradus::dist {
+
+class NcclGroup::NcclWork final : public Work {
+ public:
+  /// `captured`: it runs when the graph is replayed, and what it needs belongs to the graph.
+  NcclWork(const Collective& call, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
+      : call_(call.descriptor), peer_(call.peer), deadline_(timeout), runtime_(runtime), device_(device),
+        captured_(captured), ready_(runtime.new_event(false)), done_(runtime.new_event(false)) {}
+
+  uint64_t sequence() const override { return call_.sequence; }
+  bool is_completed() const override {
+    if (captured_) return true;
+    const std::lock_guard lock(mutex_);
+    return !failure_.ok() || (queued_ && done_->query());
+  }
+  CommStatus status() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  /// Makes the current stream wait; the host goes on.
+  void wait() const override {
+    if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
+    block(runtime_.current_stream(device_.index));
+  }
+  /// Makes the host wait.
+  bool wait(Milliseconds timeout) const override {
+    for (const Deadline end(timeout); !is_completed(); std::this_thread::sleep_for(std::chrono::microseconds(20)))
+      if (end.passed()) return false;
+    wait();
+    return true;
+  }
+
+  const Descriptor& call() const { return call_; }
+  bool is_message() const { return call_.kind == CollectiveKind::send; }
+  /// The other end of a message.
+  int peer() const { return peer_; }
+  const Deadline& deadline() const { return deadline_; }
+  /// True from when a warning is due.
+  bool is_long() const { return patience_.passed(); }
+  /// True once the device has come to it.
+  bool is_reached() const {
+    const std::lock_guard lock(mutex_);
+    return queued_ && ready_->query();
+  }
+  /// What it was waiting for is over: it failed, unless it was done.
+  void fail(const CommStatus& failure) {
+    const std::lock_guard lock(mutex_);
+    if (!queued_ || !done_->query()) failure_ = failure;
+  }
+  /// `stream` waits for what `before` has to do,
+  void begin(const Stream& before, const Stream& stream) {
+    ready_->record(before);
+    if (!(stream == before)) ready_->block(stream);
+  }
+  /// and this is where the work ends.
+  void end(const Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    done_->record(stream);
+    queued_ = !captured_;  // events of a capture cannot be asked
+  }
+  /// `stream` waits for it.
+  void block(const Stream& stream) const { done_->block(stream); }
+  void keep(const Array& in, const Array& out) { kept_ = {in, out}; }
+
+ private:
+  const Descriptor call_;
+  const int peer_;
+  const Deadline deadline_, patience_{kPatience};
+  DeviceRuntime& runtime_;
+  const Device device_;
+  const bool captured_;
+  const std::unique_ptr<Event> ready_, done_;
+  mutable std::mutex mutex_;
+  bool queued_ = false;
+  CommStatus failure_;
+  std::pair<Array, Array> kept_;
+};
+
+}  // namespace gradus::dist

@@ -116,7 +116,9 @@ TEST_CASE("LeNet's first 100 losses are the CPU's, from the same weights and wit
     double largest = 0;
     for (size_t i = 0; i < cpu.losses.size(); ++i)
       largest = std::max<double>(largest, std::abs(first.losses[i] - cpu.losses[i]));
-    CHECK(largest < 1e-4);  // two backends of the CPU are 1e-6 apart
+    // Two backends of the CPU are 1e-6 apart. Of cuDNN's engines for float32 some go by FFT: 4e-3 was seen with all of
+    // LeNet's convolutions there, which by default are those of "cuda".
+    CHECK(largest < (current_backend(DeviceType::cuda).name() == "cudnn" ? 1e-2 : 1e-4));
 
     // Drawn where they lie.
     nn::Linear here(400, 120), there(400, 120);

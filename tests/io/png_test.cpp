@@ -16,6 +16,17 @@ TEST_CASE("CRC-32C gives the check values of RFC 3720", "[io]") {
   CHECK(io::crc32c({}) == 0);
 }
 
+TEST_CASE("a CRC-32C goes on behind what it has seen, cut anywhere", "[io]") {
+  const std::string text = "123456789 and more than twice the eight bytes that are taken at once";
+  const io::ByteSpan span = bytes_of(text);
+  const uint32_t whole = io::crc32c(span);
+  for (size_t cut = 0; cut <= span.size(); ++cut)
+    CHECK(io::crc32c(span.subspan(cut), io::crc32c(span.first(cut))) == whole);
+  uint32_t by_bytes = 0;
+  for (size_t i = 0; i < span.size(); ++i) by_bytes = io::crc32c(span.subspan(i, 1), by_bytes);
+  CHECK(by_bytes == whole);
+}
+
 TEST_CASE("a PNG holds its pixels", "[io]") {
   const int channels = GENERATE(1, 2, 3, 4);
   const int height = 3, width = 5;

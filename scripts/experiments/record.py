@@ -88,6 +88,12 @@ def train(options, seconds=600):
     return {"options": options, "epochs": epochs, "gpu_over_time": recording}
 
 
+def without_data_folder(options):
+    """Where the data lie says nothing of a run, and something of whose machine it was."""
+    before = [None, *options]
+    return [option for option, previous in zip(options, before) if "--data" not in (option, previous)]
+
+
 class Runs:
     """The runs of an experiment: results/NAME.jsonl, a line each."""
 
@@ -98,7 +104,10 @@ class Runs:
     def add(self, run):
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"code": code_version(), "machine": machine(), **run}) + "\n")
+            run = {"code": code_version(), "machine": machine(), **run}
+            if "options" in run:
+                run["options"] = without_data_folder(run["options"])
+            file.write(json.dumps(run) + "\n")
 
     def record(self, row, make):
         """Adds the run that make() returns, or why there is none."""

@@ -17,17 +17,6 @@ bool no_cudnn() {
   return true;
 }
 
-// Sets the switches back.
-struct Switches {
-  const bool tf32 = cudnn::allow_tf32(), deterministic = cudnn::deterministic(), benchmark = cudnn::benchmark();
-  const bool small = cudnn::small_convolutions();
-  const size_t limit = cudnn::workspace_limit();
-  ~Switches() {
-    cudnn::set_allow_tf32(tf32), cudnn::set_deterministic(deterministic), cudnn::set_benchmark(benchmark);
-    cudnn::set_small_convolutions(small), cudnn::set_workspace_limit(limit);
-  }
-};
-
 Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
   return randn(shape).to(cuda_device(), dtype).contiguous(format);
 }
@@ -35,7 +24,7 @@ Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous,
 }  // namespace
 
 TEST_CASE("the switches of cuDNN are there in every build") {
-  const Switches restored;
+  const CudnnSwitches restored;
   CHECK(cudnn::deterministic());
   CHECK_FALSE(cudnn::benchmark());
   cudnn::set_allow_tf32(true), cudnn::set_deterministic(false), cudnn::set_benchmark(true);
@@ -75,7 +64,7 @@ TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
 
 TEST_CASE("small convolutions are the base class's unless cuDNN is to run them too") {
   if (no_cudnn()) return;
-  const Switches restored;
+  const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape, DType dtype = kFloat) {
     const auto operand = [&](const Shape& shape) { return image(shape, MemoryFormat::contiguous, dtype); };
@@ -110,7 +99,7 @@ TEST_CASE("a weight in the other order of memory gives the same numbers") {
 
 TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its accuracy") {
   if (no_cudnn()) return;
-  const Switches restored;
+  const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
     const Tensor x = image({16, 64, 32, 32}, format), w = image({64, 64, 3, 3}, format).requires_grad_();
@@ -147,7 +136,7 @@ TEST_CASE("TF32 is what float32 matrix products use where it is allowed") {
 
 TEST_CASE("engines chosen by timing, non-deterministic ones and those without scratch memory give the same numbers") {
   if (no_cudnn()) return;
-  const Switches restored;
+  const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   const Tensor x = image({8, 32, 20, 20}).requires_grad_(), w = image({64, 32, 3, 3}).requires_grad_();
   const Tensor bias = image({64});
@@ -168,7 +157,7 @@ TEST_CASE("engines chosen by timing, non-deterministic ones and those without sc
 
 TEST_CASE("a captured convolution is replayed, also where its engine would have been timed") {
   if (no_cudnn()) return;
-  const Switches restored;
+  const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   const NoGradGuard no_grad;
   for (bool timed : {false, true}) {

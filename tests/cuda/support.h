@@ -8,6 +8,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/cuda.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
@@ -60,6 +61,17 @@ class Kernels : public Observer {
 
  private:
   std::vector<std::string> ran_;
+};
+
+/// Sets cuDNN's switches back at the end of the scope.
+struct CudnnSwitches {
+  const bool tf32 = cudnn::allow_tf32(), deterministic = cudnn::deterministic(), benchmark = cudnn::benchmark();
+  const bool small = cudnn::small_convolutions();
+  const size_t limit = cudnn::workspace_limit();
+  ~CudnnSwitches() {
+    cudnn::set_allow_tf32(tf32), cudnn::set_deterministic(deterministic), cudnn::set_benchmark(benchmark);
+    cudnn::set_small_convolutions(small), cudnn::set_workspace_limit(limit);
+  }
 };
 
 /// |a - b| over |b|, both as vectors.

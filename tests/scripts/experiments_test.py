@@ -137,12 +137,13 @@ class Experiments(unittest.TestCase):
 
     def test_a_run_is_a_line(self):
         for name, rows in self.ROWS.items():
-            runs = self.run_experiment(name, "--record", "--rows", *rows)
+            runs = self.run_experiment(name, "--record", "--rows", *rows, "--data", "/home/somebody/data")
             self.assertEqual([run["row"] for run in runs], [row for row in rows if not row.startswith("--")][: len(runs)])
             for run in runs:
                 self.assertEqual((run["code"], run["experiment"]), ("v1", name.upper()))
                 self.assertEqual({"cpu", "cores", "system", "compiler", "gpu", "driver"}, set(run["machine"]))
                 self.assertNotIn("skipped", run)
+                self.assertNotIn("somebody", json.dumps(run))  # where the data lay is nobody's business
         first = json.loads((self.folder / "results/E2.jsonl").read_text().splitlines()[0])
         self.assertEqual(len(first["epochs"]), 5)
         self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])

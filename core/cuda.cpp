@@ -62,11 +62,6 @@ void empty_cache() { cuda_runtime().empty_cache(); }
 Stream current_stream(int index) { return cuda_runtime().current_stream(checked(index)); }
 Stream new_stream(int index) { return cuda_runtime().new_stream(checked(index)); }
 
-StreamGuard::StreamGuard(const Stream& stream) : previous_(current_stream(stream.device.index)) {
-  cuda_runtime().set_current_stream(stream);
-}
-StreamGuard::~StreamGuard() { cuda_runtime().set_current_stream(previous_); }
-
 bool matmul_allow_tf32() { return tf32_allowed; }
 void set_matmul_allow_tf32(bool allow) { tf32_allowed = allow; }
 

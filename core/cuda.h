@@ -40,17 +40,7 @@ Stream current_stream(int index = -1);
 /// A new stream. Streams live until the process ends; make few.
 Stream new_stream(int index = -1);
 
-/// Makes `stream` current on this thread until the end of the scope.
-class StreamGuard {
- public:
-  explicit StreamGuard(const Stream& stream);
-  ~StreamGuard();
-  StreamGuard(const StreamGuard&) = delete;
-  StreamGuard& operator=(const StreamGuard&) = delete;
-
- private:
-  Stream previous_;
-};
+using gradus::StreamGuard;  // of the stream that work goes to until the end of a scope
 
 /// May products of float32 matrices round what they multiply to TF32 (10 bits of mantissa), which tensor cores take? False
 /// at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process. The convolutions of the backend "cuda" are

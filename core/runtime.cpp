@@ -5,6 +5,17 @@
 
 namespace gradus {
 
+DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type)), previous_(runtime_.current_device()) {
+  if (device.index != previous_) runtime_.set_current_device(device.index);
+}
+DeviceGuard::~DeviceGuard() { runtime_.set_current_device(previous_); }
+
+StreamGuard::StreamGuard(const Stream& stream)
+    : runtime_(runtime(stream.device.type)), previous_(runtime_.current_stream(stream.device.index)) {
+  runtime_.set_current_stream(stream);
+}
+StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }
+
 std::string format_bytes(int64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB"};
   double value = static_cast<double>(bytes);

@@ -103,6 +103,32 @@ inline Device settled(Device device) {
   return device.index < 0 ? Device(device.type, runtime(device.type).current_device()) : device;
 }
 
+/// Makes `device` the current one of its type on this thread until the end of the scope (c10::DeviceGuard).
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  DeviceRuntime& runtime_;
+  const int previous_;
+};
+
+/// Makes `stream` the current one of its device on this thread until the end of the scope (c10::StreamGuard).
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  DeviceRuntime& runtime_;
+  const Stream previous_;
+};
+
 /// A number of bytes for people: "1.5 MiB".
 std::string format_bytes(int64_t bytes);
 

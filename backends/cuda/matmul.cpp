@@ -13,7 +13,6 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::DeviceGuard;
 using cuda_detail::Scratch;
 
 constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS recommends for sm_90
@@ -99,7 +98,7 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
   const bool wide = types.compute == CUBLAS_COMPUTE_64F;
   const void* alpha = wide ? static_cast<const void*>(&one) : &one_float;
   const void* beta = accumulate ? alpha : wide ? static_cast<const void*>(&zero) : &zero_float;
-  const DeviceGuard guard(y.device.index);
+  const cuda_detail::DeviceGuard guard(y.device.index);
   const Scratch workspace(kWorkspace, y.device);
   const cublasHandle_t handle = borrowed_handles.get(y.device.index);
   const cudaStream_t stream = cuda_detail::current_stream(y.device.index);

@@ -18,22 +18,6 @@ bool has_blocks_after(CollectiveKind kind) {
   return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather;
 }
 
-/// Makes a stream current on this thread.
-class StreamGuard {
- public:
-  StreamGuard(DeviceRuntime& runtime, const Stream& stream)
-      : runtime_(runtime), previous_(runtime.current_stream(stream.device.index)) {
-    runtime_.set_current_stream(stream);
-  }
-  ~StreamGuard() { runtime_.set_current_stream(previous_); }
-  StreamGuard(const StreamGuard&) = delete;
-  StreamGuard& operator=(const StreamGuard&) = delete;
-
- private:
-  DeviceRuntime& runtime_;
-  const Stream previous_;
-};
-
 }  // namespace
 
 Staging::Staging(Device device, int rank, int ranks)
@@ -49,7 +33,7 @@ Staging::Staging(Device device, int rank, int ranks)
 void Staging::copy(const Descriptor& call, const Side& side, const Piece& piece, std::byte* host,
                    const Stream& stream) {
   const bool off = stream == down_;
-  const StreamGuard guard(runtime_, stream);
+  const StreamGuard guard(stream);
   for (size_t block = 0; block < side.blocks; ++block) {
     std::byte* there = at(side.data, block * call.count + piece.begin, call.dtype);
     std::byte* here = at(host, block * piece.count, call.dtype);

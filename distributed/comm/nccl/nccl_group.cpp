@@ -42,43 +42,13 @@ ncclRedOp_t nccl_op(DType dtype, ReduceKind kind) {
   return ncclSum;
 }
 
-/// Makes a device current on this thread.
-class CurrentDevice {
- public:
-  CurrentDevice(DeviceRuntime& runtime, int index) : runtime_(runtime), previous_(runtime.current_device()) {
-    if (index != previous_) runtime_.set_current_device(index);
-  }
-  ~CurrentDevice() { runtime_.set_current_device(previous_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  DeviceRuntime& runtime_;
-  const int previous_;
-};
-
-/// Memory of the device for work that is queued on `stream`.
-class Scratch {
- public:
-  Scratch(DeviceRuntime& runtime, size_t bytes, const Stream& stream)
-      : runtime_(runtime), data_(runtime.allocate(bytes, stream)) {}
-  ~Scratch() { runtime_.free(data_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  void* data() const { return data_; }
-
- private:
-  DeviceRuntime& runtime_;
-  void* const data_;
-};
-
 }  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<Store> store, int rank, int size, const NcclOptions& options)
     : ProcessGroup(rank, size, options.epoch, options.timeout), store_(std::move(store)), options_(options),
       runtime_(runtime(DeviceType::cuda)), device_(DeviceType::cuda, options.device),
       stream_(runtime_.new_stream(options.device)), board_(store_, rank, size) {
-  const CurrentDevice current(runtime_, device_.index);
+  const DeviceGuard guard(device_);
   connect(Deadline(options.timeout));
   watchdog_ = std::thread([this] { watch(); });
 }
@@ -148,7 +118,7 @@ void NcclGroup::gather_on_host(const Array& x, const Array& y) {
 
 NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, const Array& out,
                                      const CollectiveOptions& options) {
-  const CurrentDevice current_device(runtime_, device_.index);
+  const DeviceGuard guard(device_);
   NcclWorkPtr work;
   try {
     work = launch(call, options.async, options.timeout.value_or(timeout()));
@@ -276,7 +246,8 @@ void NcclGroup::queue_in_order(const Collective& call, const Stream& stream) {
   const ncclDataType_t type = nccl_type(d.dtype);
   const size_t length = std::min<size_t>(d.count, kScratchBytes / ranks / size_of(d.dtype));
   if (length == 0) return;
-  const Scratch scratch(runtime_, length * ranks * size_of(d.dtype), stream);
+  const StreamGuard guard(stream);  // whose memory it is
+  const Array scratch = Array::empty({static_cast<int64_t>(length * ranks)}, d.dtype, device_);
   for (size_t begin = 0; begin < d.count; begin += length) {
     const size_t count = std::min(length, d.count - begin);
     if (d.kind == CollectiveKind::reduce_scatter) {

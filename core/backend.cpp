@@ -373,6 +373,26 @@ void Backend::normalize_backward(const View& dy, const View& x, const View& mean
   copy(math(mul, g, s), *dx);
 }
 
+void Backend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                             bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
+                             const MutableView& variance) {
+  normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
+  if (residual) binary(add, y, *residual, y);
+  unary(UnaryOp::relu, y, y, {});
+}
+
+void Backend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
+                                      const View& variance, uint32_t axes, const View* weight, double eps,
+                                      bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
+                                      const MutableView* dbias, const MutableView* dresidual) {
+  Array scratch;
+  if (!dresidual) scratch = Array::empty(dy.shape, dy.dtype, dy.device);
+  const MutableView masked = dresidual ? *dresidual : MutableView(scratch);
+  unary_backward(UnaryOp::relu, dy, y, masked, {});
+  if (dx || dweight || dbias)
+    normalize_backward(masked, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
+}
+
 namespace {
 
 // Columns [part H, (part + 1) H) of a matrix (N, 4 H).

@@ -271,6 +271,17 @@ class Backend {
   virtual void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                                   const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                                   const MutableView* dweight, const MutableView* dbias);
+  /// y = relu(normalize(x) + residual): batch norm and the ReLU that follows it, and what a residual block adds between
+  /// them. residual has x's shape and dtype or is null; all else is as for normalize.
+  virtual void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                              bool fixed_statistics, const View* residual, const MutableView& y,
+                              const MutableView& mean, const MutableView& variance);
+  /// Gradients of normalize_relu from its result y: those of normalize for dy where y > 0, and 0 elsewhere, in dy's place,
+  /// and dresidual, which is just that. Null outputs are not wanted.
+  virtual void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
+                                       const View& variance, uint32_t axes, const View* weight, double eps,
+                                       bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
+                                       const MutableView* dbias, const MutableView* dresidual);
   /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums that
   /// go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o tanh(c).
   /// c_before, c and h are (N, H).

@@ -14,14 +14,27 @@ void check_parameter(const Array& x, const Array& parameter, const char* name) {
   if (!wider) check_same_dtype(x, "input", parameter, name);
 }
 
+// `array` as x lies in memory: the kernels walk both at once.
+Array aligned_with(const Array& x, const Array& array) {
+  if (!x.is_dense() || array.strides() == x.strides()) return array;
+  Array aligned = Array::empty_like(x, array.dtype());
+  copy_into(aligned, array);
+  return aligned;
+}
+
 }  // namespace
 
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
-                     const Array& mean, const Array& variance) {
-  check_same_device({&x, &weight, &bias, &mean, &variance});
+                     const Array& mean, const Array& variance, bool relu, const Array& residual) {
+  check_same_device({&x, &weight, &bias, &mean, &variance, &residual});
   check_floating(x, "input");
   check_parameter(x, weight, "weight");
   check_parameter(x, bias, "bias");
+  if (residual.defined()) {
+    check_same_dtype(x, "input", residual, "residual");
+    GRADUS_CHECK(residual.shape() == x.shape(), ShapeError, "residual must have the input's shape ", x.shape(),
+                 ", got ", residual.shape());
+  }
   const DType wide = wide_type(x.dtype());
   const Shape shape = reduced_shape(x.shape(), axes, true);
   const bool fixed = mean.defined();
@@ -30,35 +43,45 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
   if (x.numel() == 0) return result;
   const View w = weight.defined() ? View(weight.expand(x.shape())) : View();
   const View b = bias.defined() ? View(bias.expand(x.shape())) : View();
-  backend_of(x).normalize(x, axes, weight.defined() ? &w : nullptr, bias.defined() ? &b : nullptr, eps, fixed, result.y,
-                          result.mean, result.variance);
+  const View *const weights = weight.defined() ? &w : nullptr, *const biases = bias.defined() ? &b : nullptr;
+  if (!relu) {
+    backend_of(x).normalize(x, axes, weights, biases, eps, fixed, result.y, result.mean, result.variance);
+    return result;
+  }
+  const Array aligned = residual.defined() ? aligned_with(x, residual) : Array();
+  const View r = aligned.defined() ? View(aligned) : View();
+  backend_of(x).normalize_relu(x, axes, weights, biases, eps, fixed, aligned.defined() ? &r : nullptr, result.y,
+                               result.mean, result.variance);
   return result;
 }
 
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
-                                      bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias) {
+                                      bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
+                                      const Array& y_if_relu, bool want_dresidual) {
   NormalizeGradients result;
   const DType wide = wide_type(x.dtype());
   if (want_dx) result.dx = Array::empty_like(x);
   if (want_dweight) result.dweight = Array::empty(parameters, wide, x.device());
   if (want_dbias) result.dbias = Array::empty(parameters, wide, x.device());
+  if (want_dresidual) result.dresidual = Array::empty_like(x);
   if (x.numel() == 0) {
     for (const Array* gradient : {&result.dweight, &result.dbias})
       if (gradient->defined()) fill(*gradient, 0);
     return result;
   }
-  Array aligned = dy;  // like x in memory: the kernel walks both at once
-  if (x.is_dense() && !(dy.strides() == x.strides())) {
-    aligned = Array::empty_like(x, dy.dtype());
-    copy_into(aligned, dy);
-  }
+  const Array aligned = aligned_with(x, dy);
   const View w = weight.defined() ? View(weight.expand(x.shape())) : View();
+  const View* const weights = weight.defined() ? &w : nullptr;
   const auto view = [](const Array& array) { return array.defined() ? MutableView(array) : MutableView(); };
-  const MutableView dx = view(result.dx), dweight = view(result.dweight), dbias = view(result.dbias);
-  backend_of(x).normalize_backward(aligned, x, mean, variance, axes, weight.defined() ? &w : nullptr, eps,
-                                   fixed_statistics, want_dx ? &dx : nullptr, want_dweight ? &dweight : nullptr,
-                                   want_dbias ? &dbias : nullptr);
+  const MutableView views[4] = {view(result.dx), view(result.dweight), view(result.dbias), view(result.dresidual)};
+  const auto wanted = [&](int i) { return views[i].data ? &views[i] : nullptr; };
+  if (!y_if_relu.defined())
+    backend_of(x).normalize_backward(aligned, x, mean, variance, axes, weights, eps, fixed_statistics, wanted(0),
+                                     wanted(1), wanted(2));
+  else
+    backend_of(x).normalize_relu_backward(aligned, aligned_with(x, y_if_relu), x, mean, variance, axes, weights, eps,
+                                          fixed_statistics, wanted(0), wanted(1), wanted(2), wanted(3));
   return result;
 }
 

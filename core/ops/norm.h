@@ -10,17 +10,20 @@ struct Normalized {
 };
 /// Over `axes`. weight and bias, where defined, have x's rank with size 1 where they are broadcast, and x's type (or
 /// float32 where x is of a half type). Where mean and variance are given (x's rank, size 1 at `axes`), they are used and
-/// returned, else computed, in float32 for half types.
+/// returned, else computed, in float32 for half types. With relu, y is the ReLU of that plus residual, where defined, of
+/// x's shape and type.
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
-                     const Array& mean = {}, const Array& variance = {});
+                     const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {});
 
 struct NormalizeGradients {
-  Array dx, dweight, dbias;
+  Array dx, dweight, dbias, dresidual;
 };
-/// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types.
+/// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types. y_if_relu is the
+/// result where ReLU was applied, else undefined, and then there is no residual.
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
-                                      bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias);
+                                      bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
+                                      const Array& y_if_relu = {}, bool want_dresidual = false);
 
 /// Moves running statistics (C,), in place, towards those of a batch (N, C) of whose elements each stands for `count`:
 /// running = (1 - momentum) running + momentum * (the batch's average over N), the variance unbiased. Either may be

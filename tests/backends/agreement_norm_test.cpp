@@ -41,44 +41,51 @@ const NormCase kNormCases[] = {
 
 View expanded(const Array& parameter, const Shape& shape) { return parameter.expand(shape); }
 
-/// Forward and backward; `image` makes an array of x's shape.
-void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, const std::function<Array()>& image) {
+/// Forward and backward, with or without the ReLU that follows; `image` makes an array of x's shape.
+void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bool relu,
+                     const std::function<Array()>& image) {
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const Shape statistics = reduced_shape(c.x, c.axes, true);
-  const Array x = image(), y = image();
+  const Array x = image(), y = image(), residual = image();
   const Array w = make(c.parameters, dtype), b = make(c.parameters, wide);
   const Array mean = make(statistics, wide), variance = make(statistics, wide, Layout::contiguous, 1, 3);
-  const bool weighed = make.integer(0, 3) > 0;
+  const bool weighed = make.integer(0, 3) > 0, added = make.integer(0, 2) > 0;
+  const std::string name = relu ? "normalize_relu" : "normalize";
   const auto forward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-      const View weight = expanded(in[1], c.x), bias = expanded(in[2], c.x);
+      const View weight = expanded(in[1], c.x), bias = expanded(in[2], c.x), more = in[5];
+      const View *const w = weighed ? &weight : nullptr, *const b = weighed ? &bias : nullptr;
+      const View* const r = added ? &more : nullptr;
       const Array &average = fixed ? in[3] : out[1], &spread = fixed ? in[4] : out[2];
-      const auto run = [&](auto&& method) {
-        method(in[0], c.axes, weighed ? &weight : nullptr, weighed ? &bias : nullptr, 1e-3, fixed, out[0], average,
-               spread);
-      };
-      if (defaults) run([&](auto&&... args) { on.Backend::normalize(args...); });
-      else run([&](auto&&... args) { on.normalize(args...); });
+      if (relu && defaults) on.Backend::normalize_relu(in[0], c.axes, w, b, 1e-3, fixed, r, out[0], average, spread);
+      else if (relu) on.normalize_relu(in[0], c.axes, w, b, 1e-3, fixed, r, out[0], average, spread);
+      else if (defaults) on.Backend::normalize(in[0], c.axes, w, b, 1e-3, fixed, out[0], average, spread);
+      else on.normalize(in[0], c.axes, w, b, 1e-3, fixed, out[0], average, spread);
     };
   };
   const Arrays results = fixed ? Arrays{y} : Arrays{y, make(statistics, wide), make(statistics, wide)};
-  check_agreement("normalize", {x, w, b, mean, variance}, results, forward(false), forward(true), 60);
+  check_agreement(name, {x, w, b, mean, variance, residual}, results, forward(false), forward(true), 60);
 
   if (!fixed) backend("naive").normalize(x, c.axes, nullptr, nullptr, 1e-3, false, y, mean, variance);
-  const Array dy = image(), dx = image();
+  const Array dy = image(), dx = image(), dresidual = image();
   const Array dw = make(c.parameters, wide), db = make(c.parameters, dtype, make.choice(kOutputLayouts));
   const auto backward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-      const View weight = expanded(in[2], c.x);
-      const MutableView to[3] = {out[0], out[1], out[2]};
-      const auto run = [&](auto&& method) {
-        method(in[0], in[1], in[3], in[4], c.axes, weighed ? &weight : nullptr, 1e-3, fixed, &to[0], &to[1], &to[2]);
-      };
-      if (defaults) run([&](auto&&... args) { on.Backend::normalize_backward(args...); });
-      else run([&](auto&&... args) { on.normalize_backward(args...); });
+      const View weight = expanded(in[2], c.x), result = in[5];
+      const View* const w = weighed ? &weight : nullptr;
+      const MutableView dx = out[0], dw = out[1], db = out[2], dr = added ? MutableView(out[3]) : MutableView();
+      const MutableView* const more = added ? &dr : nullptr;
+      const auto run = [&](auto&& method) { method(in[1], in[3], in[4], c.axes, w, 1e-3, fixed, &dx, &dw, &db); };
+      if (relu && defaults)
+        run([&](auto&&... rest) { on.Backend::normalize_relu_backward(in[0], result, rest..., more); });
+      else if (relu) run([&](auto&&... rest) { on.normalize_relu_backward(in[0], result, rest..., more); });
+      else if (defaults) run([&](auto&&... rest) { on.Backend::normalize_backward(in[0], rest...); });
+      else run([&](auto&&... rest) { on.normalize_backward(in[0], rest...); });
     };
   };
-  check_agreement("normalize_backward", {dy, x, w, mean, variance}, {dx, dw, db}, backward(false), backward(true), 200);
+  const Arrays gradients = relu && added ? Arrays{dx, dw, db, dresidual} : Arrays{dx, dw, db};
+  check_agreement(name + "_backward", {dy, x, w, mean, variance, residual}, gradients, backward(false), backward(true),
+                  200);
 }
 
 }  // namespace
@@ -88,9 +95,10 @@ TEST_CASE("normalisation and its gradients agree on every backend") {
   for (DType dtype : kFloatingDTypes)
     for (const NormCase& c : kNormCases)
       for (bool fixed : {false, true})
-        check_normalize(make, dtype, c, fixed, [&] {
-          return make(c.x, dtype, c.x.size() == 4 ? make.choice(kImageLayouts) : make.choice(kOutputLayouts));
-        });
+        for (bool relu : {false, true})
+          check_normalize(make, dtype, c, fixed, relu, [&] {
+            return make(c.x, dtype, c.x.size() == 4 ? make.choice(kImageLayouts) : make.choice(kOutputLayouts));
+          });
 }
 
 TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
@@ -111,8 +119,9 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
     for (const NormCase& c : cases)
       for (bool fixed : {false, true})
         for (Layout layout : {Layout::contiguous, Layout::channels_last})
-          if (layout == Layout::contiguous || c.x.size() == 4)
-            check_normalize(make, dtype, c, fixed, [&] { return make(c.x, dtype, layout); });
+          for (bool relu : {false, true})
+            if (layout == Layout::contiguous || c.x.size() == 4)
+              check_normalize(make, dtype, c, fixed, relu, [&] { return make(c.x, dtype, layout); });
 }
 
 TEST_CASE("layer norm of contiguous rows agrees on every backend") {
@@ -126,7 +135,7 @@ TEST_CASE("layer norm of contiguous rows agrees on every backend") {
   for (DType dtype : kFloatingDTypes)
     for (const NormCase& c : cases)
       for (int64_t offset : {0, 1})  // 1: no vector is aligned
-        check_normalize(make, dtype, c, false, [&] {
+        check_normalize(make, dtype, c, false, false, [&] {
           const int64_t numel = numel_of(c.x);
           return ops::reshape(make({numel + offset}, dtype).slice(0, offset, numel + offset), c.x);
         });
@@ -136,8 +145,9 @@ TEST_CASE("batch norm of images that begin anywhere agrees on every backend") {
   Maker make(53);
   const NormCase c = {{4, 8, 6, 6}, 0b1101, {1, 8, 1, 1}};
   for (DType dtype : kFloatingDTypes)
-    check_normalize(make, dtype, c, false,
-                    [&] { return ops::reshape(make({4 * 8 * 36 + 1}, dtype).slice(0, 1, 4 * 8 * 36 + 1), c.x); });
+    for (bool relu : {false, true})
+      check_normalize(make, dtype, c, false, relu,
+                      [&] { return ops::reshape(make({4 * 8 * 36 + 1}, dtype).slice(0, 1, 4 * 8 * 36 + 1), c.x); });
 }
 
 TEST_CASE("running statistics agree on every backend") {

@@ -8,18 +8,18 @@ namespace {
 
 /// Up to here the time of an all-reduce is that of its hops.
 constexpr size_t kShortBytes = 16 << 10;
-/// What a rank sums at a time: long enough for the network, short enough for the second-level cache.
-constexpr size_t kSegmentBytes = 256 << 10;
+/// What a rank sums at a time: short enough for the second-level cache and, with its header, just short of six full packets
+/// of loopback, which carry 65464 bytes over IPv6 and 19 more over IPv4: what is left over would cost a packet of its own.
+constexpr size_t kSegmentBytes = 384 * 1024 - 512;
+static_assert(kSegmentBytes + MessageHeader::kBytes <= 6 * 65464 && kSegmentBytes % 128 == 0);
 /// Up to so many ranks everybody can speak with everybody at once: two exchanges a segment instead of a ring's 2 (n - 1).
 constexpr int kFewRanks = 4;
-/// Up to here the vectors themselves stay in a cache, and fewer exchanges count for more.
-constexpr size_t kCachedBytes = 8 << 20;
 
 }  // namespace
 
 std::byte* Collectives::scratch(size_t bytes) {
-  if (scratch_.size() < bytes) scratch_.resize(bytes);
-  return scratch_.data();
+  if (scratch_.bytes() < bytes) scratch_ = Storage::allocate(bytes, Device());
+  return static_cast<std::byte*>(scratch_.data());
 }
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {
@@ -66,9 +66,8 @@ void Collectives::all_reduce_short(const Collective& call, const Deadline& deadl
 void Collectives::all_reduce_by_parts(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype);
-  const size_t longest = d.count * element <= kCachedBytes ? 2 * kSegmentBytes : kSegmentBytes;
-  const size_t segment = longest / element * static_cast<size_t>(size());
-  std::byte* theirs = scratch((longest + 64 * element) * static_cast<size_t>(size()));
+  const size_t segment = kSegmentBytes / element * static_cast<size_t>(size());
+  std::byte* theirs = scratch(kSegmentBytes * static_cast<size_t>(size()));
   std::vector<const void*> operands(static_cast<size_t>(size()));
   for (size_t begin = 0; begin < d.count; begin += segment) {
     const size_t count = std::min(segment, d.count - begin);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include <gradus/core/storage.h>
 #include <gradus/distributed/comm/reduce.h>
 #include <gradus/distributed/comm/transport.h>
 
@@ -62,7 +63,7 @@ class Collectives {
 
   Transport& transport_;
   std::vector<Transfer> transfers_;
-  std::vector<std::byte> scratch_;
+  Storage scratch_;  // begins at a cache line, as the kernel's copies want it
 };
 
 }  // namespace gradus::dist

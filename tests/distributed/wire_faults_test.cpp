@@ -48,6 +48,46 @@ Outcome run_through_proxy(int size, const WireFault& fault, const std::function<
 
 size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }
 
+/// What rank 1 of two says to rank 0 on one of its connections, whose challenge was `s`.
+io::Bytes hello_of_rank_1(const Token& token, const Digest& s, uint8_t channel = 0) {
+  io::Bytes bytes(96);
+  io::write_big_endian(uint32_t{0x47524448}, &bytes[0]);
+  bytes[4] = std::byte{1};
+  bytes[5] = std::byte{std::endian::native == std::endian::big};
+  bytes[6] = std::byte{channel};
+  io::write_big_endian(uint32_t{1}, &bytes[8]);
+  io::write_big_endian(uint32_t{2}, &bytes[12]);
+  const Digest c = random_digest();
+  const Digest proof = Handshake::client_proof(token, "ranks 1 0 epoch 0 channel " + std::to_string(channel), s, c);
+  std::copy(c.begin(), c.end(), bytes.begin() + 32);
+  std::copy(proof.begin(), proof.end(), bytes.begin() + 64);
+  return bytes;
+}
+
+/// A connection to a rank that has sent its challenge and got the answer.
+Connection knock(const Address& address, const std::function<io::Bytes(const Digest&)>& answer,
+                 const Deadline& deadline) {
+  Connection connection = Connection::open(address, deadline);
+  Digest challenge;
+  connection.receive(challenge, deadline, "rank 0");
+  connection.send(answer(challenge), deadline, "rank 0");
+  return connection;
+}
+
+/// Whether the rank closes that connection and says nothing.
+bool is_turned_away(const Address& address, const std::function<io::Bytes(const Digest&)>& answer) {
+  const Deadline deadline(Milliseconds(3000));
+  const Connection stranger = knock(address, answer, deadline);
+  std::byte reply[1];
+  while (!deadline.passed()) {
+    const std::optional<size_t> got = stranger.receive_some(reply);
+    if (!got) return true;
+    if (*got > 0) return false;
+    std::this_thread::sleep_for(Milliseconds(1));
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("bytes that come one at a time change nothing", "[faults]") {
@@ -188,43 +228,41 @@ TEST_CASE("strangers at the door of a rank are dropped, and hold up nobody", "[f
   };
   std::thread first(meet, 0);
   const Address address = Address::parse(store.get("address/0"));
-  const Deadline deadline(Milliseconds(3000));
-  /// What rank 1 says on its data connection.
-  const auto hello = [](const Token& key, const Digest& challenge) {
-    io::Bytes bytes(96);
-    io::write_big_endian(uint32_t{0x47524448}, &bytes[0]);
-    bytes[4] = std::byte{1};
-    bytes[5] = std::byte{std::endian::native == std::endian::big};
-    io::write_big_endian(uint32_t{1}, &bytes[8]);
-    io::write_big_endian(uint32_t{2}, &bytes[12]);
-    const Digest c = random_digest();
-    const Digest proof = Handshake::client_proof(key, "ranks 1 0 epoch 0 channel 0", challenge, c);
-    std::copy(c.begin(), c.end(), bytes.begin() + 32);
-    std::copy(proof.begin(), proof.end(), bytes.begin() + 64);
-    return bytes;
-  };
-  const auto is_dropped = [&](const std::function<io::Bytes(const Digest&)>& answer) {
-    const Connection stranger = Connection::open(address, deadline);
-    Digest challenge;
-    stranger.receive(challenge, deadline, "rank 0");
-    stranger.send(answer(challenge), deadline, "rank 0");
-    std::byte reply[1];
-    while (!deadline.passed()) {
-      const std::optional<size_t> got = stranger.receive_some(reply);
-      if (!got) return true;
-      if (*got > 0) return false;
-      std::this_thread::sleep_for(Milliseconds(1));
-    }
-    return false;
-  };
-  CHECK(is_dropped([](const Digest&) { return io::Bytes(96, std::byte{0x5a}); }));
-  CHECK(is_dropped([&](const Digest& challenge) { return hello(Token::random(), challenge); }));
-  CHECK(is_dropped([&](const Digest& challenge) { return hello({}, challenge); }));
-  CHECK(is_dropped([&](const Digest&) { return hello(token, random_digest()); }));  // recorded at another time
-  const Connection silent = Connection::open(address, deadline);
+  CHECK(is_turned_away(address, [](const Digest&) { return io::Bytes(96, std::byte{0x5a}); }));
+  CHECK(is_turned_away(address, [](const Digest& s) { return hello_of_rank_1(Token::random(), s); }));
+  CHECK(is_turned_away(address, [](const Digest& s) { return hello_of_rank_1({}, s); }));
+  const Connection silent = Connection::open(address, Deadline(Milliseconds(3000)));
   std::thread second(meet, 1);
   first.join();
   second.join();
   CHECK(errors[0] == "");
   CHECK(errors[1] == "");
+}
+
+TEST_CASE("the right token opens the door of a rank, and what was recorded there opens no other", "[faults]") {
+  const Token token = Token::random();
+  std::vector<io::Bytes> recorded;
+  for (const bool again : {false, true}) {
+    HashStore store;
+    std::string error;
+    std::thread rank_0([&] {
+      try {
+        const TcpGroup group(store, 0, 2, {.token = token, .timeout = Milliseconds(5000)});
+      } catch (const std::exception& cause) { error = cause.what(); }
+    });
+    const Address address = Address::parse(store.get("address/0"));
+    for (const io::Bytes& bytes : recorded) CHECK(is_turned_away(address, [&](const Digest&) { return bytes; }));
+    std::vector<Connection> connections;
+    for (const uint8_t channel : {0, 1, 2}) {
+      const Deadline deadline(Milliseconds(3000));
+      connections.push_back(knock(
+          address, [&](const Digest& s) { return recorded.emplace_back(hello_of_rank_1(token, s, channel)); },
+          deadline));
+      std::byte reply[33];
+      CHECK_NOTHROW(connections.back().receive(reply, deadline, "rank 0"));
+    }
+    rank_0.join();
+    CHECK(error == "");
+    CHECK(recorded.size() == (again ? 6 : 3));
+  }
 }

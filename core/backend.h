@@ -290,6 +290,15 @@ class Backend {
   /// gradient by way of the next step and is left with c_before's.
   virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                   const MutableView& dc, const MutableView& dgates);
+  /// All steps of an LSTM: gates (L, N, 4 H) holds W x + b and is left as lstm_cell leaves it, w_hh is (4 H, H), h0 and c0
+  /// (N, H), cells and hidden, the states after each step, (L, N, H); L > 0. `reverse` goes from the last step to the first.
+  virtual void lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
+                             const MutableView& cells, const MutableView& hidden);
+  /// Its gradient: dgates (L, N, 4 H), of the sums, and dh0. dc holds the last cell's gradient and is left with c0's;
+  /// without dhidden, hidden's is 0.
+  virtual void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
+                                      const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
+                                      const MutableView& dh0);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// block.step += 1 unless found_inf (double arithmetic; StepBlock)

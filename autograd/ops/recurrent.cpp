@@ -46,7 +46,7 @@ struct Lstm final : Node {
     const ops::LstmGradients gradients =
         ops::lstm_backward(numbers(dys[0]), numbers(dys[1]), x.array(), h0.array(), c0.array(),
                            {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array()},
-                           {hidden.array(), cells.array(), gates.array()}, reverse);
+                           {hidden.array(), cells.array(), gates.array()}, reverse, needs_grad(0));
     const Array* const results[] = {&gradients.dx,    &gradients.dh0,   &gradients.dc0,  &gradients.dw_ih,
                                     &gradients.dw_hh, &gradients.dbias, &gradients.dbias};
     Grads wanted(std::size(results));

@@ -87,6 +87,13 @@ class CudaBackend : public Backend {
   void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
                           const MutableView& dgates) override;
 
+  // lstm_sequence.cu
+  void lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
+                     const MutableView& cells, const MutableView& hidden) override;
+  void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
+                              const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
+                              const MutableView& dh0) override;
+
   // index.cu, nonzero.cu, sort.cu, topk.cu, scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;

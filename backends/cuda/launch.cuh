@@ -32,6 +32,19 @@ class Launch {
     kernel<<<grid, block, bytes, stream_>>>(arguments...);
     check_launch(stream_);
   }
+  /// In clusters of `cluster` blocks, of which `grid` is a multiple (compute capability 9.0 and later).
+  template <class... Parameters, class... Arguments>
+  void in_clusters(void (*kernel)(Parameters...), uint32_t cluster, uint32_t grid, uint32_t block,
+                   const Arguments&... arguments) const {
+    cudaLaunchAttribute of_cluster{};
+    of_cluster.id = cudaLaunchAttributeClusterDimension;
+    of_cluster.val.clusterDim = {cluster, 1, 1};
+    cudaLaunchConfig_t configuration{};
+    configuration.gridDim = grid, configuration.blockDim = block, configuration.stream = stream_;
+    configuration.attrs = &of_cluster, configuration.numAttrs = 1;
+    GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
+    check_launch(stream_);
+  }
   cudaStream_t stream() const { return stream_; }
   int multiprocessors() const { return multiprocessors_; }
   /// Blocks for a loop over `count` items with `per_block` of them in flight in a block: enough to fill the device,

@@ -34,6 +34,48 @@ TEST_CASE("an LSTM's step and its gradient agree on every backend") {
       }
 }
 
+TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
+  Maker make(62);
+  // (L, N, H): hidden sizes of both kernels and their ends, more sequences than fit beside each other.
+  const Shape shapes[] = {{1, 1, 1},    {3, 0, 2},   {4, 2, 7},  {3, 3, 64}, {5, 2, 65},
+                          {2, 36, 128}, {2, 71, 66}, {2, 71, 3}, {2, 2, 129}};
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& shape : shapes)
+      for (bool reverse : {false, true}) {
+        const Layout layout = shape[2] == 7 ? make.choice(kOutputLayouts) : Layout::contiguous;
+        const auto some = [&](const Shape& size, double low, double high) {
+          return make(size, dtype, layout, low, high);
+        };
+        const Shape wide = {shape[0], shape[1], 4 * shape[2]}, state = {shape[1], shape[2]};
+        const Array w_hh = some({4 * shape[2], shape[2]}, -0.25, 0.25), h0 = some(state, -1, 1),
+                    c0 = some(state, -1, 1);
+        const Array gates = some(wide, -2, 2), cells = some(shape, -1, 1), hidden = some(shape, -1, 1);
+        auto forward = [&](bool defaults) {
+          return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+            if (defaults) b.Backend::lstm_sequence(out[0], in[0], in[1], in[2], reverse, out[1], out[2]);
+            else b.lstm_sequence(out[0], in[0], in[1], in[2], reverse, out[1], out[2]);
+          };
+        };
+        check_agreement("lstm_sequence", {w_hh, h0, c0}, {gates, cells, hidden}, forward(false), forward(true), 8);
+
+        const Array active = some(wide, 0, 1), dhidden = some(shape, -1, 1), dc = some(state, -1, 1);
+        const Array dgates = some(wide, -1, 1), dh0 = some(state, -1, 1);
+        for (bool with_hidden : {true, false}) {
+          auto backward = [&](bool defaults) {
+            return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
+              const View dh = in[0];
+              const View* const given = with_hidden ? &dh : nullptr;
+              if (defaults)
+                b.Backend::lstm_sequence_backward(given, in[1], in[2], in[3], in[4], reverse, out[0], out[1], out[2]);
+              else b.lstm_sequence_backward(given, in[1], in[2], in[3], in[4], reverse, out[0], out[1], out[2]);
+            };
+          };
+          check_agreement("lstm_sequence_backward", {dhidden, active, w_hh, c0, cells}, {dc, dgates, dh0},
+                          backward(false), backward(true), 8);
+        }
+      }
+}
+
 TEST_CASE("gates that are saturated stay numbers") {
   for (const std::string& name : backend_names()) {
     Backend& b = backend(name);

@@ -96,6 +96,14 @@ struct RandomState {
   const uint64_t* device_offset = nullptr;
 };
 
+/// What attention does besides its products: scores are scale q·k; with `causal`, query i sees keys 0 … i; weights are
+/// dropped with probability `dropout`, drawn from `random` by their place in (N, H, L, S).
+struct AttentionRule {
+  double scale = 1, dropout = 0;
+  bool causal = false;
+  RandomState random;
+};
+
 /// Scalars that optimizer kernels read from device memory (doubles), so that a captured step replays with new values:
 /// number of steps done, learning rate, what gradients are multiplied with, whether an inf or NaN was found in them (not
 /// 0: the step changes nothing), and the product of NAdam's momenta so far.
@@ -299,6 +307,16 @@ class Backend {
   virtual void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
                                       const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
                                       const MutableView& dh0);
+  /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017): q (N, H, L, E), k (N, H, S, E),
+  /// v (N, H, S, V), weights (N, H, L, S), y (N, H, L, V). mask, where there is one, has weights' shape and is added, or is
+  /// boolean: where it is false there is no attention. kept (boolean, weights' shape): which ones dropout left; there if it
+  /// has a probability.
+  virtual void attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
+                         const MutableView& weights, const MutableView* kept, const MutableView& y);
+  /// Its gradient, from what attention was given and gave.
+  virtual void attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
+                                  const View* kept, const View& y, const AttentionRule& rule, const MutableView& dq,
+                                  const MutableView& dk, const MutableView& dv);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// block.step += 1 unless found_inf (double arithmetic; StepBlock)

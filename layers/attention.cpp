@@ -93,8 +93,9 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
                ShapeError, "query, key and value need two or three dimensions each, got shapes ", query.sizes(), ", ",
                key.sizes(), " and ", value.sizes());
   const bool batched = query.dim() == 3;
-  auto arranged = [&](const Tensor& x) {  // (N, L, features)
-    return !batched ? x.unsqueeze(0) : options.batch_first() ? x : x.transpose(0, 1);
+  const bool steps_first = batched && !options.batch_first();  // (L, N, features)
+  auto arranged = [&](const Tensor& x) {                       // (N, L, features)
+    return !batched ? x.unsqueeze(0) : steps_first ? x.transpose(0, 1) : x;
   };
   const Tensor q_in = arranged(query), k_in = arranged(key), v_in = arranged(value);
   const int64_t size = options.embed_dim(), heads = options.num_heads(), head = size / heads;
@@ -106,11 +107,23 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
       attn_mask, batched || !key_padding_mask.defined() ? key_padding_mask : key_padding_mask.unsqueeze(0), batch,
       queries, keys, query.dtype());
 
+  // Linear layers take the arguments as they lie in memory.
+  const double dropped = is_training() ? options.dropout() : 0;
+  const auto output_of = [&](const Tensor& mixed) {  // (N, L, features)
+    const Tensor output = out_proj(steps_first ? mixed.transpose(0, 1) : mixed);
+    return batched ? output : output.squeeze(0);
+  };
+  const bool of_itself = query.is_same(key) && query.is_same(value) && in_proj_weight.defined();
+  if (of_itself && !need_weights && !bias_k.defined() && !options.add_zero_attn()) {
+    const Tensor packed = arranged(linear(query, in_proj_weight, in_proj_bias));
+    return {output_of(self_attention(packed, heads, mask, dropped)), Tensor()};
+  }
+
   auto part = [&](const Tensor& whole, int64_t i) { return whole.defined() ? whole.narrow(0, i * size, size) : whole; };
   auto weight = [&](const Tensor& own, int64_t i) { return own.defined() ? own : part(in_proj_weight, i); };
-  const Tensor q = linear(q_in, weight(q_proj_weight, 0), part(in_proj_bias, 0));
-  Tensor k = linear(k_in, weight(k_proj_weight, 1), part(in_proj_bias, 1));
-  Tensor v = linear(v_in, weight(v_proj_weight, 2), part(in_proj_bias, 2));
+  const Tensor q = arranged(linear(query, weight(q_proj_weight, 0), part(in_proj_bias, 0)));
+  Tensor k = arranged(linear(key, weight(k_proj_weight, 1), part(in_proj_bias, 1)));
+  Tensor v = arranged(linear(value, weight(v_proj_weight, 2), part(in_proj_bias, 2)));
   if (bias_k.defined()) {
     k = cat({k, bias_k.expand({batch, 1, size})}, 1);
     v = cat({v, bias_v.expand({batch, 1, size})}, 1);
@@ -121,7 +134,6 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
   }
 
   auto by_heads = [&](const Tensor& x) { return x.reshape({batch, x.size(1), heads, head}).transpose(1, 2); };
-  const double dropped = is_training() ? options.dropout() : 0;
   Tensor mixed, weights;  // (N, heads, L, head size), (N, heads, L, S)
   if (need_weights) {
     const Tensor scores =
@@ -133,8 +145,7 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
   } else {
     mixed = scaled_dot_product_attention(by_heads(q), by_heads(k), by_heads(v), mask, dropped);
   }
-  const Tensor output = out_proj(mixed.transpose(1, 2).reshape({batch, queries, size}));
-  return {!batched ? output.squeeze(0) : options.batch_first() ? output : output.transpose(0, 1), weights};
+  return {output_of(mixed.transpose(1, 2).reshape({batch, queries, size})), weights};
 }
 
 void MultiheadAttentionImpl::pretty_print(std::ostream& stream) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/dropout.h>
@@ -10,6 +11,8 @@
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/core/ops/attention.h>
 #include <gradus/core/ops/index.h>
 
 namespace gradus {
@@ -58,6 +61,137 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
   return index_copy_(weight, 0, flat, rows * scale, where);
 }
 
+namespace {
+
+// softmax(scale q kᵀ + mask), of differentiable operators. A mask is boolean or added; causal: query i sees keys 0 … i.
+Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal, Loc where) {
+  constexpr double nothing = -std::numeric_limits<double>::infinity();
+  Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
+  Tensor seen = mask;
+  if (causal) seen = ones({q.size(-2), k.size(-2)}, TensorOptions(kBool).device(q.device())).tril();
+  if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
+  else if (seen.defined()) scores = scores + seen;
+  return scores.softmax(-1, where);
+}
+
+// What q (N, H, L, E), k and v are made of, and what backward needs besides.
+struct AttentionNode : Node {
+  Saved mask{this, "mask"}, y{this, "y"}, weights{this, "weights"}, kept{this, "kept"};
+  AttentionRule rule;
+
+  ops::AttentionResult run(const Array& Q, const Array& K, const Array& V, const Array& M, const AttentionRule& given) {
+    ops::AttentionResult result = ops::attention(Q, K, V, M, given);
+    if (!edges().empty()) {
+      rule = given, weights = result.weights;
+      if (M.defined()) mask = M;
+      if (result.kept.defined()) kept = result.kept;
+    }
+    return result;
+  }
+  ops::AttentionResult result() const { return {y.array(), weights.array(), kept.defined() ? kept.array() : Array()}; }
+  // The same of differentiable operators: what second derivatives are taken of.
+  Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v) const {
+    Tensor chosen = attention_weights(q, k, mask.defined() ? mask() : Tensor(), rule.scale, rule.causal, Loc{});
+    if (kept.defined()) chosen = chosen * (kept().to(chosen.dtype()) * (1 / (1 - rule.dropout)));
+    return matmul(chosen, v);
+  }
+};
+
+// A view of a saved input through which gradients have gradients, so that one tensor in two places counts once in each.
+Tensor view_of(const Saved& saved) {
+  const Tensor tensor = saved();
+  return tensor.view(tensor.sizes());
+}
+
+struct Attention final : AttentionNode {
+  Saved q{this, "q"}, k{this, "k"}, v{this, "v"};
+
+  Array forward(const Array& Q, const Array& K, const Array& V, const Array& M, const AttentionRule& given) {
+    const ops::AttentionResult result = run(Q, K, V, M, given);
+    if (!edges().empty()) q = input(0), k = input(1), v = input(2), y = own(result.y);
+    return result.y;
+  }
+  Grads backward(const Tensor& dy) override {
+    if (GradMode::is_enabled()) {
+      const TensorList inputs = {view_of(q), view_of(k), view_of(v)};
+      const TensorList found =
+          autograd::grad({composed(inputs[0], inputs[1], inputs[2])}, inputs, {dy}, true, true, true);
+      return {found[0], found[1], found[2]};
+    }
+    const Array dq = Array::empty_like(q.array()), dk = Array::empty_like(k.array()), dv = Array::empty_like(v.array());
+    ops::attention_backward(dy.array(), q.array(), k.array(), v.array(), result(), rule, dq, dk, dv);
+    return {Tensor(dq), Tensor(dk), Tensor(dv)};
+  }
+};
+
+// q, k and v side by side in one array (N, L, 3 H E): their gradients, too, become one array.
+template <class T>
+struct Parts {
+  T q, k, v;
+  Parts(const T& packed, int64_t heads)
+      : q(part(packed, heads, 0)), k(part(packed, heads, 1)), v(part(packed, heads, 2)) {}
+  static T part(const T& packed, int64_t heads, int64_t which) {  // (N, H, L, E)
+    if constexpr (std::is_same_v<T, Array>) {
+      const Shape& shape = packed.shape();
+      const int64_t width = shape[2] / 3;
+      const Array columns = packed.slice(2, which * width, (which + 1) * width);
+      return columns.view({shape[0], shape[1], heads, width / heads}).transpose(1, 2);
+    } else {
+      const int64_t width = packed.size(2) / 3;
+      return packed.narrow(2, which * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
+    }
+  }
+};
+
+// (N, H, L, E) and (N, L, H E)
+Array side_by_side(const Array& y) {
+  const Shape& shape = y.shape();
+  return y.transpose(1, 2).view({shape[0], shape[2], shape[1] * shape[3]});
+}
+
+struct PackedAttention final : AttentionNode {
+  Saved packed{this, "packed"};
+  int64_t heads = 0;
+
+  Array forward(const Array& P, const Array& M, int64_t count, const AttentionRule& given) {
+    const Parts<Array> parts(P, count);
+    const ops::AttentionResult result = run(parts.q, parts.k, parts.v, M, given);
+    const Array together = side_by_side(result.y);
+    if (!edges().empty()) packed = input(0), heads = count, y = own(together);
+    return together;
+  }
+  Grads backward(const Tensor& dy) override {
+    if (GradMode::is_enabled()) {
+      const Tensor all = view_of(packed);
+      const Parts<Tensor> parts(all, heads);
+      const Tensor result = composed(parts.q, parts.k, parts.v).transpose(1, 2).flatten(2);
+      return {autograd::grad({result}, {all}, {dy}, true, true)[0]};
+    }
+    const Array gradient = Array::empty_like(packed.array());
+    const Parts<Array> parts(packed.array(), heads), to(gradient, heads);
+    const auto by_heads = [&](const Array& x) {
+      return x.view({x.shape()[0], x.shape()[1], heads, x.shape()[2] / heads}).transpose(1, 2);
+    };
+    ops::AttentionResult saved = result();
+    saved.y = by_heads(saved.y);
+    ops::attention_backward(by_heads(dy.array()), parts.q, parts.k, parts.v, saved, rule, to.q, to.k, to.v);
+    return {Tensor(gradient)};
+  }
+};
+
+// Whether the kernels serve a mask for scores of that type and shape: as it is, and without a gradient.
+bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
+  if (!mask.defined()) return true;
+  const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());
+  return plain && broadcast_shapes(mask.sizes(), scores) == scores;
+}
+const Array& numbers(const Tensor& mask) {
+  static const Array none;
+  return mask.defined() ? mask.array() : none;
+}
+
+}  // namespace
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask, double dropout_p, bool is_causal,
                                     std::optional<double> scale, Loc where) {
@@ -70,17 +204,44 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   GRADUS_CHECK(key.size(-2) == value.size(-2), ShapeError, "key of shape ", key.sizes(), " and value of shape ",
                value.sizes(), " differ in their number of rows");
   GRADUS_CHECK(!is_causal || !attn_mask.defined(), ValueError, "is_causal is a mask of its own; give it or attn_mask");
-  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-  constexpr double nothing = -std::numeric_limits<double>::infinity();
-
-  Tensor scores = matmul(query * factor, key.transpose(-2, -1, where), where);  // (…, L, S)
-  Tensor seen = attn_mask;
-  if (is_causal) seen = ones({query.size(-2), key.size(-2)}, TensorOptions(kBool).device(query.device())).tril();
-  if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
-  else if (seen.defined()) scores = scores + seen;
-  Tensor weights = scores.softmax(-1, where);
+  AttentionRule rule;
+  rule.scale = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  rule.dropout = dropout_p, rule.causal = is_causal;
+  const auto leads = [](const Tensor& x) { return Shape(x.sizes().data(), static_cast<size_t>(x.dim() - 2)); };
+  const DType dtype = op.type_of(query);
+  const bool alike = leads(key) == leads(query) && leads(value) == leads(query) && op.type_of(key) == dtype &&
+                     op.type_of(value) == dtype;
+  const int64_t dims = query.dim();
+  if (alike && (dims == 3 || dims == 4) && is_floating(dtype) && dropout_p < 1) {
+    Shape scores = query.sizes();
+    scores[scores.size() - 1] = key.size(-2);
+    if (is_plain_mask(attn_mask, dtype, scores)) {
+      const auto by_heads = [&](const Tensor& x) { return dims == 4 ? x : x.unsqueeze(0, where); };
+      const Tensor y = apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), numbers(attn_mask), rule);
+      return dims == 4 ? y : y.squeeze(0, where);
+    }
+  }
+  Tensor weights = attention_weights(query, key, attn_mask, rule.scale, is_causal, where);
   if (dropout_p > 0) weights = dropout(weights, dropout_p, true, where);
   return matmul(weights, value, where);
+}
+
+Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask, double dropout_p, Loc where) {
+  OpScope op("scaled_dot_product_attention", where);
+  GRADUS_CHECK(packed.dim() == 3 && num_heads > 0 && packed.size(2) % (3 * num_heads) == 0, ShapeError,
+               "packed must be (N, L, 3 H E) for H = ", num_heads, " heads, got shape ", packed.sizes());
+  const DType dtype = op.type_of(packed);
+  const int64_t size = packed.size(2) / (3 * num_heads);
+  if (is_floating(dtype) && dropout_p < 1 &&
+      is_plain_mask(attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)})) {
+    AttentionRule rule;
+    rule.scale = 1 / std::sqrt(static_cast<double>(size)), rule.dropout = dropout_p;
+    return apply<PackedAttention>(op, packed, numbers(attn_mask), num_heads, rule);
+  }
+  const Parts<Tensor> parts(packed, num_heads);
+  return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p, false, {}, where)
+      .transpose(1, 2, where)
+      .flatten(2, -1, where);
 }
 
 }  // namespace gradus

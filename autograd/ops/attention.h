@@ -19,5 +19,9 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
                                     std::optional<double> scale = {}, Loc where = Loc::current());
+/// The same of a sequence with itself, from its queries, keys and values side by side: packed (N, L, 3 H E) for H heads,
+/// result (N, L, H E).
+Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask = {}, double dropout_p = 0,
+                      Loc where = Loc::current());
 
 }  // namespace gradus

@@ -94,6 +94,13 @@ class CudaBackend : public Backend {
                               const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
                               const MutableView& dh0) override;
 
+  // attention.cu
+  void attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
+                 const MutableView& weights, const MutableView* kept, const MutableView& y) override;
+  void attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
+                          const View* kept, const View& y, const AttentionRule& rule, const MutableView& dq,
+                          const MutableView& dk, const MutableView& dv) override;
+
   // index.cu, nonzero.cu, sort.cu, topk.cu, scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;

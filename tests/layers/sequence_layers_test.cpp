@@ -149,6 +149,24 @@ TEST_CASE("attention with and without weights is the same, and masks cut it off"
   CHECK_THROWS_AS(attention(query, keys, keys, Tensor(), true, zeros({3, 4})), ShapeError);
 }
 
+TEST_CASE("attention of a sequence to itself, whose one product makes queries, keys and values") {
+  manual_seed(5);
+  for (bool batch_first : {false, true}) {
+    nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(8, 2).batch_first(batch_first));
+    for (const Shape& shape : {Shape{4, 3, 8}, Shape{4, 8}}) {
+      const Tensor x = randn(shape, TensorOptions().requires_grad(true)), copy = x.detach().clone();
+      const int64_t length = batch_first && shape.size() == 3 ? 3 : 4;
+      const Tensor later = triu(ones({length, length}, kBool), 1);
+      const Tensor ours = std::get<0>(attention(x, x, x, Tensor(), false, later));
+      const Tensor wanted = std::get<0>(attention(x, copy, copy, Tensor(), false, later));
+      CHECK(ours.sizes() == wanted.sizes());
+      CHECK(ours.allclose(wanted, 1e-4, 1e-6));
+      const Tensor gradient = autograd::grad({ours.square().sum()}, {attention->in_proj_weight})[0];
+      CHECK(gradient.allclose(autograd::grad({wanted.square().sum()}, {attention->in_proj_weight})[0], 1e-3, 1e-5));
+    }
+  }
+}
+
 TEST_CASE("a Transformer's encoder") {
   manual_seed(4);
   nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16));

@@ -1,0 +1,83 @@
+// Every backend gives naive's attention and its gradient, and the default bodies give the overrides'.
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// Sizes: images, heads, queries, keys, and the columns of q and k and of v.
+struct Sizes {
+  int64_t N, H, L, S, E, V;
+};
+constexpr Sizes kSizes[] = {{1, 1, 1, 1, 1, 1},     {2, 0, 3, 3, 4, 4},    {2, 3, 5, 7, 8, 6},  {1, 2, 17, 65, 32, 32},
+                            {1, 1, 70, 16, 40, 64}, {1, 2, 20, 33, 90, 9}, {1, 1, 3, 2, 129, 4}};
+
+}  // namespace
+
+TEST_CASE("attention and its gradient agree on every backend") {
+  Maker make(71);
+  for (DType dtype : kFloatingDTypes)
+    for (const Sizes& size : kSizes)
+      for (int variant = 0; variant < 4; ++variant) {
+        const auto some = [&](const Shape& shape, double most) {
+          return make(shape, dtype, size.L == 5 ? make.choice(kOutputLayouts) : Layout::contiguous, -most, most);
+        };
+        const Shape weights_shape = {size.N, size.H, size.L, size.S};
+        const Array q = some({size.N, size.H, size.L, size.E}, 1), k = some({size.N, size.H, size.S, size.E}, 1);
+        const Array v = some({size.N, size.H, size.S, size.V}, 2), dy = some({size.N, size.H, size.L, size.V}, 1);
+        const Array weights = make(weights_shape, dtype), y = some({size.N, size.H, size.L, size.V}, 1);
+        const Array kept = make(weights_shape, DType::boolean, Layout::contiguous, 0, 1);
+        const Array mask = variant == 1 ? make(weights_shape, dtype, Layout::broadcast, -1, 1)
+                                        : make(weights_shape, DType::boolean, make.choice(kInputLayouts), 0, 1);
+        AttentionRule rule;
+        rule.scale = 0.5, rule.causal = variant == 2;
+        if (variant >= 2) rule.dropout = 0.25, rule.random = {11, 5};
+        const bool masked = variant == 1, drops = rule.dropout > 0;
+        auto forward = [&](bool defaults) {
+          return [=](Backend& b, const Arrays& in, const Arrays& out) {
+            const View added = in[3];
+            const MutableView left = out[1];
+            const View* const mask = masked ? &added : nullptr;
+            const MutableView* const kept = drops ? &left : nullptr;
+            if (defaults) b.Backend::attention(in[0], in[1], in[2], mask, rule, out[0], kept, out[2]);
+            else b.attention(in[0], in[1], in[2], mask, rule, out[0], kept, out[2]);
+          };
+        };
+        check_agreement("attention", {q, k, v, mask}, {weights, kept, y}, forward(false), forward(true), 8);
+
+        // Consistent numbers: the gradient may be computed from y, too.
+        Backend& naive = backend("naive");
+        const View added = mask;
+        const MutableView left = kept;
+        naive.attention(q, k, v, masked ? &added : nullptr, rule, weights, drops ? &left : nullptr, y);
+        const Array dq = some(q.shape(), 1), dk = some(k.shape(), 1), dv = some(v.shape(), 1);
+        auto backward = [&](bool defaults) {
+          return [=](Backend& b, const Arrays& in, const Arrays& out) {
+            const View left = in[5];
+            const View* const kept = drops ? &left : nullptr;
+            if (defaults)
+              b.Backend::attention_backward(in[0], in[1], in[2], in[3], in[4], kept, in[6], rule, out[0], out[1],
+                                            out[2]);
+            else b.attention_backward(in[0], in[1], in[2], in[3], in[4], kept, in[6], rule, out[0], out[1], out[2]);
+          };
+        };
+        check_agreement("attention_backward", {dy, q, k, v, weights, kept, y}, {dq, dk, dv}, backward(false),
+                        backward(true), 16);
+      }
+}
+
+TEST_CASE("attention sees nothing through a boolean mask that is false") {
+  for (const std::string& name : backend_names()) {
+    Backend& b = backend(name);
+    if (b.device_type() != DeviceType::cpu) continue;
+    const Array q = array_of({1, 1, 1, 1}, {1}), k = array_of({1, 1, 2, 1}, {3, 100}),
+                v = array_of({1, 1, 2, 1}, {5, 7});
+    const Array weights = array_of({1, 1, 1, 2}, {0, 0}), y = array_of({1, 1, 1, 1}, {0});
+    const Array seen = array_of({1, 1, 1, 2}, {1, 0}, DType::boolean);
+    const View mask = seen;
+    b.attention(q, k, v, &mask, {}, weights, nullptr, y);
+    CHECK(values(weights) == std::vector<double>{1, 0});
+    CHECK(values(y) == std::vector<double>{5});
+  }
+}

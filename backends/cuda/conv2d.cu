@@ -1,9 +1,9 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
-// conv2d_tiled.cu, conv2d_implicit.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
+// conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/conv2d.cuh>
+#include <gradus/backends/cuda/conv2d_thin.cuh>
 
 namespace gradus {
 namespace {
@@ -107,11 +107,12 @@ void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bia
     packed_bias = Array::empty(bias->shape, bias->dtype, bias->device);
     copy(*bias, packed_bias);
   }
-  by_gathering(bias || relu ? "conv2d_bias_relu" : "conv2d", false, x, w,
-               packed_bias.defined() ? packed_bias.data()
-               : bias                ? bias->data
-                                     : nullptr,
-               relu, y, geometry);
+  const char* name = bias || relu ? "conv2d_bias_relu" : "conv2d";
+  const void* bias_data = packed_bias.defined() ? packed_bias.data() : bias ? bias->data : nullptr;
+  const auto walk = cuda_detail::thin_walk(x, w, y, geometry);
+  if (!walk) return by_gathering(name, false, x, w, bias_data, relu, y, geometry);
+  EventScope event(name, "cuda", "thin", {&x, &w}, flops(w, y));
+  cuda_detail::thin_forward(*walk, x, w, bias_data, relu, y);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,

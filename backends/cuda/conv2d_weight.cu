@@ -1,7 +1,7 @@
-// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_implicit.cu or
-// conv2d_weight_tiled.cu, their sum is made here.
+// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_implicit.cu,
+// conv2d_weight_thin.cu or conv2d_weight_tiled.cu, their sum is made here.
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/conv2d_weight.cuh>
+#include <gradus/backends/cuda/conv2d_thin.cuh>
 #include <gradus/backends/cuda/tile_product.cuh>
 
 namespace gradus::cuda_detail {
@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 
 bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw,
                                 const Conv2dGeometry& geometry) {
+  if (is_thin(x, dw, dy, geometry)) return true;
   const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
   const ImplicitTile tile = implicit_weight_tile(rows);
   const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
@@ -91,9 +92,11 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
   const ImplicitTile tile = implicit_weight_tile(rows);
   const bool implicit = !mask && !weight_gradient_takes_mask(dy, x, dw, geometry);
+  const bool aligned = reinterpret_cast<uintptr_t>(mask) % sizeof(Piece) == 0;
+  const std::optional<ThinWalk> thin = aligned ? thin_walk(x, dw, dy, geometry) : std::nullopt;
   const bool few_columns = columns <= 2 * int64_t{kDirectColumns} && dy.dtype != DType::f64;
-  const bool direct = rows <= kDirectRows || (!implicit && few_columns);
-  const char* implementation = direct ? "direct" : implicit ? implicit_name(*multiplier) : "tiled";
+  const bool direct = !thin && (rows <= kDirectRows || (!implicit && few_columns));
+  const char* implementation = thin ? "thin" : direct ? "direct" : implicit ? implicit_name(*multiplier) : "tiled";
   EventScope event("conv2d_backward_weight", "cuda", implementation, {&dy, &x}, 2 * positions * rows * groups * taps);
   // Enough splits to fill the device, each long enough to be worth its sum.
   int64_t blocks = 1, shortest = 1, waves = 2;
@@ -105,14 +108,15 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
     waves = rows <= kDirectRows ? 4 : 2;
   } else if (implicit) {
     blocks = groups * ((rows + tile.rows - 1) / tile.rows) * ((taps + tile.columns - 1) / tile.columns), shortest = 64;
-  } else {
+  } else if (!thin) {
     visit_tile(rows, [&]<class Tile>() {
       blocks = groups * ((rows + Tile::kRows - 1) / Tile::kRows) * ((columns + Tile::kColumns - 1) / Tile::kColumns);
       shortest = 4 * Tile::kDepth;
     });
   }
   const int64_t wanted = waves * launch.multiprocessors() / blocks;
-  const int64_t splits = std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
+  const int64_t splits = thin ? thin_weight_parts(*thin, g.rows, g.columns, launch)
+                              : std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
   const int64_t unit = direct ? kDirectPositions : 1;
   g.per_split = static_cast<uint32_t>(((positions + splits - 1) / splits + unit - 1) / unit * unit);
 
@@ -121,7 +125,8 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   const void* image = x.numel() > 0 ? x.data : dy.data;  // an empty image is never inside, but something is read
   const WeightCall call{
       g, static_cast<uint32_t>(groups), static_cast<uint32_t>(splits), dy.dtype, dy.data, mask, image, partial.data()};
-  if (direct) direct_weight_gradient(call, launch);
+  if (thin) thin_weight_gradient(*thin, call, launch);
+  else if (direct) direct_weight_gradient(call, launch);
   else if (implicit) implicit_weight_gradient(call, *multiplier, launch);
   else tiled_weight_gradient(call, launch);
   visit_floating(dy.dtype, [&]<class T>() {

@@ -1,5 +1,6 @@
 // Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise than
 // the images is copied; a net that is channels-last throughout is never transposed.
+#include <gradus/backends/cuda/conv2d_thin.h>
 #include <gradus/backends/cudnn/conv_plan.h>
 #include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
@@ -67,10 +68,11 @@ struct Convolution {
   // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
   // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that gradient
   // takes 0.05 ms for conv_c32's first and 0.15 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. A captured step
-  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10. Half types of several channels are the exception, as
-  // cuDNN has tensor cores for them: a step of stl10_net 512 takes 3.7 ms with the first layer's gradient by cuDNN, else 4.1.
+  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10. Half types use tensor cores in both, cuDNN's with the
+  // channels padded to eight.
   bool is_small() const {
     if (cudnn::small_convolutions()) return false;
+    if (result != ConvResult::dx && cuda_detail::is_thin(x, w, y, geometry)) return true;
     const int64_t filters = w.shape[0] / geometry.groups, channels = w.shape[1];
     const bool few = std::max(filters, channels) <= 16;
     if (result != ConvResult::dw || few) return few;

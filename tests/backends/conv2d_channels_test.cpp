@@ -1,5 +1,5 @@
-// Convolutions with enough channels for the kernels that work in large tiles: tails of rows, columns and channels, groups,
-// strides, dilation, every layout.
+// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that half types have
+// kernels of their own: tails of rows, columns and channels, groups, strides, dilation, every layout.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -36,6 +36,17 @@ const ConvCase kCases[] = {
     {1, 72, 6, 6, 20, {6, 6}, {{1, 1}, {3, 3}, {1, 1}, 1}},    // more taps than a mask has bits
 };
 
+const ConvCase kFewChannels[] = {
+    {2, 3, 20, 28, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // several tiles an image
+    {3, 1, 9, 11, 24, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // lines of odd length
+    {2, 2, 13, 10, 40, {5, 4}, {{2, 3}, {2, 1}, {1, 2}, 1}},  // strided and dilated, a tail of filters
+    {1, 4, 8, 17, 72, {4, 4}, {{1, 1}, {3, 0}, {1, 1}, 1}},   // all taps that there may be, two groups of filters
+    {2, 7, 4, 4, 8, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},     // one tap a channel
+    {1, 3, 3, 3, 136, {3, 3}, {{1, 1}, {4, 5}, {1, 1}, 1}},   // more padding than image
+    {1, 3, 5, 660, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // lines of which shared memory just holds enough
+    {1, 3, 5, 900, 16, {5, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // and lines of which it does not
+};
+
 constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
 
 }  // namespace
@@ -69,6 +80,45 @@ TEST_CASE("convolution with many channels agrees on every backend") {
               const View saved = in[3];
               const MutableView gradients[3] = {out[0], out[1], out[2]};
               b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, &gradients[0], &gradients[1], &gradients[2],
+                                          c.geometry);
+            },
+            {}, 4);
+        check_agreement(
+            "conv2d_backward_weight", {dy, x}, {dw},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
+            },
+            {}, 4);
+      }
+}
+
+TEST_CASE("convolution of half types with few channels agrees on every backend") {
+  Maker make(23);
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (const ConvCase& c : kFewChannels)
+      for (Layout layout : kImageLayouts) {
+        const Array x = make(c.x(), dtype, layout, -1, 1), dy = make(c.y(), dtype, Layout::channels_last, -1, 1);
+        const Array w = make(c.w(), dtype, make.choice(kImageLayouts), -1, 1);
+        const Array bias = make({c.filters}, dtype, make.choice(kOutputLayouts), -1, 1);
+        const Array y = make(c.y(), dtype, Layout::channels_last), dw = make(c.w(), dtype),
+                    dbias = make({c.filters}, dtype);
+        check_agreement(
+            "conv2d_bias_relu", {x, w, bias}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              const View bias_view = in[2];
+              b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
+            },
+            {}, 4);
+        check_agreement(
+            "conv2d", {x, w}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) { b.conv2d(in[0], in[1], out[0], c.geometry); }, {},
+            4);
+        check_agreement(
+            "conv2d_bias_relu_backward", {dy, x, w, y}, {dw, dbias},
+            [&](Backend& b, const Arrays& in, const Arrays& out) {
+              const View saved = in[3];
+              const MutableView gradients[2] = {out[0], out[1]};
+              b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, nullptr, &gradients[0], &gradients[1],
                                           c.geometry);
             },
             {}, 4);

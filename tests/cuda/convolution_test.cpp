@@ -50,6 +50,49 @@ TEST_CASE("few channels go to the direct kernels, odd ones to the tiled, many to
   CHECK_THAT(wide, contains("cuda/conv2d/tiled"));
 }
 
+TEST_CASE("few channels of half types go to the thin kernels, which give the same bits run after run") {
+  if (no_cuda_device()) return;
+  manual_seed(3);
+  for (const DType dtype : {kHalf, kBFloat16})
+    for (const char* name : {"cuda", "cudnn"}) {
+      if (!has_backend(name)) continue;
+      const BackendGuard guard(name);
+      const Tensor x = image({9, 3, 33, 35}, dtype).contiguous(MemoryFormat::channels_last);
+      const Tensor w = image({40, 3, 3, 3}, dtype).contiguous(MemoryFormat::channels_last).requires_grad_();
+      const Tensor bias = image({40}, dtype).requires_grad_();
+      const auto train = [&] {
+        w.mutable_grad() = Tensor(), bias.mutable_grad() = Tensor();
+        const Tensor y = conv2d_relu(x, w, bias, 1, 1);
+        y.backward(y.detach());
+        return TensorList{y.detach(), w.grad(), bias.grad()};
+      };
+      const Kernels kernels;
+      const TensorList first = train();
+      CHECK(kernels.all() == "cuda/conv2d_bias_relu/thin cuda/conv2d_backward_weight/thin ");
+      const TensorList again = train();
+      for (size_t i = 0; i < first.size(); ++i) CHECK(again[i].equal(first[i]));
+    }
+}
+
+TEST_CASE("what the thin kernels pad with meets no infinity") {
+  if (no_cuda_device()) return;
+  const BackendGuard guard("cuda");
+  const Tensor x = zeros({1, 3, 6, 6}), w = ones({8, 3, 3, 3});
+  x.select(1, 1).fill_(INFINITY);
+  const auto of = [](const Tensor& tensor) {
+    return tensor.to(cuda_device(), kHalf).contiguous(MemoryFormat::channels_last);
+  };
+  const Kernels kernels;
+  const Tensor y = conv2d(of(x), of(w), {}, 1, 1);
+  const Tensor weight = of(w).requires_grad_();
+  conv2d(of(x), weight, {}, 1, 1).backward(of(ones({1, 8, 6, 6})));
+  CHECK(kernels.contain("cuda/conv2d/thin"));
+  CHECK(kernels.contain("cuda/conv2d_backward_weight/thin"));
+  CHECK(y.isinf().all().item<bool>());
+  CHECK(weight.grad().select(1, 1).isinf().all().item<bool>());
+  CHECK_FALSE(weight.grad().select(1, 0).isnan().any().item<bool>());
+}
+
 TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
   if (no_cuda_device()) return;
   manual_seed(2);

@@ -48,16 +48,14 @@ double NormBase<Options>::next_momentum() {
 
 template <class Options>
 Tensor NormBase<Options>::batch_normalized(const Tensor& x) {
-  const bool use_batch = is_training() || !running_mean.defined();
-  return batch_norm(x, running_mean, running_var, weight, bias, use_batch, next_momentum(), options.eps());
+  return batch_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps());
 }
 
 template <class Options>
 Tensor NormBase<Options>::instance_normalized(const Tensor& x) {
   GRADUS_CHECK(x.size(1) == options.num_features(), ShapeError, "x of shape ", x.sizes(), " has ", x.size(1),
                " channels, expected ", options.num_features());
-  return instance_norm(x, running_mean, running_var, weight, bias, is_training() || !running_mean.defined(),
-                       next_momentum(), options.eps());
+  return instance_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps());
 }
 
 template <class Options>
@@ -85,6 +83,13 @@ Tensor BatchNorm2dImpl::forward(const Tensor& x) {
   const auto frame = enter();
   GRADUS_CHECK(x.dim() == 4, ShapeError, "BatchNorm2d needs x of shape (N, C, H, W), got ", x.sizes());
   return batch_normalized(x);
+}
+
+Tensor BNReLU2dImpl::forward(const Tensor& x, const Tensor& residual) {
+  const auto frame = enter();
+  GRADUS_CHECK(x.dim() == 4, ShapeError, "BNReLU2d needs x of shape (N, C, H, W), got ", x.sizes());
+  return batch_norm_relu(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
+                         residual);
 }
 
 Tensor InstanceNorm1dImpl::forward(const Tensor& x) {

@@ -22,6 +22,7 @@ struct BatchNormOptions {
 };
 using BatchNorm1dOptions = BatchNormOptions;
 using BatchNorm2dOptions = BatchNormOptions;
+using BNReLU2dOptions = BatchNormOptions;
 
 struct InstanceNormOptions {
   InstanceNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
@@ -51,6 +52,8 @@ struct NormBase : Module {
   void register_tensors();
   /// Counts the batch in training and gives the momentum of its statistics.
   double next_momentum();
+  /// Whether the statistics are the batch's.
+  bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor batch_normalized(const Tensor& x);
   Tensor instance_normalized(const Tensor& x);
   void print(std::ostream& stream, const char* name) const;
@@ -75,6 +78,17 @@ struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::NormBase<BatchNormOp
   void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm2d"); }
 };
 GRADUS_MODULE(BatchNorm2d);
+
+/// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward and
+/// one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
+struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::NormBase<BatchNormOptions>> {
+  explicit BNReLU2dImpl(const BNReLU2dOptions& options) : Cloneable(options) {}
+  void reset() override { register_tensors(); }
+  /// residual, where defined, has the shape and type of x.
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+  void pretty_print(std::ostream& stream) const override { print(stream, "BNReLU2d"); }
+};
+GRADUS_MODULE(BNReLU2d);
 
 /// x (N, C, L) or (C, L), normalised for each channel of each sample.
 struct InstanceNorm1dImpl : Cloneable<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {

@@ -7,6 +7,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/stencil.h>
+#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/norm.h>
 #include <gradus/core/ops/reduce.h>
@@ -36,42 +37,49 @@ std::vector<int64_t> axes_of(uint32_t mask) {
   return axes;
 }
 
-struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weight + bias
-  Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"};
+// y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
+struct Normalize final : Node {
+  Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, y{this, "y"};
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false;
+  bool fixed = false, relu = false;
+  const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
-                const Running& running) {
-    geometry = g, eps = epsilon, fixed = running.use;
+                const Running& running, bool with_relu = false, const Array& residual = {}) {
+    geometry = g, eps = epsilon, fixed = running.use, relu = with_relu;
     weight_shape = w.defined() ? w.shape() : b.defined() ? b.shape() : Shape();
     const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
     const Shape statistics = reduced_shape(g.shape, g.axes, true);
     const auto given = [&](const Array& p) { return fixed ? ops::reshape(p, statistics) : Array(); };
     const ops::Normalized result = ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps,
-                                                  given(running.mean), given(running.variance));
+                                                  given(running.mean), given(running.variance), relu, residual);
     // The second run of a checkpointed function sees the batch that the first one has counted.
     if (!fixed && X.numel() > 0 && !autograd::is_recomputing()) update(running, result, X.numel());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
     if (w.defined() && needs_grad(0)) weight = input(1);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
-    return ops::reshape(result.y, X.shape());
+    Array Y = ops::reshape(result.y, X.shape());
+    if (relu) y = own(Y);
+    return Y;
   }
 
   Grads backward(const Tensor& dy) override {
-    if (!needs_grad(0) && !needs_grad(1)) return {Tensor(), Tensor(), sum_to_parameters(dy.reshape(geometry.shape))};
-    if (GradMode::is_enabled()) return differentiable_backward(dy);
+    if (GradMode::is_enabled() || (!needs_grad(0) && !needs_grad(1))) return differentiable_backward(dy);
     const Array& X = x.array();
     const Array W = weight.defined() ? ops::reshape(weight.array(), geometry.parameters) : Array();
-    const ops::NormalizeGradients fused = ops::normalize_backward(
-        ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(), variance.array(),
-        geometry.axes, W, geometry.parameters, eps, fixed, needs_grad(0), needs_grad(1), needs_grad(2));
+    const ops::NormalizeGradients fused =
+        ops::normalize_backward(ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(),
+                                variance.array(), geometry.axes, W, geometry.parameters, eps, fixed, needs_grad(0),
+                                needs_grad(1), needs_grad(2), relu ? y.array() : Array(), needs_grad(3));
     const auto shaped = [](const Array& gradient, const Shape& shape) {
       return gradient.defined() ? Tensor(ops::reshape(gradient, shape)) : Tensor();
     };
-    return {shaped(fused.dx, X.shape()), shaped(fused.dweight, weight_shape), shaped(fused.dbias, weight_shape)};
+    Grads gradients = {shaped(fused.dx, X.shape()), shaped(fused.dweight, weight_shape),
+                       shaped(fused.dbias, weight_shape)};
+    if (relu) gradients.push_back(shaped(fused.dresidual, X.shape()));
+    return gradients;
   }
 
  private:
@@ -93,22 +101,26 @@ struct Normalize final : Node {  // y = (x - mean) / sqrt(variance + eps) * weig
     return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
   }
 
-  // The formulas of Backend::normalize_backward in operators that can be differentiated again.
+  // The formulas of Backend::normalize_backward in operators that can be differentiated again; also those that need no x.
   Grads differentiable_backward(const Tensor& dy) {
-    const DType dtype = x().dtype() == kDouble ? kDouble : kFloat;
-    const Tensor X = x().to(dtype).reshape(geometry.shape), g = dy.to(dtype).reshape(geometry.shape);
+    const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
+    Grads gradients(relu ? 4 : 3);
+    if (needs_grad(3)) gradients[3] = dz;
+    const DType dtype = dy.dtype() == kDouble ? kDouble : kFloat;
+    const Tensor g = dz.to(dtype).reshape(geometry.shape);
+    if (needs_grad(2)) gradients[2] = sum_to_parameters(g);
+    if (!needs_grad(0) && !needs_grad(1)) return gradients;
+    const Tensor X = x().to(dtype).reshape(geometry.shape);
     const auto axes = axes_of(geometry.axes);
     const Tensor centred = X - (fixed ? mean() : X.mean(axes, true));
     const Tensor s = ((fixed ? variance() : (centred * centred).mean(axes, true)) + eps).sqrt().reciprocal();
     const Tensor h = centred * s;
-    Grads gradients(3);
     if (needs_grad(0)) {
       const Tensor gw = weight.defined() ? g * weight().to(dtype).reshape(geometry.parameters) : g;
       const Tensor dx = fixed ? s * gw : s * (gw - gw.mean(axes, true) - h * (gw * h).mean(axes, true));
       gradients[0] = dx.reshape(x().sizes());
     }
     if (needs_grad(1)) gradients[1] = sum_to_parameters(g * h);
-    if (needs_grad(2)) gradients[2] = sum_to_parameters(g);
     return gradients;
   }
 };
@@ -155,16 +167,32 @@ void check_several(const Tensor& x, int64_t statistics) {
                x.sizes());
 }
 
+Running check_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                         const Tensor& bias, bool training, double momentum, double eps) {
+  check_eps(eps);
+  const Running running = check_running(x, mean, var, weight, bias, !training, momentum, " unless training");
+  if (training && x.numel() > 0) check_several(x, x.size(1));
+  return running;
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps, Loc where) {
   OpScope op("batch_norm", where);
-  check_eps(eps);
-  const Running running =
-      check_running(x, running_mean, running_var, weight, bias, !training, momentum, " unless training");
-  if (training && x.numel() > 0) check_several(x, x.size(1));
+  const Running running = check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps);
   return apply<Normalize>(op, x, weight, bias, by_channel(x, all_axes(x.dim()) & ~2u), eps, running);
+}
+
+Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                       const Tensor& bias, bool training, double momentum, double eps, const Tensor& residual,
+                       Loc where) {
+  OpScope op("batch_norm_relu", where);
+  const Running running = check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps);
+  const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
+  if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type))
+    return relu(apply<Normalize>(op, x, weight, bias, geometry, eps, running) + residual);
+  return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,

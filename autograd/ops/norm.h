@@ -12,6 +12,12 @@ namespace gradus {
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5,
                   Loc where = Loc::current());
+/// relu(batch_norm(…) + residual), the sum where residual, of x's shape and type, is defined: one kernel forward and one
+/// backward, where the backend has them. It keeps x and its result, not what lies between. Under autocast a residual of
+/// another type than x is added as three operators would.
+Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                       const Tensor& weight = {}, const Tensor& bias = {}, bool training = false, double momentum = 0.1,
+                       double eps = 1e-5, const Tensor& residual = {}, Loc where = Loc::current());
 /// … each sample, over the last dimensions, which are `normalized_shape`; weight and bias of that shape where defined
 /// (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},

@@ -8,33 +8,33 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride, 
   return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(bias));
 }
 
-nn::AnyModule normalisation(int64_t channels, bool wanted) {
-  if (wanted) return nn::AnyModule(nn::BatchNorm2d(channels));
-  return nn::AnyModule(nn::Identity());
+/// relu(normalised x [+ residual]); `bn` is empty where x is not normalised.
+Tensor activated(const nn::BNReLU2d& bn, const Tensor& x) { return bn ? bn(x) : relu(x); }
+Tensor activated(const nn::BNReLU2d& bn, const Tensor& x, const Tensor& residual) {
+  return bn ? bn(x, residual) : relu(x + residual);
 }
 
 /// Two convolutions and a way around them: relu(f(x) + x). Where f changes the shape, the way around is a 1 x 1
 /// convolution with the same stride.
 struct BasicBlockImpl : nn::Module {
-  BasicBlockImpl(int64_t in, int64_t out, int64_t stride, bool batch_norm)
-      : bn1(normalisation(out, batch_norm)), bn2(normalisation(out, batch_norm)) {
+  BasicBlockImpl(int64_t in, int64_t out, int64_t stride, bool batch_norm) {
     conv1 = register_module("conv1", convolution(in, out, 3, stride, !batch_norm));
-    register_module("bn1", bn1.ptr());
+    if (batch_norm) bn1 = register_module("bn1", nn::BNReLU2d(out));
     conv2 = register_module("conv2", convolution(out, out, 3, 1, !batch_norm));
-    register_module("bn2", bn2.ptr());
+    if (batch_norm) bn2 = register_module("bn2", nn::BNReLU2d(out));
     if (stride == 1 && in == out) return;
     downsample->push_back(convolution(in, out, 1, stride, !batch_norm));
-    downsample->push_back(normalisation(out, batch_norm));
+    if (batch_norm) downsample->push_back(nn::BatchNorm2d(out));
     register_module("downsample", downsample);
   }
 
   Tensor forward(const Tensor& x) {
-    const Tensor f = bn2.forward(conv2(relu(bn1.forward(conv1(x)))));
-    return relu(f + (downsample->is_empty() ? x : downsample(x)));
+    const Tensor h = activated(bn1, conv1(x));
+    return activated(bn2, conv2(h), downsample->is_empty() ? x : downsample(x));
   }
 
   nn::Conv2d conv1{nullptr}, conv2{nullptr};
-  nn::AnyModule bn1, bn2;
+  nn::BNReLU2d bn1{nullptr}, bn2{nullptr};
   nn::Sequential downsample;
 };
 GRADUS_MODULE(BasicBlock);
@@ -45,11 +45,11 @@ nn::Sequential stage(int64_t in, int64_t out, int64_t stride, bool batch_norm) {
 
 }  // namespace
 
-ResNet18Impl::ResNet18Impl(const ResNet18Options& options) : bn1(normalisation(options.width(), options.batch_norm())) {
+ResNet18Impl::ResNet18Impl(const ResNet18Options& options) {
   const int64_t width = options.width();
   const bool norm = options.batch_norm();
   conv1 = register_module("conv1", convolution(3, width, 3, 1, !norm));
-  register_module("bn1", bn1.ptr());
+  if (norm) bn1 = register_module("bn1", nn::BNReLU2d(width));
   layer1 = register_module("layer1", stage(width, width, 1, norm));
   layer2 = register_module("layer2", stage(width, 2 * width, 2, norm));
   layer3 = register_module("layer3", stage(2 * width, 4 * width, 2, norm));
@@ -59,9 +59,9 @@ ResNet18Impl::ResNet18Impl(const ResNet18Options& options) : bn1(normalisation(o
 }
 
 Tensor ResNet18Impl::forward(const Tensor& images) {
-  Tensor x = relu(bn1.forward(conv1(images)));  // (N, width, H, W)
-  x = layer2(layer1(x));                        // (N, 2 width, H / 2, W / 2)
-  x = layer4(layer3(x));                        // (N, 8 width, H / 8, W / 8)
-  x = x.mean({2, 3});                           // (N, 8 width)
+  Tensor x = activated(bn1, conv1(images));  // (N, width, H, W)
+  x = layer2(layer1(x));                     // (N, 2 width, H / 2, W / 2)
+  x = layer4(layer3(x));                     // (N, 8 width, H / 8, W / 8)
+  x = x.mean({2, 3});                        // (N, 8 width)
   return fc(dropout(x));
 }

@@ -22,7 +22,7 @@ struct ResNet18Impl : gradus::nn::Module {
   gradus::Tensor forward(const gradus::Tensor& images);
 
   gradus::nn::Conv2d conv1{nullptr};
-  gradus::nn::AnyModule bn1;
+  gradus::nn::BNReLU2d bn1{nullptr};
   gradus::nn::Sequential layer1, layer2, layer3, layer4;
   gradus::nn::Dropout dropout{nullptr};
   gradus::nn::Linear fc{nullptr};

@@ -78,6 +78,16 @@ TEST_CASE("autocast leaves float64, integers and operators in place alone") {
   CHECK(x.view({9}).dtype() == kFloat);
 }
 
+TEST_CASE("autocast adds a residual of another type as PyTorch's three operators do") {
+  const Tensor x = rand({4, 3, 2, 2}).to(kBFloat16), residual = rand({4, 3, 2, 2}), w = rand({3}), b = rand({3});
+  const auto fused = [&](const Tensor& r) { return batch_norm_relu(x, {}, {}, w, b, true, 0.1, 1e-5, r); };
+  CHECK_THROWS_AS(fused(residual), DTypeError);
+  const Autocast autocast(kCPU);
+  CHECK(fused(residual).dtype() == kFloat);
+  CHECK(fused(residual).equal(relu(batch_norm(x, {}, {}, w, b, true) + residual)));
+  CHECK(fused(residual.to(kBFloat16)).dtype() == kBFloat16);
+}
+
 TEST_CASE("autocast to another type is an error") {
   CHECK_THROWS_AS(Autocast(kCPU, kFloat), DTypeError);
   CHECK_THROWS_WITH(Autocast(kCPU, kDouble), contains("float16 or bfloat16") && contains("float64"));
@@ -92,7 +102,8 @@ TEST_CASE("the lists of cuda") {
     CHECK(rule(op) == CastRule::float32);
   for (const char* op : {"sum", "prod", "cumsum", "cumprod"}) CHECK(rule(op) == CastRule::float32_result);
   for (const char* op : {"dot", "scatter_add", "index_put"}) CHECK(rule(op) == CastRule::widest);
-  for (const char* op : {"relu", "add", "max_pool2d", "batch_norm"}) CHECK(rule(op) == CastRule::none);
+  for (const char* op : {"relu", "add", "max_pool2d", "batch_norm", "batch_norm_relu"})
+    CHECK(rule(op) == CastRule::none);
   CHECK(rule("binary_cross_entropy") == CastRule::refused);
   CHECK(amp::cast_rule(kCPU, "binary_cross_entropy") == CastRule::float32);
 }

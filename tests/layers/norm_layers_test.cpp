@@ -56,6 +56,73 @@ TEST_CASE("batch normalisation tracks the batches it sees in training and uses t
   CHECK(copy->running_mean.is_same(copy->named_buffers()["running_mean"]));
 }
 
+TEST_CASE("BNReLU2d is batch normalisation, a sum and a ReLU, and its files are BatchNorm2d's") {
+  manual_seed(3);
+  nn::BatchNorm2d norm(3);
+  nn::BNReLU2d fused(3);
+  nn::init::normal_(norm->weight), nn::init::normal_(norm->bias);
+  fused->load_state_dict(norm->state_dict());
+  CHECK(fused->state_dict().keys() == norm->state_dict().keys());
+  const Tensor x = randn({4, 3, 5, 5}), residual = randn({4, 3, 5, 5});
+  for (const bool training : {true, false}) {
+    norm->train(training), fused->train(training);
+    CHECK(fused(x).allclose(relu(norm(x)), 1e-5, 1e-6));
+    CHECK(fused(x, residual).allclose(relu(norm(x) + residual), 1e-5, 1e-6));
+    for (const std::string& name : norm->named_buffers().keys())
+      CHECK(fused->named_buffers()[name].equal(norm->named_buffers()[name]));
+  }
+  const auto copy = std::dynamic_pointer_cast<nn::BNReLU2dImpl>(fused->clone());
+  CHECK(copy->forward(x, residual).equal(fused(x, residual)));
+  CHECK(printed(fused) == "gradus::nn::BNReLU2d(3, eps=1e-05, momentum=0.1, affine=true, track_running_stats=true)");
+
+  int calls = 0;
+  fused->register_forward_pre_hook([&](nn::Module&, TensorList& inputs) { calls += static_cast<int>(inputs.size()); });
+  fused(x, residual);
+  CHECK(calls == 2);
+}
+
+TEST_CASE("the fused ReLU gives the gradients of its parts, whoever wants them") {
+  manual_seed(4);
+  const auto number = dtype(kDouble);
+  const TensorList in = {randn({4, 3, 2, 2}, number), randn({3}, number), randn({3}, number),
+                         randn({4, 3, 2, 2}, number)};  // x, weight, bias, residual
+  const Tensor mean = randn({3}, number), var = rand({3}, number) + 0.5, dy = randn({4, 3, 2, 2}, number);
+  for (const bool training : {true, false})
+    for (int wanted = 1; wanted < 16; ++wanted)
+      for (const bool create_graph : {false, true}) {
+        TensorList leaves;
+        const auto gradients = [&](bool fused) {
+          leaves.clear();
+          TensorList t;
+          for (size_t i = 0; i < in.size(); ++i) {
+            t.push_back(in[i].clone());
+            if (wanted >> i & 1) leaves.push_back(t[i].requires_grad_());
+          }
+          const Tensor running_mean = mean.clone(), running_var = var.clone();
+          const Tensor y = fused
+                               ? batch_norm_relu(t[0], running_mean, running_var, t[1], t[2], training, 0.1, 1e-5, t[3])
+                               : relu(batch_norm(t[0], running_mean, running_var, t[1], t[2], training) + t[3]);
+          return autograd::grad({y}, leaves, {dy}, /*retain_graph=*/std::nullopt, create_graph);
+        };
+        const TensorList expected = gradients(false), given = gradients(true);
+        CAPTURE(training, wanted, create_graph);
+        for (size_t i = 0; i < expected.size(); ++i) CHECK(given[i].allclose(expected[i], 1e-9, 1e-9));
+      }
+}
+
+TEST_CASE("the fused ReLU keeps its input and its result, and has slope 0 at 0") {
+  nn::BNReLU2d norm(2);
+  norm->eval();
+  const Tensor x = tensor({-1.f, 0.f, 1.f, 0.f}).view({1, 2, 1, 2}).requires_grad_();
+  const Tensor y = norm(x);
+  int64_t images = 0;
+  for (const Saved* saved = y.grad_fn()->saved(); saved; saved = saved->next())
+    if (saved->defined()) images += saved->peek().numel() == x.numel() && saved->peek().ndim() == 4;
+  CHECK(images == 2);
+  y.sum().backward();
+  CHECK((x.grad() > 0).equal(tensor({0, 0, 1, 0}).view({1, 2, 1, 2}).to(kBool)));
+}
+
 TEST_CASE("without momentum the running statistics are the average over all batches") {
   manual_seed(2);
   nn::BatchNorm1d norm(nn::BatchNorm1dOptions(2).momentum(std::nullopt));
@@ -103,6 +170,7 @@ TEST_CASE("what does not fit is refused, and the message names the layer") {
   CHECK_THROWS_WITH(net(randn({2, 4, 4})), contains("layer '1'") && contains("(2, 4, 4)"));
   CHECK_THROWS_WITH(net(randn({2, 4, 4, 4})), contains("layer '1'") && contains("4"));
   CHECK_THROWS_AS(nn::BatchNorm1d(3)(randn({2, 3, 4, 4})), ShapeError);
+  CHECK_THROWS_WITH(nn::BNReLU2d(3)(randn({2, 3, 4})), contains("BNReLU2d") && contains("(2, 3, 4)"));
   CHECK_THROWS_AS(nn::InstanceNorm2d(3)(randn({2, 4, 4, 4})), ShapeError);
   CHECK_THROWS_AS(nn::LayerNorm(nn::LayerNormOptions({3}))(randn({2, 4})), ShapeError);
   CHECK_THROWS_AS(nn::GroupNorm(3, 4), ValueError);

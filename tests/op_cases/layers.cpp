@@ -170,6 +170,8 @@ void add_normalisation(CaseList& cases) {
   add_layer(cases, "BatchNorm2d", {{2, 3, 2, 3}, {3}, {3}}, [] { return nn::BatchNorm2d(3); }, "BatchNorm2d(3)").loose(16);
   add_layer(cases, "BatchNorm2d.eval", {{2, 3, 2, 3}, {3}, {3}}, [] { return evaluated(nn::BatchNorm2d(3)); },
             "BatchNorm2d(3).eval()").loose(4);
+  add_layer(cases, "BNReLU2d", {{2, 3, 2, 3}, {3}, {3}}, [] { return nn::BNReLU2d(3); },
+            "Sequential(torch.nn.BatchNorm2d(3), torch.nn.ReLU())").loose(16);
   add_layer(cases, "InstanceNorm1d", {{2, 3, 4}}, [] { return nn::InstanceNorm1d(3); }, "InstanceNorm1d(3)").loose(16);
   add_layer(cases, "InstanceNorm2d", {{2, 3, 2, 3}, {3}, {3}},
             [] { return nn::InstanceNorm2d(nn::InstanceNorm2dOptions(3).affine(true)); }, "InstanceNorm2d(3, affine=True)")

@@ -41,6 +41,29 @@ static void add_batch_norm(CaseList& cases) {
   cases.add("batch_norm.many_channels", {{2, 300, 2, 2}, {300}, {300}}, train).loose(8);
 }
 
+static void add_batch_norm_relu(CaseList& cases) {
+  const auto plain = [](X x) { return batch_norm_relu(x[0], {}, {}, x[1], x[2], true); };
+  const char* torch = "F.relu(F.batch_norm(x[0], None, None, x[1], x[2], True))";
+  cases.add("batch_norm_relu", {{3, 2, 3, 4}, {2}, {2}}, plain, torch).loose(20).keeps_layout();
+  cases.add("batch_norm_relu.vectors", {{6, 4}, {4}, {4}}, plain, torch).loose(20).keeps_layout();
+  cases.add("batch_norm_relu.no_images", {{0, 2, 3, 4}, {2}, {2}}, plain, torch);
+  const auto sum = [](X x) { return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-5, x[3]); };
+  const char* torch_sum = "F.relu(F.batch_norm(x[0], None, None, x[1], x[2], True) + x[3])";
+  cases.add("batch_norm_relu.residual", {{3, 2, 3, 4}, {2}, {2}, {3, 2, 3, 4}}, sum, torch_sum).loose(20).keeps_layout();
+  cases.add("batch_norm_relu.channels", {{2, 9, 3, 2}, {9}, {9}, {2, 9, 3, 2}}, sum, torch_sum).loose(20).keeps_layout();
+  cases.add("batch_norm_relu.itself", {{3, 2, 2, 3}},
+            [](X x) { return batch_norm_relu(x[0], {}, {}, {}, {}, true, 0.1, 1e-3, x[0]); },
+            "F.relu(F.batch_norm(x[0], None, None, training=True, eps=1e-3) + x[0])").loose(20);
+  cases.add("batch_norm_relu.eval", {{3, 2, 3, 4}, {2}, {2}, {3, 2, 3, 4}},
+            [](X x) {
+              return batch_norm_relu(x[0], numbers(x[0], -1, 2), numbers(x[0], 0.5, 2), x[1], x[2], false, 0.1, 1e-5,
+                                     x[3]);
+            },
+            "F.relu(F.batch_norm(x[0], torch.linspace(-1, 1, 2, dtype=x[0].dtype), "
+            "torch.linspace(0.5, 2.5, 2, dtype=x[0].dtype), x[1], x[2]) + x[3])").loose(4).keeps_layout();
+  cases.add("batch_norm_relu.large", {{8, 20, 14, 14}, {20}, {20}, {8, 20, 14, 14}}, sum).loose(8).keeps_layout();
+}
+
 static void add_layer_norm(CaseList& cases) {
   cases.add("layer_norm", {{3, 5}, {5}, {5}}, [](X x) { return layer_norm(x[0], {5}, x[1], x[2]); },
             "F.layer_norm(x[0], (5,), x[1], x[2])").loose(20).keeps_layout();
@@ -105,6 +128,7 @@ static void add_scaling(CaseList& cases) {
 
 void add_norm(CaseList& cases) {
   add_batch_norm(cases);
+  add_batch_norm_relu(cases);
   add_layer_norm(cases);
   add_group_norm(cases);
   add_scaling(cases);

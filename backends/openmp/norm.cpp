@@ -1,5 +1,6 @@
 // y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are taken of blocks that stay in the cache, in two passes
-// around a number of the block, and added up in double: right also where the mean is large. See norm.h for the walks.
+// around a number of the block, and added up in double: right also where the mean is large. The residual and the ReLU that
+// may follow are applied to blocks of results before these leave the cache. See norm.h for the walks.
 #include <gradus/backends/openmp/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -14,12 +15,15 @@ template <class C>
 class Normalize {
  public:
   Normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed,
-            const MutableView& y, const MutableView& mean, const MutableView& variance)
-      : x_(x), y_(y), mean_(mean), variance_(variance), weight_(weight, x.ndim(), 1), bias_(bias, x.ndim(), 0),
-        eps_(eps), fixed_(fixed),
-        outer_(nest_of<6>(x.shape, axes, false,
-                          {x.strides, y.strides, weight_.strides, bias_.strides, mean.strides, variance.strides})),
-        inner_(nest_of<4>(x.shape, axes, true, {x.strides, y.strides, weight_.strides, bias_.strides})) {}
+            const MutableView& y, const MutableView& mean, const MutableView& variance, bool relu = false,
+            const View* residual = nullptr)
+      : x_(x), y_(y), mean_(mean), variance_(variance), residual_(residual), weight_(weight, x.ndim(), 1),
+        bias_(bias, x.ndim(), 0), eps_(eps), fixed_(fixed), relu_(relu),
+        outer_(nest_of<7>(x.shape, axes, false,
+                          {x.strides, y.strides, weight_.strides, bias_.strides, mean.strides, variance.strides,
+                           strides_of(residual)})),
+        inner_(nest_of<5>(x.shape, axes, true,
+                          {x.strides, y.strides, weight_.strides, bias_.strides, strides_of(residual)})) {}
 
   void run() const {
     if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) lanes();
@@ -27,7 +31,7 @@ class Normalize {
   }
 
  private:
-  using Offsets = std::array<int64_t, 6>;
+  using Offsets = std::array<int64_t, 7>;
 
   // ---- One outer element after the other ----
 
@@ -92,7 +96,7 @@ class Normalize {
   void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
     const C scale = static_cast<C>(of.scale), offset = static_cast<C>(-of.low * of.scale);
     const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
-    const int64_t w_step = step_of(inner_, 2), b_step = step_of(inner_, 3);
+    const int64_t w_step = step_of(inner_, 2), b_step = step_of(inner_, 3), r_step = step_of(inner_, 4);
     const bool direct = y_.dtype == dtype_of<C> && y_step == 1;
     const bool by_element = inner_.ndim > 0 && (w_step != 0 || b_step != 0);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
@@ -110,6 +114,12 @@ class Normalize {
           b = bias_.block(o[3] + at[3] + i * b_step, b_step, count, b_buffer);
         }
         kernels().affine(from, of.high, scale * w0, offset * w0 + b0, w, b, to, count);
+        if (relu_) {
+          const C* more = nullptr;
+          if (residual_)
+            more = load_block(residual_->data, residual_->dtype, o[6] + at[4] + i * r_step, r_step, count, x_buffer);
+          relu_after_sum(to, more, count);
+        }
         if (!direct) store_block(to, y_.data, y_.dtype, o[1] + at[1] + i * y_step, y_step, count);
       }
     });
@@ -189,9 +199,20 @@ class Normalize {
         const RowsOf<C> to = result_rows(y_, y_at, y_step, rows, y_lane, block.count, y_buffer);
         kernels().lane_affine(load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer),
                               shift, scale, offset, to);
+        if (relu_) relu_rows(to, o[6] + at[4] + first * step_of(inner_, 4), x_buffer);
         store_rows(to, y_buffer, y_, y_at, y_step, y_lane);
       }
     });
+  }
+
+  void relu_rows(const RowsOf<C>& y, int64_t offset, C* buffer) const {
+    RowsOf<const C> more{};
+    if (residual_)
+      more = load_rows(*residual_, offset, step_of(inner_, 4), y.rows, step_of(outer_, 6), y.lanes, buffer);
+    if (y.stride == y.lanes && (!residual_ || more.stride == y.lanes))  // one behind the other
+      return relu_after_sum(y.data, more.data, y.rows * y.lanes);
+    for (int64_t r = 0; r < y.rows; ++r)
+      relu_after_sum(y.data + r * y.stride, residual_ ? more.data + r * more.stride : nullptr, y.lanes);
   }
 
   // ---- Statistics ----
@@ -208,13 +229,16 @@ class Normalize {
     return {moments.mean, variance, eps_};
   }
 
+  Strides strides_of(const View* residual) const { return residual ? residual->strides : Dims::filled(x_.ndim(), 0); }
+
   const View& x_;
   const MutableView &y_, &mean_, &variance_;
+  const View* residual_;
   const Parameter weight_, bias_;
   const double eps_;
-  const bool fixed_;
-  const StridedLoop<6> outer_;  // x, y, weight, bias, mean, variance
-  const StridedLoop<4> inner_;  // x, y, weight, bias
+  const bool fixed_, relu_;
+  const StridedLoop<7> outer_;  // x, y, weight, bias, mean, variance, residual
+  const StridedLoop<5> inner_;  // x, y, weight, bias, residual
 };
 
 }  // namespace
@@ -227,6 +251,18 @@ void OpenmpBackend::normalize(const View& x, uint32_t axes, const View* weight, 
   visit_compute(x.dtype, [&]<class C> {
     if constexpr (std::is_floating_point_v<C>)
       Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance).run();
+  });
+}
+
+void OpenmpBackend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                   bool fixed_statistics, const View* residual, const MutableView& y,
+                                   const MutableView& mean, const MutableView& variance) {
+  EventScope event("normalize_relu", "openmp", kernel_table().vectors, {&x, &y}, 9 * x.numel());
+  if (x.numel() == 0)
+    return Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
+  visit_compute(x.dtype, [&]<class C> {
+    if constexpr (std::is_floating_point_v<C>)
+      Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance, true, residual).run();
   });
 }
 

@@ -134,6 +134,18 @@ void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, in
     store_block(buffer + r * kMostLanes, y.data, y.dtype, offset + r * step, lane, from.lanes);
 }
 
+/// The ReLU that may follow a normalisation, on a run of results while it is in the cache; and the gradient behind it.
+template <class C>
+void relu_after_sum(C* y, const C* residual, int64_t count) {
+  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+  if (residual) kernels.binary[BinaryOp::add].apply(y, residual, y, count);
+  kernels.unary[UnaryOp::relu].apply(y, y, count, {});
+}
+template <class C>
+void relu_gradient(const C* dy, const C* y, C* g, int64_t count) {
+  kernels_of<C>(kernel_table()).unary[UnaryOp::relu].backward(dy, y, g, count, {});
+}
+
 /// Offsets of outer element `index`.
 template <int N>
 std::array<int64_t, N> offsets_of(const StridedLoop<N>& outer, int64_t index) {

@@ -1,6 +1,7 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
 // db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer and
-// group norm) each thread adds up dw and db of its own rows, and those are summed in order. See norm.h for the walks.
+// group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is masked
+// block by block as it is read, which costs a second look at y and spares an array. See norm.h for the walks.
 #include <gradus/backends/openmp/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -30,16 +31,17 @@ class NormalizeBackward {
  public:
   NormalizeBackward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                     const View* weight, double eps, bool fixed, const MutableView* dx, const MutableView* dweight,
-                    const MutableView* dbias)
-      : dy_(dy), x_(x), mean_(mean), variance_(variance), weight_(weight, x.ndim(), 1), eps_(eps), fixed_(fixed),
-        dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
-                                                          : dbias ? dbias->shape
-                                                                  : Dims::filled(x.ndim(), 1)),
+                    const MutableView* dbias, const View* y_if_relu = nullptr)
+      : dy_(dy), x_(x), mean_(mean), variance_(variance), y_(y_if_relu), weight_(weight, x.ndim(), 1), eps_(eps),
+        fixed_(fixed), dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
+                                                                         : dbias ? dbias->shape
+                                                                                 : Dims::filled(x.ndim(), 1)),
         dense_(broadcast_strides(shape_)), parameters_(numel_of(shape_)),
-        outer_(
-            nest_of<7>(x.shape, axes, false,
-                       {x.strides, dy.strides, dx_strides(), weight_.strides, dense_, mean.strides, variance.strides})),
-        inner_(nest_of<5>(x.shape, axes, true, {x.strides, dy.strides, dx_strides(), weight_.strides, dense_})),
+        outer_(nest_of<8>(x.shape, axes, false,
+                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, mean.strides,
+                           variance.strides, strides_of(y_if_relu)})),
+        inner_(nest_of<6>(x.shape, axes, true,
+                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, strides_of(y_if_relu)})),
         by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
 
   void run() {
@@ -49,7 +51,7 @@ class NormalizeBackward {
   }
 
  private:
-  using Offsets = std::array<int64_t, 7>;
+  using Offsets = std::array<int64_t, 8>;
 
   // ---- One outer element after the other ----
 
@@ -117,7 +119,7 @@ class NormalizeBackward {
   // dy h and dy to dw and db where these are given.
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
-    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), w_step = step_of(inner_, 3);
+    const int64_t x_step = step_of(inner_, 0), w_step = step_of(inner_, 3);
     const int64_t p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       const double run_weight = constant_weight(o, at);
@@ -125,7 +127,7 @@ class NormalizeBackward {
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i), p = o[4] + at[4] + i * p_step;
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        const C* dy = gradient(o, at, i, count, dy_buffer);
         const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
         C sums[2];
         if (dw && p_step == 1) {
@@ -150,6 +152,17 @@ class NormalizeBackward {
     return total;
   }
 
+  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0.
+  const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
+    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
+    const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, buffer);
+    if (!y_) return dy;
+    C y_buffer[kBlock];
+    relu_gradient(dy, load_block(y_->data, y_->dtype, o[7] + at[5] + i * y_step, y_step, count, y_buffer), buffer,
+                  count);
+    return buffer;
+  }
+
   // The weight of a run, where that varies between runs alone; else 1.
   double constant_weight(const Offsets& o, const int64_t* at) const {
     return by_element_ && step_of(inner_, 3) == 0 ? static_cast<double>(weight_.one<C>(o[3] + at[3])) : 1;
@@ -169,8 +182,7 @@ class NormalizeBackward {
   void write_row(const Offsets& o, const Statistics<C>& of, const Sums& sums, int64_t begin, int64_t end) const {
     const double w0 = by_element_ ? 1 : static_cast<double>(weight_.one<C>(o[3]));
     const Coefficients k = coefficients(of, sums, w0);
-    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1), dx_step = step_of(inner_, 2);
-    const int64_t w_step = step_of(inner_, 3);
+    const int64_t x_step = step_of(inner_, 0), dx_step = step_of(inner_, 2), w_step = step_of(inner_, 3);
     const bool direct = dx_->dtype == dtype_of<C> && dx_step == 1;
     const bool varies = by_element_ && w_step != 0;  // along the run
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
@@ -179,7 +191,7 @@ class NormalizeBackward {
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, dy_buffer);
+        const C* dy = gradient(o, at, i, count, dy_buffer);
         const C* w = varies ? weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer) : nullptr;
         C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
         kernels().combine(dy, w, x, of.high, a, b, c, to, count);
@@ -224,17 +236,16 @@ class NormalizeBackward {
 
   void lane_sums(const LaneBlock& block, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
     const Offsets o = offsets_of(outer_, block.begin);
-    const int64_t x_lane = step_of(outer_, 0), dy_lane = step_of(outer_, 1);
-    const int64_t x_step = step_of(inner_, 0), dy_step = step_of(inner_, 1);
+    const int64_t x_lane = step_of(outer_, 0), x_step = step_of(inner_, 0);
     C shift[kMostLanes];
     for (int64_t c = 0; c < block.count; ++c) shift[c] = of[c].high;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], plain[kMostLanes], product[kMostLanes];
       for (int64_t first = 0; first < run; first += kLaneRows) {
         const int64_t rows = std::min(kLaneRows, run - first);
+        const RowsOf<const C> dy = gradient_rows(o, at, first, rows, block.count, dy_buffer);
         kernels().lane_products(
-            load_rows(dy_, o[1] + at[1] + first * dy_step, dy_step, rows, dy_lane, block.count, dy_buffer),
-            load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer), shift, plain,
+            dy, load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer), shift, plain,
             product);
         for (int64_t c = 0; c < block.count; ++c) {
           const double sum = static_cast<double>(plain[c]);
@@ -242,6 +253,25 @@ class NormalizeBackward {
         }
       }
     });
+  }
+
+  // Rows of dy from inner element `first` of a run on, masked as in `gradient`.
+  RowsOf<const C> gradient_rows(const Offsets& o, const int64_t* at, int64_t first, int64_t rows, int64_t lanes,
+                                C* buffer) const {
+    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
+    const RowsOf<const C> dy =
+        load_rows(dy_, o[1] + at[1] + first * dy_step, dy_step, rows, step_of(outer_, 1), lanes, buffer);
+    if (!y_) return dy;
+    C y_buffer[kLaneRows * kMostLanes];
+    const RowsOf<const C> y =
+        load_rows(*y_, o[7] + at[5] + first * y_step, y_step, rows, step_of(outer_, 7), lanes, y_buffer);
+    if (dy.stride == lanes && y.stride == lanes) {  // one behind the other
+      relu_gradient(dy.data, y.data, buffer, rows * lanes);
+      return {buffer, lanes, rows, lanes};
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, buffer + r * kMostLanes, lanes);
+    return {buffer, kMostLanes, rows, lanes};
   }
 
   void write_lanes(const LaneBlock& block, const Statistics<C>* of, const Sums* sums, int64_t begin,
@@ -262,7 +292,7 @@ class NormalizeBackward {
         const int64_t rows = std::min(kLaneRows, run - first);
         const auto from = [&](int k) { return o[static_cast<size_t>(k)] + at[k] + first * step[k]; };
         const RowsOf<C> to = result_rows(*dx_, from(2), step[2], rows, lane[2], block.count, dx_buffer);
-        kernels().lane_combine(load_rows(dy_, from(1), step[1], rows, lane[1], block.count, dy_buffer),
+        kernels().lane_combine(gradient_rows(o, at, first, rows, block.count, dy_buffer),
                                load_rows(x_, from(0), step[0], rows, lane[0], block.count, x_buffer), shift, a, b, k,
                                to);
         store_rows(to, dx_buffer, *dx_, from(2), step[2], lane[2]);
@@ -300,7 +330,10 @@ class NormalizeBackward {
   Statistics<C> statistics_of(const Offsets& at) const {
     return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};
   }
-  Strides dx_strides() const { return dx_ ? dx_->strides : Dims::filled(x_.ndim(), 0); }
+  template <class AnyView>
+  Strides strides_of(const AnyView* view) const {
+    return view ? view->strides : Dims::filled(x_.ndim(), 0);
+  }
   // Row-major strides, 0 where the size is 1.
   static Strides broadcast_strides(const Shape& shape) {
     Strides strides = contiguous_strides(shape);
@@ -310,6 +343,7 @@ class NormalizeBackward {
   }
 
   const View &dy_, &x_, &mean_, &variance_;
+  const View* y_;  // the result, where a ReLU follows
   const Parameter weight_;
   const double eps_;
   const bool fixed_;
@@ -317,8 +351,8 @@ class NormalizeBackward {
   const Shape shape_;    // of the parameters, in x's rank
   const Strides dense_;  // of a row-major array of theirs
   const int64_t parameters_;
-  const StridedLoop<7> outer_;  // x, dy, dx, weight, parameters, mean, variance
-  const StridedLoop<5> inner_;  // x, dy, dx, weight, parameters
+  const StridedLoop<8> outer_;  // x, dy, dx, weight, parameters, mean, variance, y
+  const StridedLoop<6> inner_;  // x, dy, dx, weight, parameters, y
   const bool by_element_;       // weight or parameters change along the inner axes
 };
 
@@ -334,6 +368,20 @@ void OpenmpBackend::normalize_backward(const View& dy, const View& x, const View
   visit_compute(x.dtype, [&]<class C> {
     if constexpr (std::is_floating_point_v<C>)
       NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias).run();
+  });
+}
+
+void OpenmpBackend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
+                                            const View& variance, uint32_t axes, const View* weight, double eps,
+                                            bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
+                                            const MutableView* dbias, const MutableView* dresidual) {
+  if (x.numel() == 0 || dresidual)  // which is what normalize_backward is to read: no array would be spared
+    return Backend::normalize_relu_backward(dy, y, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight,
+                                            dbias, dresidual);
+  EventScope event("normalize_relu_backward", "openmp", kernel_table().vectors, {&dy, &y, &x}, 13 * x.numel());
+  visit_compute(x.dtype, [&]<class C> {
+    if constexpr (std::is_floating_point_v<C>)
+      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias, &y).run();
   });
 }
 

@@ -86,6 +86,13 @@ class OpenmpBackend final : public NaiveBackend {
   void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                           const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                           const MutableView* dweight, const MutableView* dbias) override;
+  void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                      bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
+                      const MutableView& variance) override;
+  void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean, const View& variance,
+                               uint32_t axes, const View* weight, double eps, bool fixed_statistics,
+                               const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
+                               const MutableView* dresidual) override;
 
   // recurrent.cpp
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;

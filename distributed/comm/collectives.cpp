@@ -18,8 +18,9 @@ constexpr int kFewRanks = 4;
 }  // namespace
 
 std::byte* Collectives::scratch(size_t bytes) {
-  if (scratch_.bytes() < bytes) scratch_ = Storage::allocate(bytes, Device());
-  return static_cast<std::byte*>(scratch_.data());
+  const size_t lines = (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
+  if (scratch_.size() < lines) scratch_.resize(lines);
+  return reinterpret_cast<std::byte*>(scratch_.data());
 }
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {

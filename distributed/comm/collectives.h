@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include <gradus/core/storage.h>
 #include <gradus/distributed/comm/reduce.h>
 #include <gradus/distributed/comm/transport.h>
 
@@ -61,9 +60,14 @@ class Collectives {
   int size() const { return transport_.size(); }
   bool is_mine(int rank) const { return rank == transport_.rank(); }
 
+  /// What begins at one the kernel copies fastest.
+  struct alignas(64) CacheLine {
+    std::byte bytes[64];
+  };
+
   Transport& transport_;
   std::vector<Transfer> transfers_;
-  Storage scratch_;  // begins at a cache line, as the kernel's copies want it
+  std::vector<CacheLine> scratch_;
 };
 
 }  // namespace gradus::dist

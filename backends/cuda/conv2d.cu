@@ -1,5 +1,7 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
-// conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu and conv2d_weight.cu. Bias and ReLU are part of the kernels.
+// conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu, conv2d_fma.cu and conv2d_weight.cu. Bias and ReLU are part of the
+// kernels.
+#include <gradus/backends/cuda/conv2d_exact.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
@@ -64,10 +66,15 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
                     2 * static_cast<size_t>(channels) * size_of(out.dtype) >= cuda_detail::kRowBytes &&
                     static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Piece) == 0 &&
                     std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
-  const bool direct = rows <= 16 && !call.strided;
-  const char* implementation = direct ? "direct" : fits ? cuda_detail::implicit_name(*multiplier) : "tiled";
+  const bool direct = rows <= cuda_detail::kDirectRows && !call.strided,
+             exact = cuda_detail::has_exact_gather(in, out, groups);
+  const char* implementation = direct  ? "direct"
+                               : exact ? "fma"
+                               : fits  ? cuda_detail::implicit_name(*multiplier)
+                                       : "tiled";
   EventScope event(name, "cuda", implementation, {&in, &w}, flops(w, backward ? in : View(out)));
   if (direct) cuda_detail::direct_gather(call, launch);
+  else if (exact) cuda_detail::fma_gather(call, launch);
   else if (fits) cuda_detail::implicit_gather(call, *multiplier, launch);
   else cuda_detail::tiled_gather(call, launch);
 }
@@ -85,6 +92,14 @@ std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, 
   if (dtype == DType::f32) return tensor_cores && cuda::matmul_allow_tf32() ? Multiplier::tf32 : Multiplier::fma;
   if (dtype == DType::f64 || !tensor_cores) return std::nullopt;
   return Multiplier::half;
+}
+
+// Where channels lie side by side, implicit_gather() loads four of them at once.
+bool cuda_detail::has_exact_gather(const View& in, const StridedLayout& out, int64_t groups) {
+  const int64_t rows = out.shape[1] / groups, channels = in.shape[1] / groups;
+  return multiplier_for(in.dtype, in.device) == Multiplier::fma && compute_capability(in.device.index) >= 80 &&
+         in.numel() > 0 && in.strides[1] != 1 && channels % kRowDepth<float> == 0 && rows > kDirectRows &&
+         std::max(span_of(in), span_of(out)) < kShortSpan;
 }
 
 const char* cuda_detail::implicit_name(Multiplier multiplier) {

@@ -6,6 +6,7 @@
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
+#include <limits>
 #include <optional>
 
 #include <gradus/core/backend.h>
@@ -122,6 +123,9 @@ std::optional<Multiplier> multiplier_for(DType dtype, Device device);
 /// "implicit_fma", "implicit_tf32" or "implicit_half", for observers.
 const char* implicit_name(Multiplier multiplier);
 
+/// Kernels in which one thread takes all rows take at most so many.
+inline constexpr uint32_t kDirectRows = 16;
+
 /// A gather with its operands. `bias` may be null.
 struct GatherCall {
   Gather gather;
@@ -134,10 +138,26 @@ struct GatherCall {
   void* output;
 };
 
-/// One thread per position sums all rows: for few rows.
+/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for `resident`
+/// of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too.
+inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
+  constexpr int64_t kOverhead = 3, kShortest = 4;
+  int64_t best = 1, least = std::numeric_limits<int64_t>::max();
+  for (int64_t splits = 1; splits <= std::clamp<int64_t>(steps / kShortest, 1, 1024); ++splits) {
+    const int64_t length = (steps + splits - 1) / splits;
+    if ((splits - 1) * length >= steps && splits > 1) continue;  // the last would be empty
+    const int64_t cost = (blocks * splits + resident - 1) / resident * (length + kOverhead);
+    if (cost < least) least = cost, best = splits;
+  }
+  return static_cast<uint32_t>(best);
+}
+
+/// One thread per position sums all rows: for few of them.
 void direct_gather(const GatherCall& call, const Launch& launch);
 /// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
 void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch);
+/// The same for exact float32, where has_exact_gather() (conv2d_exact.h) says so.
+void fma_gather(const GatherCall& call, const Launch& launch);
 /// The same in one walk over channels and taps; takes every call.
 void tiled_gather(const GatherCall& call, const Launch& launch);
 

@@ -1,5 +1,6 @@
-// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_implicit.cu,
-// conv2d_weight_thin.cu or conv2d_weight_tiled.cu, their sum is made here.
+// The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_narrow.cu,
+// conv2d_weight_fma.cu, conv2d_weight_implicit.cu, conv2d_weight_thin.cu or conv2d_weight_tiled.cu; their sum is made here.
+#include <gradus/backends/cuda/conv2d_exact.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d_thin.cuh>
 #include <gradus/backends/cuda/tile_product.cuh>
@@ -7,27 +8,26 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The threads of a block are kSumOutputs results times the lanes that share one result's splits.
-constexpr uint32_t kSumOutputs = 8, kSumLanes = kThreads / kSumOutputs;
-
-// dw (K, C / groups, R, S) and dbias (K) from the parts, a result (group, row, column) per row of threads.
-template <class T>
+// dw (K, C / groups, R, S) and dbias (K) from the parts, a result (group, row, column) per row of kLanes threads, which
+// share its splits.
+template <class T, uint32_t kLanes>
 __global__ void __launch_bounds__(kThreads)
     sum_splits_kernel(const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns, Divisor kernel,
                       Divisor kernel_width, Divisor channels, bool channels_innermost, uint32_t taps, T* dw,
                       Strides4 dw_strides, T* dbias, int64_t dbias_step) {
   using C = compute_t<T>;
-  __shared__ C shared[kSumLanes][kSumOutputs];
-  const uint32_t slot = threadIdx.x % kSumOutputs, lane = threadIdx.x / kSumOutputs;
-  const uint32_t result = blockIdx.x * kSumOutputs + slot;
+  constexpr uint32_t kOutputs = kThreads / kLanes;
+  __shared__ C shared[kLanes][kOutputs];
+  const uint32_t slot = threadIdx.x % kOutputs, lane = threadIdx.x / kOutputs;
+  const uint32_t result = blockIdx.x * kOutputs + slot;
   C sum = 0;
   if (result < results) {
 #pragma unroll 8
-    for (uint32_t split = lane; split < splits; split += kSumLanes)
+    for (uint32_t split = lane; split < splits; split += kLanes)
       sum += partial[static_cast<int64_t>(split) * results + result];
   }
   shared[lane][slot] = sum;
-  for (uint32_t width = kSumLanes / 2; width > 0; width /= 2) {
+  for (uint32_t width = kLanes / 2; width > 0; width /= 2) {
     __syncthreads();
     if (lane < width) shared[lane][slot] += shared[lane + width][slot];
   }
@@ -46,19 +46,58 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared.
+template <class F>
+void visit_lanes(uint32_t splits, F&& f) {
+  if (splits <= 64) f.template operator()<1>();
+  else if (splits <= 128) f.template operator()<8>();
+  else f.template operator()<32>();
+}
+
+// Are four neighbouring positions 16 aligned bytes of one image, everywhere?
+bool lies_in_pieces(const View& dy) {
+  return dy.strides[3] == 1 && dy.strides[2] == dy.shape[3] && dy.shape[2] * dy.shape[3] % 4 == 0 &&
+         dy.strides[0] % 4 == 0 && dy.strides[1] % 4 == 0 && reinterpret_cast<uintptr_t>(dy.data) % 16 == 0;
+}
+
+enum class Method { direct, narrow, fma, implicit, thin, tiled };
+
+// For all operands, masked or not.
+Method plain_method(int64_t rows, int64_t taps, DType dtype) {
+  return rows <= kDirectRows || (taps < 2 * kDirectColumns && dtype != DType::f64) ? Method::direct : Method::tiled;
+}
+
+Method method_for(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
+  const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
+  if (is_thin(x, dw, dy, geometry)) return Method::thin;
+  if (rows <= kDirectRows) return Method::direct;
+  const auto multiplier = multiplier_for(dy.dtype, dy.device);
+  const bool in_pieces =
+      multiplier == Multiplier::fma && compute_capability(dy.device.index) >= 80 && lies_in_pieces(dy);
+  if (in_pieces && taps < kNarrowColumns && taps > kNarrowColumns / 2) return Method::narrow;
+  const bool is_short =
+      span_of(dy) < kShortSpan &&
+      span_of(x) + geometry.padding[0] * x.strides[2] + geometry.padding[1] * x.strides[3] < kShortSpan;
+  if (multiplier && is_short && x.numel() > 0) {
+    if (in_pieces && dw.shape[1] % kFmaChannels == 0) return Method::fma;
+    const ImplicitTile tile = implicit_weight_tile(rows);
+    const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
+    if (kernel <= 32 && 2 * taps >= columns) return Method::implicit;
+  }
+  return plain_method(rows, taps, dy.dtype);
+}
+bool takes_mask(Method method) { return method != Method::fma && method != Method::implicit; }
+
 }  // namespace
+
+bool has_exact_weight_gradient(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
+  const Method method = method_for(dy, x, dw, geometry);
+  return method == Method::fma || method == Method::narrow;
+}
 
 bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw,
                                 const Conv2dGeometry& geometry) {
-  if (is_thin(x, dw, dy, geometry)) return true;
-  const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
-  const ImplicitTile tile = implicit_weight_tile(rows);
-  const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
-  const bool implicit =
-      rows > kDirectRows && multiplier_for(dy.dtype, dy.device) && x.numel() > 0 && kernel <= 32 &&
-      2 * taps >= columns && span_of(dy) < kShortSpan &&
-      span_of(x) + geometry.padding[0] * x.strides[2] + geometry.padding[1] * x.strides[3] < kShortSpan;
-  return !implicit;
+  return takes_mask(method_for(dy, x, dw, geometry));
 }
 
 void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, const MutableView& dw,
@@ -89,52 +128,69 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
     g.dilation[i] = static_cast<int>(geometry.dilation[i]);
   }
   const Launch launch(dy.device);
+  Method method = method_for(dy, x, dw, geometry);
+  const bool in_pieces = method == Method::narrow || method == Method::thin;  // the mask, too, is to lie so
+  if (mask && (!takes_mask(method) || (in_pieces && reinterpret_cast<uintptr_t>(mask) % sizeof(Piece) != 0)))
+    method = plain_method(rows, taps, dy.dtype);
+  const auto thin = method == Method::thin ? thin_walk(x, dw, dy, geometry) : std::nullopt;
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
-  const ImplicitTile tile = implicit_weight_tile(rows);
-  const bool implicit = !mask && !weight_gradient_takes_mask(dy, x, dw, geometry);
-  const bool aligned = reinterpret_cast<uintptr_t>(mask) % sizeof(Piece) == 0;
-  const std::optional<ThinWalk> thin = aligned ? thin_walk(x, dw, dy, geometry) : std::nullopt;
-  const bool few_columns = columns <= 2 * int64_t{kDirectColumns} && dy.dtype != DType::f64;
-  const bool direct = !thin && (rows <= kDirectRows || (!implicit && few_columns));
-  const char* implementation = thin ? "thin" : direct ? "direct" : implicit ? implicit_name(*multiplier) : "tiled";
-  EventScope event("conv2d_backward_weight", "cuda", implementation, {&dy, &x}, 2 * positions * rows * groups * taps);
+  const char* const names[] = {"direct", "narrow_fma", "fma", multiplier ? implicit_name(*multiplier) : "",
+                               "thin",   "tiled"};
+  EventScope event("conv2d_backward_weight", "cuda", names[static_cast<int>(method)], {&dy, &x},
+                   2 * positions * rows * groups * taps);
   // Enough splits to fill the device, each long enough to be worth its sum.
-  int64_t blocks = 1, shortest = 1, waves = 2;
+  const auto in = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+  const auto filled = [&](int64_t blocks, int64_t waves, int64_t shortest) {
+    const int64_t wanted = waves * launch.multiprocessors() / (blocks * groups);
+    return std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
+  };
+  int64_t splits = 1, unit = 1;
   uint32_t sharers = 1;
-  if (direct) {
-    const int64_t rows_of_tile = direct_weight_rows(g.rows);
-    blocks = groups * ((columns + kDirectColumns - 1) / kDirectColumns) * ((rows + rows_of_tile - 1) / rows_of_tile);
-    shortest = kDirectPositions, sharers = direct_weight_sharers(g.rows, g.columns),
-    waves = rows <= kDirectRows ? 4 : 2;
-  } else if (implicit) {
-    blocks = groups * ((rows + tile.rows - 1) / tile.rows) * ((taps + tile.columns - 1) / tile.columns), shortest = 64;
-  } else if (!thin) {
-    visit_tile(rows, [&]<class Tile>() {
-      blocks = groups * ((rows + Tile::kRows - 1) / Tile::kRows) * ((columns + Tile::kColumns - 1) / Tile::kColumns);
-      shortest = 4 * Tile::kDepth;
-    });
+  switch (method) {
+    case Method::direct:
+      splits = filled(in(columns, kDirectColumns) * in(rows, direct_weight_rows(g.rows)), rows <= kDirectRows ? 4 : 2,
+                      kDirectPositions);
+      unit = kDirectPositions, sharers = direct_weight_sharers(g.rows, g.columns);
+      break;
+    case Method::narrow: splits = narrow_weight_splits(g, groups, launch), unit = kNarrowPositions; break;
+    case Method::fma: splits = fma_weight_splits(g, groups, launch), unit = kRowDepth<float>; break;
+    case Method::implicit: {
+      const ImplicitTile tile = implicit_weight_tile(rows);
+      splits = filled(in(rows, tile.rows) * in(taps, tile.columns), 2, 64);
+      break;
+    }
+    case Method::thin: splits = thin_weight_parts(*thin, g.rows, g.columns, launch); break;
+    case Method::tiled:
+      visit_tile(rows, [&]<class Tile>() {
+        splits = filled(in(rows, Tile::kRows) * in(columns, Tile::kColumns), 2, 4 * Tile::kDepth);
+      });
   }
-  const int64_t wanted = waves * launch.multiprocessors() / blocks;
-  const int64_t splits = thin ? thin_weight_parts(*thin, g.rows, g.columns, launch)
-                              : std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024);
-  const int64_t unit = direct ? kDirectPositions : 1;
-  g.per_split = static_cast<uint32_t>(((positions + splits - 1) / splits + unit - 1) / unit * unit);
+  g.per_split = static_cast<uint32_t>(in(in(positions, splits), unit) * unit);
 
   const int64_t parts = splits * sharers;
-  const Scratch partial(size_of(DType::f64) * static_cast<size_t>(parts * results), dy.device);
+  const Scratch partial(
+      size_of(dy.dtype == DType::f64 ? DType::f64 : DType::f32) * static_cast<size_t>(parts * results), dy.device);
   const void* image = x.numel() > 0 ? x.data : dy.data;  // an empty image is never inside, but something is read
   const WeightCall call{
       g, static_cast<uint32_t>(groups), static_cast<uint32_t>(splits), dy.dtype, dy.data, mask, image, partial.data()};
-  if (thin) thin_weight_gradient(*thin, call, launch);
-  else if (direct) direct_weight_gradient(call, launch);
-  else if (implicit) implicit_weight_gradient(call, *multiplier, launch);
-  else tiled_weight_gradient(call, launch);
+  switch (method) {
+    case Method::direct: direct_weight_gradient(call, launch); break;
+    case Method::narrow: narrow_weight_gradient(call, launch); break;
+    case Method::fma: fma_weight_gradient(call, launch); break;
+    case Method::implicit: implicit_weight_gradient(call, *multiplier, launch); break;
+    case Method::thin: thin_weight_gradient(*thin, call, launch); break;
+    case Method::tiled: tiled_weight_gradient(call, launch); break;
+  }
+  const bool channels_innermost = method == Method::fma || method == Method::implicit;
   visit_floating(dy.dtype, [&]<class T>() {
-    launch(sum_splits_kernel<T>, static_cast<uint32_t>((results + kSumOutputs - 1) / kSumOutputs), kThreads,
-           static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(parts),
-           static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, Divisor(g.channels), implicit,
-           g.taps, dw.as<T>(), Strides4(dw.strides), dbias ? dbias->as<T>() : static_cast<T*>(nullptr),
-           dbias ? dbias->strides[0] : 0);
+    visit_lanes(static_cast<uint32_t>(parts), [&]<uint32_t kLanes>() {
+      constexpr uint32_t kOutputs = kThreads / kLanes;
+      launch(sum_splits_kernel<T, kLanes>, static_cast<uint32_t>((results + kOutputs - 1) / kOutputs), kThreads,
+             static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(parts),
+             static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, Divisor(g.channels),
+             channels_innermost, g.taps, dw.as<T>(), Strides4(dw.strides),
+             dbias ? dbias->as<T>() : static_cast<T*>(nullptr), dbias ? dbias->strides[0] : 0);
+    });
   });
 }
 

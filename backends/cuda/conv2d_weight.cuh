@@ -1,4 +1,4 @@
-// What the two kernels for the weights' gradient share.
+// What the kernels for the weights' gradient share.
 //   dw[k, (c,r,s)] = sum over (n,p,q) of dy[n,k,p,q] x[n, c, p stride - padding + r dilation, q …]
 //   dbias[k]       = sum over (n,p,q) of dy[n,k,p,q]
 // One product of dy (rows k, positions) and gathered input (positions, columns (c,r,s)); the bias is one more column,
@@ -68,7 +68,7 @@ struct WeightGradient {
 /// The product with its operands; `mask` may be null. partial (splits, groups, rows, columns) in the compute type.
 struct WeightCall {
   WeightGradient product;
-  uint32_t groups, splits;
+  uint32_t groups, splits;  // of the positions, per_split in each
   DType dtype;
   const void *dy, *mask, *x;
   void* partial;
@@ -83,6 +83,15 @@ ImplicitTile implicit_weight_tile(int64_t rows);
 /// columns go tap by tap, with channels innermost.
 void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
 
+/// The same for exact float32 whose dy lies in pieces of four positions, with 32 channels or a multiple; no mask.
+void fma_weight_gradient(const WeightCall& call, const Launch& launch);
+inline constexpr int64_t kFmaChannels = 32;
+uint32_t fma_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
+/// Exact float32 whose dy, and mask, lie in pieces of four positions, of at most kNarrowColumns columns.
+void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
+uint32_t narrow_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
+inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 128;  // the latter of a step
+
 /// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions leave
 /// parts of their own: direct_weight_sharers() times as many as splits.
 void direct_weight_gradient(const WeightCall& call, const Launch& launch);
@@ -91,7 +100,7 @@ uint32_t direct_weight_sharers(uint32_t rows, uint32_t columns);
 /// Tiles through shared memory.
 void tiled_weight_gradient(const WeightCall& call, const Launch& launch);
 
-/// The direct kernel: rows that it takes at any number of columns, columns and positions of a block.
-inline constexpr uint32_t kDirectRows = 16, kDirectColumns = 32, kDirectPositions = 128;
+/// The direct kernel takes kDirectRows at any number of columns. Columns and positions of a block:
+inline constexpr uint32_t kDirectColumns = 32, kDirectPositions = 128;
 
 }  // namespace gradus::cuda_detail

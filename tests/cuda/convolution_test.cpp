@@ -40,10 +40,13 @@ TEST_CASE("few channels go to the direct kernels, odd ones to the tiled, many to
   const std::string odd = run(image({2, 19, 9, 9}), image({40, 19, 3, 3})).kernels;
   CHECK_THAT(odd, contains("cuda/conv2d/tiled"));
   for (const int64_t stride : {1, 2}) {
-    const std::string many = run(image({2, 32, 12, 12}), image({48, 32, 3, 3}), stride).kernels;
-    CHECK_THAT(many, contains("cuda/conv2d/implicit_fma") && contains("cuda/conv2d_backward_data/implicit_fma") &&
-                         contains("cuda/conv2d_backward_weight/implicit_fma"));
+    const Tensor x = image({2, 32, 12, 12}), w = image({48, 32, 3, 3});
+    CHECK_THAT(run(x, w, stride).kernels, contains("cuda/conv2d/fma") && contains("cuda/conv2d_backward_data/fma") &&
+                                              contains("cuda/conv2d_backward_weight/fma"));
+    const std::string last = run(x.contiguous(MemoryFormat::channels_last), w, stride).kernels;
+    CHECK_THAT(last, contains("cuda/conv2d/implicit_fma") && contains("cuda/conv2d_backward_weight/implicit_fma"));
   }
+  CHECK_THAT(run(image({2, 3, 12, 12}), image({40, 3, 3, 3})).kernels, contains("conv2d_backward_weight/narrow_fma"));
   const std::string half = run(image({2, 32, 12, 12}, kHalf), image({48, 32, 3, 3}, kHalf)).kernels;
   CHECK_THAT(half, contains("cuda/conv2d/implicit_half") && contains("cuda/conv2d_backward_weight/implicit_half"));
   const std::string wide = run(image({2, 32, 12, 12}, kDouble), image({48, 32, 3, 3}, kDouble)).kernels;

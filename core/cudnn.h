@@ -24,8 +24,8 @@ void set_deterministic(bool only);
 bool benchmark();
 void set_benchmark(bool time);
 
-/// Does cuDNN run the small convolutions too? False at the start: those of few channels are faster by the kernels of the
-/// backend "cuda", which mask by ReLU and sum for the bias as they go.
+/// Does cuDNN run the convolutions too that the backend "cuda" is faster at? False at the start: its kernels take those of
+/// few channels, where they mask by ReLU and sum for the bias as they go, and much of exact float32 (docs/guide/gpu.md).
 bool small_convolutions();
 void set_small_convolutions(bool all);
 

@@ -145,6 +145,13 @@ template <class C>
 void relu_gradient(const C* dy, const C* y, C* g, int64_t count) {
   kernels_of<C>(kernel_table()).unary[UnaryOp::relu].backward(dy, y, g, count, {});
 }
+template <class C>
+void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const RowsOf<C>& g) {
+  if (dy.stride == g.lanes && y.stride == g.lanes && g.stride == g.lanes)  // rows one behind the other
+    return relu_gradient(dy.data, y.data, g.data, g.rows * g.lanes);
+  for (int64_t r = 0; r < g.rows; ++r)
+    relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, g.data + r * g.stride, g.lanes);
+}
 
 /// Offsets of outer element `index`.
 template <int N>

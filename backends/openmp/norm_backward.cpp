@@ -1,7 +1,7 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
 // db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer and
-// group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is masked
-// block by block as it is read, which costs a second look at y and spares an array. See norm.h for the walks.
+// group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is masked as
+// the sums are taken and put down in dresidual, or where dx will be, for the second pass. See norm.h for the walks.
 #include <gradus/backends/openmp/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -31,17 +31,19 @@ class NormalizeBackward {
  public:
   NormalizeBackward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                     const View* weight, double eps, bool fixed, const MutableView* dx, const MutableView* dweight,
-                    const MutableView* dbias, const View* y_if_relu = nullptr)
-      : dy_(dy), x_(x), mean_(mean), variance_(variance), y_(y_if_relu), weight_(weight, x.ndim(), 1), eps_(eps),
-        fixed_(fixed), dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
-                                                                         : dbias ? dbias->shape
-                                                                                 : Dims::filled(x.ndim(), 1)),
+                    const MutableView* dbias, const View* y_if_relu = nullptr, const MutableView* dresidual = nullptr)
+      : dy_(dy), x_(x), mean_(mean), variance_(variance), y_(y_if_relu),
+        masked_(dresidual || !y_if_relu ? dresidual : dx), weight_(weight, x.ndim(), 1), eps_(eps), fixed_(fixed),
+        dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
+                                                          : dbias ? dbias->shape
+                                                                  : Dims::filled(x.ndim(), 1)),
         dense_(broadcast_strides(shape_)), parameters_(numel_of(shape_)),
-        outer_(nest_of<8>(x.shape, axes, false,
+        outer_(nest_of<9>(x.shape, axes, false,
                           {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, mean.strides,
-                           variance.strides, strides_of(y_if_relu)})),
-        inner_(nest_of<6>(x.shape, axes, true,
-                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, strides_of(y_if_relu)})),
+                           variance.strides, strides_of(y_if_relu), strides_of(masked_)})),
+        inner_(nest_of<7>(x.shape, axes, true,
+                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, strides_of(y_if_relu),
+                           strides_of(masked_)})),
         by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
 
   void run() {
@@ -51,7 +53,7 @@ class NormalizeBackward {
   }
 
  private:
-  using Offsets = std::array<int64_t, 8>;
+  using Offsets = std::array<int64_t, 9>;
 
   // ---- One outer element after the other ----
 
@@ -152,20 +154,35 @@ class NormalizeBackward {
     return total;
   }
 
-  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0.
+  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0, put down in masked_.
   const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
     const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
     const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, buffer);
     if (!y_) return dy;
     C y_buffer[kBlock];
-    relu_gradient(dy, load_block(y_->data, y_->dtype, o[7] + at[5] + i * y_step, y_step, count, y_buffer), buffer,
-                  count);
-    return buffer;
+    const C* y = load_block(y_->data, y_->dtype, o[7] + at[5] + i * y_step, y_step, count, y_buffer);
+    const int64_t step = step_of(inner_, 6), to_at = o[8] + at[6] + i * step;
+    const bool direct = masked_ && masked_->dtype == dtype_of<C> && step == 1;
+    C* to = direct ? masked_->as<C>() + to_at : buffer;
+    relu_gradient(dy, y, to, count);
+    if (masked_ && !direct) store_block(to, masked_->data, masked_->dtype, to_at, step, count);
+    return to;
   }
 
   // The weight of a run, where that varies between runs alone; else 1.
   double constant_weight(const Offsets& o, const int64_t* at) const {
     return by_element_ && step_of(inner_, 3) == 0 ? static_cast<double>(weight_.one<C>(o[3] + at[3])) : 1;
+  }
+
+  // What the second pass reads of outer elements from o on: dy, or what the first one has put down of it.
+  struct Gradient {
+    View view;
+    int inner;  // its operand of inner_
+    int64_t offset, step, lane;
+  };
+  Gradient second_gradient(const Offsets& o) const {
+    if (masked_) return {*masked_, 6, o[8], step_of(inner_, 6), step_of(outer_, 8)};
+    return {dy_, 1, o[1], step_of(inner_, 1), step_of(outer_, 1)};
   }
 
   // dx = a g + b (x - high) + c
@@ -183,6 +200,7 @@ class NormalizeBackward {
     const double w0 = by_element_ ? 1 : static_cast<double>(weight_.one<C>(o[3]));
     const Coefficients k = coefficients(of, sums, w0);
     const int64_t x_step = step_of(inner_, 0), dx_step = step_of(inner_, 2), w_step = step_of(inner_, 3);
+    const Gradient g = second_gradient(o);
     const bool direct = dx_->dtype == dtype_of<C> && dx_step == 1;
     const bool varies = by_element_ && w_step != 0;  // along the run
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
@@ -191,7 +209,8 @@ class NormalizeBackward {
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
         const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy = gradient(o, at, i, count, dy_buffer);
+        const C* dy =
+            load_block(g.view.data, g.view.dtype, g.offset + at[g.inner] + i * g.step, g.step, count, dy_buffer);
         const C* w = varies ? weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer) : nullptr;
         C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
         kernels().combine(dy, w, x, of.high, a, b, c, to, count);
@@ -258,20 +277,19 @@ class NormalizeBackward {
   // Rows of dy from inner element `first` of a run on, masked as in `gradient`.
   RowsOf<const C> gradient_rows(const Offsets& o, const int64_t* at, int64_t first, int64_t rows, int64_t lanes,
                                 C* buffer) const {
-    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
+    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5), step = step_of(inner_, 6);
+    const int64_t lane = step_of(outer_, 8), to_at = o[8] + at[6] + first * step;
     const RowsOf<const C> dy =
         load_rows(dy_, o[1] + at[1] + first * dy_step, dy_step, rows, step_of(outer_, 1), lanes, buffer);
     if (!y_) return dy;
     C y_buffer[kLaneRows * kMostLanes];
     const RowsOf<const C> y =
         load_rows(*y_, o[7] + at[5] + first * y_step, y_step, rows, step_of(outer_, 7), lanes, y_buffer);
-    if (dy.stride == lanes && y.stride == lanes) {  // one behind the other
-      relu_gradient(dy.data, y.data, buffer, rows * lanes);
-      return {buffer, lanes, rows, lanes};
-    }
-    for (int64_t r = 0; r < rows; ++r)
-      relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, buffer + r * kMostLanes, lanes);
-    return {buffer, kMostLanes, rows, lanes};
+    const RowsOf<C> to = masked_ ? result_rows(*masked_, to_at, step, rows, lane, lanes, buffer)
+                                 : RowsOf<C>{buffer, kMostLanes, rows, lanes};
+    relu_gradient(dy, y, to);
+    if (masked_) store_rows(to, buffer, *masked_, to_at, step, lane);
+    return {to.data, to.stride, rows, lanes};
   }
 
   void write_lanes(const LaneBlock& block, const Statistics<C>* of, const Sums* sums, int64_t begin,
@@ -284,18 +302,19 @@ class NormalizeBackward {
       a[c] = static_cast<C>(found.a), b[c] = static_cast<C>(found.b), k[c] = static_cast<C>(found.c);
     }
     const Offsets o = offsets_of(outer_, block.begin);
-    const int64_t lane[3] = {step_of(outer_, 0), step_of(outer_, 1), step_of(outer_, 2)};
-    const int64_t step[3] = {step_of(inner_, 0), step_of(inner_, 1), step_of(inner_, 2)};
+    const Gradient g = second_gradient(o);
+    const int64_t x_step = step_of(inner_, 0), dx_step = step_of(inner_, 2);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], dx_buffer[kLaneRows * kMostLanes];
       for (int64_t first = 0; first < run; first += kLaneRows) {
         const int64_t rows = std::min(kLaneRows, run - first);
-        const auto from = [&](int k) { return o[static_cast<size_t>(k)] + at[k] + first * step[k]; };
-        const RowsOf<C> to = result_rows(*dx_, from(2), step[2], rows, lane[2], block.count, dx_buffer);
-        kernels().lane_combine(gradient_rows(o, at, first, rows, block.count, dy_buffer),
-                               load_rows(x_, from(0), step[0], rows, lane[0], block.count, x_buffer), shift, a, b, k,
-                               to);
-        store_rows(to, dx_buffer, *dx_, from(2), step[2], lane[2]);
+        const int64_t dx_at = o[2] + at[2] + first * dx_step;
+        const RowsOf<C> to = result_rows(*dx_, dx_at, dx_step, rows, step_of(outer_, 2), block.count, dx_buffer);
+        kernels().lane_combine(
+            load_rows(g.view, g.offset + at[g.inner] + first * g.step, g.step, rows, g.lane, block.count, dy_buffer),
+            load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, step_of(outer_, 0), block.count, x_buffer),
+            shift, a, b, k, to);
+        store_rows(to, dx_buffer, *dx_, dx_at, dx_step, step_of(outer_, 2));
       }
     });
   }
@@ -343,7 +362,8 @@ class NormalizeBackward {
   }
 
   const View &dy_, &x_, &mean_, &variance_;
-  const View* y_;  // the result, where a ReLU follows
+  const View* y_;              // the result, where a ReLU follows
+  const MutableView* masked_;  // where dy goes that it lets through
   const Parameter weight_;
   const double eps_;
   const bool fixed_;
@@ -351,8 +371,8 @@ class NormalizeBackward {
   const Shape shape_;    // of the parameters, in x's rank
   const Strides dense_;  // of a row-major array of theirs
   const int64_t parameters_;
-  const StridedLoop<8> outer_;  // x, dy, dx, weight, parameters, mean, variance, y
-  const StridedLoop<6> inner_;  // x, dy, dx, weight, parameters, y
+  const StridedLoop<9> outer_;  // x, dy, dx, weight, parameters, mean, variance, y, masked
+  const StridedLoop<7> inner_;  // x, dy, dx, weight, parameters, y, masked
   const bool by_element_;       // weight or parameters change along the inner axes
 };
 
@@ -375,13 +395,15 @@ void OpenmpBackend::normalize_relu_backward(const View& dy, const View& y, const
                                             const View& variance, uint32_t axes, const View* weight, double eps,
                                             bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
                                             const MutableView* dbias, const MutableView* dresidual) {
-  if (x.numel() == 0 || dresidual)  // which is what normalize_backward is to read: no array would be spared
+  if (x.numel() == 0)
     return Backend::normalize_relu_backward(dy, y, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight,
                                             dbias, dresidual);
   EventScope event("normalize_relu_backward", "openmp", kernel_table().vectors, {&dy, &y, &x}, 13 * x.numel());
   visit_compute(x.dtype, [&]<class C> {
     if constexpr (std::is_floating_point_v<C>)
-      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias, &y).run();
+      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias, &y,
+                           dresidual)
+          .run();
   });
 }
 

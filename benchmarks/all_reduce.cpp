@@ -1,6 +1,8 @@
 // All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared memory, of
-// arrays that lie in shared memory, and by Gloo where it is installed. Rounds alternate between the ways; a figure is the
-// median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does both in turn.
+// arrays that lie in shared memory, and by Gloo where it is installed. Besides, what bounds them here: the messages of two
+// ranks without any sum, and the reading of all operands without anything else. Rounds alternate between the ways; a figure
+// is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does
+// both in turn.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
 #include <CLI/CLI.hpp>
@@ -9,7 +11,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include <gradus/benchmarks/all_reduce/limits.h>
 #include <gradus/benchmarks/all_reduce/peer.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/distributed/comm/init.h>
@@ -131,7 +135,17 @@ void run_rank(const Settings& settings, int rank, const std::string& directory) 
   std::vector<Way> ways = {{"tcp, naive", in(own), naive},
                            {"tcp", in(own), by(tcp, own)},
                            {"shm", in(own), by(shm, own)},
-                           {"shm, its own arrays", in(shared), by(shm, shared)}};
+                           {"shm, its own arrays", in(shared), by(shm, shared)},
+                           {"shm, reading alone", in(own), [&](float* x, int64_t count) {
+                              shm.barrier();
+                              read_alone(x, count);
+                              shm.barrier();
+                            }}};
+  std::optional<SocketsAlone> sockets;
+  if (settings.ranks == 2) {
+    sockets.emplace(tcp);
+    ways.push_back({"tcp, sockets alone", in(own), [&](float* x, int64_t count) { sockets->exchange(x, count); }});
+  }
   if (AllReduce gloo = gloo_all_reduce(rank, settings.ranks, directory))
     ways.push_back({"Gloo, " + default_pacing(), in(own), gloo});
   const auto broadcast = [&](int64_t value) {

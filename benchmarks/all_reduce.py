@@ -3,7 +3,8 @@
 
 Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
 microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other, so
-that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun.
+that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun. "Sockets alone" and "reading
+alone" are limits: what no all-reduce of that kind goes below on this machine.
 
     python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
     python3 benchmarks/all_reduce.py --table two.json four.json --plot curves.png     # once more, and as curves
@@ -22,7 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts
 from record import code_version, machine, pyplot  # noqa: E402
 
 OPEN_MPI = ["self,tcp", "self,vader"]  # vader: shared memory
-WAYS = ["tcp, naive", "tcp", "shm", "shm, its own arrays", "Gloo", "Open MPI"]
+WAYS = ["tcp, naive", "tcp", "tcp, sockets alone", "shm", "shm, its own arrays", "shm, reading alone", "Gloo",
+        "Open MPI"]
 
 
 def run(command, options):
@@ -74,7 +76,7 @@ def ratio(row, slower, faster):
 def print_table(results):
     ways = ways_of(results)
     gloo = next((way for way in ways if way.startswith("Gloo")), None)
-    ratios = [way for way in ways if gloo and way in ("tcp", "shm", "shm, its own arrays")]
+    ratios = [way for way in ways if gloo and way.startswith(("tcp", "shm")) and way != "tcp, naive"]
     print("| size | " + " | ".join(ways) + "".join(f" | Gloo / {way}" for way in ratios) + " |")
     print("|---" * (1 + len(ways) + len(ratios)) + "|")
     for row in results["rows"]:
@@ -93,7 +95,7 @@ def plot(tables, path):
         sizes = [row["bytes"] for row in rows]
         for way in ways_of(results):
             us = [statistics.median(row["us"][way]) for row in rows]
-            style = "-" if way in WAYS else "--"
+            style = ":" if way.endswith("alone") else "-" if way in WAYS else "--"
             time.plot(sizes, us, style, label=way)
             bandwidth.plot(sizes, [2 * (ranks - 1) / ranks * n / t / 1e3 for n, t in zip(sizes, us)], style, label=way)
         time.set(yscale="log", title=f"{ranks} ranks: microseconds")

@@ -55,6 +55,8 @@ TEST_CASE("few channels go to the direct kernels, odd ones to the tiled, many to
 
 TEST_CASE("few channels of half types go to the thin kernels, which give the same bits run after run") {
   if (no_cuda_device()) return;
+  const CudnnSwitches restored;
+  cudnn::set_small_convolutions(false);
   manual_seed(3);
   for (const DType dtype : {kHalf, kBFloat16})
     for (const char* name : {"cuda", "cudnn"}) {

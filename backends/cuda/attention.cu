@@ -11,7 +11,7 @@ namespace {
 using cuda_detail::Launch;
 namespace kernels = cuda_detail::attention;
 
-constexpr int64_t kLongest = 256;  // sequence; longer ones are worth cuBLAS's tiles
+constexpr int64_t kLongest = 128, kMost = 1 << 20;  // sequence, and weights in all; more are worth cuBLAS's tiles
 
 bool contiguous(const View& view) { return view.strides == contiguous_strides(view.shape); }
 
@@ -43,7 +43,7 @@ size_t bytes_for(int64_t queries, int64_t keys, bool forward) {
 bool served(const View& q, const View& k, const View& v, std::initializer_list<const StridedLayout*> views) {
   const int64_t queries = q.shape[2], keys = k.shape[2], columns = std::max(q.shape[3], v.shape[3]);
   if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0 || columns > 128 || !has_dense_rows(views)) return false;
-  if (queries > kLongest || keys > kLongest || q.shape[0] * q.shape[1] >= int64_t{1} << 24) return false;
+  if (queries > kLongest || keys > kLongest || q.shape[0] * q.shape[1] * queries * keys > kMost) return false;
   int available = 0;
   GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&available, cudaDevAttrMaxSharedMemoryPerBlockOptin, q.device.index));
   bool fits = false;

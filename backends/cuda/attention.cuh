@@ -68,9 +68,9 @@ struct Shared {
 /// kCount rows from `first` on, zeros outside.
 template <int kCount, int kHead, class T, class C>
 __device__ void load(const T* from, int64_t step, int columns, int first, int count, C* to, int pitch) {
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kCount * kHead; i += kThreads) {
-    const int row = i / kHead, column = i % kHead;
+#pragma unroll 16
+  for (int k = 0; k < kCount * kHead / kThreads; ++k) {
+    const int i = k * kThreads + threadIdx.x, row = i / kHead, column = i % kHead;
     const bool inside = first + row < count && column < columns;
     to[row * pitch + column] = inside ? static_cast<C>(from[(first + row) * step + column]) : C(0);
   }
@@ -130,20 +130,17 @@ __device__ void store(const C (&sums)[kRowsOfWarp][kHead / 32], C scale, T* to, 
     }
 }
 
-template <class C>
-__device__ C warp_sum(C value) {
+/// Sums over the lanes, of several numbers side by side.
+template <class C, int kCount>
+__device__ void warp_sum(C (&values)[kCount]) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kEveryLane, value, distance);
-  return value;
+  for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] += __shfl_xor_sync(kEveryLane, values[i], distance);
 }
 template <class C>
-__device__ C warp_max(C value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const C other = __shfl_xor_sync(kEveryLane, value, distance);
-    value = value < other || other != other ? other : value;  // a NaN stays
-  }
-  return value;
+__device__ C larger(C a, C b) {
+  return a < b || b != b ? b : a;  // a NaN stays
 }
 
 /// Grid: heads times parts of 16 queries. weights and kept are (N, H, L, S) without gaps; kept is null without dropout.
@@ -185,24 +182,33 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
 
-  // The softmax of the warp's rows, and dropout.
+  // The softmax of the warp's rows side by side, and dropout.
   const uint64_t offset = rule.random.offset + (rule.random.device_offset ? *rule.random.device_offset : 0);
-  for (int r = 0; r < kRowsOfWarp; ++r) {
-    C* const scores = shared.weights(0, warp * kRowsOfWarp + r);
-    C largest = -INFINITY, sum = 0;
-    for (int key = lane; key < sizes.keys; key += 32) {
-      const C score = scores[key];
-      largest = largest < score || score != score ? score : largest;
+  C largest[kRowsOfWarp], sum[kRowsOfWarp];
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) largest[r] = -INFINITY, sum[r] = 0;
+  for (int key = lane; key < sizes.keys; key += 32)
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r)
+      largest[r] = larger(largest[r], shared.weights(0, warp * kRowsOfWarp + r)[key]);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r)
+      largest[r] = larger(largest[r], __shfl_xor_sync(kEveryLane, largest[r], distance));
+  for (int key = lane; key < sizes.keys; key += 32)
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      C& score = shared.weights(0, warp * kRowsOfWarp + r)[key];
+      score = ::exp(score - largest[r]), sum[r] += score;
     }
-    largest = warp_max(largest);
-    for (int key = lane; key < sizes.keys; key += 32) {
-      const C power = ::exp(scores[key] - largest);
-      scores[key] = power, sum += power;
-    }
-    sum = warp_sum(sum);
-    const int row = row_of(r);
-    for (int key = lane; key < shared.pitch; key += 32) {
-      C weight = key < sizes.keys ? scores[key] / sum : C(0);
+  warp_sum(sum);
+  for (int key = lane; key < shared.pitch; key += 32)
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      C& power = shared.weights(0, warp * kRowsOfWarp + r)[key];
+      const int row = row_of(r);
+      C weight = key < sizes.keys ? power / sum[r] : C(0);
       if (key < sizes.keys && row < sizes.queries) {
         const int64_t at = place(row, key);
         weights[at] = static_cast<T>(weight);
@@ -212,9 +218,8 @@ __global__ void __launch_bounds__(kThreads)
           weight = stays ? weight * rule.dropout_scale : C(0);
         }
       }
-      scores[key] = weight;
+      power = weight;
     }
-  }
 
   C sums[kRowsOfWarp][kHead / 32] = {};
   for (int tile = 0; tile < sizes.keys; tile += kTile) {
@@ -234,28 +239,35 @@ struct Saved {
   const bool* kept;
 };
 
-/// dscores = weights (dweights - sum of dy y along the row), from the products of dy and v.
+/// A weight and whether dropout left it: read early, used where the products are there.
 template <class C>
-struct Slopes {
-  C weight, of_score;
+struct Weight {
+  C value, factor;
   template <class T>
-  __device__ Slopes(const Saved<T>& saved, const Rule<C>& rule, int64_t at, C product, C of_row) {
-    weight = static_cast<C>(saved.weights[at]);
-    const C factor = !rule.drops ? C(1) : saved.kept[at] ? rule.dropout_scale : C(0);
-    of_score = weight * (product * factor - of_row);
-    weight *= factor;
+  __device__ void read(const Saved<T>& saved, const Rule<C>& rule, bool inside, int64_t at) {
+    value = inside ? static_cast<C>(saved.weights[at]) : C(0);
+    factor = !rule.drops ? C(1) : inside && saved.kept[at] ? rule.dropout_scale : C(0);
   }
+  /// dscore = weight (dweight - sum of dy y along the row), from the product of dy and v.
+  __device__ C slope(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-template <class T, class C, int kHead>
-__device__ C row_product(const C* dy, const T* y, int columns, int lane) {
-  C sum = 0;
+/// Products of kCount rows of dy, of which the first lies at `dy`, the others `step` rows behind each other, with those of
+/// y; 0 from row `count` on.
+template <class T, class C, int kHead, int kCount>
+__device__ void row_products(const C* dy, int pitch, const T* y, const Rows<const T>& layout, int first, int step,
+                             int count, int lane, C (&products)[kCount]) {
 #pragma unroll
-  for (int k = 0; k < kHead / 32; ++k) {
-    const int column = lane + 32 * k;
-    if (column < columns) sum += dy[column] * static_cast<C>(y[column]);
+  for (int i = 0; i < kCount; ++i) {
+    products[i] = 0;
+#pragma unroll
+    for (int k = 0; k < kHead / 32; ++k) {
+      const int column = lane + 32 * k, row = first + i * step;
+      if (column < layout.columns && row < count)
+        products[i] += dy[i * step * pitch + column] * static_cast<C>(y[row * layout.row + column]);
+    }
   }
-  return warp_sum(sum);
+  warp_sum(products);
 }
 
 /// dq of 16 queries.
@@ -266,33 +278,30 @@ __device__ void query_gradients(const Sizes& sizes, const Rule<compute_t<T>>& ru
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, image = which / sizes.heads, head = which % sizes.heads;
   const auto& [dy, y, q, k, v, weights, kept] = saved;
   load<kRows, kHead>(dy.of(image, head), dy.row, dy.columns, first, sizes.queries, shared.row(0), kHead);
-  __syncthreads();
   C of_row[kRowsOfWarp];
-#pragma unroll
-  for (int r = 0; r < kRowsOfWarp; ++r) {
-    const int row = warp * kRowsOfWarp + r;
-    of_row[r] =
-        first + row < sizes.queries
-            ? row_product<T, C, kHead>(shared.row(row), y.of(image, head) + (first + row) * y.row, y.columns, lane)
-            : C(0);
-  }
   for (int tile = 0; tile < sizes.keys; tile += kTile) {
     load<kTile, kHead>(v.of(image, head), v.row, v.columns, tile, sizes.keys, shared.tile(0), shared.kPitch);
-    __syncthreads();
-    C products[kRowsOfWarp][2];
-    dots(shared, warp, lane, products);
+    Weight<C> saved_weights[kRowsOfWarp][2];
 #pragma unroll
     for (int r = 0; r < kRowsOfWarp; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int key = tile + lane + 32 * half, row = first + warp * kRowsOfWarp + r;
-        C slope = 0;
-        if (row < sizes.queries && key < sizes.keys) {
-          const int64_t at = (static_cast<int64_t>(which) * sizes.queries + row) * sizes.keys + key;
-          slope = Slopes<C>(saved, rule, at, products[r][half], of_row[r]).of_score;
-        }
-        shared.weights(0, warp * kRowsOfWarp + r)[key] = slope;
+        saved_weights[r][half].read(saved, rule, row < sizes.queries && key < sizes.keys,
+                                    (static_cast<int64_t>(which) * sizes.queries + row) * sizes.keys + key);
       }
+    __syncthreads();
+    if (tile == 0)
+      row_products<T, C, kHead>(shared.row(warp * kRowsOfWarp), kHead, y.of(image, head), y, first + warp * kRowsOfWarp,
+                                1, sizes.queries, lane, of_row);
+    C products[kRowsOfWarp][2];
+    dots(shared, warp, lane, products);
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        shared.weights(0, warp * kRowsOfWarp + r)[tile + lane + 32 * half] =
+            saved_weights[r][half].slope(products[r][half], of_row[r]);
     __syncthreads();
   }
   C sums[kRowsOfWarp][kHead / 32] = {};
@@ -317,12 +326,23 @@ __device__ void key_gradients(const Sizes& sizes, const Rule<compute_t<T>>& rule
   C sums[kRowsOfWarp][kHead / 32] = {};
   for (int tile = 0; tile < sizes.queries; tile += kTile) {
     load<kTile, kHead>(dy.of(image, head), dy.row, dy.columns, tile, sizes.queries, shared.tile(0), shared.kPitch);
+    Weight<C> saved_weights[kRowsOfWarp][2];
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = tile + lane + 32 * half, key = first + warp * kRowsOfWarp + r;
+        saved_weights[r][half].read(saved, rule, query < sizes.queries && key < sizes.keys,
+                                    (static_cast<int64_t>(which) * sizes.queries + query) * sizes.keys + key);
+      }
     __syncthreads();
-    for (int i = warp; i < kTile && tile + i < sizes.queries; i += kWarps) {
-      const T* const outputs = y.of(image, head) + (tile + i) * y.row;
-      const C product = row_product<T, C, kHead>(shared.tile(i), outputs, y.columns, lane);
-      if (lane == 0) shared.sums()[i] = product;
-    }
+    constexpr int kOfWarp = kTile / kWarps;
+    C of_rows[kOfWarp];
+    row_products<T, C, kHead>(shared.tile(warp), shared.kPitch, y.of(image, head), y, tile + warp, kWarps,
+                              sizes.queries, lane, of_rows);
+#pragma unroll
+    for (int i = 0; i < kOfWarp; ++i)
+      if (lane == i) shared.sums()[warp + i * kWarps] = of_rows[i];
     __syncthreads();
     C products[kRowsOfWarp][2];
     dots(shared, warp, lane, products);
@@ -330,15 +350,10 @@ __device__ void key_gradients(const Sizes& sizes, const Rule<compute_t<T>>& rule
     for (int r = 0; r < kRowsOfWarp; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int query = tile + lane + 32 * half, key = first + warp * kRowsOfWarp + r;
-        C weight = 0, slope = 0;
-        if (query < sizes.queries && key < sizes.keys) {
-          const int64_t at = (static_cast<int64_t>(which) * sizes.queries + query) * sizes.keys + key;
-          const Slopes<C> slopes(saved, rule, at, products[r][half], shared.sums()[lane + 32 * half]);
-          weight = slopes.weight, slope = slopes.of_score;
-        }
-        shared.weights(0, warp * kRowsOfWarp + r)[query] = weight;
-        shared.weights(1, warp * kRowsOfWarp + r)[query] = slope;
+        const int place = lane + 32 * half;
+        const Weight<C>& weight = saved_weights[r][half];
+        shared.weights(0, warp * kRowsOfWarp + r)[tile + place] = weight.value * weight.factor;
+        shared.weights(1, warp * kRowsOfWarp + r)[tile + place] = weight.slope(products[r][half], shared.sums()[place]);
       }
     __syncwarp();
     add_weighted(shared, 0, tile, warp, lane, sums);

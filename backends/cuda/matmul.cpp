@@ -117,25 +117,28 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
   cuda_detail::check_launch(stream);
 }
 
-// View `index` of the outermost axis.
 template <class AnyView>
-AnyView select_first(AnyView view, int64_t index) {
+AnyView select(AnyView view, int axis, int64_t index) {
   using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  view.data = static_cast<Byte*>(view.data) + index * view.strides[0] * static_cast<int64_t>(size_of(view.dtype));
-  view.shape.erase(0), view.strides.erase(0);
+  view.data = static_cast<Byte*>(view.data) + index * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
+  view.shape.erase(axis), view.strides.erase(axis);
   return view;
 }
 
-// Batches that have no common step are looped over from the outside.
+// Batches that have no common step are looped over, along the shortest axis.
 void multiply_batches(const View& a, const View& b, const MutableView& y, bool accumulate) {
+  const int axes = y.ndim() - 2;
   int64_t steps[3];
   if (batch_step(a, &steps[0]) && batch_step(b, &steps[1]) && batch_step(y, &steps[2])) {
     int64_t batch = 1;
-    for (int axis = 0; axis < y.ndim() - 2; ++axis) batch *= y.shape[axis];
+    for (int axis = 0; axis < axes; ++axis) batch *= y.shape[axis];
     return multiply(a, b, y, steps, batch, accumulate);
   }
-  for (int64_t i = 0; i < y.shape[0]; ++i)
-    multiply_batches(select_first(a, i), select_first(b, i), select_first(y, i), accumulate);
+  int shortest = 0;
+  for (int axis = 1; axis < axes; ++axis)
+    if (y.shape[shortest] == 1 || (y.shape[axis] > 1 && y.shape[axis] < y.shape[shortest])) shortest = axis;
+  for (int64_t i = 0; i < y.shape[shortest]; ++i)
+    multiply_batches(select(a, shortest, i), select(b, shortest, i), select(y, shortest, i), accumulate);
 }
 
 Array contiguous(Backend& backend, const View& x) {

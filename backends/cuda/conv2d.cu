@@ -67,7 +67,8 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
                     static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Piece) == 0 &&
                     std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
   const bool direct = rows <= cuda_detail::kDirectRows && !call.strided,
-             exact = cuda_detail::has_exact_gather(in, out, groups);
+             exact = in.strides[1] != 1 &&  // else implicit_gather() loads four channels at once
+                     cuda_detail::has_exact_gather(in, out, groups, call.strided);
   const char* implementation = direct  ? "direct"
                                : exact ? "fma"
                                : fits  ? cuda_detail::implicit_name(*multiplier)
@@ -94,12 +95,10 @@ std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, 
   return Multiplier::half;
 }
 
-// Where channels lie side by side, implicit_gather() loads four of them at once.
-bool cuda_detail::has_exact_gather(const View& in, const StridedLayout& out, int64_t groups) {
-  const int64_t rows = out.shape[1] / groups, channels = in.shape[1] / groups;
+bool cuda_detail::has_exact_gather(const View& in, const StridedLayout& out, int64_t groups, bool strided) {
   return multiplier_for(in.dtype, in.device) == Multiplier::fma && compute_capability(in.device.index) >= 80 &&
-         in.numel() > 0 && in.strides[1] != 1 && channels % kRowDepth<float> == 0 && rows > kDirectRows &&
-         std::max(span_of(in), span_of(out)) < kShortSpan;
+         in.numel() > 0 && in.shape[1] / groups % kRowDepth<float> == 0 && out.shape[1] / groups > kDirectRows &&
+         (!strided || in.strides[1] != 1) && std::max(span_of(in), span_of(out)) < kShortSpan;
 }
 
 const char* cuda_detail::implicit_name(Multiplier multiplier) {

@@ -156,7 +156,7 @@ inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident)
 void direct_gather(const GatherCall& call, const Launch& launch);
 /// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
 void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch);
-/// The same for exact float32, where has_exact_gather() (conv2d_exact.h) says so.
+/// The same for exact float32, with channels apart, where has_exact_gather() (conv2d_exact.h) says so.
 void fma_gather(const GatherCall& call, const Launch& launch);
 /// The same in one walk over channels and taps; takes every call.
 void tiled_gather(const GatherCall& call, const Launch& launch);

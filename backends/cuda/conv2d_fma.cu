@@ -167,8 +167,7 @@ void gather_phase(const GatherCall& call, const Gather& gather, const float* wei
     const Scratch packed(sizeof(Piece) * pieces, call.device);
     if (pieces > 0)
       launch(pack_kernel<Multiplier::fma, float>, launch.blocks(pieces, kThreads), kThreads, gather, steps,
-             Divisor(kPieces), Divisor(steps.packed_rows), Divisor(count), Divisor(chunks), pieces, weight,
-             packed.as<Piece>());
+             Divisor(chunks), Divisor(steps.packed_rows), pieces, weight, packed.as<Piece>());
     const uint32_t lines = call.groups * gather.rows;
     const auto* bias = static_cast<const float*>(call.bias);
     const Scratch partial(splits > 1 ? sizeof(float) * splits * lines * gather.positions : 0, call.device);

@@ -187,9 +187,8 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
       }
       const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kPieces;
       const Scratch packed(sizeof(Piece) * pieces, call.device);
-      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(kPieces),
-             Divisor(steps.packed_rows), Divisor(steps.count), Divisor(chunks), pieces,
-             static_cast<const T*>(call.weight), packed.as<Piece>());
+      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
+             Divisor(steps.packed_rows), pieces, static_cast<const T*>(call.weight), packed.as<Piece>());
       const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
       const bool vector = gather.in.c == 1 && lies_in_pieces(gather.in.n) && lies_in_pieces(gather.in.h) &&
                           lies_in_pieces(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;

@@ -17,17 +17,22 @@ struct Steps {
 };
 
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
+/// Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory. `total` pieces.
 template <Multiplier kMultiplier, class T>
-__global__ void __launch_bounds__(kThreads)
-    pack_kernel(Gather gather, Steps steps, Divisor pieces, Divisor rows, Divisor count, Divisor chunks, uint32_t total,
-                const T* weight, Piece* packed) {
+__global__ void __launch_bounds__(kThreads) pack_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows,
+                                                        uint32_t total, const T* weight, Piece* packed) {
   for (uint32_t i = thread_index(); i < total; i += thread_count()) {
-    uint32_t piece = i;
-    uint32_t row = pieces.split(piece);
-    uint32_t step = rows.split(row);
-    const uint32_t group = count.split(step);
-    uint32_t chunk = step;
-    uint32_t s = chunks.split(chunk);
+    uint32_t tap = i, row, chunk;
+    uint32_t group = gather.taps.split(tap), piece = group;
+    if (gather.weight_row < gather.weight_channel) {
+      row = group, piece = rows.split(row), chunk = piece / kPieces;
+      group = chunks.split(chunk);
+    } else {
+      chunk = piece / kPieces, row = chunks.split(chunk);
+      group = rows.split(row);
+    }
+    piece %= kPieces;
+    uint32_t s = tap;
     const uint32_t r = gather.tap_width.split(s);
     T values[kPieceSize<T>];
 #pragma unroll
@@ -38,7 +43,8 @@ __global__ void __launch_bounds__(kThreads)
                                   channel * gather.weight_channel + r * gather.weight_r + s * gather.weight_s]
                          : T(0.0f);
     }
-    packed[i] = make_piece<kMultiplier, T>(values);
+    const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;
+    packed[(step * steps.packed_rows + row) * kPieces + piece] = make_piece<kMultiplier, T>(values);
   }
 }
 

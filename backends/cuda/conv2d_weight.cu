@@ -46,6 +46,36 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same from parts whose columns go tap by tap, for few splits: a block turns kTurned channels of one row. Grid: rows of all
+// groups, pieces of the channels.
+constexpr uint32_t kTurned = 64, kTurningThreads = 192, kMostTurnedTaps = 128, kMostTurnedSplits = 16;
+template <class T>
+__global__ void __launch_bounds__(kTurningThreads)
+    turn_splits_kernel(const float* partial, uint32_t splits, uint32_t results, uint32_t columns, uint32_t channels,
+                       Divisor kernel, Divisor kernel_width, T* dw, Strides4 dw_strides, T* dbias, int64_t dbias_step) {
+  extern __shared__ float sums[];  // (channels, taps)
+  const uint32_t row = blockIdx.x, first = blockIdx.y * kTurned, taps = kernel.divisor;
+  const uint32_t count = min(kTurned, channels - first);
+  partial += static_cast<int64_t>(row) * columns;
+  const auto sum_of = [&](uint32_t column) {
+    float sum = 0;
+#pragma unroll 4
+    for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * results + column];
+    return sum;
+  };
+  for (uint32_t i = threadIdx.x; i < kTurned * taps; i += kTurningThreads) {
+    const uint32_t tap = i / kTurned, channel = i % kTurned;
+    if (channel < count) sums[channel * taps + tap] = sum_of(tap * channels + first + channel);
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < count * taps; i += kTurningThreads) {
+    uint32_t s = i;
+    const uint32_t c = first + kernel.split(s), r = kernel_width.split(s);
+    dw[row * dw_strides.n + c * dw_strides.c + r * dw_strides.h + s * dw_strides.w] = static_cast<T>(sums[i]);
+  }
+  if (dbias && first == 0 && threadIdx.x == 0) dbias[row * dbias_step] = static_cast<T>(sum_of(taps * channels));
+}
+
 /// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared.
 template <class F>
 void visit_lanes(uint32_t splits, F&& f) {
@@ -92,7 +122,9 @@ bool takes_mask(Method method) { return method != Method::fma && method != Metho
 
 bool has_exact_weight_gradient(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
   const Method method = method_for(dy, x, dw, geometry);
-  return method == Method::fma || method == Method::narrow;
+  const bool exact = multiplier_for(dy.dtype, dy.device) == Multiplier::fma;
+  return method == Method::fma || method == Method::narrow ||
+         (method == Method::implicit && exact && x.strides[1] == 1);
 }
 
 bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw,
@@ -183,13 +215,20 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   }
   const bool channels_innermost = method == Method::fma || method == Method::implicit;
   visit_floating(dy.dtype, [&]<class T>() {
+    T* const dbias_data = dbias ? dbias->as<T>() : nullptr;
+    const int64_t dbias_step = dbias ? dbias->strides[0] : 0;
+    if (channels_innermost && parts <= kMostTurnedSplits && g.kernel.divisor <= kMostTurnedTaps)
+      return launch.with_shared(turn_splits_kernel<T>, dim3(groups * rows, (g.channels + kTurned - 1) / kTurned),
+                                kTurningThreads, sizeof(float) * kTurned * g.kernel.divisor,
+                                static_cast<const float*>(partial.as<float>()), static_cast<uint32_t>(parts),
+                                static_cast<uint32_t>(results), g.columns, g.channels, g.kernel, g.kernel_width,
+                                dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
     visit_lanes(static_cast<uint32_t>(parts), [&]<uint32_t kLanes>() {
       constexpr uint32_t kOutputs = kThreads / kLanes;
       launch(sum_splits_kernel<T, kLanes>, static_cast<uint32_t>((results + kOutputs - 1) / kOutputs), kThreads,
              static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(parts),
              static_cast<uint32_t>(results), Divisor(columns), g.kernel, g.kernel_width, Divisor(g.channels),
-             channels_innermost, g.taps, dw.as<T>(), Strides4(dw.strides),
-             dbias ? dbias->as<T>() : static_cast<T*>(nullptr), dbias ? dbias->strides[0] : 0);
+             channels_innermost, g.taps, dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
     });
   });
 }

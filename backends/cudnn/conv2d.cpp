@@ -36,6 +36,7 @@ struct Convolution {
   const Conv2dGeometry& geometry;
   const View* bias = nullptr;
   bool relu = false;
+  size_t workspace_limit = cudnn::workspace_limit();
 
   // The order of the images, as the first that can be only one of the two has it.
   bool channels_last() const {
@@ -63,7 +64,7 @@ struct Convolution {
             .tf32 = y.dtype == DType::f32 && cudnn::allow_tf32(),
             .deterministic = cudnn::deterministic(),
             .timed = cudnn::benchmark(),
-            .workspace_limit = cudnn::workspace_limit()};
+            .workspace_limit = workspace_limit};
   }
 
   // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
@@ -82,16 +83,21 @@ struct Convolution {
     return half ? channels == 1 : filters * channels * w.shape[2] * w.shape[3] <= 8192;
   }
 
-  // Exact float32, where the base class's kernels are faster: for all gradients of weights that they take (on an H200 with
-  // 128 images, 64 to 512 channels and 3x3 weights 0.26 ms to 0.29, cuDNN's 0.31 to 0.78), for those of images with a
-  // stride (0.20 to 0.23, cuDNN's 0.21 to 0.63), and for results so small that cuDNN's tiles leave much of the device idle
-  // (512 channels forward 0.28, cuDNN's 0.39; above, cuDNN's 0.24 to 0.25 and these 0.28 to 0.30).
+  // Exact float32, where the base class's kernels are faster. On an H200, milliseconds by them and by cuDNN:
+  // - gradients of weights, of 128 images, 64 to 512 channels, 3x3: 0.26 to 0.29, 0.31 to 0.78. At 32 filters half of a
+  //   tile idles. Of channels-last ones cuDNN has better for many weights alone (32 images of 512 channels 0.13, 0.08).
+  // - gradients of images under a stride: 0.20 to 0.23, 0.21 to 0.63, unless channels lie side by side;
+  // - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.28, 0.39;
+  //   with twice the elements 0.28, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.09, 0.28).
   bool is_better_exact() const {
-    if (result == ConvResult::dw) return cuda_detail::has_exact_weight_gradient(y, x, w, geometry);
+    const int64_t groups = geometry.groups;
+    if (result == ConvResult::dw)
+      return (w.shape[0] / groups > 32 || w.shape[1] < 32) && (!channels_last() || w.numel() < int64_t{1} << 20) &&
+             cuda_detail::has_exact_weight_gradient(y, x, w, geometry);
     const bool forward = result == ConvResult::y, strided = geometry.stride[0] > 1 || geometry.stride[1] > 1;
     const View &in = forward ? x : y, &made = forward ? y : x;
-    return cuda_detail::has_exact_gather(in, made, geometry.groups) &&
-           (made.numel() < int64_t{1} << 21 || (!forward && strided));
+    return cuda_detail::has_exact_gather(in, made, groups, !forward && strided) &&
+           (made.numel() < int64_t{1} << (bias || relu ? 22 : 21) || (!forward && strided));
   }
   // The gradient of images without a stride as a forward convolution of dy with the weights turned around. cuDNN's exact
   // float32 does that at 38 to 40 TFLOP/s, the gradient itself at 23.
@@ -182,6 +188,7 @@ View along_channels(const View& bias, const Shape& shape) {
 void CudnnBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                     const Conv2dGeometry& geometry) {
   Convolution c{ConvResult::y, x, w, y, y, geometry, bias, relu};
+  if (c.is_small()) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
   if (run(*this, bias || relu ? "conv2d_bias_relu" : "conv2d", c)) return;
   c.bias = nullptr, c.relu = false;
   if (!(bias || relu) || !run(*this, "conv2d", c)) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
@@ -196,7 +203,11 @@ void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
     Conv2dGeometry turned = geometry;
     for (int i = 0; i < 2; ++i) turned.padding[i] = geometry.dilation[i] * (w.shape[2 + i] - 1) - geometry.padding[i];
     const Array weights = turned_weights(*this, w);
-    if (run(*this, "conv2d_backward_data", {ConvResult::y, dy, weights, dx, dx, turned})) return;
+    Convolution forward{ConvResult::y, dy, weights, dx, dx, turned};
+    // Backward is when memory is short, and engines that go through Fourier space want a multiple of what the images take.
+    forward.workspace_limit =
+        std::min(forward.workspace_limit, static_cast<size_t>(dy.numel() + dx.numel()) * size_of(dy.dtype));
+    if (run(*this, "conv2d_backward_data", forward)) return;
   }
   if (!run(*this, "conv2d_backward_data", c)) CudaBackend::conv2d_backward_data(dy, w, dx, geometry);
 }

@@ -73,7 +73,7 @@ class CudaBackend : public Backend {
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
 
-  // normalize.cu, normalize_rows.cu, normalize_backward.cu
+  // normalize.cu, normalize_backward.cu, normalize_rows.cu, normalize_channels.cu, normalize_channels_backward.cu
   void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
                  const MutableView& y, const MutableView& mean, const MutableView& variance) override;
   void update_running_statistics(const View& batch_mean, const View& batch_variance, double correction, double momentum,
@@ -81,6 +81,13 @@ class CudaBackend : public Backend {
   void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                           const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                           const MutableView* dweight, const MutableView* dbias) override;
+  void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                      bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
+                      const MutableView& variance) override;
+  void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean, const View& variance,
+                               uint32_t axes, const View* weight, double eps, bool fixed_statistics,
+                               const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
+                               const MutableView* dresidual) override;
 
   // recurrent.cu
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;

@@ -5,36 +5,21 @@
 // for computing sample variances", 1979): right also where the mean is large. Dense images are walked channel by channel,
 // which spares most of the index arithmetic; all else by loop nests.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/normalize_channels.h>
 #include <gradus/backends/cuda/normalize_rows.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/normalize_channels.cuh>
+#include <gradus/backends/cuda/normalize.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::ChannelOrder;
-using cuda_detail::ChannelWalk;
 using cuda_detail::Either;
 using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
+using cuda_detail::Moments;
 using cuda_detail::Nest;
-using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
-using cuda_detail::Several;
-
-/// Of `count` numbers: their mean and the sum of their squared distances from it.
-template <class C>
-struct Moments {
-  C count, mean, spread;
-
-  static __device__ Moments join(const Moments& a, const Moments& b) {
-    const C count = a.count + b.count;
-    if (b.count == C(0)) return a;
-    const C share = b.count / count, step = b.mean - a.mean;
-    return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
-  }
-};
 
 // Where the results go: their dtypes may differ from x's. Offsets are those of the views x, mean, variance.
 template <class T>
@@ -124,88 +109,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The moments of dense images' channels, which `outer` has as its one axis. A ChannelWalk has four blocks for a
-// multiprocessor: with few enough registers they run at once.
-template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
-    channel_moments_kernel(const T* x, ChannelWalk<kColumns> walk, Geometry<3> outer, Moments<compute_t<T>>* partial,
-                           Statistics<T> statistics) {
-  using C = compute_t<T>;
-  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = kColumns ? 6 : 4;
-  using Totals = Several<Moments<C>, kChannels>;
-  __shared__ Totals shared[kThreads];
-  Totals totals{};
-  __shared__ C origins[kThreads];
-  C origin[kChannels];
-  walk.for_channels(origin, origins, [&](uint32_t channel) {
-    int64_t at[3];
-    outer.offsets(channel, at);
-    return statistics.origin(at);
-  });
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
-    C values[kPackets][4];
-    walk.load(values, x, i, number);
-    const C count = static_cast<C>(number * (4 / kChannels));
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-      Moments<C> part{count, 0, 0};
-#pragma unroll
-      for (uint32_t k = 0; k < kPackets; ++k)
-#pragma unroll
-        for (int j = c; j < 4; j += kChannels) part.mean += k < number ? values[k][j] - origin[c] : C(0);
-      part.mean /= count;
-#pragma unroll
-      for (uint32_t k = 0; k < kPackets; ++k)
-#pragma unroll
-        for (int j = c; j < 4; j += kChannels) {
-          const C distance = k < number ? values[k][j] - origin[c] - part.mean : C(0);
-          part.spread += distance * distance;
-        }
-      totals.of[c] = Moments<C>::join(totals.of[c], part);
-    }
-  });
-  walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Moments<C>& total) {
-    if (partial) {
-      partial[index] = total;
-    } else {
-      int64_t at[3];
-      outer.offsets(channel, at);
-      statistics.store(at, total);
-    }
-  });
-}
-
-template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads)
-    channel_normalize_kernel(T* y, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
-                             PerChannel<T> weight, PerChannel<T> bias, compute_t<T> eps) {
-  using C = compute_t<T>;
-  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  struct Line {
-    C centre, scale, shift;
-  };
-  __shared__ Line lines[kThreads];
-  Line line[kChannels];
-  walk.for_channels(line, lines, [&](uint32_t channel) {
-    return Line{mean.at_or(C(0), channel), weight.at_or(C(1), channel) / ::sqrt(variance.at_or(C(0), channel) + eps),
-                bias.at_or(C(0), channel)};
-  });
-  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
-    C values[kPackets][4];
-    walk.load(values, x, i, number);
-#pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k) {
-      if (k >= number) break;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const Line& by = line[j % kChannels];
-        values[k][j] = (values[k][j] - by.centre) * by.scale + by.shift;
-      }
-      cuda_detail::store_dense<4>(y + walk.offset(i + k * walk.plan.lanes), values[k]);
-    }
-  });
-}
-
 template <class T>
 void take_moments(const View& x, uint32_t axes, const MutableView& mean, const MutableView& variance) {
   using Part = Moments<compute_t<T>>;
@@ -213,17 +116,6 @@ void take_moments(const View& x, uint32_t axes, const MutableView& mean, const M
       StridedLoop<3>(cuda_detail::with_ones(x.shape, axes), {&x.strides, &mean.strides, &variance.strides}));
   const Statistics<T> statistics{x.as<T>(), mean.data, variance.data, mean.dtype, variance.dtype};
   const Launch launch(x.device);
-  const ChannelOrder order = cuda_detail::all_but_channels(axes, x.ndim()) && cuda_detail::aligned(x.as<T>())
-                                 ? cuda_detail::channel_order(x.shape, x.strides)
-                                 : ChannelOrder::other;
-  if (order != ChannelOrder::other)
-    return cuda_detail::with_columns(order, [&]<bool kColumns>() {
-      const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
-      cuda_detail::reduce_by_parts<Part>(x.device, outer, walk.plan.splits, statistics, [&](Part* partial) {
-        launch(channel_moments_kernel<kColumns, T>, walk.grid(), kThreads, x.as<T>(), walk, outer.geometry(), partial,
-               statistics);
-      });
-    });
   const Nest<1> inner(StridedLoop<1>(cuda_detail::with_ones(x.shape, axes, true), {&x.strides}));
   const ReducePlan plan(outer, inner, launch.multiprocessors());
   cuda_detail::reduce_by_parts<Part>(x.device, outer, plan.splits, statistics, [&](Part* partial) {
@@ -287,6 +179,9 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
     return Backend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
   EventScope event("normalize", "cuda", "moments", {&x}, 8 * x.numel());
   if (!fixed_statistics && cuda_detail::normalize_rows(x, axes, weight, bias, eps, y, mean, variance)) return;
+  if (cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/false, nullptr, y, mean,
+                                      variance))
+    return;
   const int n = x.ndim();
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
   const Strides bias_strides = cuda_detail::strides_or_zero(bias, n);
@@ -296,32 +191,26 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
     if (mean.shape[i] == 1) mean_strides[i] = variance_strides[i] = 0;
   const Nest<6> nest(StridedLoop<6>(
       x.shape, {&y.strides, &x.strides, &mean_strides, &variance_strides, &weight_strides, &bias_strides}));
-  const bool by_channel = cuda_detail::varies_by_channel(x.shape, mean_strides) &&
-                          cuda_detail::varies_by_channel(x.shape, variance_strides) &&
-                          cuda_detail::varies_by_channel(x.shape, weight_strides) &&
-                          cuda_detail::varies_by_channel(x.shape, bias_strides);
-  const ChannelOrder order =
-      by_channel ? cuda_detail::common_channel_order(x.shape, {&x.strides, &y.strides}) : ChannelOrder::other;
   visit_floating(x.dtype, [&]<class T>() {
     if (!fixed_statistics) take_moments<T>(x, axes, mean, variance);
     const Launch launch(x.device);
     const View mean_view = mean, variance_view = variance;
     const bool aligned = cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
-    if (order != ChannelOrder::other && aligned)
-      return cuda_detail::with_columns(order, [&]<bool kColumns>() {
-        const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
-        launch(channel_normalize_kernel<kColumns, T>, walk.grid(), kThreads, y.as<T>(), x.as<T>(), walk,
-               PerChannel<T>(Either<T>(&mean_view), mean_strides),
-               PerChannel<T>(Either<T>(&variance_view), variance_strides),
-               PerChannel<T>(Either<T>(weight), weight_strides), PerChannel<T>(Either<T>(bias), bias_strides),
-               static_cast<compute_t<T>>(eps));
-      });
     const bool packets = aligned && cuda_detail::in_packets(nest, 2);
     launch(packets ? normalize_kernel<4, T> : normalize_kernel<1, T>,
            launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
            x.as<T>(), Either<T>(&mean_view), Either<T>(&variance_view), Either<T>(weight), Either<T>(bias),
            static_cast<compute_t<T>>(eps));
   });
+}
+
+void CudaBackend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                 bool fixed_statistics, const View* residual, const MutableView& y,
+                                 const MutableView& mean, const MutableView& variance) {
+  EventScope event("normalize_relu", "cuda", "moments", {&x, &y}, 9 * x.numel());
+  if (!cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/true, residual, y, mean,
+                                       variance))
+    Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
 }
 
 }  // namespace gradus

@@ -94,9 +94,22 @@ inline Shape with_ones(Shape shape, uint32_t axes, bool at_the_others = false) {
   return shape;
 }
 
-/// The pair of sums of a gradient: of a and of a h.
+/// Of `count` numbers: their mean and the sum of their squared distances from it.
 template <class C>
-struct Sums {
+struct Moments {
+  C count, mean, spread;
+
+  static __device__ Moments join(const Moments& a, const Moments& b) {
+    const C count = a.count + b.count;
+    if (b.count == C(0)) return a;
+    const C share = b.count / count, step = b.mean - a.mean;
+    return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
+  }
+};
+
+/// A pair of sums that are taken at once. Of a gradient: of a and of a h.
+template <class C>
+struct alignas(2 * sizeof(C)) Sums {
   C plain, along;
 
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }

@@ -3,23 +3,20 @@
 // One kind of launch takes the pair of sums (a, a h) over some axes, with a = g for dx and a = dy for the parameters; where
 // both are over the same axes, as in batch norm, one serves all. A last one writes dx.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/normalize_channels.h>
 #include <gradus/backends/cuda/normalize_rows.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/normalize_channels.cuh>
+#include <gradus/backends/cuda/normalize.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::ChannelOrder;
-using cuda_detail::ChannelWalk;
 using cuda_detail::Either;
 using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
-using cuda_detail::PerChannel;
 using cuda_detail::ReducePlan;
-using cuda_detail::Several;
 using cuda_detail::SumResults;
 using cuda_detail::Sums;
 
@@ -110,105 +107,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same pair of sums over dense images' channels, which `outer` has as its one axis.
-template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
-    channel_sums_kernel(const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean, PerChannel<T> variance,
-                        PerChannel<T> weight, compute_t<T> eps, Geometry<6> outer, Sums<compute_t<T>>* partial,
-                        SumResults results) {
-  using C = compute_t<T>;
-  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  using Totals = Several<Sums<C>, kChannels>;
-  __shared__ Totals shared[kThreads];
-  Totals totals{};
-  struct Channel {
-    C centre, s, factor;
-  };
-  __shared__ Channel by_channel[kThreads];
-  Channel channel[kChannels];
-  walk.for_channels(channel, by_channel, [&](uint32_t i) {
-    return Channel{mean.at_or(C(0), i), C(1) / ::sqrt(variance.at_or(C(0), i) + eps), weight.at_or(C(1), i)};
-  });
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
-    C a[kPackets][4], values[kPackets][4];
-    walk.load(a, dy, i, number);
-    walk.load(values, x, i, number);
-#pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int c = j % kChannels;
-        if (k >= number) a[k][j] = 0, values[k][j] = channel[c].centre;
-        totals.of[c].plain += a[k][j];
-        totals.of[c].along += a[k][j] * (values[k][j] - channel[c].centre);
-      }
-  });
-#pragma unroll
-  for (int c = 0; c < kChannels; ++c)
-    totals.of[c] = {totals.of[c].plain * channel[c].factor, totals.of[c].along * channel[c].s * channel[c].factor};
-  walk.fold(totals, shared, [&](uint32_t channel, int64_t index, const Sums<C>& total) {
-    if (partial) {
-      partial[index] = total;
-    } else {
-      int64_t at[6];
-      outer.offsets(channel, at);
-      results.store(at, total);
-    }
-  });
-}
-
-// dx of dense images whose statistics and weight vary by channel; with `plain` null the statistics were fixed.
-template <bool kColumns, class T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
-    channel_dx_kernel(T* dx, const T* dy, const T* x, ChannelWalk<kColumns> walk, PerChannel<T> mean,
-                      PerChannel<T> variance, PerChannel<T> weight, compute_t<T> eps, const compute_t<T>* plain,
-                      const compute_t<T>* along, int64_t sums_step, bool sums_of_dy, compute_t<T> count) {
-  using C = compute_t<T>;
-  constexpr int kChannels = ChannelWalk<kColumns>::kChannels, kPackets = 4;
-  struct Channel {
-    C centre, of_dy, constant, of_x;
-  };
-  __shared__ Channel by_channel[kThreads];
-  Channel channel[kChannels];
-  walk.for_channels(channel, by_channel, [&](uint32_t i) {
-    const C w = weight.at_or(C(1), i), s = C(1) / ::sqrt(variance.at_or(C(0), i) + eps);
-    const C scale = (sums_of_dy ? w * s : s) / count;
-    return Channel{mean.at_or(C(0), i), w * s, plain ? plain[i * sums_step] * scale : C(0),
-                   plain ? along[i * sums_step] * scale * s : C(0)};
-  });
-  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
-    C g[kPackets][4], values[kPackets][4];
-    walk.load(g, dy, i, number);
-    walk.load(values, x, i, number);
-#pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k) {
-      if (k >= number) break;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const Channel& by = channel[j % kChannels];
-        g[k][j] = g[k][j] * by.of_dy - by.constant - (values[k][j] - by.centre) * by.of_x;
-      }
-      cuda_detail::store_dense<4>(dx + walk.offset(i + k * walk.plan.lanes), g[k]);
-    }
-  });
-}
-
 /// Broadcast strides: 0 where `view` has size 1.
 Strides broadcast_strides(const View& view) {
   Strides strides = view.strides;
   for (int i = 0; i < view.ndim(); ++i)
     if (view.shape[i] == 1) strides[i] = 0;
   return strides;
-}
-
-// How dy and x lie where a ChannelWalk serves them.
-template <class T>
-ChannelOrder channel_order_of(const Operands<T>& operands, const View& dy, const View& x, const Strides& statistics,
-                              const Strides& weight) {
-  const bool fits = cuda_detail::aligned(operands.dy) && cuda_detail::aligned(operands.x) &&
-                    cuda_detail::varies_by_channel(x.shape, statistics) &&
-                    cuda_detail::varies_by_channel(x.shape, weight);
-  return fits ? cuda_detail::common_channel_order(x.shape, {&dy.strides, &x.strides}) : ChannelOrder::other;
 }
 
 /// The pair of sums over `axes` into views that have size 1 there; either may be null.
@@ -222,16 +126,6 @@ void take_sums(const Operands<T>& operands, const View& dy, const View& x, const
                                      {&dy.strides, &x.strides, &statistics, &weight, &plain_strides, &along_strides}));
   const SumResults results(plain, along);
   const Launch launch(x.device);
-  const ChannelOrder order = channel_order_of(operands, dy, x, statistics, weight);
-  if (order != ChannelOrder::other && cuda_detail::all_but_channels(axes, x.ndim()))
-    return cuda_detail::with_columns(order, [&]<bool kColumns>() {
-      const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
-      cuda_detail::reduce_by_parts<Sums<C>>(x.device, outer, walk.plan.splits, results, [&](Sums<C>* partial) {
-        launch(channel_sums_kernel<kColumns, T>, walk.grid(), kThreads, operands.dy, operands.x, walk,
-               PerChannel<T>(operands.mean, statistics), PerChannel<T>(operands.variance, statistics),
-               PerChannel<T>(operands.weight, weight), operands.eps, outer.geometry(), partial, results);
-      });
-    });
   const Nest<4> inner(
       StridedLoop<4>(cuda_detail::with_ones(x.shape, axes, true), {&dy.strides, &x.strides, &statistics, &weight}));
   bool constant = true;
@@ -262,6 +156,9 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
   EventScope event("normalize_backward", "cuda", "sums", {&dy, &x}, 12 * x.numel());
   if (dx && !fixed_statistics &&
       cuda_detail::normalize_rows_backward(dy, x, mean, variance, axes, weight, eps, *dx, dweight, dbias))
+    return;
+  if (cuda_detail::normalize_channels_backward(dy, nullptr, x, mean, variance, axes, weight, eps, fixed_statistics, dx,
+                                               dweight, dbias, nullptr))
     return;
   const int n = x.ndim();
   const Strides statistics = broadcast_strides(mean);
@@ -300,22 +197,23 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
         StridedLoop<6>(x.shape, {&dx->strides, &dy.strides, &x.strides, &statistics, &weight_strides, &sum_strides}));
     const Launch launch(x.device);
     const int64_t count = sums ? x.numel() / plain.numel() : 1;
-    const ChannelOrder order = channel_order_of(operands, dy, x, statistics, weight_strides);
-    if (order != ChannelOrder::other && cuda_detail::channel_order(x.shape, dx->strides) == order &&
-        cuda_detail::aligned(dx->as<T>()) && cuda_detail::varies_by_channel(x.shape, sum_strides))
-      return cuda_detail::with_columns(order, [&]<bool kColumns>() {
-        const ChannelWalk<kColumns> walk(x.shape, launch.multiprocessors());
-        launch(channel_dx_kernel<kColumns, T>, walk.grid(), kThreads, dx->as<T>(), operands.dy, operands.x, walk,
-               PerChannel<T>(operands.mean, statistics), PerChannel<T>(operands.variance, statistics),
-               PerChannel<T>(operands.weight, weight_strides), operands.eps, static_cast<const C*>(plain.data),
-               static_cast<const C*>(along.data), sum_strides[1], shared, static_cast<C>(count));
-      });
     const bool packets = cuda_detail::in_packets(nest, 3) && cuda_detail::aligned(x.as<T>()) &&
                          cuda_detail::aligned(dy.as<T>()) && cuda_detail::aligned(dx->as<T>());
     launch(packets ? dx_kernel<4, T> : dx_kernel<1, T>, launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads),
            kThreads, nest.geometry(), dx->as<T>(), operands, static_cast<const C*>(plain.data),
            static_cast<const C*>(along.data), shared, static_cast<C>(count));
   });
+}
+
+void CudaBackend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
+                                          const View& variance, uint32_t axes, const View* weight, double eps,
+                                          bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
+                                          const MutableView* dbias, const MutableView* dresidual) {
+  EventScope event("normalize_relu_backward", "cuda", "sums", {&dy, &y, &x}, 13 * x.numel());
+  if (!cuda_detail::normalize_channels_backward(dy, &y, x, mean, variance, axes, weight, eps, fixed_statistics, dx,
+                                                dweight, dbias, dresidual))
+    Backend::normalize_relu_backward(dy, y, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias,
+                                     dresidual);
 }
 
 }  // namespace gradus

@@ -41,7 +41,8 @@ void visit_kernel(DType dtype, const lstm::Sizes& sizes, const Launch& launch, c
 // Whether the kernels serve these arguments, hidden states of this shape (L, N, H) among them.
 bool served(const Shape& states, DType dtype, Device device, std::initializer_list<const StridedLayout*> views) {
   // Code for an earlier architecture, which the driver may have compiled for this device, has no clusters.
-  static const bool compiled = [] {
+  static const bool compiled = [&] {
+    const cuda_detail::DeviceGuard guard(device.index);
     cudaFuncAttributes attributes{};
     GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, lstm::sequence_kernel<float, 64, 2, 1>));
     return attributes.ptxVersion >= 90;

@@ -72,7 +72,7 @@ struct Convolution {
   // takes 0.05 ms for conv_c32's first and 0.15 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. A captured step
   // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10. Half types use tensor cores in both, cuDNN's with the
   // channels padded to eight.
-  bool is_small() const {
+  bool prefers_base() const {
     if (cudnn::small_convolutions()) return false;
     if (result != ConvResult::dx && cuda_detail::is_thin(x, w, y, geometry)) return true;
     if (y.dtype == DType::f32 && !cudnn::allow_tf32() && is_better_exact()) return true;
@@ -140,7 +140,7 @@ const char* implementation(const ConvProblem& problem) {
 bool run(Backend& backend, const char* name, const Convolution& c) {
   for (const View* operand : {&c.x, &c.w, &c.y})
     if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
-  if (c.is_small()) return false;
+  if (c.prefers_base()) return false;
   const ConvProblem problem = c.problem();
   const Reachable x(backend, c.x, problem.channels_last, c.result == ConvResult::dx);
   const Reachable w(backend, c.w, problem.channels_last, c.result == ConvResult::dw);
@@ -188,7 +188,7 @@ View along_channels(const View& bias, const Shape& shape) {
 void CudnnBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                     const Conv2dGeometry& geometry) {
   Convolution c{ConvResult::y, x, w, y, y, geometry, bias, relu};
-  if (c.is_small()) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
+  if (c.prefers_base()) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
   if (run(*this, bias || relu ? "conv2d_bias_relu" : "conv2d", c)) return;
   c.bias = nullptr, c.relu = false;
   if (!(bias || relu) || !run(*this, "conv2d", c)) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
@@ -199,7 +199,7 @@ void CudnnBackend::conv2d_bias_relu(const View& x, const View& w, const View* bi
 void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                         const Conv2dGeometry& geometry) {
   const Convolution c{ConvResult::dx, dx, w, dy, dx, geometry};
-  if (w.numel() > 0 && c.is_better_turned() && !c.is_small()) {
+  if (w.numel() > 0 && c.is_better_turned() && !c.prefers_base()) {
     Conv2dGeometry turned = geometry;
     for (int i = 0; i < 2; ++i) turned.padding[i] = geometry.dilation[i] * (w.shape[2 + i] - 1) - geometry.padding[i];
     const Array weights = turned_weights(*this, w);
@@ -222,7 +222,7 @@ void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const M
 void CudnnBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                              const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                              const Conv2dGeometry& geometry) {
-  if (dw && Convolution{ConvResult::dw, x, *dw, dy, *dw, geometry}.is_small())
+  if (dw && Convolution{ConvResult::dw, x, *dw, dy, *dw, geometry}.prefers_base())
     return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
   View gradient = dy;
   Array masked;

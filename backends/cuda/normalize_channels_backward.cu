@@ -1,7 +1,8 @@
 // Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y > 0.
 // With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P
-// The first launch takes the sums of every split, the second joins them and writes all gradients.
+// The first launch takes the sums of every split and writes the residual's gradient, which is dy where y > 0; the second
+// joins the sums and writes the others.
 #include <gradus/backends/cuda/normalize_channels.h>
 #include <gradus/backends/cuda/channel_walk.cuh>
 
@@ -24,12 +25,14 @@ struct Gradient {
   const T *dy, *y, *x;
 };
 
+// Null dresidual where it is not wanted.
 template <bool kMasked, bool kColumns, class T>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
-    channel_sums_kernel(Gradient<T> from, ChannelWalk<kColumns> walk, PerChannel<T> mean, Sums<compute_t<T>>* parts) {
+    channel_sums_kernel(Gradient<T> from, ChannelWalk<kColumns> walk, PerChannel<T> mean, T* dresidual,
+                        Sums<compute_t<T>>* parts) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  constexpr uint32_t kPackets = 4;
+  constexpr uint32_t kPackets = kMasked && sizeof(T) > 2 ? 2 : 4;
   __shared__ Sums<C> shared[kChannels * kChannelThreads];
   __shared__ C means[32 * kChannels];
   if (walk.speaks()) means[threadIdx.x] = mean.at_or(C(0), walk.own_channel());
@@ -47,6 +50,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
     for (uint32_t k = 0; k < kPackets; ++k) {
       if (k >= number) break;
       const Packet<T> a = masked<kMasked>(dy[k], y[k]);
+      if (kMasked && dresidual) walk.store(dresidual, a, i + (k << walk.lanes_log2));
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int c = j % kChannels;
@@ -68,10 +72,10 @@ struct ChannelGradient {
   ChannelResult dweight, dbias;
 };
 
-// Null `parts` where no sums are needed, null dx and dresidual where they are not wanted.
+// Null `parts` where no sums are needed, null dx where it is not wanted.
 template <bool kMasked, bool kColumns, class T>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
-    channel_dx_kernel(T* dx, T* dresidual, Gradient<T> from, ChannelWalk<kColumns> walk, ChannelGradient<T> gradient,
+    channel_dx_kernel(T* dx, Gradient<T> from, ChannelWalk<kColumns> walk, ChannelGradient<T> gradient,
                       const Sums<compute_t<T>>* parts) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
@@ -94,7 +98,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
     const C scale = gradient.fixed_statistics ? C(0) : s * weight / static_cast<C>(walk.elements(walk.count));
     lines[threadIdx.x] = {mean, s * weight, total.plain * scale, total.along * s * s * scale};
   }
-  if (!dx && !dresidual) return;
+  if (!dx) return;
   __syncthreads();
   Line line[kChannels];
 #pragma unroll
@@ -107,9 +111,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
 #pragma unroll
     for (uint32_t k = 0; k < kPackets; ++k) {
       if (k >= number) break;
-      const uint32_t at = i + (k << walk.lanes_log2);
       const Packet<T> a = masked<kMasked>(dy[k], y[k]);
-      if (kMasked && dresidual) walk.store(dresidual, a, at);
       Packet<T> result;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
         result.value[j] = static_cast<T>(static_cast<C>(a.value[j]) * by.of_dy - by.constant -
                                          (static_cast<C>(x[k].value[j]) - by.centre) * by.of_x);
       }
-      if (dx) walk.store(dx, result, at);
+      walk.store(dx, result, i + (k << walk.lanes_log2));
     }
   });
 }
@@ -138,19 +140,21 @@ bool normalize_channels_backward(const View& dy, const View* y, const View& x, c
     const std::initializer_list<const View*> others = {&dy, y, dx ? &dx_view : nullptr,
                                                        dresidual ? &dresidual_view : nullptr};
     return with_channel_walk<T>(x, others, launch.multiprocessors(), [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
-      const Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
+      Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
+      T* const residual = dresidual ? dresidual->as<T>() : nullptr;
       std::optional<Scratch> parts;
-      if ((dx && !fixed_statistics) || dweight || dbias) {
+      if ((dx && !fixed_statistics) || dweight || dbias || residual) {
         parts.emplace(sizeof(Sums<C>) * walk.splits * walk.channels, x.device);
-        launch(y ? channel_sums_kernel<true, kColumns, T> : channel_sums_kernel<false, kColumns, T>, walk.grid(),
-               kChannelThreads, from, walk, PerChannel<T>(&mean), parts->as<Sums<C>>());
+        launch(from.y ? channel_sums_kernel<true, kColumns, T> : channel_sums_kernel<false, kColumns, T>, walk.grid(),
+               kChannelThreads, from, walk, PerChannel<T>(&mean), residual, parts->as<Sums<C>>());
       }
+      if (residual) from.dy = residual, from.y = nullptr;  // what is left of dy
       const ChannelGradient<T> gradient{PerChannel<T>(&mean), PerChannel<T>(&variance), PerChannel<T>(weight),
                                         static_cast<C>(eps),  fixed_statistics,         ChannelResult(dweight),
                                         ChannelResult(dbias)};
-      launch(y ? channel_dx_kernel<true, kColumns, T> : channel_dx_kernel<false, kColumns, T>,
-             dx || dresidual ? walk.grid() : dim3(walk.groups()), kChannelThreads, dx ? dx->as<T>() : nullptr,
-             dresidual ? dresidual->as<T>() : nullptr, from, walk, gradient, parts ? parts->as<Sums<C>>() : nullptr);
+      launch(from.y ? channel_dx_kernel<true, kColumns, T> : channel_dx_kernel<false, kColumns, T>,
+             dx ? walk.grid() : dim3(walk.groups()), kChannelThreads, dx ? dx->as<T>() : nullptr, from, walk, gradient,
+             parts ? parts->as<Sums<C>>() : nullptr);
     });
   });
 }

@@ -122,8 +122,8 @@ bool spans_little(const View& view) {
 bool is_small_matmul(const View& a, const View& b, const View& y) {
   if (a.ndim() != 2 || b.ndim() != 2 || !is_floating(a.dtype)) return false;
   const int64_t M = a.shape[0], N = b.shape[1], K = a.shape[1];
-  if (K > 512 || (size_of(a.dtype) == 2 && M * N * K > int64_t{1} << 22))
-    return false;  // cuBLAS splits K, has tensor cores
+  // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
+  if (K >= 1024 || (size_of(a.dtype) == 2 && M * N * K >= int64_t{1} << 24)) return false;
   const int64_t tiles = tiles_of(M, kRows) * tiles_of(N, kColumns);
   return tiles <= 2 * multiprocessor_count(a.device.index) && spans_little(a) && spans_little(b) && spans_little(y);
 }

@@ -8,30 +8,22 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/image_packs.cuh>
 
 namespace gradus {
 namespace {
 
+using cuda_detail::Along;
 using cuda_detail::Divisor;
+using cuda_detail::has_packs;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
+using cuda_detail::load;
+using cuda_detail::neighbours_of;
+using cuda_detail::Pack;
+using cuda_detail::run_largest;
+using cuda_detail::store;
 using cuda_detail::Strides4;
-
-enum class Along { columns, channels };
-
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
-  T value[N];
-};
-template <int N, class T>
-__device__ Pack<T, N> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
-}
-template <int N, class T>
-__device__ void store(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
-}
 
 struct Window {
   int kernel[2], stride[2], padding[2], dilation[2];
@@ -228,23 +220,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-Along neighbours_of(const View& image) {
-  return image.shape[1] > 1 && image.strides[1] == 1 ? Along::channels : Along::columns;
-}
-
-// Whether `pack` neighbours at a time can be loaded and stored as a Pack.
-template <class T>
-bool has_packs(const View& view, Along along, int pack) {
-  if (pack == 1) return true;
-  const int axis = along == Along::channels ? 1 : 3;
-  const int64_t aligned = std::min<int64_t>(pack, 16 / sizeof(T));
-  for (int i = 0; i < 4; ++i)
-    if (i == axis ? view.strides[i] != 1 || view.shape[i] % pack != 0
-                  : view.shape[i] != 1 && view.strides[i] % aligned != 0)
-      return false;
-  return reinterpret_cast<uintptr_t>(view.data) % (aligned * sizeof(T)) == 0;
-}
-
 // Whether the kernels for tiles serve: they take whole pairs of columns, or any columns of channels side by side.
 bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i)
@@ -253,14 +228,6 @@ bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   bool pairs = false;
   visit_floating(image.dtype, [&]<class T>() { pairs = has_packs<T>(image, Along::columns, 2); });
   return pairs;
-}
-
-template <int kPack, class Fits, class Run>
-void run_largest(const Fits& fits, const Run& run) {
-  if constexpr (kPack > 1) {
-    if (!fits(kPack)) return run_largest<kPack / 2>(fits, run);
-  }
-  run.template operator()<kPack>();
 }
 
 // Calls run<kTiles, kAlong, kPack>() with the largest packs that all three views have.

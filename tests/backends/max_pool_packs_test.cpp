@@ -1,7 +1,8 @@
-// Max pooling around the packs of neighbours that vector kernels take: tails, odd sizes, views that no vector fits.
+// Pooling around the packs of neighbours that vector kernels take: tails, odd sizes, views that no vector fits.
 #include <cmath>
 
 #include <gradus/core/ops/pool.h>
+#include <gradus/core/ops/resample.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -65,4 +66,34 @@ TEST_CASE("max pooling agrees on every backend around the packs of vector kernel
           check(make, x, layout == Layout::contiguous ? Layout::channels_last : Layout::contiguous, margin, kTiles,
                 false);
         }
+}
+
+TEST_CASE("averages of equal windows and their gradients agree on every backend around the packs of vector kernels") {
+  Maker make(27);
+  const auto halves = [](int64_t size) { return ops::average_stencil(size, size / 2, 2, 2, 0, false, 0); };
+  const auto thirds = [](int64_t size) { return ops::average_stencil(size, size - 1, 2, 1, 0, false, 3); };
+  const auto whole = [](int64_t size) { return ops::adaptive_average_stencil(size, 1); };
+  const auto doubled = [](int64_t size) { return ops::nearest_stencil(size, 2 * size, 2, false); };
+  using Stencils = std::pair<ops::OwnedStencil, ops::OwnedStencil>;
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& image : kImages)
+      for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
+        const Margin margin = make.choice(kMargins);
+        const int64_t H = image[2], W = image[3];
+        for (const auto& [rows, columns] : {Stencils{whole(H), whole(W)}, Stencils{halves(H), halves(W)},
+                                            Stencils{thirds(H), doubled(W)}, Stencils{whole(H), thirds(W)}}) {
+          const auto check = [&](const Array& x, const ops::OwnedStencil& down, const ops::OwnedStencil& across) {
+            const Shape shape{image[0], image[1], down.size_out(), across.size_out()};
+            check_agreement(
+                "resample2d", {x}, {make_image(make, shape, dtype, layout, margin)},
+                [&](Backend& b, const Arrays& in, const Arrays& out) {
+                  b.resample2d(in[0], down.view(), across.view(), out[0]);
+                },
+                {}, 8);
+          };
+          check(make_image(make, image, dtype, layout, margin), rows, columns);
+          const Shape smaller{image[0], image[1], rows.size_out(), columns.size_out()};
+          check(make_image(make, smaller, dtype, layout, margin), rows.transposed(), columns.transposed());
+        }
+      }
 }

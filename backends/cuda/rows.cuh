@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/packs.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -74,20 +74,59 @@ struct RunningSum {
   }
 };
 
-/// That of a row, whose element i is at(i), by a block.
-template <class C, class At>
-__device__ RunningSum<C> running_sum_of_row(int64_t size, C* shared, At&& at) {
-  constexpr int kAtOnce = 4;
-  RunningSum<C> result;
-  for (int64_t first = threadIdx.x; first < size; first += kAtOnce * blockDim.x) {
-    C x[kAtOnce];
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = first + k * static_cast<int64_t>(blockDim.x);
-      x[k] = i < size ? at(i) : -C(INFINITY);
-    }
-    result.add(x);
+/// A row that a block walks.
+template <class T>
+struct Row {
+  T* data;
+  int64_t step;
+
+  template <int kWidth>
+  __device__ auto load(int64_t i) const {
+    if constexpr (kWidth == 1) return Pack<std::remove_const_t<T>, 1>{data[i * step]};
+    else return cuda_detail::load<kWidth>(static_cast<const std::remove_const_t<T>*>(data) + i);
   }
+  template <int kWidth>
+  __device__ void store(int64_t i, const Pack<T, kWidth>& pack) const {
+    if constexpr (kWidth == 1) data[i * step] = pack.value[0];
+    else cuda_detail::store(data + i, pack);
+  }
+  /// How many elements behind a multiple of 16 bytes it begins.
+  __device__ uint32_t place() const { return reinterpret_cast<uintptr_t>(data) % 16 / sizeof(T); }
+};
+
+/// Elements [head, tail) of rows of one length can be taken in packs of 16 bytes, which the rows have at the same places or
+/// not at all.
+template <class T, class... Others>
+struct PackedRows {
+  static constexpr int kWidth = 16 / sizeof(T);
+  int64_t size, head = size, tail = size;
+
+  __device__ PackedRows(int64_t size, const Row<T>& row, const Row<Others>&... others) : size(size) {
+    if (row.step != 1 || !(... && (others.step == 1 && others.place() == row.place()))) return;
+    head = min(size, static_cast<int64_t>((kWidth - row.place()) % kWidth));
+    tail = size - (size - head) % kWidth;
+  }
+  /// Calls f<width>(first element) for packs and single elements, spread over a block.
+  template <class F>
+  __device__ void walk(F&& f) const {
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < head; i += blockDim.x) f.template operator()<1>(i);
+    for (int64_t i = head + kWidth * threadIdx.x; i < tail; i += kWidth * blockDim.x) f.template operator()<kWidth>(i);
+    for (int64_t i = tail + threadIdx.x; i < size; i += blockDim.x) f.template operator()<1>(i);
+  }
+};
+
+/// The running sum of a row, by a block.
+template <class C, class T, class... Others>
+__device__ RunningSum<C> running_sum_of_row(const PackedRows<T, Others...>& rows, const Row<T>& row, C* shared) {
+  RunningSum<C> result;
+  rows.walk([&]<int kWidth>(int64_t i) {
+    const auto pack = row.template load<kWidth>(i);
+    C x[kWidth];
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) x[k] = static_cast<C>(pack.value[k]);
+    result.add(x);
+  });
   result.fold_over_block(shared);
   return result;
 }

@@ -12,6 +12,9 @@ namespace {
 using cuda_detail::Geometry;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
+using cuda_detail::Pack;
+using cuda_detail::PackedRows;
+using cuda_detail::Row;
 
 constexpr uint32_t kRowsOfBlock = cuda_detail::kThreads / 32;  // where a warp has a row
 
@@ -54,20 +57,28 @@ __global__ void __launch_bounds__(cuda_detail::kThreads)
 }
 
 template <class T>
-__global__ void softmax_kernel(const T* x, T* y, Geometry<2> rows, int64_t size, Steps steps, bool log) {
+__global__ void __launch_bounds__(1024)
+    softmax_kernel(const T* x, T* y, Geometry<2> rows, int64_t size, Steps steps, bool log) {
   using C = compute_t<T>;
   __shared__ C shared[32];
-  for (uint32_t row = blockIdx.x; row < rows.numel; row += gridDim.x) {
+  for (uint32_t r = blockIdx.x; r < rows.numel; r += gridDim.x) {
     int64_t at[2];
-    rows.offsets(row, at);
-    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(
-        size, shared, [&](int64_t i) { return static_cast<C>(x[at[0] + i * steps.x]); });
+    rows.offsets(r, at);
+    const Row<const T> from{x + at[0], steps.x};
+    const Row<T> to{y + at[1], steps.y};
+    const PackedRows row(size, from, to);
+    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C shifted = static_cast<C>(x[at[0] + i * steps.x]) - max;
-      y[at[1] + i * steps.y] = static_cast<T>(log ? shifted - log_sum : ::exp(shifted) / sum);
-    }
+    row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
+      const auto in = from.template load<kWidth>(i);
+      Pack<T, kWidth> out;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        const C shifted = static_cast<C>(in.value[k]) - max;
+        out.value[k] = static_cast<T>(log ? shifted - log_sum : ::exp(shifted) / sum);
+      }
+      to.store(i, out);
+    });
   }
 }
 
@@ -102,25 +113,37 @@ __global__ void __launch_bounds__(cuda_detail::kThreads)
 }
 
 template <class T>
-__global__ void softmax_backward_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int64_t size, Steps steps,
-                                        bool log) {
+__global__ void __launch_bounds__(1024)
+    softmax_backward_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int64_t size, Steps steps, bool log) {
   using C = compute_t<T>;
   __shared__ C shared[32];
-  for (uint32_t row = blockIdx.x; row < rows.numel; row += gridDim.x) {
+  for (uint32_t r = blockIdx.x; r < rows.numel; r += gridDim.x) {
     int64_t at[3];
-    rows.offsets(row, at);
+    rows.offsets(r, at);
+    const Row<T> to{dx + at[0], steps.dx};
+    const Row<const T> gradients{dy + at[1], steps.x}, outputs{y + at[2], steps.y};
+    const PackedRows row(size, gradients, outputs, to);
     C sum = 0;
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C gradient = static_cast<C>(dy[at[1] + i * steps.x]);
-      sum += log ? gradient : gradient * static_cast<C>(y[at[2] + i * steps.y]);
-    }
+    row.walk([&]<int kWidth>(int64_t i) {
+      const auto gradient = gradients.template load<kWidth>(i);
+      Pack<T, kWidth> output{};
+      if (!log) output = outputs.template load<kWidth>(i);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        const C g = static_cast<C>(gradient.value[k]);
+        sum += log ? g : g * static_cast<C>(output.value[k]);
+      }
+    });
     sum = cuda_detail::fold_block(sum, shared, cuda_detail::Add());
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      const C gradient = static_cast<C>(dy[at[1] + i * steps.x]), output = static_cast<C>(y[at[2] + i * steps.y]);
-      dx[at[0] + i * steps.dx] = static_cast<T>(gradient_at(gradient, output, sum, log));
-    }
+    row.walk([&]<int kWidth>(int64_t i) {
+      const auto gradient = gradients.template load<kWidth>(i), output = outputs.template load<kWidth>(i);
+      Pack<T, kWidth> result;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k)
+        result.value[k] =
+            static_cast<T>(gradient_at(static_cast<C>(gradient.value[k]), static_cast<C>(output.value[k]), sum, log));
+      to.store(i, result);
+    });
   }
 }
 

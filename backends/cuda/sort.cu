@@ -1,5 +1,7 @@
-// values = x in order along an axis, indices = where each came from; stable, NaN above all numbers. All rows are sorted at
-// once: by the keys of their elements, then, which a stable sort keeps in order, by row.
+// values = x in order along an axis, indices = where each came from; stable, NaN above all numbers. Short rows have a block
+// each. Long ones are sorted at once: by the keys of their elements, then, which a stable sort keeps in order, by row.
+#include <bit>
+
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/radix_sort.h>
 #include <gradus/core/observer.h>
@@ -50,18 +52,56 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int64_t kShortRow = 2048;
+constexpr uint32_t kMostThreads = 1024;
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads)
+    short_rows_kernel(const T* x, Geometry<3> rows, SortedRows::Steps steps, uint32_t size, uint32_t slots,
+                      bool descending, int64_t* indices, T* values) {
+  __shared__ Key<T> keys[kShortRow];
+  __shared__ uint32_t places[kShortRow];
+  int64_t at[3];
+  rows.offsets(blockIdx.x, at);
+  for (uint32_t i = threadIdx.x; i < slots; i += blockDim.x) {
+    keys[i] = i < size ? cuda_detail::ordered_key(x[at[0] + i * steps.x], descending) : ~Key<T>{0};
+    places[i] = i;
+  }
+  cuda_detail::sort_in_block(keys, places, slots);
+  for (uint32_t i = threadIdx.x; i < size; i += blockDim.x) {
+    const uint32_t from = places[i];
+    indices[at[1] + i * steps.indices] = from;
+    if (values) values[at[2] + i * steps.values] = x[at[0] + from * steps.x];
+  }
+}
+
+// Blocks of rows of a few elements would be idle for the most part: many of those are sorted at once too.
+bool by_blocks(const SortedRows& rows) {
+  return rows.size <= kShortRow && (rows.size >= 64 || rows.nest.numel <= 1 << 14);
+}
+
 }  // namespace
 
 void CudaBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                        const MutableView& indices) {
-  EventScope event("sort", "cuda", "radix_sort", {&x, &indices}, x.numel());
+  const SortedRows rows(x, axis, values, indices);
+  const bool short_rows = by_blocks(rows);
+  EventScope event("sort", "cuda", short_rows ? "bitonic_sort" : "radix_sort", {&x, &indices}, x.numel());
   const int64_t count = x.numel();
   if (count == 0) return;
   GRADUS_CHECK(count < cuda_detail::kMaxChunk, ShapeError, "cuda sorts fewer than ", cuda_detail::kMaxChunk,
                " elements at once, got ", count, "; sort parts of the other dimensions");
-  const SortedRows rows(x, axis, values, indices);
-  const Divisor size(rows.size);
   const Launch launch(x.device);
+  if (short_rows) {
+    const auto slots = static_cast<uint32_t>(std::bit_ceil(static_cast<uint64_t>(rows.size)));
+    const uint32_t threads = std::clamp<uint32_t>(slots / 2, 32, kMostThreads);
+    return visit(x.dtype, [&]<class T>() {
+      launch(short_rows_kernel<T>, static_cast<uint32_t>(rows.nest.numel), threads, x.as<T>(), rows.nest.geometry(),
+             rows.steps, static_cast<uint32_t>(rows.size), slots, descending, indices.as<int64_t>(),
+             values.data ? values.as<T>() : static_cast<T*>(nullptr));
+    });
+  }
+  const Divisor size(rows.size);
   const uint32_t blocks = launch.blocks(count, kThreads), elements = static_cast<uint32_t>(count);
   const size_t place_bytes = sizeof(int32_t) * static_cast<size_t>(count);
   visit(x.dtype, [&]<class T>() {

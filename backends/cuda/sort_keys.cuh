@@ -35,6 +35,28 @@ __device__ Key<T> ordered_key(T x, bool descending) {
   return descending ? most - key : key;
 }
 
+/// Sorts the keys, which are in shared memory, and their places: by key, equal ones by place. `slots` is a power of two
+/// (Batcher 1968: bitonic sorting). A warp compares within 64 neighbours up to a step of 32, so other warps need not wait.
+template <class K>
+__device__ void sort_in_block(K* keys, uint32_t* places, uint32_t slots) {
+  __syncthreads();
+  for (uint32_t width = 2; width <= slots; width *= 2)
+    for (uint32_t step = width / 2; step > 0; step /= 2) {
+      for (uint32_t pair = threadIdx.x; pair < slots / 2; pair += blockDim.x) {
+        const uint32_t i = 2 * pair - (pair & (step - 1)), j = i + step;
+        const K left = keys[i], right = keys[j];
+        const uint32_t from = places[i], to = places[j];
+        const bool after = left > right || (left == right && from > to);
+        if (after != ((i & width) == 0)) continue;
+        keys[i] = right, places[i] = to;
+        keys[j] = left, places[j] = from;
+      }
+      if ((step > 1 ? step : width) > 32) __syncthreads();
+      else __syncwarp();
+    }
+  __syncthreads();
+}
+
 /// The rows along an axis of x, of the indices, and of the values, which may have null data.
 struct SortedRows {
   Nest<3> nest;  // over the other axes

@@ -106,23 +106,7 @@ __global__ void __launch_bounds__(kMostThreads)
     const uint32_t slot = atomicAdd(&taken, 1);  // in any order: all pairs differ, so sorting gives one result
     keys[slot] = key, places[slot] = i;
   }
-  __syncthreads();
-
-  // Bitonic sorting (Batcher 1968).
-  for (uint32_t width = 2; width <= slots; width *= 2)
-    for (uint32_t step = width / 2; step > 0; step /= 2) {
-      for (uint32_t i = threadIdx.x; i < slots; i += blockDim.x) {
-        const uint32_t j = i ^ step;
-        if (j < i) continue;
-        const bool after = keys[i] > keys[j] || (keys[i] == keys[j] && places[i] > places[j]);
-        if (after != ((i & width) == 0)) continue;
-        const Key<T> key = keys[i];
-        const uint32_t place = places[i];
-        keys[i] = keys[j], places[i] = places[j];
-        keys[j] = key, places[j] = place;
-      }
-      __syncthreads();
-    }
+  cuda_detail::sort_in_block(keys, places, slots);
   for (uint32_t i = threadIdx.x; i < k; i += blockDim.x) {
     indices[at[1] + i * steps.indices] = places[i];
     values[at[2] + i * steps.values] = x[at[0] + places[i] * steps.x];

@@ -128,6 +128,17 @@ TEST_CASE("sorts agree on every backend") {
         b.sort(in[0], axis, round % 2, MutableView(), out[0]);
       });
     }
+  // Rows around the sizes at which kernels change, many of them and few.
+  for (const Shape& shape : {Shape{5, 63}, Shape{17000, 3}, Shape{300, 65}, Shape{3, 2048}, Shape{2, 2049}})
+    for (DType dtype : {DType::f32, DType::f64, DType::u8}) {
+      const Array x = make(shape, dtype, Layout::contiguous, 0, 100);
+      if (dtype == DType::f32)
+        for (int64_t i = 0; i < x.numel(); i += 301) x.data<float>()[i] = static_cast<float>(kNaN);
+      for (bool descending : {false, true})
+        check_agreement(
+            "sort", {x}, {Array::empty(shape, dtype), Array::empty(shape, DType::i64)},
+            [&](Backend& b, const Arrays& in, const Arrays& out) { b.sort(in[0], 1, descending, out[0], out[1]); });
+    }
 }
 
 TEST_CASE("topk agrees on every backend, with ties and NaN") {

@@ -180,8 +180,9 @@ void gather_phase(const GatherCall& call, const Gather& gather, const float* wei
              static_cast<const float*>(partial.as<float>()), splits, lines, Divisor(gather.positions), bias, call.relu,
              output);
   };
-  if (gather.rows <= 32) run.template operator()<BlockTile<1, 4>>();
-  else run.template operator()<BlockTile<2, 3>>();
+  if (gather.rows <= 32) run.template operator()<BlockTile<1, 3>>();
+  else if (gather.rows <= 64) run.template operator()<BlockTile<2, 1>>();
+  else run.template operator()<BlockTile<4, 1>>();
 }
 
 }  // namespace

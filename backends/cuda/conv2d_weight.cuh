@@ -90,7 +90,7 @@ uint32_t fma_weight_splits(const WeightGradient& g, uint32_t groups, const Launc
 /// Exact float32 whose dy, and mask, lie in pieces of four positions, of at most kNarrowColumns columns.
 void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
 uint32_t narrow_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
-inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 128;  // the latter of a step
+inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 64;  // the latter of a step
 
 /// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions leave
 /// parts of their own: direct_weight_sharers() times as many as splits.

@@ -9,8 +9,8 @@ namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kSide = kNarrowColumns;  // rows, too, of a block
-constexpr int kBlocks = 2;             // that a multiprocessor has room for
-constexpr int kWarps = 8, kBlock = 32 * kWarps;
+constexpr int kBlocks = 4;             // that a multiprocessor has room for
+constexpr int kWarps = 4, kBlock = 32 * kWarps;
 constexpr int kPiece = 4, kWarpDepth = 16, kDepth = kNarrowPositions;  // positions
 static_assert(kDepth == kWarps * kWarpDepth);
 constexpr int kStages = 2;
@@ -56,8 +56,9 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
   }
   __syncthreads();
 
-  // Input: a warp takes 32 positions of every other column. dy and mask: a warp takes a row, a lane four positions of it.
-  const int slot = threadIdx.x % kDepth;
+  // Input: a warp takes 32 positions of every other column. dy and mask: sixteen threads take a row, four positions each.
+  constexpr int kRowPieces = kDepth / kPiece, kRowStep = kBlock / kRowPieces;
+  const int slot = threadIdx.x % kDepth, piece = threadIdx.x % kRowPieces, top = threadIdx.x / kRowPieces;
   const int64_t first = static_cast<int64_t>(group) * g.rows + first_row;
   const auto fetch = [&](int stage, uint32_t from) {
     int64_t ignored;
@@ -78,24 +79,24 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
       const bool counts = inside & column.bit;
       copy_async<4>(&shared.stages[stage].x[c][slot], x + (counts ? corner.offset + column.offset : 0), counts);
     }
-    uint32_t at = from + lane * kPiece;
+    uint32_t at = from + piece * kPiece;
     const bool exists = at < end;
     const uint32_t n = image.split(at);
     const int64_t offset = exists ? n * g.dy.n + at : 0;
 #pragma unroll
-    for (int row = warp; row < kSide; row += kWarps) {
-      const bool counts = exists && first_row + row < g.rows;
-      const int64_t element = counts ? offset + (first + row) * g.dy.c : 0;
-      copy_async<16>(&shared.stages[stage].dy[row][lane * kPiece], dy + element, counts);
-      if constexpr (kMasked) copy_async<16>(&shared.masks[stage][row][lane * kPiece], mask + element, counts);
+    for (int r = top; r < kSide; r += kRowStep) {
+      const bool counts = exists && first_row + r < g.rows;
+      const int64_t element = counts ? offset + (first + r) * g.dy.c : 0;
+      copy_async<16>(&shared.stages[stage].dy[r][piece * kPiece], dy + element, counts);
+      if constexpr (kMasked) copy_async<16>(&shared.masks[stage][r][piece * kPiece], mask + element, counts);
     }
   };
   const auto apply_mask = [&](int stage) {  // to what this thread has fetched
     if constexpr (kMasked) {
 #pragma unroll
-      for (int row = warp; row < kSide; row += kWarps) {
-        auto& gradient = reinterpret_cast<float4&>(shared.stages[stage].dy[row][lane * kPiece]);
-        const float4 kept = reinterpret_cast<const float4&>(shared.masks[stage][row][lane * kPiece]);
+      for (int r = top; r < kSide; r += kRowStep) {
+        auto& gradient = reinterpret_cast<float4&>(shared.stages[stage].dy[r][piece * kPiece]);
+        const float4 kept = reinterpret_cast<const float4&>(shared.masks[stage][r][piece * kPiece]);
         float4 value = gradient;
         if (!(kept.x > 0)) value.x = 0;
         if (!(kept.y > 0)) value.y = 0;
@@ -108,14 +109,18 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
 
   float sums[8][8] = {};
   const int half = lane / 16, row = lane % 2 + lane / 8 % 2 * 2, column = lane / 2 % 4;
-  fetch(0, begin);
-  close_copies();
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) {
+    if (begin + s * kDepth < end) fetch(s, begin + s * kDepth);
+    close_copies();
+  }
   int stage = 0;
-  for (uint32_t from = begin; from < end; from += kDepth, stage ^= 1) {
-    await_copies<0>();
+  for (uint32_t from = begin; from < end; from += kDepth, stage = stage == kStages - 1 ? 0 : stage + 1) {
+    await_copies<kStages - 2>();
     apply_mask(stage);
     __syncthreads();
-    if (from + kDepth < end) fetch(stage ^ 1, from + kDepth);
+    const uint32_t ahead = from + (kStages - 1) * kDepth;
+    if (ahead < end) fetch(stage == 0 ? kStages - 1 : stage - 1, ahead);
     close_copies();
     const Stage& tile = shared.stages[stage];
 #pragma unroll 1  // or registers run out

@@ -28,6 +28,8 @@ bool lies_as(const StridedLayout& x, bool channels_last) {
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % cudnn_detail::kAlignment == 0; }
 
+constexpr int64_t kFewChannels = 32;  // for exact float32
+
 // A convolution with its operands; `out` is the one of x, w and y that is the result.
 struct Convolution {
   ConvResult result;
@@ -85,24 +87,32 @@ struct Convolution {
 
   // Exact float32, where the base class's kernels are faster. On an H200, milliseconds by them and by cuDNN:
   // - gradients of weights, of 128 images, 64 to 512 channels, 3x3: 0.26 to 0.29, 0.31 to 0.78. At 32 filters half of a
-  //   tile idles. Of channels-last ones cuDNN has better for many weights alone (32 images of 512 channels 0.13, 0.08).
-  // - gradients of images under a stride: 0.20 to 0.23, 0.21 to 0.63, unless channels lie side by side;
-  // - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.28, 0.39;
-  //   with twice the elements 0.28, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.09, 0.28).
+  //   tile idles. Where channels lie side by side they are behind for many weights (32 images of 512 channels 0.13, 0.08)
+  //   and many pixels, else ahead (32 of 64 channels 0.11, 0.28).
+  // - gradients of images under a stride: 0.19 to 0.23, 0.21 to 0.63, unless channels lie side by side;
+  // - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.26, 0.39;
+  //   with twice the elements 0.27, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.08, 0.28);
+  // - gradients of so many pixels of few channels that engines that go through Fourier space, cuDNN's best for them, want
+  //   more scratch than they may have (512 images of 32 channels, 48x48: 1.32, 1.82).
   bool is_better_exact() const {
     const int64_t groups = geometry.groups;
     if (result == ConvResult::dw)
-      return (w.shape[0] / groups > 32 || w.shape[1] < 32) && (!channels_last() || w.numel() < int64_t{1} << 20) &&
+      return (w.shape[0] / groups > kFewChannels || w.shape[1] < kFewChannels) &&
+             (!channels_last() || (w.numel() < int64_t{1} << 20 && y.numel() < int64_t{1} << 22)) &&
              cuda_detail::has_exact_weight_gradient(y, x, w, geometry);
     const bool forward = result == ConvResult::y, strided = geometry.stride[0] > 1 || geometry.stride[1] > 1;
     const View &in = forward ? x : y, &made = forward ? y : x;
-    return cuda_detail::has_exact_gather(in, made, groups, !forward && strided) &&
-           (made.numel() < int64_t{1} << (bias || relu ? 22 : 21) || (!forward && strided));
+    if (!cuda_detail::has_exact_gather(in, made, groups, !forward && strided)) return false;
+    const bool few = made.shape[1] / groups <= kFewChannels;
+    if (!forward && (strided || (few && made.numel() >= int64_t{1} << 24))) return true;
+    return made.numel() < int64_t{1} << ((bias || relu) && !few ? 22 : 21);
   }
   // The gradient of images without a stride as a forward convolution of dy with the weights turned around. cuDNN's exact
-  // float32 does that at 38 to 40 TFLOP/s, the gradient itself at 23.
+  // float32 does that at 38 to 40 TFLOP/s, the gradient itself at 23; for few channels it is the other way round.
   bool is_better_turned() const {
-    if (result != ConvResult::dx || y.dtype != DType::f32 || cudnn::allow_tf32() || geometry.groups != 1) return false;
+    if (result != ConvResult::dx || y.dtype != DType::f32 || cudnn::allow_tf32() || geometry.groups != 1 ||
+        w.shape[1] <= kFewChannels)
+      return false;
     for (int i = 0; i < 2; ++i)
       if (geometry.stride[i] != 1 || geometry.padding[i] > geometry.dilation[i] * (w.shape[2 + i] - 1)) return false;
     return true;

@@ -139,11 +139,13 @@ struct GatherCall {
 };
 
 /// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for `resident`
-/// of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too.
+/// of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too. Parts
+/// beyond kMostWaves rooms full of blocks even out little and take memory.
 inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
-  constexpr int64_t kOverhead = 3, kShortest = 4;
+  constexpr int64_t kOverhead = 3, kShortest = 4, kMostWaves = 4;
+  const int64_t most = std::min(steps / kShortest, kMostWaves * resident / blocks);
   int64_t best = 1, least = std::numeric_limits<int64_t>::max();
-  for (int64_t splits = 1; splits <= std::clamp<int64_t>(steps / kShortest, 1, 1024); ++splits) {
+  for (int64_t splits = 1; splits <= std::clamp<int64_t>(most, 1, 1024); ++splits) {
     const int64_t length = (steps + splits - 1) / splits;
     if ((splits - 1) * length >= steps && splits > 1) continue;  // the last would be empty
     const int64_t cost = (blocks * splits + resident - 1) / resident * (length + kOverhead);

@@ -104,10 +104,10 @@ Method method_for(const View& dy, const View& x, const StridedLayout& dw, const 
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
   const bool in_pieces =
       multiplier == Multiplier::fma && compute_capability(dy.device.index) >= 80 && lies_in_pieces(dy);
-  if (in_pieces && taps < kNarrowColumns && taps > kNarrowColumns / 2) return Method::narrow;
   const bool is_short =
       span_of(dy) < kShortSpan &&
       span_of(x) + geometry.padding[0] * x.strides[2] + geometry.padding[1] * x.strides[3] < kShortSpan;
+  if (in_pieces && is_short && taps < kNarrowColumns && taps > kNarrowColumns / 2) return Method::narrow;
   if (multiplier && is_short && x.numel() > 0) {
     if (in_pieces && dw.shape[1] % kFmaChannels == 0) return Method::fma;
     const ImplicitTile tile = implicit_weight_tile(rows);

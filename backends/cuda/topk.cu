@@ -12,8 +12,8 @@ using cuda_detail::Key;
 using cuda_detail::Launch;
 using cuda_detail::SortedRows;
 
-constexpr uint32_t kMostThreads = 512, kMost = 1024;  // of a block; elements that it can put in order
-constexpr int64_t kLongRow = 1 << 17;                 // few rows of more than that are sorted by all multiprocessors
+constexpr uint32_t kMostThreads = 1024, kMost = 1024;  // of a block; elements that it can put in order
+constexpr int64_t kLongRow = 1 << 17;                  // few rows of more than that are sorted by all multiprocessors
 constexpr uint32_t kDigits = 256, kNoDigit = kDigits;
 
 /// Where the element of some rank was found: its digit, its rank among the elements with this digit, and their number.
@@ -29,10 +29,19 @@ __device__ Found find_digit(uint32_t size, uint32_t rank, DigitAt&& digit_at) {
   const uint32_t lane = threadIdx.x % 32;
   for (uint32_t digit = threadIdx.x; digit <= kDigits; digit += blockDim.x) counts[digit] = 0;
   __syncthreads();
-  for (uint32_t first = 0; first < size; first += blockDim.x) {
-    const uint32_t i = first + threadIdx.x, digit = i < size ? digit_at(i) : kNoDigit;
-    const uint32_t peers = __match_any_sync(0xffffffffu, digit);  // numbers of like size share their first digits
-    if (lane + 1 == static_cast<uint32_t>(__ffs(peers))) atomicAdd(&counts[digit], __popc(peers));
+  constexpr uint32_t kAtOnce = 4;  // loads under way
+  for (uint32_t first = threadIdx.x; first - threadIdx.x < size; first += kAtOnce * blockDim.x) {
+    uint32_t digits[kAtOnce];
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      const uint32_t i = first + k * blockDim.x;
+      digits[k] = i < size ? digit_at(i) : kNoDigit;
+    }
+#pragma unroll
+    for (const uint32_t digit : digits) {
+      const uint32_t peers = __match_any_sync(0xffffffffu, digit);  // numbers of like size share their first digits
+      if (lane + 1 == static_cast<uint32_t>(__ffs(peers))) atomicAdd(&counts[digit], __popc(peers));
+    }
   }
   __syncthreads();
   if (threadIdx.x < 32) {  // a lane for eight digits

@@ -18,9 +18,6 @@ using cuda_detail::fold_block;
 using cuda_detail::fold_warp;
 using cuda_detail::Larger;
 using cuda_detail::Launch;
-using cuda_detail::Pack;
-using cuda_detail::PackedRows;
-using cuda_detail::Row;
 
 // A matrix or a vector by its strides.
 template <class T>
@@ -28,7 +25,6 @@ struct Matrix {
   T* data;
   int64_t row, column;
   __device__ T& operator()(int64_t i, int64_t j = 0) const { return data[i * row + j * column]; }
-  __device__ Row<T> row_at(int64_t i) const { return {data + i * row, column}; }
 };
 
 struct Sizes {
@@ -93,22 +89,16 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
 }
 // One block per row.
 template <class T, class C>
-__global__ void __launch_bounds__(1024) long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target,
-                                                         Matrix<T> p, Matrix<T> losses, C* wide_losses) {
+__global__ void long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
+                                 Matrix<T> losses, C* wide_losses) {
   __shared__ C shared[32];
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
-    const Row<const T> from = x.row_at(i);
-    const Row<T> to = p.row_at(i);
-    const PackedRows row(sizes.classes, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
+    const auto [max, sum] =
+        cuda_detail::running_sum_of_row<C>(sizes.classes, shared, [&](int64_t j) { return static_cast<C>(x(i, j)); });
     const C log_sum = ::log(sum);
-    row.walk([&, max = max]<int kWidth>(int64_t j) {
-      const auto in = from.template load<kWidth>(j);
-      Pack<T, kWidth> out;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) out.value[k] = static_cast<T>(static_cast<C>(in.value[k]) - max - log_sum);
-      to.store(j, out);
-    });
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < sizes.classes; j += blockDim.x)
+      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
     if (threadIdx.x == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
   }
 }
@@ -128,50 +118,20 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
   sum_losses<T, C>(sizes, wide_losses, target, loss.data, weight_sum);
 }
 
-// What the gradients of a row have in common.
-template <class T, class C>
-struct RowGradient {
-  int64_t target;
-  C scale;
-  bool ignored, valid;
-
-  __device__ RowGradient(const Sizes& sizes, int64_t target, T dloss, const T* weight_sum)
-      : target(target), scale(static_cast<C>(dloss)), ignored(target == sizes.ignore_index),
-        valid(target >= 0 && target < sizes.classes) {
-    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
-  }
-  __device__ T operator()(T p, int64_t j) const {
-    const C gradient = (::exp(static_cast<C>(p)) - (j == target ? C(1) : C(0))) * scale;
-    return ignored ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
-  }
-};
-
-template <class T, class C>
+template <class T>
 __global__ void __launch_bounds__(cuda_detail::kThreads)
     backward_kernel(Sizes sizes, Divisor classes, uint32_t numel, Matrix<const T> dloss, Matrix<const T> p,
                     Matrix<const int64_t> target, const T* weight_sum, Matrix<T> dx) {
+  using C = compute_t<T>;
+  const C count = sizes.reduction == Reduction::mean ? static_cast<C>(*weight_sum) : C(1);
   for (uint32_t e = cuda_detail::thread_index(); e < numel; e += cuda_detail::thread_count()) {
     uint32_t j = e;
     const uint32_t i = classes.split(j);
-    dx(i, j) = RowGradient<T, C>(sizes, target(i), dloss(i), weight_sum)(p(i, j), j);
-  }
-}
-// One block per row.
-template <class T, class C>
-__global__ void __launch_bounds__(1024)
-    long_rows_backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
-                              const T* weight_sum, Matrix<T> dx) {
-  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
-    const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
-    const Row<const T> from = p.row_at(i);
-    const Row<T> to = dx.row_at(i);
-    PackedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
-      const auto in = from.template load<kWidth>(j);
-      Pack<T, kWidth> out;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) out.value[k] = gradient(in.value[k], j + k);
-      to.store(j, out);
-    });
+    const int64_t t = target(i);
+    const C scale = static_cast<C>(dloss(i)) / count;
+    const C gradient = (::exp(static_cast<C>(p(i, j))) - (j == t ? C(1) : C(0))) * scale;
+    const bool valid = t >= 0 && t < sizes.classes;
+    dx(i, j) = t == sizes.ignore_index ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
   }
 }
 
@@ -220,12 +180,7 @@ void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_prob
   const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    using C = compute_t<T>;
-    if (sizes.classes > cuda_detail::kWarpRow)
-      return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1),
-                    cuda_detail::row_threads(sizes.classes), sizes, matrix<T>(dloss), matrix<T>(log_probabilities),
-                    matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
-    launch(backward_kernel<T, C>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
+    launch(backward_kernel<T>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
            Divisor(sizes.classes), static_cast<uint32_t>(dx.numel()), matrix<T>(dloss), matrix<T>(log_probabilities),
            matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
   });

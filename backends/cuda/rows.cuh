@@ -74,6 +74,24 @@ struct RunningSum {
   }
 };
 
+/// That of a row, whose element i is at(i), by a block.
+template <class C, class At>
+__device__ RunningSum<C> running_sum_of_row(int64_t size, C* shared, At&& at) {
+  constexpr int kAtOnce = 4;
+  RunningSum<C> result;
+  for (int64_t first = threadIdx.x; first < size; first += kAtOnce * blockDim.x) {
+    C x[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t i = first + k * static_cast<int64_t>(blockDim.x);
+      x[k] = i < size ? at(i) : -C(INFINITY);
+    }
+    result.add(x);
+  }
+  result.fold_over_block(shared);
+  return result;
+}
+
 /// A row that a block walks.
 template <class T>
 struct Row {
@@ -116,9 +134,11 @@ struct PackedRows {
   }
 };
 
-/// The running sum of a row, by a block.
+/// By packs where there are any.
 template <class C, class T, class... Others>
 __device__ RunningSum<C> running_sum_of_row(const PackedRows<T, Others...>& rows, const Row<T>& row, C* shared) {
+  if (rows.head == rows.size)
+    return running_sum_of_row<C>(rows.size, shared, [&](int64_t i) { return static_cast<C>(row.data[i * row.step]); });
   RunningSum<C> result;
   rows.walk([&]<int kWidth>(int64_t i) {
     const auto pack = row.template load<kWidth>(i);

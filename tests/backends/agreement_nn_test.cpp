@@ -222,8 +222,8 @@ TEST_CASE("pick, cross-entropy and their gradients agree on every backend") {
       for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
         for (int64_t ignored : {int64_t{-100}, int64_t{3}}) {
           const int64_t classes = rows == 5 ? 3001 : make.integer(4, 12);  // long rows and short ones
-          const bool packs = rows == 5 && ignored < 0;                     // taken 16 bytes at a time
-          const auto layout = [&](const auto& all) { return packs ? Layout::contiguous : make.choice(all); };
+          const bool dense = rows == 5 && ignored < 0;                     // long rows at every alignment
+          const auto layout = [&](const auto& all) { return dense ? Layout::contiguous : make.choice(all); };
           const Array x = make({rows, classes}, dtype, layout(kInputLayouts), -10, 10);
           const Array target =
               make({rows}, DType::i64, make.choice(kOutputLayouts), 0, static_cast<double>(classes - 1));

@@ -73,8 +73,8 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
       const View weight = expanded(in[2], c.x), result = in[5];
       const View* const w = weighed ? &weight : nullptr;
-      const MutableView dx = out[0], dw = out[1], db = out[2], dr = added ? MutableView(out[3]) : MutableView();
-      const MutableView* const more = added ? &dr : nullptr;
+      const MutableView dx = out[0], dw = out[1], db = out[2], dr = out.size() > 3 ? out[3] : MutableView();
+      const MutableView* const more = out.size() > 3 ? &dr : nullptr;
       const auto run = [&](auto&& method) { method(in[1], in[3], in[4], c.axes, w, 1e-3, fixed, &dx, &dw, &db); };
       if (relu && defaults)
         run([&](auto&&... rest) { on.Backend::normalize_relu_backward(in[0], result, rest..., more); });

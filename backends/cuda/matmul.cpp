@@ -117,11 +117,12 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
   cuda_detail::check_launch(stream);
 }
 
+// One of the batch along an axis, which keeps size 1.
 template <class AnyView>
 AnyView select(AnyView view, int axis, int64_t index) {
   using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
   view.data = static_cast<Byte*>(view.data) + index * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
-  view.shape.erase(axis), view.strides.erase(axis);
+  view.shape[axis] = 1;
   return view;
 }
 

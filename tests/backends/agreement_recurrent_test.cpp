@@ -36,12 +36,13 @@ TEST_CASE("an LSTM's step and its gradient agree on every backend") {
 
 TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
   Maker make(62);
+  constexpr bool kBoth[] = {false, true};
   // (L, N, H): hidden sizes of both kernels and their ends, more sequences than fit beside each other.
   const Shape shapes[] = {{1, 1, 1},    {3, 0, 2},   {4, 2, 7},  {3, 3, 64}, {5, 2, 65},
                           {2, 36, 128}, {2, 71, 66}, {2, 71, 3}, {2, 2, 129}};
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : shapes)
-      for (bool reverse : {false, true}) {
+      for (bool reverse : sample(make, kBoth)) {
         const Layout layout = shape[2] == 7 ? make.choice(kOutputLayouts) : Layout::contiguous;
         const auto some = [&](const Shape& size, double low, double high) {
           return make(size, dtype, layout, low, high);
@@ -60,7 +61,7 @@ TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
 
         const Array active = some(wide, 0, 1), dhidden = some(shape, -1, 1), dc = some(state, -1, 1);
         const Array dgates = some(wide, -1, 1), dh0 = some(state, -1, 1);
-        for (bool with_hidden : {true, false}) {
+        for (bool with_hidden : sample(make, kBoth)) {
           auto backward = [&](bool defaults) {
             return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
               const View dh = in[0];

@@ -97,6 +97,12 @@ std::vector<double> values(const Array& x) {
   return std::vector<double>(data, data + dense.numel());
 }
 
+bool has_device_backend() {
+  const auto names = backend_names();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return !Device(backend(name).device_type()).is_cpu(); });
+}
+
 std::vector<double> storage_values(const Array& x) { return values(whole_storage(x)); }
 
 bool close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {

@@ -89,6 +89,7 @@ def print_table(results):
 def plot(tables, path):
     """Time and bus bandwidth by size, a row of panels for each number of ranks."""
     plt = pyplot()
+    colours = {way: f"C{i}" for i, way in enumerate(dict.fromkeys(w for table in tables for w in ways_of(table)))}
     figure, panels = plt.subplots(len(tables), 2, figsize=(11, 4.2 * len(tables)), squeeze=False)
     for results, (time, bandwidth) in zip(tables, panels):
         ranks, rows = results["ranks"], results["rows"]
@@ -96,8 +97,9 @@ def plot(tables, path):
         for way in ways_of(results):
             us = [statistics.median(row["us"][way]) for row in rows]
             style = ":" if way.endswith("alone") else "-" if way in WAYS else "--"
-            time.plot(sizes, us, style, label=way)
-            bandwidth.plot(sizes, [2 * (ranks - 1) / ranks * n / t / 1e3 for n, t in zip(sizes, us)], style, label=way)
+            buses = [2 * (ranks - 1) / ranks * n / t / 1e3 for n, t in zip(sizes, us)]
+            time.plot(sizes, us, style, label=way, color=colours[way])
+            bandwidth.plot(sizes, buses, style, color=colours[way])
         time.set(yscale="log", title=f"{ranks} ranks: microseconds")
         bandwidth.set(title=f"{ranks} ranks: GB/s of the bus")
         for panel in (time, bandwidth):

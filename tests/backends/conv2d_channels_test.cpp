@@ -52,6 +52,25 @@ const ConvCase kFewChannels[] = {
 
 constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
 
+void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
+  check_agreement(
+      "conv2d_bias_relu", {x, w, bias}, {y},
+      [&](Backend& b, const Arrays& in, const Arrays& out) {
+        const View bias_view = in[2];
+        b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
+      },
+      {}, 4);
+}
+
+void check_weight_gradient(const ConvCase& c, const Array& dy, const Array& x, const Array& dw) {
+  check_agreement(
+      "conv2d_backward_weight", {dy, x}, {dw},
+      [&](Backend& b, const Arrays& in, const Arrays& out) {
+        b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
+      },
+      {}, 4);
+}
+
 }  // namespace
 
 TEST_CASE("convolution with many channels agrees on every backend") {
@@ -64,13 +83,7 @@ TEST_CASE("convolution with many channels agrees on every backend") {
         const Array bias = make({c.w()[0]}, dtype, make.choice(kOutputLayouts), -1, 1);
         const Array y = make(c.y(), dtype, layout), dx = make(c.x(), dtype, layout), dw = make(c.w(), dtype);
         const Array dbias = make({c.w()[0]}, dtype);
-        check_agreement(
-            "conv2d_bias_relu", {x, w, bias}, {y},
-            [&](Backend& b, const Arrays& in, const Arrays& out) {
-              const View bias_view = in[2];
-              b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
-            },
-            {}, 4);
+        check_fused(c, x, w, bias, y);
         check_agreement(
             "conv2d_backward_data", {dy, w}, {dx},
             [&](Backend& b, const Arrays& in, const Arrays& out) {
@@ -86,12 +99,7 @@ TEST_CASE("convolution with many channels agrees on every backend") {
                                           c.geometry);
             },
             {}, 4);
-        check_agreement(
-            "conv2d_backward_weight", {dy, x}, {dw},
-            [&](Backend& b, const Arrays& in, const Arrays& out) {
-              b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
-            },
-            {}, 4);
+        check_weight_gradient(c, dy, x, dw);
       }
 }
 
@@ -105,13 +113,7 @@ TEST_CASE("convolution of half types with few channels agrees on every backend")
         const Array bias = make({c.filters}, dtype, make.choice(kOutputLayouts), -1, 1);
         const Array y = make(c.y(), dtype, Layout::channels_last), dw = make(c.w(), dtype),
                     dbias = make({c.filters}, dtype);
-        check_agreement(
-            "conv2d_bias_relu", {x, w, bias}, {y},
-            [&](Backend& b, const Arrays& in, const Arrays& out) {
-              const View bias_view = in[2];
-              b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
-            },
-            {}, 4);
+        check_fused(c, x, w, bias, y);
         check_agreement(
             "conv2d", {x, w}, {y},
             [&](Backend& b, const Arrays& in, const Arrays& out) { b.conv2d(in[0], in[1], out[0], c.geometry); }, {},
@@ -125,11 +127,6 @@ TEST_CASE("convolution of half types with few channels agrees on every backend")
                                           c.geometry);
             },
             {}, 4);
-        check_agreement(
-            "conv2d_backward_weight", {dy, x}, {dw},
-            [&](Backend& b, const Arrays& in, const Arrays& out) {
-              b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
-            },
-            {}, 4);
+        check_weight_gradient(c, dy, x, dw);
       }
 }

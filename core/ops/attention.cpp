@@ -17,16 +17,6 @@ Array empty_in_order_of(const Array& x, const Shape& shape) {
   return Array::empty_strided(shape, strides, x.dtype(), x.device());
 }
 
-View broadcast(const View& view, const Shape& shape) {
-  View wide = view;
-  wide.shape = shape, wide.strides = Dims::filled(shape.size(), 0);
-  for (int i = 0; i < view.ndim(); ++i) {
-    const int axis = shape.size() - view.ndim() + i;
-    if (view.shape[i] == shape[axis]) wide.strides[axis] = view.strides[i];
-  }
-  return wide;
-}
-
 }  // namespace
 
 AttentionResult attention(const Array& q, const Array& k, const Array& v, const Array& mask, AttentionRule rule,
@@ -40,7 +30,7 @@ AttentionResult attention(const Array& q, const Array& k, const Array& v, const 
     rule.random = generator.next();
   }
   std::optional<View> added;
-  if (mask.defined()) added = broadcast(mask, shape);
+  if (mask.defined()) added = View(mask.expand(shape));
   std::optional<MutableView> kept;
   if (result.kept.defined()) kept = MutableView(result.kept);
   backend_of(q).attention(q, k, v, added ? &*added : nullptr, rule, result.weights, kept ? &*kept : nullptr, result.y);

@@ -11,15 +11,16 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr int kRanks = 2;
 constexpr Milliseconds kTimeout{20'000};
 
-/// The first GPU tests of a machine with one GPU are those of the ways through the host.
-bool cannot_run(const std::string& backend) { return backend == "nccl" ? no_nccl_for(kRanks) : fewer_gpus_than(1); }
+/// NCCL needs a GPU for each rank; through the host ranks may share one.
+bool cannot_run(const std::string& backend, int ranks = 2) {
+  return backend == "nccl" ? no_nccl_for(ranks) : fewer_gpus_than(1);
+}
 
 template <class T>
 void check_reductions(ProcessGroup& group) {
-  const int rank = group.rank(), root = 1;
+  const int rank = group.rank(), ranks = group.size(), root = 1;
   for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
     for (const bool strict : {false, true})
       for (const int64_t count : {0, 1, 1000, 300'001}) {
@@ -27,7 +28,7 @@ void check_reductions(ProcessGroup& group) {
         const std::string what = std::string(strict ? "strict " : "") + name(kind) + " of " + std::to_string(count) +
                                  " " + std::string(type_name(dtype_of<T>));
         const auto expected = [&](int64_t i) {
-          const double value = reduced(kind, kRanks, i);
+          const double value = reduced(kind, ranks, i);
           return std::is_integral_v<T> ? std::trunc(value) : value;
         };
         const Array x = on_device(contribution<T>(rank, count));
@@ -40,7 +41,7 @@ void check_reductions(ProcessGroup& group) {
         if (rank == root) require(equals<T>(on_host(y), 0, count, expected), "reduce " + what);
         else require(equals<T>(on_host(y), 0, count, own), "reduce leaves the others alone: " + what);
 
-        const Array parts = on_device(contribution<T>(rank, count * kRanks)),
+        const Array parts = on_device(contribution<T>(rank, count * ranks)),
                     part = on_device(contribution<T>(0, count));
         group.reduce_scatter(parts, part, kind, {.strict = strict});
         const auto expected_part = [&](int64_t i) { return expected(rank * count + i); };
@@ -50,30 +51,31 @@ void check_reductions(ProcessGroup& group) {
 
 template <class T>
 void check_moves(ProcessGroup& group) {
-  const int rank = group.rank(), other = 1 - rank;
+  const int rank = group.rank(), ranks = group.size();
+  const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   for (const int64_t count : {0, 1, 1000, 300'001}) {
     const std::string what = " of " + std::to_string(count) + " " + std::string(type_name(dtype_of<T>));
     const auto of = [](int r) { return [r](int64_t i) { return element(r, i); }; };
     const Array own = on_device(contribution<T>(rank, count));
     const auto empty = [&](int64_t n) { return Array::empty({n}, dtype_of<T>, own.device()); };
-    for (int root = 0; root < kRanks; ++root) {
+    for (int root = 0; root < ranks; ++root) {
       const Array x = on_device(contribution<T>(rank, count));
       group.broadcast(x, root);
       require(equals<T>(on_host(x), 0, count, of(root)), "broadcast" + what);
-      const Array all = rank == root ? empty(count * kRanks) : Array(), part = empty(count);
+      const Array all = rank == root ? empty(count * ranks) : Array(), part = empty(count);
       group.gather(own, all, root);
-      for (int r = 0; rank == root && r < kRanks; ++r)
+      for (int r = 0; rank == root && r < ranks; ++r)
         require(equals<T>(on_host(all), r * count, count, of(r)), "gather" + what);
       group.scatter(all, part, root);
       require(equals<T>(on_host(part), 0, count, of(rank)), "scatter" + what);
     }
-    const Array all = empty(count * kRanks), arrived = empty(count);
+    const Array all = empty(count * ranks), arrived = empty(count);
     group.all_gather(own, all);
-    for (int r = 0; r < kRanks; ++r) require(equals<T>(on_host(all), r * count, count, of(r)), "all_gather" + what);
-    if (rank == 0) group.send(own, other);
-    group.recv(arrived, other);
-    if (rank == 1) group.send(own, other);
-    require(equals<T>(on_host(arrived), 0, count, of(other)), "send and recv" + what);
+    for (int r = 0; r < ranks; ++r) require(equals<T>(on_host(all), r * count, count, of(r)), "all_gather" + what);
+    if (rank % 2 == 0) group.send(own, next);
+    group.recv(arrived, previous);
+    if (rank % 2 == 1) group.send(own, next);
+    require(equals<T>(on_host(arrived), 0, count, of(previous)), "send and recv" + what);
   }
   group.barrier();
 }
@@ -82,9 +84,10 @@ void check_moves(ProcessGroup& group) {
 
 TEST_CASE("reductions of every type on GPUs", "[collectives]") {
   const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
-  if (cannot_run(backend)) return;
-  CAPTURE(backend);
-  two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
+  const int ranks = GENERATE(2, 4);
+  if (cannot_run(backend, ranks)) return;
+  CAPTURE(backend, ranks);
+  on_ranks(ranks, {.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
     check_reductions<float>(group);
     check_reductions<double>(group);
     check_reductions<Half>(group);
@@ -93,22 +96,24 @@ TEST_CASE("reductions of every type on GPUs", "[collectives]") {
     check_reductions<int32_t>(group);
     for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
       for (const bool strict : {false, true}) {
-        const Array bits = Array::empty({4}, DType::boolean);
-        for (int i = 0; i < 4; ++i) bits.data<bool>()[i] = (i >> group.rank()) & 1;
+        const int sets = 1 << group.size();  // of ranks that say true
+        const Array bits = Array::empty({sets}, DType::boolean);
+        for (int i = 0; i < sets; ++i) bits.data<bool>()[i] = (i >> group.rank()) & 1;
         const Array x = on_device(bits);
         group.all_reduce(x, kind, {.strict = strict});
         const Array y = on_host(x);
         const bool any = kind == ReduceKind::sum || kind == ReduceKind::max;
-        for (int i = 0; i < 4; ++i) require(y.data<bool>()[i] == (any ? i != 0 : i == 3), "booleans");
+        for (int i = 0; i < sets; ++i) require(y.data<bool>()[i] == (any ? i != 0 : i == sets - 1), "booleans");
       }
   });
 }
 
 TEST_CASE("broadcast, all_gather, gather, scatter, send and recv on GPUs", "[collectives]") {
   const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
-  if (cannot_run(backend)) return;
-  CAPTURE(backend);
-  two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
+  const int ranks = GENERATE(2, 4);
+  if (cannot_run(backend, ranks)) return;
+  CAPTURE(backend, ranks);
+  on_ranks(ranks, {.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
     check_moves<float>(group);
     check_moves<BFloat16>(group);
     check_moves<int64_t>(group);
@@ -117,7 +122,7 @@ TEST_CASE("broadcast, all_gather, gather, scatter, send and recv on GPUs", "[col
 }
 
 TEST_CASE("sums on GPUs have the same bits on all ranks and each time, strict ones on all backends", "[collectives]") {
-  if (no_nccl_for(kRanks)) return;
+  if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [&](ProcessGroup& nccl) {
     const auto tcp = init_process_group({.backend = "tcp", .timeout = kTimeout}),
                again = init_process_group({.backend = "nccl", .timeout = kTimeout});
@@ -180,7 +185,7 @@ TEST_CASE("calls wait for the current stream, and their results are there for it
 }
 
 TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]") {
-  if (no_nccl_for(kRanks)) return;
+  if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     const Device device(DeviceType::cuda, cuda::current_device());
     Backend& kernels = current_backend(DeviceType::cuda);
@@ -223,7 +228,7 @@ TEST_CASE("what goes through the host is no part of a captured graph", "[collect
 }
 
 TEST_CASE("sub-groups over NCCL", "[collectives]") {
-  if (no_nccl_for(kRanks)) return;
+  if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& world) {
     const int rank = world.rank();
     const auto both = new_group(shared(world), {1, 0}), alone = new_group(shared(world), {1});
@@ -233,7 +238,7 @@ TEST_CASE("sub-groups over NCCL", "[collectives]") {
     require(equals<float>(on_host(x), 0, 1000, [&](int64_t i) { return element(rank, i); }), "a group of one");
     both->all_reduce(x);
     world.all_reduce(x);
-    const auto expected = [](int64_t i) { return 2 * reduced(ReduceKind::sum, kRanks, i); };
+    const auto expected = [](int64_t i) { return 2 * reduced(ReduceKind::sum, 2, i); };
     require(equals<float>(on_host(x), 0, 1000, expected), "both");
     const Failure failure = failure_of([&] { new_group(shared(world), {rank}); });
     require(failure.status.failure == CommFailure::mismatch, "other lists: " + failure.status.message);
@@ -241,8 +246,27 @@ TEST_CASE("sub-groups over NCCL", "[collectives]") {
   });
 }
 
+TEST_CASE("sub-groups over NCCL are on their way at the same time", "[collectives]") {
+  if (no_nccl_for(4)) return;
+  on_ranks(4, {.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& world) {
+    const int rank = world.rank(), half = rank / 2;
+    const auto low = new_group(shared(world), {0, 1}), high = new_group(shared(world), {2, 3});
+    const auto outer = new_group(shared(world), {3, 0});
+    require((low != nullptr) == (half == 0) && (high != nullptr) == (half == 1), "each rank is in one half");
+    const Array x = on_device(contribution<float>(rank, 1000));
+    (half == 0 ? low : high)->all_reduce(x);
+    const auto sum_of_half = [](int h) { return [h](int64_t i) { return element(2 * h, i) + element(2 * h + 1, i); }; };
+    require(equals<float>(on_host(x), 0, 1000, sum_of_half(half)), "the half's sum");
+    if (outer) {
+      outer->broadcast(x, 1);  // the world's rank 3
+      require(equals<float>(on_host(x), 0, 1000, sum_of_half(1)), "from rank 3 to rank 0");
+    }
+    world.barrier();
+  });
+}
+
 TEST_CASE("a group over NCCL says which arrays it takes", "[collectives]") {
-  if (no_nccl_for(kRanks)) return;
+  if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     const auto message = [&](Device device) {
       try {

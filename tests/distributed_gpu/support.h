@@ -42,8 +42,9 @@ inline bool no_nccl_for(int ranks) {
   return true;
 }
 
-/// Two ranks in a group, each with a GPU of its own if there are two. Throws what the first rank that fails throws.
-inline void two_ranks(const dist::InitOptions& options, const std::function<void(dist::ProcessGroup&)>& body) {
+/// Ranks in a group, each with a GPU of its own if there are enough. Throws what the first rank that fails throws.
+inline void on_ranks(int ranks, const dist::InitOptions& options,
+                     const std::function<void(dist::ProcessGroup&)>& body) {
   const int gpus = gpu_count();
   dist::spawn(
       [&](int rank) {
@@ -51,7 +52,10 @@ inline void two_ranks(const dist::InitOptions& options, const std::function<void
         const auto group = dist::init_process_group(options);
         body(*group);
       },
-      2);
+      ranks);
+}
+inline void two_ranks(const dist::InitOptions& options, const std::function<void(dist::ProcessGroup&)>& body) {
+  on_ranks(2, options, body);
 }
 
 inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {

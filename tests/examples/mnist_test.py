@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The example programs and scripts/report.py, run as a user runs them.
+"""examples/mnist and scripts/report.py, run as a user runs them.
 
-usage: examples_test.py BUILD_DIR/examples
+usage: mnist_test.py BUILD_DIR/examples
 """
 
 import json
@@ -17,6 +17,8 @@ import tempfile
 import time
 import unittest
 import zlib
+
+from tensorboard_events import read_events, read_message
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path()
@@ -40,56 +42,6 @@ def write_images(folder, name, count, seed):
             images += bytes(bright + numbers.randrange(50) for _ in range(28))
     (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
     (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def read_message(data):
-    """The fields of a protocol buffer message: {number: [value, …]}; integers as such, all else as bytes."""
-    fields, at = {}, 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(key & 7) or varint()
-            value = data[at : at + size]
-            assert len(value) == size
-            at += size
-        fields.setdefault(key >> 3, []).append(value)
-    return fields
-
-
-def read_events(data):
-    """The messages of a TFRecord file, checksums verified."""
-    at = 0
-    while at < len(data):
-        (length,) = struct.unpack("<Q", data[at : at + 8])
-        for begin, size in ((at, 8), (at + 12, length)):
-            crc = crc32c(data[begin : begin + size])
-            masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-            assert struct.unpack("<I", data[begin + size : begin + size + 4]) == (masked,)
-        yield read_message(data[at + 12 : at + 12 + length])
-        at += 16 + length
 
 
 class Mnist(unittest.TestCase):
@@ -452,175 +404,6 @@ class Mnist(unittest.TestCase):
         self.assertIn("data:image/png;base64,", page)
         self.assertIn("test_accuracy", page)
         self.assertNotIn("http", page)
-
-
-class ColourImages(unittest.TestCase):
-    """cifar10 and stl10 on a few images in the formats of the real files: class k is a grey of its own, with noise."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory()
-        cls.folder = pathlib.Path(cls.temporary.name)
-        numbers = random.Random(5)
-
-        def image(label, size):
-            return bytes(20 * label + value % 32 for value in numbers.randbytes(3 * size * size))
-
-        cifar = cls.folder / "cifar-10-batches-bin"
-        cifar.mkdir()
-        for name, count in (("data_batch_1", 100), ("test_batch", 30)):
-            records = (bytes([k % 10]) + image(k % 10, 32) for k in range(count))
-            (cifar / f"{name}.bin").write_bytes(b"".join(records))
-        stl = cls.folder / "stl10_binary"
-        stl.mkdir()
-        for name, count in (("train", 40), ("test", 20)):
-            (stl / f"{name}_X.bin").write_bytes(b"".join(image(k % 10, 96) for k in range(count)))
-            (stl / f"{name}_y.bin").write_bytes(bytes(k % 10 + 1 for k in range(count)))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.temporary.cleanup()
-
-    def run_program(self, program, *options, out="run", data=None):
-        command = [PROGRAMS / program, "--data", data or self.folder, "--out", self.folder / out, *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-    def log_of(self, out):
-        return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
-
-    def trained(self, program, *options, out="run"):
-        done = self.run_program(program, *options, out=out)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return self.log_of(out)
-
-    def weights(self, out):
-        return (self.folder / out / "model.safetensors").read_bytes()
-
-    def test_cifar10_learns(self):
-        log = self.trained("cifar10", "--width", "4", "--epochs", "3", "--batch-size", "10", "--augment", "none")
-        self.assertEqual([line["epoch"] for line in log], [1, 2, 3])
-        self.assertLess(log[-1]["train_loss"], log[0]["train_loss"])
-        self.assertGreater(log[-1]["test_accuracy"], 0.2)
-        self.assertEqual(log[-1]["test_images"], 30)
-        self.assertLess(log[-1]["lr"], log[0]["lr"])
-
-    def test_cifar10_has_a_switch_for_each_regulariser(self):
-        small = ("--width", "2", "--epochs", "1", "--images", "20", "--batch-size", "10")
-        self.trained("cifar10", *small, out="plain")
-        for number, switch in enumerate(
-            (
-                ["--dropout", "0.5"],
-                ["--weight-decay", "0.1"],
-                ["--no-batch-norm"],
-                ["--augment", "none"],
-                ["--label-smoothing", "0.2"],
-            )
-        ):
-            with self.subTest(switch=switch):
-                self.trained("cifar10", *small, *switch, out=f"switch{number}")
-                self.assertNotEqual(self.weights("plain"), self.weights(f"switch{number}"))
-
-    def test_cifar10_stops_early_with_the_best_weights(self):
-        options = ("--width", "2", "--epochs", "50", "--lr", "0", "--early-stopping", "2", "--batch-size", "50")
-        checkpoint = ("--checkpoint", self.folder / "early.safetensors", "--resume")
-        for run in ("from the beginning", "again, when there is nothing left to do"):
-            with self.subTest(run):
-                done = self.run_program("cifar10", *options, *checkpoint, "--no-batch-norm", out="early")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertIn("back to the weights of epoch 1", done.stdout)
-                self.assertEqual(len(self.log_of("early")), 3)
-
-    def test_a_resumed_run_ends_with_the_same_bits(self):
-        options = ["--width", "2", "--images", "30", "--batch-size", "10", "--epochs", "3", "--device-data"]
-        self.trained("cifar10", *options, out="whole")
-        checkpoint = ["--checkpoint", str(self.folder / "run.safetensors")]
-        self.trained("cifar10", *options, *checkpoint, out="saved")
-        resumed = self.run_program("cifar10", *options, *checkpoint, "--resume", out="saved")
-        self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        self.assertEqual(self.weights("whole"), self.weights("saved"))
-        refused = self.run_program("cifar10", *options, *checkpoint, "--resume", "--dropout", "0.5", out="saved")
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn("dropout", refused.stderr)
-
-    def test_stl10_learns_and_shows_where_the_time_goes(self):
-        done = self.run_program("stl10", "--epochs", "2", "--images", "20", "--batch-size", "5", "--profile", out="stl")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        log = self.log_of("stl")
-        self.assertLess(log[1]["train_loss"], log[0]["train_loss"])
-        self.assertIn("accuracy by class", done.stdout)
-        self.assertIn("airplane", done.stdout)
-        self.assertIn("conv2d", done.stdout)
-        json.loads((self.folder / "stl" / "trace.json").read_text())
-
-    def test_wrong_options_are_one_line_and_exit_code_1(self):
-        for program, options, words in (
-            ("cifar10", ["--augment", "everything"], "--augment"),
-            ("cifar10", ["--dropout", "2"], "--dropout"),
-            ("cifar10", ["--resume"], "--checkpoint FILE"),
-            ("cifar10", ["--device-data", "--early-stopping", "2"], "leave out --device-data"),
-            ("cifar10", ["--device", "toaster"], "toaster"),
-            ("stl10", ["--backend", "abacus"], "abacus"),
-            ("stl10", ["--batch-size", "0"], "--batch-size"),
-        ):
-            with self.subTest(program=program, options=options):
-                done = self.run_program(program, *options)
-                self.assertEqual(done.returncode, 1)
-                self.assertIn(words, done.stderr)
-                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-        for program in ("cifar10", "stl10"):
-            done = self.run_program(program, data=self.folder / "run")
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(f"scripts/{program}_data.sh", done.stderr)
-
-
-class Lessons(unittest.TestCase):
-    """The numbered programs, which say what they found."""
-
-    def says(self, program, *arguments):
-        done = subprocess.run([PROGRAMS / program, *arguments], capture_output=True, text=True, timeout=60)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout
-
-    def test_every_lesson_is_tested(self):
-        lessons = {path.stem for path in (ROOT / "examples").glob("[0-9]*.cpp")}
-        tests = " ".join(name for name in dir(self) if name.startswith("test_0"))
-        self.assertEqual(lessons, {f"0{name.removeprefix('test_0')}" for name in tests.split()})
-
-    def test_01_tensors(self):
-        said = self.says("01_tensors")
-        self.assertIn(" 11  22  33\n 14  25  36\n", said)
-        self.assertIn("[add] shapes (2, 3) and (4,) do not broadcast", said)
-        self.assertRegex(said, r"\(at 01_tensors.cpp:\d+\)")
-
-    def test_02_autograd_by_hand(self):
-        said = self.says("02_autograd_by_hand")
-        gradient = "-0.5767\n 1.1534\n-0.2883\n"
-        self.assertIn(f"by hand:\n{gradient}", said)
-        self.assertIn(f"by the engine:\n{gradient}", said)
-        self.assertIn("gradcheck: they agree", said)
-
-    def test_03_first_net(self):
-        words = self.says("03_first_net").partition("larger logit")[2].split()
-        self.assertEqual([word for word in words if word in "01"], ["0", "1", "1", "0"])
-
-    def test_04_your_own_data_set(self):
-        last = self.says("04_your_own_data_set").splitlines()[-1]
-        self.assertGreater(float(last.split()[-2]), 90, last)
-
-    def test_05_your_own_operator(self):
-        said = self.says("05_your_own_operator")
-        self.assertIn("first and second derivatives agree", said)
-        self.assertIn("a wrong one: gradcheck: input 0", said)
-        self.assertLess(float(said.split()[-1]), 0.01)
-
-    def test_06_pytorch_weights(self):
-        said = self.says("06_pytorch_weights", ROOT / "tests" / "transfer")
-        difference = float(said.partition("largest difference of all: ")[2].split()[0])
-        self.assertLess(difference, 1e-4)
-        self.assertIn("keeps its fresh weights: fc.weight", said)
-        file = pathlib.Path(said.split()[-1])
-        self.assertGreater(file.stat().st_size, 100000)
-        file.unlink()
 
 
 if __name__ == "__main__":

@@ -1,28 +1,168 @@
-// y (M, N) = a (M, K) b (K, N) + bias for products that are bound by latency, as in the linear layers of small nets. A
-// block makes a tile of 16 x 32 results; its eight warps share K among them, each with tiles in shared memory of its
-// own, so that no warp waits for another until their sums are added, in order, at the end.
+// Products of matrices too small to fill the device by cuBLAS's tiles: those of the layers of small nets. The warps of a
+// block share K among them, and their sums are added in order at the end, so that no warp waits for another before. Where
+// both operands lie along K in memory, as in y = x wᵀ, and the results are few, a lane multiplies what it loaded (dot_kernel).
+// Else a warp goes through tiles in shared memory (tile_kernel).
 #include <gradus/backends/cuda/small_matmul.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/launch.cuh>
+#include <gradus/backends/cuda/packs.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kRows = 16, kColumns = 32, kWarps = 8, kPad = 4;
+constexpr int kRows = 16, kColumns = 32, kWarps = 8;  // of a block's tile
+constexpr int kDepth = 8, kPad = 4;                   // of a warp's panels in shared memory
+constexpr int kPack = 4;                              // elements that a lane loads at once where it can
 
 // Steps are in elements; all offsets fit in 31 bits.
 struct Sizes {
   int M, N, K;
   int a_row, a_column, b_row, b_column, y_row, y_column, bias_step;
+  bool a_packed, b_packed;  // along a unit step, whole packs, aligned
+};
+
+// To where the sum over K goes.
+template <class T, class C>
+__device__ void finish(const Sizes& sizes, int m, int n, C sum, const T* bias, T* y, bool accumulate) {
+  T& out = y[m * sizes.y_row + n * sizes.y_column];
+  if (bias) sum += static_cast<C>(bias[n * sizes.bias_step]);
+  if (accumulate) sum += static_cast<C>(out);
+  out = static_cast<T>(sum);
+}
+
+// A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a pack each, and keep the sums of all
+// 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
+constexpr int kDotRows = 8, kDotColumns = 4, kDotWarps = 8;
+
+// Lane i's share of 32 numbers that every lane has one of: the sum over the lanes of number i.
+template <int kCount, class C>
+__device__ C sum_of_lane(const C (&numbers)[kCount]) {
+  if constexpr (kCount == 1) {
+    return numbers[0];
+  } else {
+    const bool upper = threadIdx.x & (kCount / 2);
+    C halves[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const C given = upper ? numbers[i] : numbers[i + kCount / 2];
+      halves[i] = (upper ? numbers[i + kCount / 2] : numbers[i]) + __shfl_xor_sync(0xffffffffu, given, kCount / 2);
+    }
+    return sum_of_lane(halves);
+  }
+}
+
+template <int kWidth, class T>
+__global__ void __launch_bounds__(32 * kDotWarps)
+    dot_kernel(Sizes sizes, const T* a, const T* b, const T* bias, T* y, bool accumulate) {
+  using C = compute_t<T>;
+  __shared__ C parts[kDotWarps][32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const int first_row = blockIdx.y * kDotRows, first_column = blockIdx.x * kDotColumns;
+  // What is outside is read again where it is inside, and not written.
+  const T *a_rows[kDotRows], *b_columns[kDotColumns];
+#pragma unroll
+  for (int i = 0; i < kDotRows; ++i) a_rows[i] = a + min(first_row + i, sizes.M - 1) * sizes.a_row;
+#pragma unroll
+  for (int j = 0; j < kDotColumns; ++j) b_columns[j] = b + min(first_column + j, sizes.N - 1) * sizes.b_column;
+  C sums[32] = {};
+  for (int k = static_cast<int>(threadIdx.x) * kWidth; k < sizes.K; k += static_cast<int>(blockDim.x) * kWidth) {
+    Pack<T, kWidth> left[kDotRows], right[kDotColumns];
+#pragma unroll
+    for (int i = 0; i < kDotRows; ++i) left[i] = load<kWidth>(a_rows[i] + k);
+#pragma unroll
+    for (int j = 0; j < kDotColumns; ++j) right[j] = load<kWidth>(b_columns[j] + k);
+#pragma unroll
+    for (int w = 0; w < kWidth; ++w)
+#pragma unroll
+      for (int i = 0; i < kDotRows; ++i)
+#pragma unroll
+        for (int j = 0; j < kDotColumns; ++j)
+          sums[i * kDotColumns + j] += static_cast<C>(left[i].value[w]) * static_cast<C>(right[j].value[w]);
+  }
+  C sum = sum_of_lane(sums);
+  if (warps > 1) {
+    parts[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0) return;
+    for (int part = 1; part < warps; ++part) sum += parts[part][lane];
+  }
+  const int m = first_row + lane / kDotColumns, n = first_column + lane % kDotColumns;
+  if (m < sizes.M && n < sizes.N) finish(sizes, m, n, sum, bias, y, accumulate);
+}
+
+// kDepth rows of K of a (transposed) or b, kSize elements each, as a warp brings them to its shared memory.
+template <class T, int kSize>
+class Panel {
+ public:
+  using C = compute_t<T>;
+  struct alignas(16) Tile {
+    C value[kDepth][kSize + kPad];
+  };
+
+  // `data`: its first element, `size`: how many there are in a row of K from there.
+  __device__ Panel(const T* data, int depth_step, int step, int K, int size, bool packed)
+      : K_(K), size_(size), packed_(packed), along_tile_(depth_step != 1), depth_step_(depth_step) {
+    // Neighbouring lanes take neighbours in memory.
+    const int width = packed ? kPack : 1, e = width * (threadIdx.x % 32);
+    depth_ = along_tile_ ? e / kSize : e % kDepth, index_ = along_tile_ ? e % kSize : e / kDepth;
+    next_depth_ = along_tile_ ? 32 * width / kSize : 0, next_index_ = along_tile_ ? 0 : 32 * width / kDepth;
+    from_ = data + depth_ * depth_step + index_ * step;
+    jump_ = next_depth_ * depth_step + next_index_ * step;
+  }
+  __device__ void fetch(int k) {
+    const T* from = from_ + k * depth_step_;
+    const auto inside = [&](int i) { return k + depth_ + i * next_depth_ < K_ && index_ + i * next_index_ < size_; };
+    if (packed_) {
+#pragma unroll
+      for (int i = 0; i < kValues / kPack; ++i) {
+        Pack<T, kPack> pack{};
+        if (inside(i)) pack = load<kPack>(from + i * jump_);
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) values_[i * kPack + j] = static_cast<C>(pack.value[j]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) values_[i] = inside(i) ? static_cast<C>(from[i * jump_]) : C(0);
+    }
+  }
+  __device__ void put(Tile& tile) const {
+    C* to = &tile.value[depth_][index_];
+    const int jump = next_depth_ * (kSize + kPad) + next_index_;
+    if (!packed_) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) to[i * jump] = values_[i];
+    } else if (along_tile_) {
+#pragma unroll
+      for (int i = 0; i < kValues / kPack; ++i) {
+        Pack<C, kPack> pack;
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) pack.value[j] = values_[i * kPack + j];
+        *reinterpret_cast<Pack<C, kPack>*>(to + i * jump) = pack;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) to[i / kPack * jump + i % kPack * (kSize + kPad)] = values_[i];
+    }
+  }
+
+ private:
+  static constexpr int kValues = kDepth * kSize / 32;  // of a lane
+
+  int K_, size_;
+  bool packed_, along_tile_;
+  int depth_step_, depth_, index_, next_depth_, next_index_, jump_;
+  const T* from_;
+  C values_[kValues];
 };
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps)
-    small_matmul_kernel(Sizes sizes, const T* a, const T* b, const T* bias, T* y, bool accumulate) {
+__global__ void __launch_bounds__(32 * kWarps, 2)
+    tile_kernel(Sizes sizes, const T* a, const T* b, const T* bias, T* y, bool accumulate) {
   using C = compute_t<T>;
-  constexpr int kDepth = sizeof(C) == 8 ? 8 : 16;  // of a warp's tiles
+  using Left = Panel<T, kRows>;
+  using Right = Panel<T, kColumns>;
   struct Tiles {
-    alignas(16) C a[kDepth][kRows + kPad], b[kDepth][kColumns + kPad];
+    typename Left::Tile a;
+    typename Right::Tile b;
   };
   __shared__ union Shared {
     Tiles tiles[kWarps];
@@ -32,61 +172,24 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = blockIdx.y * kRows, first_column = blockIdx.x * kColumns;
   Tiles& tiles = shared.tiles[warp];
-
-  // Which elements of its warp's tiles a lane fetches: neighbouring lanes, neighbours in memory.
-  const bool a_by_depth = sizes.a_column == 1, b_by_depth = sizes.b_column != 1;
-  constexpr int kA = kDepth * kRows / 32, kB = kDepth * kColumns / 32;
-  auto place = [&](int i, int size, bool by_depth, int& depth, int& index) {
-    const int e = lane + 32 * i;
-    depth = by_depth ? e % kDepth : e / size;
-    index = by_depth ? e / kDepth : e % size;
-  };
-  C a_next[kA], b_next[kB];
-  auto fetch = [&](int k) {
-#pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      int depth, row;
-      place(i, kRows, a_by_depth, depth, row);
-      const bool inside = first_row + row < sizes.M && k + depth < sizes.K;
-      const C value = static_cast<C>(a[inside ? (first_row + row) * sizes.a_row + (k + depth) * sizes.a_column : 0]);
-      a_next[i] = inside ? value : C(0);
-    }
-#pragma unroll
-    for (int i = 0; i < kB; ++i) {
-      int depth, column;
-      place(i, kColumns, b_by_depth, depth, column);
-      const bool inside = first_column + column < sizes.N && k + depth < sizes.K;
-      const C value =
-          static_cast<C>(b[inside ? (first_column + column) * sizes.b_column + (k + depth) * sizes.b_row : 0]);
-      b_next[i] = inside ? value : C(0);
-    }
-  };
+  Left left(a + first_row * sizes.a_row, sizes.a_column, sizes.a_row, sizes.K, sizes.M - first_row, sizes.a_packed);
+  Right right(b + first_column * sizes.b_column, sizes.b_row, sizes.b_column, sizes.K, sizes.N - first_column,
+              sizes.b_packed);
 
   const int row = lane / 8 * 4, column = lane % 8 * 4;  // of this lane's 4 x 4 results
   C sums[4][4] = {};
   int k = warp * kDepth;
-  if (k < sizes.K) fetch(k);
+  if (k < sizes.K) left.fetch(k), right.fetch(k);
   for (; k < sizes.K; k += kWarps * kDepth) {
-#pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      int depth, at;
-      place(i, kRows, a_by_depth, depth, at);
-      tiles.a[depth][at] = a_next[i];
-    }
-#pragma unroll
-    for (int i = 0; i < kB; ++i) {
-      int depth, at;
-      place(i, kColumns, b_by_depth, depth, at);
-      tiles.b[depth][at] = b_next[i];
-    }
+    left.put(tiles.a), right.put(tiles.b);
     __syncwarp();
-    if (k + kWarps * kDepth < sizes.K) fetch(k + kWarps * kDepth);
+    if (const int next = k + kWarps * kDepth; next < sizes.K) left.fetch(next), right.fetch(next);
 #pragma unroll
     for (int depth = 0; depth < kDepth; ++depth)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sums[i][j] += tiles.a[depth][row + i] * tiles.b[depth][column + j];
+        for (int j = 0; j < 4; ++j) sums[i][j] += tiles.a.value[depth][row + i] * tiles.b.value[depth][column + j];
     __syncwarp();
   }
   __syncthreads();
@@ -101,10 +204,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     C sum = 0;
 #pragma unroll
     for (int part = 0; part < kWarps; ++part) sum += shared.sums[part][e / kColumns][e % kColumns];
-    T& out = y[m * sizes.y_row + n * sizes.y_column];
-    if (bias) sum += static_cast<C>(bias[n * sizes.bias_step]);
-    if (accumulate) sum += static_cast<C>(out);
-    out = static_cast<T>(sum);
+    finish(sizes, m, n, sum, bias, y, accumulate);
   }
 }
 
@@ -115,6 +215,12 @@ bool spans_little(const View& view) {
   int64_t last = 0;
   for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
   return last < int64_t{1} << 31;
+}
+
+// True when the axis has a unit step and rows along it consist of aligned packs.
+bool has_packs(const View& view, int axis) {
+  return view.strides[axis] == 1 && view.shape[axis] % kPack == 0 && view.strides[1 - axis] % kPack == 0 &&
+         reinterpret_cast<uintptr_t>(view.data) % (kPack * size_of(view.dtype)) == 0;
 }
 
 }  // namespace
@@ -129,7 +235,15 @@ bool is_small_matmul(const View& a, const View& b, const View& y) {
 }
 
 void small_matmul(const View& a, const View& b, const View* bias, const MutableView& y, bool accumulate) {
-  EventScope event(bias ? "linear" : "matmul", "cuda", "small_tiles", {&a, &b}, 2 * y.numel() * a.shape[1]);
+  const auto grid = [&](int rows, int columns) {
+    return dim3(static_cast<uint32_t>(tiles_of(y.shape[1], columns)),
+                static_cast<uint32_t>(tiles_of(y.shape[0], rows)));
+  };
+  const dim3 dots = grid(kDotRows, kDotColumns), tiles = grid(kRows, kColumns);
+  // A block reads twelve rows of K for its 32 results, a tile's 48 for 512: that is for few results or a short K.
+  const bool as_dots = a.strides[1] == 1 && b.strides[0] == 1 && dots.x * dots.y * a.shape[1] <= int64_t{1} << 19;
+  EventScope event(bias ? "linear" : "matmul", "cuda", as_dots ? "small_dots" : "small_tiles", {&a, &b},
+                   2 * y.numel() * a.shape[1]);
   if (y.numel() == 0) return;
   auto step = [](const View& view, int axis) { return static_cast<int>(view.strides[axis]); };
   const Sizes sizes{.M = static_cast<int>(a.shape[0]),
@@ -141,12 +255,19 @@ void small_matmul(const View& a, const View& b, const View* bias, const MutableV
                     .b_column = step(b, 1),
                     .y_row = step(y, 0),
                     .y_column = step(y, 1),
-                    .bias_step = bias ? step(*bias, 0) : 0};
-  const dim3 grid(static_cast<uint32_t>(tiles_of(sizes.N, kColumns)), static_cast<uint32_t>(tiles_of(sizes.M, kRows)));
+                    .bias_step = bias ? step(*bias, 0) : 0,
+                    .a_packed = has_packs(a, a.strides[1] == 1 ? 1 : 0),
+                    .b_packed = has_packs(b, b.strides[1] == 1 ? 1 : 0)};
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    launch(small_matmul_kernel<T>, grid, 32 * kWarps, sizes, a.as<T>(), b.as<T>(),
-           bias ? bias->as<T>() : static_cast<const T*>(nullptr), y.as<T>(), accumulate);
+    const auto start = [&](auto kernel, dim3 blocks, int64_t warps) {
+      launch(kernel, blocks, static_cast<uint32_t>(32 * warps), sizes, a.as<T>(), b.as<T>(),
+             bias ? bias->as<T>() : static_cast<const T*>(nullptr), y.as<T>(), accumulate);
+    };
+    if (!as_dots) return start(tile_kernel<T>, tiles, kWarps);
+    const bool packed = sizes.a_packed && sizes.b_packed;
+    const int64_t warps = std::min<int64_t>(tiles_of(sizes.K, packed ? 32 * kPack : 32), kDotWarps);
+    start(packed ? dot_kernel<kPack, T> : dot_kernel<1, T>, dots, warps);
   });
 }
 

@@ -270,7 +270,7 @@ TEST_CASE("arg reductions agree on every backend, with ties and NaN") {
 
 TEST_CASE("matmul agrees on every backend") {
   Maker make(9);
-  const int64_t sizes[] = {0, 1, 2, 3, 7, 16, 33, 70, 129};
+  const int64_t sizes[] = {0, 1, 2, 3, 7, 16, 33, 70, 132};
   for (DType dtype : kAllDTypes) {
     if (dtype == DType::boolean) continue;
     for (int round = 0; round < (dtype == DType::f32 ? 60 : 20); ++round) {

@@ -46,8 +46,8 @@ __device__ void store_loss(const Sizes& sizes, int64_t i, Matrix<const T> x, int
 
 // One warp per row: p = log_softmax(x) and the row's loss.
 template <class T, class C>
-__device__ void losses_of_rows(const Sizes& sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
-                               Matrix<T> losses, C* wide_losses) {
+__global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
+                            C* wide_losses) {
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
   const int lane = threadIdx.x % 32;
   for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
@@ -62,31 +62,6 @@ __device__ void losses_of_rows(const Sizes& sizes, Matrix<const T> x, Matrix<con
   }
 }
 
-// One block: sum of the losses and number of rows that count.
-template <class T, class C>
-__device__ void sum_losses(const Sizes& sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss,
-                           T* weight_sum) {
-  __shared__ C shared[32];
-  __shared__ int64_t shared_count[32];
-  C sum = 0;
-  int64_t counted = 0;
-  for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
-    sum += wide_losses[i];
-    counted += target(i) != sizes.ignore_index;
-  }
-  sum = fold_block(sum, shared, Add());
-  counted = fold_block(counted, shared_count, Add());
-  if (threadIdx.x != 0) return;
-  *weight_sum = static_cast<T>(static_cast<C>(counted));
-  if (sizes.reduction == Reduction::sum) *loss = static_cast<T>(sum);
-  if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / static_cast<C>(counted));
-}
-
-template <class T, class C>
-__global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> loss,
-                            C* wide_losses) {
-  losses_of_rows<T, C>(sizes, x, target, p, loss, wide_losses);
-}
 // One block per row.
 template <class T, class C>
 __global__ void long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
@@ -103,19 +78,75 @@ __global__ void long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const in
   }
 }
 template <class T, class C>
-__global__ void __launch_bounds__(1024)
-    sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
-  sum_losses<T, C>(sizes, wide_losses, target, loss, weight_sum);
+__device__ void store_sum(const Sizes& sizes, C sum, C counted, T* loss, T* weight_sum) {
+  *weight_sum = static_cast<T>(counted);
+  if (sizes.reduction == Reduction::sum) *loss = static_cast<T>(sum);
+  if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / counted);
 }
 
-constexpr int64_t kSmallRows = 256;
+// One block: sum of the losses and number of rows that count.
 template <class T, class C>
+__global__ void __launch_bounds__(1024)
+    sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
+  __shared__ C shared[32];
+  __shared__ int64_t shared_count[32];
+  C sum = 0;
+  int64_t counted = 0;
+  for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
+    sum += wide_losses[i];
+    counted += target(i) != sizes.ignore_index;
+  }
+  sum = fold_block(sum, shared, Add());
+  counted = fold_block(counted, shared_count, Add());
+  if (threadIdx.x != 0) return;
+  store_sum(sizes, sum, static_cast<C>(counted), loss, weight_sum);
+}
+
+// All in one launch of one block: kLanes lanes have a row, a lane at most kValues of its elements.
+constexpr int kLanes = 8;
+constexpr int64_t kSmallRows = 256, kSmallClasses = 64;
+template <int kValues, class T, class C>
 __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target,
-                                                     Matrix<T> p, Matrix<T> loss, T* weight_sum) {
-  __shared__ C wide_losses[kSmallRows];
-  losses_of_rows<T, C>(sizes, x, target, p, loss, wide_losses);
+                                                     Matrix<T> p, Matrix<T> losses, T* weight_sum) {
+  __shared__ C shared[32];
+  const int lane = threadIdx.x % kLanes;
+  C total = 0;
+  int counted = 0;
+  for (int64_t first = 0; first < sizes.rows; first += blockDim.x / kLanes) {
+    const bool inside = first + threadIdx.x / kLanes < sizes.rows;
+    const int64_t i = inside ? first + threadIdx.x / kLanes : 0;
+    const int64_t t = target(i);
+    C values[kValues], max = -C(INFINITY), sum = 0;
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      const int j = lane + k * kLanes;
+      values[k] = j < sizes.classes ? static_cast<C>(x(i, j)) : -C(INFINITY);
+      max = Larger()(values[k], max);
+    }
+    max = cuda_detail::fold_group<kLanes>(max, Larger());
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) sum += ::exp(values[k] -= max);
+    const C log_sum = ::log(cuda_detail::fold_group<kLanes>(sum, Add()));
+    const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
+    C loss = counts && !valid ? C(NAN) : C(0);
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      const int j = lane + k * kLanes;
+      const T log_probability = static_cast<T>(values[k] - log_sum);
+      if (inside && j < sizes.classes) p(i, j) = log_probability;
+      if (counts && j == t) loss = -static_cast<C>(log_probability);
+    }
+    const bool owner = inside && lane == (valid ? t % kLanes : 0);
+    if (owner && sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+    total += owner ? loss : C(0);
+    counted += __syncthreads_count(owner && counts);
+  }
+  total = fold_warp(total, Add());
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = total;
   __syncthreads();
-  sum_losses<T, C>(sizes, wide_losses, target, loss.data, weight_sum);
+  if (threadIdx.x >= 32) return;
+  total = fold_warp(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C(0), Add());
+  if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 
 template <class T>
@@ -154,10 +185,11 @@ void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignor
   const Launch launch(x.device);
   visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    if (sizes.rows <= kSmallRows && sizes.classes <= 64) {
-      const auto threads = static_cast<uint32_t>(std::clamp<int64_t>(sizes.rows, 1, 32) * 32);
-      launch(small_kernel<T, C>, 1, threads, sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(log_probabilities),
-             matrix<T>(loss), weight_sum.as<T>());
+    if (sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses) {
+      const auto threads = static_cast<uint32_t>(std::clamp<int64_t>((sizes.rows * kLanes + 31) / 32 * 32, 32, 1024));
+      launch(sizes.classes <= 2 * kLanes ? small_kernel<2, T, C> : small_kernel<kSmallClasses / kLanes, T, C>, 1,
+             threads, sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(log_probabilities), matrix<T>(loss),
+             weight_sum.as<T>());
       return;
     }
     const cuda_detail::Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);

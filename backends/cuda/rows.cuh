@@ -14,12 +14,16 @@ __device__ A exchanged(const A& value, int step) {
   else return value.exchanged(step);
 }
 
-/// fold over the 32 lanes of a warp, in a fixed tree; every lane gets the result.
+/// fold over groups of kLanes neighbouring lanes of a warp, in a fixed tree; every lane gets the result.
+template <int kLanes, class A, class F>
+__device__ A fold_group(A value, F&& fold) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) value = fold(value, exchanged(value, step));
+  return value;
+}
 template <class A, class F>
 __device__ A fold_warp(A value, F&& fold) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) value = fold(value, exchanged(value, step));
-  return value;
+  return fold_group<32>(value, fold);
 }
 
 /// fold over all threads of a block; every thread gets the result. `shared` has room for 32 values.

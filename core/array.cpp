@@ -42,7 +42,8 @@ Array Array::empty_like(const Array& x) { return empty_like(x, x.dtype(), x.devi
 Array Array::empty_like(const Array& x, DType dtype) { return empty_like(x, dtype, x.device()); }
 
 Array Array::empty_like(const Array& x, DType dtype, Device device) {
-  if (x.is_contiguous() || !x.is_dense()) return empty(x.shape(), dtype, device);
+  const bool row_major = x.is_contiguous() && !x.is_channels_last();
+  if (row_major || !x.is_dense()) return empty(x.shape(), dtype, device);
   return Array(Storage::allocate(checked_bytes(x.shape(), dtype), device), 0, x.shape(), x.strides(), dtype);
 }
 
@@ -57,6 +58,14 @@ bool Array::is_contiguous(MemoryFormat format) const {
     expected *= shape_[axis];
   }
   return true;
+}
+
+bool Array::is_channels_last() const {
+  if (ndim() != 4) return false;
+  const int64_t channels = shape_[1], step = strides_[1];
+  for (int axis : {3, 2})
+    if (shape_[axis] > 1) return channels == 1 ? step == 1 : channels > 1 && step < strides_[axis];
+  return false;
 }
 
 bool Array::is_dense() const {

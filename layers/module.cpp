@@ -302,7 +302,7 @@ void Module::to(Device device, bool non_blocking) {
 }
 
 void Module::to(MemoryFormat format) {
-  convert_tensors([&](const Tensor& tensor) { return tensor.dim() == 4 ? tensor.contiguous(format) : tensor; });
+  convert_tensors([&](const Tensor& tensor) { return tensor.dim() == 4 ? tensor.to(format) : tensor; });
 }
 
 // ---- Names and printing ----

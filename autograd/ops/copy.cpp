@@ -21,7 +21,7 @@ struct To final : Node {  // the same numbers in another type or on another devi
 
 struct Clone final : Node {
   Array forward(const Array& x) { return ops::clone(x); }
-  Array forward(const Array& x, MemoryFormat format) { return ops::contiguous(x, format); }
+  Array forward(const Array& x, MemoryFormat format) { return ops::clone(x, format); }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
@@ -81,6 +81,13 @@ Tensor Tensor::clone(Loc where) const {
 Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
   OpScope op("contiguous", where);
   return is_contiguous(format) ? *this : apply<Clone>(op, *this, format);
+}
+
+Tensor Tensor::to(MemoryFormat format, Loc where) const {
+  const bool one_channel = dim() == 4 && size(1) == 1, last = format == MemoryFormat::channels_last;
+  if (!one_channel || array().is_channels_last() == last) return contiguous(format, where);
+  OpScope op("to", where);
+  return apply<Clone>(op, *this, format);
 }
 
 const Tensor& Tensor::copy_(const Tensor& source, bool non_blocking, Loc where) const {

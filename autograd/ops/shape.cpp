@@ -35,7 +35,7 @@ struct Reshape final : Node {  // where no view is possible: a copy
   bool channels_last = false;
   Array forward(const Array& x, const Shape& size) {
     shape = x.shape();
-    channels_last = ops::is_channels_last(x);
+    channels_last = x.is_channels_last();
     return ops::reshape(x, size);
   }
   // In x's layout, which the convolution behind wants: made here, the copy outlives dy instead of lying beside it.

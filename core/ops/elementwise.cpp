@@ -153,12 +153,13 @@ Array clone(const Array& x) {
   return y;
 }
 
-Array contiguous(const Array& x, MemoryFormat format) {
-  if (x.is_contiguous(format)) return x;
+Array clone(const Array& x, MemoryFormat format) {
   Array y = Array::empty(x.shape(), x.dtype(), x.device(), format);
   if (y.numel() > 0) backend_of(x).copy(x, y);
   return y;
 }
+
+Array contiguous(const Array& x, MemoryFormat format) { return x.is_contiguous(format) ? x : clone(x, format); }
 
 Array to_device(const Array& x, Device device, bool non_blocking) {
   device = settled(device);

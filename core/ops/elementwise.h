@@ -28,6 +28,8 @@ Array cast(const Array& x, DType dtype);
 void copy_into(const Array& into, const Array& x, bool non_blocking = false);
 /// A copy with x's layout if x is dense, else row-major.
 Array clone(const Array& x);
+/// A copy that is contiguous in `format`.
+Array clone(const Array& x, MemoryFormat format);
 /// x itself when it is contiguous in `format`, else a copy that is.
 Array contiguous(const Array& x, MemoryFormat format = MemoryFormat::contiguous);
 /// x on `device`; x itself when it is there already.

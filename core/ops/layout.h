@@ -7,16 +7,11 @@
 
 namespace gradus::ops {
 
-/// True if x (N, C, H, W) lies in memory with channels innermost and could not as well be called contiguous: more than
-/// one channel and more than one pixel.
-bool is_channels_last(const Array& x);
-
-/// Layout of what convolution and pooling return: channels-last if the input or the weight (may be undefined) is; an
-/// input with one channel or one pixel follows the weight.
+/// Layout of what convolution and pooling return: channels-last if the input or the weight (may be undefined) is.
 MemoryFormat output_format(const Array& x, const Array& weight = {});
 
-/// An uninitialised result of an element-wise operator: the layout of the first operand of this shape whose axes are in
-/// an unambiguous order without gaps, else row-major.
+/// An uninitialised result of an element-wise operator: the layout of the first operand of this shape without gaps
+/// and in an order that is told (Array::is_channels_last), else row-major.
 Array output_like(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands);
 
 }  // namespace gradus::ops

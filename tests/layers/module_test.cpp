@@ -201,7 +201,7 @@ TEST_CASE("moving converts parameters, their gradients and buffers, which stay t
   CHECK_THROWS_AS(net->to(kLong), DTypeError);
 
   net->to(MemoryFormat::channels_last);
-  CHECK(net->features->at<nn::Conv2d>(0).weight.is_contiguous(MemoryFormat::channels_last));
+  CHECK(net->features->at<nn::Conv2d>(0).weight.array().is_channels_last());
   CHECK(net->fc->weight.is_contiguous());
 }
 

@@ -71,10 +71,25 @@ TEST_CASE("convolution and pooling are channels-last if the input or the weight 
     const Tensor gray = randn({2, 1, 6, 6}), filter = randn({4, 1, 3, 3});
     CHECK(gray.is_contiguous(last));
     CHECK(conv2d(gray, filter).is_contiguous());
+    CHECK(conv2d(gray.contiguous(last), filter.contiguous(last)).is_contiguous());
     CHECK(conv2d(gray, randn({4, 2, 3, 3}).contiguous(last).slice(1, 0, 1)).sizes() == Shape{2, 4, 4, 4});
     const Tensor pixels = randn({2, 3, 1, 1});
     CHECK(conv2d(pixels, randn({4, 3, 1, 1})).sizes() == Shape{2, 4, 1, 1});
     CHECK(conv2d(pixels, w.contiguous(last), {}, 1, 1).is_contiguous(last));
+  }
+
+  SECTION("a filter of one channel lies both ways and is taken as it was last told to lie") {
+    const Tensor gray = randn({2, 1, 6, 6}), filter = randn({4, 1, 3, 3}), told = filter.to(last);
+    CHECK(told.equal(filter));
+    CHECK(told.to(last).data_ptr() == told.data_ptr());
+    for (const Tensor& same : {told, told.clone(), told.to(kDouble), told * 2, zeros_like(told), told.contiguous()})
+      CHECK(conv2d(gray.to(same.dtype()), same).is_contiguous(last));
+    CHECK(conv2d(gray.to(last), filter).is_contiguous(last));
+    CHECK(conv2d(gray, told.to(MemoryFormat::contiguous)).is_contiguous());
+    const Tensor leaf(told.array(), true);
+    conv2d_relu(gray, leaf).sum().backward();
+    CHECK(leaf.grad().strides() == leaf.strides());
+    CHECK(max_pool2d(gray.to(last), 2).strides() == Shape{9, 1, 3, 1});
   }
 }
 

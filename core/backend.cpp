@@ -334,18 +334,20 @@ void Backend::normalize(const View& x, uint32_t axes, const View* weight, const 
   copy(result, y);
 }
 
-void Backend::update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
-                                        double momentum, const MutableView* mean, const MutableView* variance) {
+void Backend::update_running_statistics(const View& batch_mean, const View& batch_variance,
+                                        const RunningStatistics& running) {
   const Arithmetic math(*this);
-  const auto move = [&](const View& batch, double scale, const MutableView& running) {
+  const auto move = [&](const View& batch, double scale, const MutableView& statistic) {
+    if (!statistic.data) return;
     Array average = math.reduce(ReduceOp::mean, batch, 1);
     if (scale != 1) average = math(mul, average, scale);
-    const View running_row = along(View(running), 1, 2);
-    const Array kept = math(mul, running_row, 1 - momentum);
-    binary(add, kept, math(mul, math.cast(average, running.dtype), momentum), along(running, 1, 2));
+    const View row = along(View(statistic), 1, 2);
+    const Array kept = math(mul, row, 1 - running.momentum);
+    binary(add, kept, math(mul, math.cast(average, statistic.dtype), running.momentum), along(statistic, 1, 2));
   };
-  if (mean) move(batch_mean, 1, *mean);
-  if (variance) move(batch_variance, correction, *variance);
+  move(batch_mean, 1, running.mean);
+  move(batch_variance, running.correction, running.variance);
+  if (running.batches.data) binary_scalar(add, running.batches, 1, /*scalar_first=*/false, running.batches);
 }
 
 void Backend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
@@ -391,6 +393,17 @@ void Backend::normalize_relu_backward(const View& dy, const View& y, const View&
   unary_backward(UnaryOp::relu, dy, y, masked, {});
   if (dx || dweight || dbias)
     normalize_backward(masked, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
+}
+
+void Backend::normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                 bool relu, const View* residual, const MutableView& y, const MutableView& mean,
+                                 const MutableView& variance, const RunningStatistics& running) {
+  if (relu) normalize_relu(x, axes, weight, bias, eps, /*fixed_statistics=*/false, residual, y, mean, variance);
+  else normalize(x, axes, weight, bias, eps, /*fixed_statistics=*/false, y, mean, variance);
+  const auto rows = [](const View& statistic) {
+    return reshaped(statistic, {statistic.shape[0], statistic.shape[1]}, {statistic.strides[0], statistic.strides[1]});
+  };
+  update_running_statistics(rows(mean), rows(variance), running);
 }
 
 namespace {

@@ -104,6 +104,14 @@ struct AttentionRule {
   RandomState random;
 };
 
+/// What batch and instance norm keep of the batches that they have seen: running = (1 - momentum) running + momentum batch,
+/// for means and for variances (C,), the batch's variance being first multiplied by `correction`, and the number of batches
+/// (int64 scalar). What has null data is not kept.
+struct RunningStatistics {
+  MutableView mean, variance, batches;
+  double momentum = 0, correction = 1;
+};
+
 /// Scalars that optimizer kernels read from device memory (doubles), so that a captured step replays with new values:
 /// number of steps done, learning rate, what gradients are multiplied with, whether an inf or NaN was found in them (not
 /// 0: the step changes nothing), and the product of NAdam's momenta so far.
@@ -268,11 +276,9 @@ class Backend {
   virtual void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                          bool fixed_statistics, const MutableView& y, const MutableView& mean,
                          const MutableView& variance);
-  /// Moves the running statistics (C,) of batch and instance norm towards those of a batch (N, C), averaged over its rows:
-  /// running = (1 - momentum) running + momentum batch, where the variance is first multiplied by `correction`. Null running
-  /// statistics are not kept.
-  virtual void update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
-                                         double momentum, const MutableView* mean, const MutableView* variance);
+  /// Moves the running statistics towards those of a batch (N, C), averaged over its rows.
+  virtual void update_running_statistics(const View& batch_mean, const View& batch_variance,
+                                         const RunningStatistics& running);
   /// Gradients of normalize. With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s:
   /// dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics); dweight and dbias, of weight's
   /// shape with size 1 where it was broadcast, are the sums of dy h and dy there. Null outputs are not wanted.
@@ -290,6 +296,11 @@ class Backend {
                                        const View& variance, uint32_t axes, const View* weight, double eps,
                                        bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
                                        const MutableView* dbias, const MutableView* dresidual);
+  /// normalize, or with `relu` normalize_relu, by the statistics of x (N, C, …) itself, and the running ones move towards
+  /// them. mean and variance are (N, C, 1, …) or (1, C, 1, …).
+  virtual void normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                  bool relu, const View* residual, const MutableView& y, const MutableView& mean,
+                                  const MutableView& variance, const RunningStatistics& running);
   /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums that
   /// go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o tanh(c).
   /// c_before, c and h are (N, H).

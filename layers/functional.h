@@ -279,7 +279,7 @@ struct BatchNormFuncOptions {
 inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                          const BatchNormFuncOptions& options = {}, Loc where = Loc::current()) {
   return gradus::batch_norm(x, running_mean, running_var, options.weight(), options.bias(), options.training(),
-                            options.momentum().value_or(0), options.eps(), where);
+                            options.momentum().value_or(0), options.eps(), {}, where);
 }
 struct InstanceNormFuncOptions {
   GRADUS_ARG(Tensor, running_mean) = {};
@@ -292,7 +292,7 @@ struct InstanceNormFuncOptions {
 };
 inline Tensor instance_norm(const Tensor& x, const InstanceNormFuncOptions& options = {}, Loc where = Loc::current()) {
   return gradus::instance_norm(x, options.running_mean(), options.running_var(), options.weight(), options.bias(),
-                               options.use_input_stats(), options.momentum(), options.eps(), where);
+                               options.use_input_stats(), options.momentum(), options.eps(), {}, where);
 }
 struct LayerNormFuncOptions {
   LayerNormFuncOptions(std::vector<int64_t> normalized_shape)

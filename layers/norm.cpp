@@ -39,23 +39,23 @@ void NormBase<Options>::reset_running_stats() {
 }
 
 template <class Options>
-double NormBase<Options>::next_momentum() {
-  if (!is_training() || !running_mean.defined()) return options.momentum().value_or(0);
-  num_batches_tracked.add_(1);
-  return options.momentum() ? *options.momentum()
-                            : 1.0 / static_cast<double>(num_batches_tracked.template item<int64_t>());
+double NormBase<Options>::next_momentum() const {
+  if (options.momentum() || !is_training() || !running_mean.defined()) return options.momentum().value_or(0);
+  return 1.0 / static_cast<double>(num_batches_tracked.template item<int64_t>() + 1);
 }
 
 template <class Options>
 Tensor NormBase<Options>::batch_normalized(const Tensor& x) {
-  return batch_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps());
+  return batch_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
+                    num_batches_tracked);
 }
 
 template <class Options>
 Tensor NormBase<Options>::instance_normalized(const Tensor& x) {
   GRADUS_CHECK(x.size(1) == options.num_features(), ShapeError, "x of shape ", x.sizes(), " has ", x.size(1),
                " channels, expected ", options.num_features());
-  return instance_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps());
+  return instance_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
+                       num_batches_tracked);
 }
 
 template <class Options>
@@ -89,7 +89,7 @@ Tensor BNReLU2dImpl::forward(const Tensor& x, const Tensor& residual) {
   const auto frame = enter();
   GRADUS_CHECK(x.dim() == 4, ShapeError, "BNReLU2d needs x of shape (N, C, H, W), got ", x.sizes());
   return batch_norm_relu(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
-                         residual);
+                         residual, num_batches_tracked);
 }
 
 Tensor InstanceNorm1dImpl::forward(const Tensor& x) {

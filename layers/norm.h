@@ -50,8 +50,8 @@ struct NormBase : Module {
 
  protected:
   void register_tensors();
-  /// Counts the batch in training and gives the momentum of its statistics.
-  double next_momentum();
+  /// What the running statistics move by in this batch.
+  double next_momentum() const;
   /// Whether the statistics are the batch's.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor batch_normalized(const Tensor& x);

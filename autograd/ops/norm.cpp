@@ -23,10 +23,9 @@ struct NormGeometry {
   Shape parameters;   // weight and bias in `shape`'s rank, 1 where they are broadcast
 };
 
-// The running statistics (C), where there are any.
+// The running statistics, where there are any.
 struct Running {
-  Array mean, variance;
-  double momentum = 0;
+  ops::KeptStatistics kept;
   bool use = false;  // instead of x's own
 };
 
@@ -53,10 +52,11 @@ struct Normalize final : Node {
     const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
     const Shape statistics = reduced_shape(g.shape, g.axes, true);
     const auto given = [&](const Array& p) { return fixed ? ops::reshape(p, statistics) : Array(); };
-    const ops::Normalized result = ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps,
-                                                  given(running.mean), given(running.variance), relu, residual);
     // The second run of a checkpointed function sees the batch that the first one has counted.
-    if (!fixed && X.numel() > 0 && !autograd::is_recomputing()) update(running, result, X.numel());
+    const bool counts = !fixed && !autograd::is_recomputing();
+    const ops::Normalized result =
+        ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps, given(running.kept.mean),
+                       given(running.kept.variance), relu, residual, counts ? running.kept : ops::KeptStatistics());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
     if (w.defined() && needs_grad(0)) weight = input(1);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
@@ -83,16 +83,6 @@ struct Normalize final : Node {
   }
 
  private:
-  // Statistics of several samples (instance norm) count with their average.
-  void update(const Running& running, const ops::Normalized& batch, int64_t numel) const {
-    const Array& any = running.mean.defined() ? running.mean : running.variance;
-    if (!any.defined()) return;
-    const Shape rows = {batch.mean.numel() / any.numel(), any.numel()};
-    ops::update_running_statistics(running.mean, running.variance, ops::reshape(batch.mean, rows),
-                                   ops::reshape(batch.variance, rows), static_cast<double>(numel / batch.mean.numel()),
-                                   running.momentum);
-  }
-
   // Sums of what weight and bias were broadcast to.
   Tensor sum_to_parameters(const Tensor& terms) const {
     uint32_t summed = 0;
@@ -142,14 +132,16 @@ Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
 // Checks what batch and instance norm are given.
 Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                      bool use, double momentum, const char* otherwise) {
+                      bool use, double momentum, const Tensor& batches, const char* otherwise) {
   channels_of(x);
   check_channels(x, mean, "running_mean"), check_channels(x, var, "running_var");
   check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
   GRADUS_CHECK(!use || (mean.defined() && var.defined()), ValueError, "needs running_mean and running_var", otherwise);
   for (const Tensor* running : {&mean, &var})
     if (running->defined()) ops::check_floating(running->array(), "running statistics");
-  return {array_of(mean), array_of(var), momentum, use};
+  GRADUS_CHECK(!batches.defined() || (batches.dtype() == kLong && batches.dim() == 0), ValueError,
+               "num_batches_tracked must be an int64 scalar, got ", batches.dtype(), " of shape ", batches.sizes());
+  return {{array_of(mean), array_of(var), array_of(batches), momentum}, use};
 }
 
 // x (N, C, …) with statistics over `axes` and a parameter for each channel.
@@ -168,9 +160,9 @@ void check_several(const Tensor& x, int64_t statistics) {
 }
 
 Running check_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                         const Tensor& bias, bool training, double momentum, double eps) {
+                         const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches) {
   check_eps(eps);
-  const Running running = check_running(x, mean, var, weight, bias, !training, momentum, " unless training");
+  const Running running = check_running(x, mean, var, weight, bias, !training, momentum, batches, " unless training");
   if (training && x.numel() > 0) check_several(x, x.size(1));
   return running;
 }
@@ -178,17 +170,20 @@ Running check_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var,
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                  const Tensor& bias, bool training, double momentum, double eps, Loc where) {
+                  const Tensor& bias, bool training, double momentum, double eps, const Tensor& num_batches_tracked,
+                  Loc where) {
   OpScope op("batch_norm", where);
-  const Running running = check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps);
+  const Running running =
+      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
   return apply<Normalize>(op, x, weight, bias, by_channel(x, all_axes(x.dim()) & ~2u), eps, running);
 }
 
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, bool training, double momentum, double eps, const Tensor& residual,
-                       Loc where) {
+                       const Tensor& num_batches_tracked, Loc where) {
   OpScope op("batch_norm_relu", where);
-  const Running running = check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps);
+  const Running running =
+      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
   const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
   if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type))
     return relu(apply<Normalize>(op, x, weight, bias, geometry, eps, running) + residual);
@@ -196,12 +191,13 @@ Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                     const Tensor& bias, bool use_input_stats, double momentum, double eps, Loc where) {
+                     const Tensor& bias, bool use_input_stats, double momentum, double eps,
+                     const Tensor& num_batches_tracked, Loc where) {
   OpScope op("instance_norm", where);
   check_eps(eps);
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
-  const Running running =
-      check_running(x, running_mean, running_var, weight, bias, !use_input_stats, momentum, " unless use_input_stats");
+  const Running running = check_running(x, running_mean, running_var, weight, bias, !use_input_stats, momentum,
+                                        num_batches_tracked, " unless use_input_stats");
   if (use_input_stats && x.numel() > 0) check_several(x, x.size(0) * x.size(1));
   const uint32_t samples_too = use_input_stats ? 0 : 1;
   return apply<Normalize>(op, x, weight, bias, by_channel(x, (all_axes(x.dim()) & ~3u) | samples_too), eps, running);

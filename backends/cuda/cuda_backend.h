@@ -76,8 +76,8 @@ class CudaBackend : public Backend {
   // normalize.cu, normalize_backward.cu, normalize_rows.cu, normalize_channels.cu, normalize_channels_backward.cu
   void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
                  const MutableView& y, const MutableView& mean, const MutableView& variance) override;
-  void update_running_statistics(const View& batch_mean, const View& batch_variance, double correction, double momentum,
-                                 const MutableView* mean, const MutableView* variance) override;
+  void update_running_statistics(const View& batch_mean, const View& batch_variance,
+                                 const RunningStatistics& running) override;
   void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                           const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                           const MutableView* dweight, const MutableView* dbias) override;
@@ -88,6 +88,9 @@ class CudaBackend : public Backend {
                                uint32_t axes, const View* weight, double eps, bool fixed_statistics,
                                const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
                                const MutableView* dresidual) override;
+  void normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool relu,
+                          const View* residual, const MutableView& y, const MutableView& mean,
+                          const MutableView& variance, const RunningStatistics& running) override;
 
   // recurrent.cu
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;

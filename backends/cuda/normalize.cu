@@ -20,6 +20,7 @@ using cuda_detail::Launch;
 using cuda_detail::Moments;
 using cuda_detail::Nest;
 using cuda_detail::ReducePlan;
+using cuda_detail::RunningChannels;
 
 // Where the results go: their dtypes may differ from x's. Offsets are those of the views x, mean, variance.
 template <class T>
@@ -124,51 +125,38 @@ void take_moments(const View& x, uint32_t axes, const MutableView& mean, const M
   });
 }
 
-// Means and variances of channels, side by side.
-template <class C>
-struct ChannelStatistics {
-  C *mean, *variance;
-};
-
-// Of each channel the mean (blockIdx.y = 0) and the variance (1); null ones are not kept.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
-    running_statistics_kernel(ChannelStatistics<const C> batch, ChannelStatistics<C> running, uint32_t rows,
-                              uint32_t channels, C correction, C momentum) {
-  const bool variance = blockIdx.y == 1;
-  const C* from = variance ? batch.variance : batch.mean;
-  C* to = variance ? running.variance : running.mean;
+    running_statistics_kernel(const C* mean, const C* variance, RunningChannels<C> running, uint32_t rows,
+                              uint32_t channels) {
   const uint32_t channel = cuda_detail::thread_index();
-  if (!to || channel >= channels) return;
-  C sum = 0;
-  for (uint32_t row = 0; row < rows; ++row) sum += from[static_cast<int64_t>(row) * channels + channel];
-  const C average = sum / static_cast<C>(rows) * (variance ? correction : C(1));
-  to[channel] = to[channel] * (C(1) - momentum) + average * momentum;
+  if (channel >= channels) return;
+  const auto before = running.before(channel);
+  C means = 0, variances = 0;
+  for (uint32_t row = 0; row < rows; ++row) {
+    means += mean[static_cast<int64_t>(row) * channels + channel];
+    variances += variance[static_cast<int64_t>(row) * channels + channel];
+  }
+  running.move(channel, before, means / static_cast<C>(rows), variances / static_cast<C>(rows));
 }
 
 }  // namespace
 
-void CudaBackend::update_running_statistics(const View& batch_mean, const View& batch_variance, double correction,
-                                            double momentum, const MutableView* mean, const MutableView* variance) {
+void CudaBackend::update_running_statistics(const View& batch_mean, const View& batch_variance,
+                                            const RunningStatistics& running) {
+  const DType dtype = batch_mean.dtype;
   const auto dense = [](const View& view) { return view.strides == contiguous_strides(view.shape); };
-  const auto fits = [&](const MutableView* running) {
-    return !running || (running->dtype == batch_mean.dtype && dense(*running));
-  };
   const int64_t rows = batch_mean.shape[0], channels = batch_mean.shape[1];
-  if (!fits(mean) || !fits(variance) || !dense(batch_mean) || !dense(batch_variance))
-    return Backend::update_running_statistics(batch_mean, batch_variance, correction, momentum, mean, variance);
+  if (channels == 0 || !RunningChannels<float>::serve(running, dtype) || !dense(batch_mean) || !dense(batch_variance))
+    return Backend::update_running_statistics(batch_mean, batch_variance, running);
   EventScope event("update_running_statistics", "cuda", "moments", {&batch_mean, &batch_variance},
                    4 * batch_mean.numel());
   const Launch launch(batch_mean.device);
-  visit_floating(batch_mean.dtype, [&]<class T>() {
+  visit_floating(dtype, [&]<class T>() {
     using C = compute_t<T>;
-    const ChannelStatistics<const C> batch{static_cast<const C*>(batch_mean.data),
-                                           static_cast<const C*>(batch_variance.data)};
-    const ChannelStatistics<C> running{mean ? static_cast<C*>(mean->data) : nullptr,
-                                       variance ? static_cast<C*>(variance->data) : nullptr};
-    launch(running_statistics_kernel<C>, dim3(static_cast<uint32_t>((channels + kThreads - 1) / kThreads), 2), kThreads,
-           batch, running, static_cast<uint32_t>(rows), static_cast<uint32_t>(channels), static_cast<C>(correction),
-           static_cast<C>(momentum));
+    launch(running_statistics_kernel<C>, dim3(static_cast<uint32_t>((channels + kThreads - 1) / kThreads)), kThreads,
+           static_cast<const C*>(batch_mean.data), static_cast<const C*>(batch_variance.data),
+           RunningChannels<C>(running), static_cast<uint32_t>(rows), static_cast<uint32_t>(channels));
   });
 }
 
@@ -180,7 +168,7 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
   EventScope event("normalize", "cuda", "moments", {&x}, 8 * x.numel());
   if (!fixed_statistics && cuda_detail::normalize_rows(x, axes, weight, bias, eps, y, mean, variance)) return;
   if (cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/false, nullptr, y, mean,
-                                      variance))
+                                      variance, nullptr))
     return;
   const int n = x.ndim();
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
@@ -209,8 +197,18 @@ void CudaBackend::normalize_relu(const View& x, uint32_t axes, const View* weigh
                                  const MutableView& mean, const MutableView& variance) {
   EventScope event("normalize_relu", "cuda", "moments", {&x, &y}, 9 * x.numel());
   if (!cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/true, residual, y, mean,
-                                       variance))
+                                       variance, nullptr))
     Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
+}
+
+void CudaBackend::normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                     bool relu, const View* residual, const MutableView& y, const MutableView& mean,
+                                     const MutableView& variance, const RunningStatistics& running) {
+  EventScope event(relu ? "normalize_relu" : "normalize", "cuda", "moments", {&x, &y}, (relu ? 9 : 8) * x.numel());
+  if (!RunningChannels<float>::serve(running, mean.dtype) ||
+      !cuda_detail::normalize_channels(x, axes, weight, bias, eps, /*fixed_statistics=*/false, relu, residual, y, mean,
+                                       variance, &running))
+    Backend::normalize_training(x, axes, weight, bias, eps, relu, residual, y, mean, variance, running);
 }
 
 }  // namespace gradus

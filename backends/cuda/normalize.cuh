@@ -176,4 +176,37 @@ void reduce_by_parts(Device device, const Nest<N>& outer, uint32_t splits, const
   else join_parts<Partial>(device, outer, splits, results, run);
 }
 
+/// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not kept.
+template <class C>
+struct RunningChannels {
+  C *mean = nullptr, *variance = nullptr;
+  int64_t* batches = nullptr;
+  C momentum = 0, correction = 1;
+
+  RunningChannels() = default;
+  explicit RunningChannels(const RunningStatistics& running)
+      : mean(running.mean.as<C>()), variance(running.variance.as<C>()), batches(running.batches.as<int64_t>()),
+        momentum(static_cast<C>(running.momentum)), correction(static_cast<C>(running.correction)) {}
+  static bool serve(const RunningStatistics& running, DType dtype) {
+    for (const MutableView* view : {&running.mean, &running.variance})
+      if (view->data && (view->dtype != dtype || view->strides != contiguous_strides(view->shape))) return false;
+    return true;
+  }
+
+  /// A channel's, which can be loaded before the batch's are known.
+  struct Before {
+    C mean, variance;
+  };
+  __device__ Before before(uint32_t channel) const {
+    return {mean ? mean[channel] : C(0), variance ? variance[channel] : C(0)};
+  }
+  /// One thread does this for each channel.
+  __device__ void move(uint32_t channel, const Before& before, C batch_mean, C batch_variance) const {
+    if (mean) mean[channel] = before.mean * (C(1) - momentum) + batch_mean * momentum;
+    if (variance) variance[channel] = before.variance * (C(1) - momentum) + batch_variance * correction * momentum;
+    // Waits for no load.
+    if (batches && channel == 0) atomicAdd(reinterpret_cast<unsigned long long*>(batches), 1ull);
+  }
+};
+
 }  // namespace gradus::cuda_detail

@@ -22,11 +22,24 @@ Array aligned_with(const Array& x, const Array& array) {
   return aligned;
 }
 
+// Views of what is kept, which is about to be written. Each of the statistics stands for `count` elements.
+RunningStatistics running_of(const KeptStatistics& kept, int64_t count) {
+  RunningStatistics running;
+  const auto written = [](const Array& array, MutableView& view) {
+    if (array.defined()) array.bump_version(), view = array;
+  };
+  written(kept.mean, running.mean), written(kept.variance, running.variance), written(kept.batches, running.batches);
+  running.momentum = kept.momentum;
+  running.correction = static_cast<double>(count) / static_cast<double>(count - 1);
+  return running;
+}
+
 }  // namespace
 
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
-                     const Array& mean, const Array& variance, bool relu, const Array& residual) {
-  check_same_device({&x, &weight, &bias, &mean, &variance, &residual});
+                     const Array& mean, const Array& variance, bool relu, const Array& residual,
+                     const KeptStatistics& kept) {
+  check_same_device({&x, &weight, &bias, &mean, &variance, &residual, &kept.mean, &kept.variance, &kept.batches});
   check_floating(x, "input");
   check_parameter(x, weight, "weight");
   check_parameter(x, bias, "bias");
@@ -40,18 +53,23 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
   const bool fixed = mean.defined();
   Normalized result = {Array::empty_like(x), fixed ? cast(mean, wide) : Array::empty(shape, wide, x.device()),
                        fixed ? cast(variance, wide) : Array::empty(shape, wide, x.device())};
-  if (x.numel() == 0) return result;
+  if (x.numel() == 0) {
+    if (kept.batches.defined()) binary_scalar(BinaryOp::add, kept.batches, 1, false, &kept.batches);
+    return result;
+  }
   const View w = weight.defined() ? View(weight.expand(x.shape())) : View();
   const View b = bias.defined() ? View(bias.expand(x.shape())) : View();
   const View *const weights = weight.defined() ? &w : nullptr, *const biases = bias.defined() ? &b : nullptr;
-  if (!relu) {
-    backend_of(x).normalize(x, axes, weights, biases, eps, fixed, result.y, result.mean, result.variance);
-    return result;
-  }
   const Array aligned = residual.defined() ? aligned_with(x, residual) : Array();
   const View r = aligned.defined() ? View(aligned) : View();
-  backend_of(x).normalize_relu(x, axes, weights, biases, eps, fixed, aligned.defined() ? &r : nullptr, result.y,
-                               result.mean, result.variance);
+  const View* const added = aligned.defined() ? &r : nullptr;
+  Backend& backend = backend_of(x);
+  if (kept.mean.defined() || kept.variance.defined() || kept.batches.defined())
+    backend.normalize_training(x, axes, weights, biases, eps, relu, added, result.y, result.mean, result.variance,
+                               running_of(kept, x.numel() / result.mean.numel()));
+  else if (relu)
+    backend.normalize_relu(x, axes, weights, biases, eps, fixed, added, result.y, result.mean, result.variance);
+  else backend.normalize(x, axes, weights, biases, eps, fixed, result.y, result.mean, result.variance);
   return result;
 }
 
@@ -83,20 +101,6 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
     backend_of(x).normalize_relu_backward(aligned, aligned_with(x, y_if_relu), x, mean, variance, axes, weights, eps,
                                           fixed_statistics, wanted(0), wanted(1), wanted(2), wanted(3));
   return result;
-}
-
-void update_running_statistics(const Array& mean, const Array& variance, const Array& batch_mean,
-                               const Array& batch_variance, double count, double momentum) {
-  MutableView running[2];
-  const Array* const arrays[2] = {&mean, &variance};
-  for (int i = 0; i < 2; ++i) {
-    if (!arrays[i]->defined()) continue;
-    arrays[i]->bump_version();
-    running[i] = *arrays[i];
-  }
-  backend_of(batch_mean)
-      .update_running_statistics(batch_mean, batch_variance, count / (count - 1), momentum,
-                                 mean.defined() ? &running[0] : nullptr, variance.defined() ? &running[1] : nullptr);
 }
 
 }  // namespace gradus::ops

@@ -8,12 +8,18 @@ namespace gradus::ops {
 struct Normalized {
   Array y, mean, variance;
 };
+/// What is kept of the batches seen (gradus::RunningStatistics); undefined arrays are not kept.
+struct KeptStatistics {
+  Array mean, variance, batches;
+  double momentum = 0;
+};
 /// Over `axes`. weight and bias, where defined, have x's rank with size 1 where they are broadcast, and x's type (or
 /// float32 where x is of a half type). Where mean and variance are given (x's rank, size 1 at `axes`), they are used and
-/// returned, else computed, in float32 for half types. With relu, y is the ReLU of that plus residual, where defined, of
-/// x's shape and type.
+/// returned, else computed, in float32 for half types, and what is kept of them moves in place, by the unbiased variance.
+/// With relu, y is the ReLU of that plus residual, where defined, of x's shape and type.
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
-                     const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {});
+                     const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {},
+                     const KeptStatistics& kept = {});
 
 struct NormalizeGradients {
   Array dx, dweight, dbias, dresidual;
@@ -24,11 +30,5 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
                                       bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
                                       const Array& y_if_relu = {}, bool want_dresidual = false);
-
-/// Moves running statistics (C,), in place, towards those of a batch (N, C) of whose elements each stands for `count`:
-/// running = (1 - momentum) running + momentum * (the batch's average over N), the variance unbiased. Either may be
-/// undefined.
-void update_running_statistics(const Array& mean, const Array& variance, const Array& batch_mean,
-                               const Array& batch_variance, double count, double momentum);
 
 }  // namespace gradus::ops

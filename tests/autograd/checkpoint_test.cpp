@@ -212,12 +212,13 @@ TEST_CASE("batch norm counts a batch once", "[checkpoint]") {
   const Tensor x = randn({4, 3, 2, 2}).set_requires_grad(true), weight = ones({3}), bias = zeros({3});
   const auto run = [&](bool saving) {
     x.zero_grad();
-    const Tensor mean = zeros({3}), variance = ones({3});
+    const Tensor mean = zeros({3}), variance = ones({3}), batches = zeros({}, kLong);
     const auto norm = [&](const Tensor& t) {
-      const Tensor y = batch_norm(t * 2, mean, variance, weight, bias, true, 0.1, 1e-5).exp();
-      return batch_norm_relu(y, mean, variance, weight, bias, true, 0.1, 1e-5, t);
+      const Tensor y = batch_norm(t * 2, mean, variance, weight, bias, true, 0.1, 1e-5, batches).exp();
+      return batch_norm_relu(y, mean, variance, weight, bias, true, 0.1, 1e-5, t, batches);
     };
     (saving ? checkpoint(norm, x) : norm(x)).sum().backward();
+    CHECK(batches.item<int64_t>() == 2);
     return TensorList{mean, variance, x.grad()};
   };
   const TensorList plain = run(false), saved = run(true);

@@ -1,4 +1,5 @@
 // Normalisation and resampling: every backend gives naive's results, and the default bodies give the overrides'.
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -89,6 +90,16 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
                   200);
 }
 
+/// Those of means, variances and the number of batches, at out[first] and behind, that `which` has a bit for.
+RunningStatistics running_of(const Arrays& out, size_t first, int which) {
+  RunningStatistics running;
+  if (which & 1) running.mean = out[first];
+  if (which & 2) running.variance = out[first + 1];
+  if (which & 4) running.batches = out[first + 2];
+  running.momentum = 0.1, running.correction = 1.25;
+  return running;
+}
+
 }  // namespace
 
 TEST_CASE("normalisation and its gradients agree on every backend") {
@@ -117,6 +128,9 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
       {{6, 1, 5, 5}, 0b1101, {1, 1, 1, 1}},
       {{5, 3, 7, 5}, 0b1101, {1, 3, 1, 1}},
       {{4, 33, 4, 5}, 0b1101, {1, 33, 1, 1}},
+      // A block has all of its channels, a thread several packets of them.
+      {{3, 8, 12, 12}, 0b1101, {1, 8, 1, 1}},
+      {{2, 5, 40, 40}, 0b1101, {1, 5, 1, 1}},
       // Channels-last: many splits, the last one shorter, and a group of channels that is not full.
       {{2, 24, 29, 31}, 0b1101, {1, 24, 1, 1}}};
   for (DType dtype : kFloatingDTypes)
@@ -160,22 +174,51 @@ TEST_CASE("running statistics agree on every backend") {
     for (int64_t channels : {1, 3, 300})
       for (int64_t rows : {1, 5})
         for (DType kept : {dtype, DType::bf16})
-          for (int which : {1, 2, 3})
+          for (int which : {1, 2, 3, 7})
             for (Layout layout : kOutputLayouts) {
               const auto run = [&](bool defaults) {
                 return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-                  const MutableView mean = out[0], variance = out[1];
-                  const auto update = [&](auto&& method) {
-                    method(in[0], in[1], 1.25, 0.1, which & 1 ? &mean : nullptr, which & 2 ? &variance : nullptr);
-                  };
-                  if (defaults) update([&](auto&&... args) { on.Backend::update_running_statistics(args...); });
-                  else update([&](auto&&... args) { on.update_running_statistics(args...); });
+                  const RunningStatistics running = running_of(out, 0, which);
+                  if (defaults) on.Backend::update_running_statistics(in[0], in[1], running);
+                  else on.update_running_statistics(in[0], in[1], running);
                 };
               };
               check_agreement("update_running_statistics",
                               {make({rows, channels}, dtype), make({rows, channels}, dtype)},
-                              {make({channels}, kept, layout), make({channels}, kept)}, run(false), run(true), 4);
+                              {make({channels}, kept, layout), make({channels}, kept), make({}, DType::i64)},
+                              run(false), run(true), 4);
             }
+}
+
+TEST_CASE("batch norm in training agrees on every backend") {
+  Maker make(44);
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& shape : {Shape{4, 8, 6, 6}, Shape{3, 130, 3, 3}, Shape{70, 16}, Shape{3, 5, 8}})
+      for (Layout layout : kImageLayouts)
+        for (bool instance : {false, true})
+          for (bool relu : kBoth) {
+            if ((layout == Layout::channels_last && shape.size() != 4) || (instance && shape.size() < 3)) continue;
+            const uint32_t axes = ((1u << shape.size()) - 1) & (instance ? ~3u : ~2u);
+            const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32,
+                        kept = make.choice(std::array{wide, wide, DType::bf16});
+            const Shape statistics = reduced_shape(shape, axes, true), channels = {shape[1]};
+            const int which = static_cast<int>(make.integer(1, 7));
+            const auto run = [&](bool defaults) {
+              return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
+                const RunningStatistics running = running_of(out, 3, which);
+                const View residual = in[1], *added = relu && which & 1 ? &residual : nullptr;
+                const auto train = [&](auto&& method) {
+                  method(in[0], axes, nullptr, nullptr, 1e-3, relu, added, out[0], out[1], out[2], running);
+                };
+                if (defaults) train([&](auto&&... args) { on.Backend::normalize_training(args...); });
+                else train([&](auto&&... args) { on.normalize_training(args...); });
+              };
+            };
+            check_agreement("normalize_training", {make(shape, dtype, layout), make(shape, dtype, layout)},
+                            {make(shape, dtype, layout), make(statistics, wide), make(statistics, wide),
+                             make(channels, kept), make(channels, kept), make({}, DType::i64)},
+                            run(false), run(true), 60);
+          }
 }
 
 TEST_CASE("normalisation is right where the mean is large") {

@@ -20,7 +20,7 @@ struct Setup {
 
 struct Run {
   std::vector<float> losses;
-  std::vector<Tensor> parameters;
+  std::vector<Tensor> parameters, statistics;
   double scale = 0;
   bool captured = false;
 };
@@ -76,6 +76,7 @@ Run train(bool captured, const Setup& setup) {
   run.captured = step.captured();
   run.scale = scaler.get_scale();
   for (const Tensor& parameter : net->parameters()) run.parameters.push_back(parameter.detach().cpu());
+  for (const Tensor& buffer : net->buffers()) run.statistics.push_back(buffer.cpu());
   return run;
 }
 
@@ -92,6 +93,10 @@ void check_same_bits(const Setup& setup) {
     CHECK(eager.parameters[i].equal(captured.parameters[i]));
     CHECK(eager.parameters[i].isfinite().all().item<bool>());
   }
+  REQUIRE(eager.statistics.size() == 3);
+  for (int i = 0; i < 2; ++i)  // those of images with infinities are NaN
+    CHECK((setup.scaled || eager.statistics[i].equal(captured.statistics[i])));
+  for (const Run* run : {&eager, &captured}) CHECK(run->statistics[2].item<int64_t>() == 15);
   CHECK(eager.scale == captured.scale);
   CHECK(eager.losses[0] != eager.losses[5]);
 }

@@ -134,6 +134,9 @@ TEST_CASE("without momentum the running statistics are the average over all batc
     CHECK(norm->running_mean.allclose(sum / i, 1e-4, 1e-5));
   }
   CHECK(norm->num_batches_tracked.item<int64_t>() == 3);
+  norm(zeros({0, 2}));
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 4);
+  CHECK(norm->running_mean.allclose(sum / 3, 1e-4, 1e-5));
 }
 
 TEST_CASE("without running statistics evaluation uses the batch's") {

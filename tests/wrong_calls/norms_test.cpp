@@ -25,6 +25,7 @@ const WrongCalls norms("norms", {
     wrong<ValueError>("batch_norm", {"eps", "-1"}, [] { batch_norm(f({2, 3}), f({3}), f({3}), {}, {}, false, 0.1, -1); }),
     wrong<DTypeError>("batch_norm", {"int64"}, [] { batch_norm(i({2, 3}), f({3}), f({3})); }),
     wrong<Error>("batch_norm", {"undefined"}, [] { batch_norm(Tensor(), f({3}), f({3})); }),
+    wrong<ValueError>("batch_norm", {"num_batches_tracked", "float32", "(2,)"}, [] { batch_norm(f({2, 3}), {}, {}, {}, {}, true, 0.1, 1e-5, f({2})); }),
     wrong<ShapeError>("batch_norm_relu", {"residual", "(2, 4)", "(2, 1)"}, [] { batch_norm_relu(f({2, 4}), {}, {}, {}, {}, true, 0.1, 1e-5, f({2, 1})); }),
     wrong<ShapeError>("batch_norm_relu", {"residual", "(0, 4)", "(2, 4)"}, [] { batch_norm_relu(f({0, 4}), {}, {}, {}, {}, true, 0.1, 1e-5, f({2, 4})); }),
     wrong<DTypeError>("batch_norm_relu", {"residual", "float32", "float64"}, [] { batch_norm_relu(f({2, 4}), {}, {}, {}, {}, true, 0.1, 1e-5, ones({2, 4}, kDouble)); }),

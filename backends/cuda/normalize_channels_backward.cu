@@ -63,14 +63,56 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
   if (walk.speaks()) parts[static_cast<int64_t>(blockIdx.y) * walk.channels + walk.own_channel()] = total;
 }
 
-/// What a channel's gradient depends on.
+/// What a channel's gradient depends on, and where those of its weight and bias go.
 template <class T>
 struct ChannelGradient {
+  using C = compute_t<T>;
   PerChannel<T> mean, variance, weight;
-  compute_t<T> eps;
+  C eps;
   bool fixed_statistics;
   ChannelResult dweight, dbias;
 };
+
+/// A channel's dx = dy of_dy - constant - (x - centre) of_x.
+template <class C>
+struct Line {
+  C centre, of_dy, constant, of_x;
+};
+
+/// The numbers of the channel that a thread speaks for.
+template <class T>
+struct OwnChannel {
+  using C = compute_t<T>;
+  uint32_t channel = 0;
+  C mean = 0, weight = 0, s = 0;
+
+  OwnChannel() = default;
+  __device__ OwnChannel(const ChannelGradient<T>& gradient, uint32_t own) : channel(own) {
+    mean = gradient.mean.at_or(C(0), channel), weight = gradient.weight.at_or(C(1), channel);
+    s = C(1) / ::sqrt(gradient.variance.at_or(C(0), channel) + gradient.eps);
+  }
+  __device__ void store(const ChannelGradient<T>& gradient, const Sums<C>& total) const {
+    gradient.dweight.store(channel, total.along * s), gradient.dbias.store(channel, total.plain);
+  }
+  /// `elements` of a channel.
+  __device__ Line<C> line(const ChannelGradient<T>& gradient, const Sums<C>& total, uint32_t elements) const {
+    const C scale = gradient.fixed_statistics ? C(0) : s * weight / static_cast<C>(elements);
+    return {mean, s * weight, total.plain * scale, total.along * s * s * scale};
+  }
+};
+
+template <class T, int kChannels>
+__device__ Packet<T> dx_of(const Packet<T>& dy, const Packet<T>& x, const Line<compute_t<T>> (&line)[kChannels]) {
+  using C = compute_t<T>;
+  Packet<T> dx;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const Line<C>& by = line[j % kChannels];
+    dx.value[j] = static_cast<T>(static_cast<C>(dy.value[j]) * by.of_dy - by.constant -
+                                 (static_cast<C>(x.value[j]) - by.centre) * by.of_x);
+  }
+  return dx;
+}
 
 // Null `parts` where no sums are needed, null dx where it is not wanted.
 template <bool kMasked, bool kColumns, class T>
@@ -80,27 +122,20 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
   constexpr uint32_t kPackets = kMasked ? 2 : 4;
-  struct Line {
-    C centre, of_dy, constant, of_x;
-  };
   __shared__ Sums<C> shared[kChannelThreads];
-  __shared__ Line lines[32 * kChannels];
+  __shared__ Line<C> lines[32 * kChannels];
   const bool speaks = walk.speaks();
-  const uint32_t channel = walk.own_channel();
-  const C mean = speaks ? gradient.mean.at_or(C(0), channel) : C(0);
-  const C variance = speaks ? gradient.variance.at_or(C(0), channel) : C(0);
-  const C weight = speaks ? gradient.weight.at_or(C(1), channel) : C(1);
-  const C s = C(1) / ::sqrt(variance + gradient.eps);
+  OwnChannel<T> own;
+  if (speaks) own = OwnChannel<T>(gradient, walk.own_channel());
   Sums<C> total{0, 0};
   if (parts) total = walk.join(parts, shared, [](const Sums<C>& part, uint32_t) { return part; });
   if (speaks) {
-    if (blockIdx.y == 0) gradient.dweight.store(channel, total.along * s), gradient.dbias.store(channel, total.plain);
-    const C scale = gradient.fixed_statistics ? C(0) : s * weight / static_cast<C>(walk.elements(walk.count));
-    lines[threadIdx.x] = {mean, s * weight, total.plain * scale, total.along * s * s * scale};
+    if (blockIdx.y == 0) own.store(gradient, total);
+    lines[threadIdx.x] = own.line(gradient, total, walk.elements(walk.count));
   }
   if (!dx) return;
   __syncthreads();
-  Line line[kChannels];
+  Line<C> line[kChannels];
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
   walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
@@ -111,17 +146,68 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
 #pragma unroll
     for (uint32_t k = 0; k < kPackets; ++k) {
       if (k >= number) break;
-      const Packet<T> a = masked<kMasked>(dy[k], y[k]);
-      Packet<T> result;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const Line& by = line[j % kChannels];
-        result.value[j] = static_cast<T>(static_cast<C>(a.value[j]) * by.of_dy - by.constant -
-                                         (static_cast<C>(x[k].value[j]) - by.centre) * by.of_x);
-      }
-      walk.store(dx, result, i + (k << walk.lanes_log2));
+      walk.store(dx, dx_of(masked<kMasked>(dy[k], y[k]), x[k], line), i + (k << walk.lanes_log2));
     }
   });
+}
+
+// Both at once, where a block has all of its channels, and a thread at most kPackets, which stay in registers.
+template <bool kMasked, uint32_t kPackets, bool kColumns, class T>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets == 1 ? 2 : 1))
+    channel_gradients_kernel(T* dx, Gradient<T> from, ChannelWalk<kColumns> walk, ChannelGradient<T> gradient,
+                             T* dresidual) {
+  using C = compute_t<T>;
+  constexpr int kChannels = walk.kChannels;
+  __shared__ Sums<C> shared[kChannels * kChannelThreads];
+  __shared__ Line<C> lines[32 * kChannels];
+  __shared__ C means[32 * kChannels];
+  Packet<T> dy[kPackets], x[kPackets];
+  uint32_t first = 0, count = 0;
+  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
+    first = i, count = number;
+    walk.load(dy, from.dy, i, number);
+    walk.load(x, from.x, i, number);
+    if constexpr (kMasked) {
+      Packet<T> y[kPackets];
+      walk.load(y, from.y, i, number);
+#pragma unroll
+      for (uint32_t k = 0; k < kPackets; ++k) dy[k] = masked<kMasked>(dy[k], y[k]);
+    }
+  });
+  const bool speaks = walk.speaks();
+  OwnChannel<T> own;
+  if (speaks) own = OwnChannel<T>(gradient, walk.own_channel());
+  if (speaks) means[threadIdx.x] = own.mean;
+  __syncthreads();
+  Sums<C> sums[kChannels] = {};
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    const C centre = means[walk.slot(c)];
+#pragma unroll
+    for (uint32_t k = 0; k < kPackets; ++k)
+#pragma unroll
+      for (int j = c; j < 4; j += kChannels) {
+        const C value = k < count ? static_cast<C>(dy[k].value[j]) : C(0);
+        const C distance = k < count ? static_cast<C>(x[k].value[j]) - centre : C(0);
+        sums[c] = Sums<C>::join(sums[c], {value, value * distance});
+      }
+  }
+  const Sums<C> total = walk.fold(sums, shared);
+  if (speaks) {
+    own.store(gradient, total);
+    lines[threadIdx.x] = own.line(gradient, total, walk.elements(walk.count));
+  }
+  __syncthreads();
+  Line<C> line[kChannels];
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
+#pragma unroll
+  for (uint32_t k = 0; k < kPackets; ++k) {
+    if (k >= count) break;
+    const uint32_t i = first + (k << walk.lanes_log2);
+    if (kMasked && dresidual) walk.store(dresidual, dy[k], i);
+    if (dx) walk.store(dx, dx_of(dy[k], x[k], line), i);
+  }
 }
 
 }  // namespace
@@ -139,21 +225,30 @@ bool normalize_channels_backward(const View& dy, const View* y, const View& x, c
     using C = compute_t<T>;
     const std::initializer_list<const View*> others = {&dy, y, dx ? &dx_view : nullptr,
                                                        dresidual ? &dresidual_view : nullptr};
+    const ChannelGradient<T> gradient{PerChannel<T>(&mean), PerChannel<T>(&variance), PerChannel<T>(weight),
+                                      static_cast<C>(eps),  fixed_statistics,         ChannelResult(dweight),
+                                      ChannelResult(dbias)};
+    T *const images = dx ? dx->as<T>() : nullptr, *const residual = dresidual ? dresidual->as<T>() : nullptr;
+    const bool sums = (dx && !fixed_statistics) || dweight || dbias || residual;
     return with_channel_walk<T>(x, others, launch.multiprocessors(), [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
       Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
-      T* const residual = dresidual ? dresidual->as<T>() : nullptr;
+      if (sums && walk.whole()) {
+        const auto run = [&]<uint32_t kPackets>() {
+          launch(y ? channel_gradients_kernel<true, kPackets, kColumns, T>
+                   : channel_gradients_kernel<false, kPackets, kColumns, T>,
+                 walk.grid(), kChannelThreads, images, from, walk, gradient, residual);
+        };
+        return walk.of_thread(walk.count) == 1 ? run.template operator()<1>() : run.template operator()<walk.kWhole>();
+      }
       std::optional<Scratch> parts;
-      if ((dx && !fixed_statistics) || dweight || dbias || residual) {
+      if (sums) {
         parts.emplace(sizeof(Sums<C>) * walk.splits * walk.channels, x.device);
         launch(from.y ? channel_sums_kernel<true, kColumns, T> : channel_sums_kernel<false, kColumns, T>, walk.grid(),
                kChannelThreads, from, walk, PerChannel<T>(&mean), residual, parts->as<Sums<C>>());
       }
       if (residual) from.dy = residual, from.y = nullptr;  // what is left of dy
-      const ChannelGradient<T> gradient{PerChannel<T>(&mean), PerChannel<T>(&variance), PerChannel<T>(weight),
-                                        static_cast<C>(eps),  fixed_statistics,         ChannelResult(dweight),
-                                        ChannelResult(dbias)};
       launch(from.y ? channel_dx_kernel<true, kColumns, T> : channel_dx_kernel<false, kColumns, T>,
-             dx ? walk.grid() : dim3(walk.groups()), kChannelThreads, dx ? dx->as<T>() : nullptr, from, walk, gradient,
+             dx ? walk.grid() : dim3(walk.groups()), kChannelThreads, images, from, walk, gradient,
              parts ? parts->as<Sums<C>>() : nullptr);
     });
   });

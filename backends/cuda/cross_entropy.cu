@@ -14,10 +14,14 @@ namespace {
 
 using cuda_detail::Add;
 using cuda_detail::Divisor;
+using cuda_detail::exponential;
 using cuda_detail::fold_block;
 using cuda_detail::fold_warp;
-using cuda_detail::Larger;
+using cuda_detail::LargerNumber;
 using cuda_detail::Launch;
+using cuda_detail::Pack;
+using cuda_detail::PackedRows;
+using cuda_detail::Row;
 
 // A matrix or a vector by its strides.
 template <class T>
@@ -25,6 +29,7 @@ struct Matrix {
   T* data;
   int64_t row, column;
   __device__ T& operator()(int64_t i, int64_t j = 0) const { return data[i * row + j * column]; }
+  __device__ Row<T> row_at(int64_t i) const { return {data + i * row, column}; }
 };
 
 struct Sizes {
@@ -52,9 +57,9 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
   const int lane = threadIdx.x % 32;
   for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
     C max = -C(INFINITY), sum = 0;
-    for (int64_t j = lane; j < sizes.classes; j += 32) max = Larger()(static_cast<C>(x(i, j)), max);
-    max = fold_warp(max, Larger());
-    for (int64_t j = lane; j < sizes.classes; j += 32) sum += ::exp(static_cast<C>(x(i, j)) - max);
+    for (int64_t j = lane; j < sizes.classes; j += 32) max = LargerNumber()(static_cast<C>(x(i, j)), max);
+    max = fold_warp(max, LargerNumber());
+    for (int64_t j = lane; j < sizes.classes; j += 32) sum += exponential<T>(static_cast<C>(x(i, j)) - max);
     const C log_sum = ::log(fold_warp(sum, Add()));
     for (int64_t j = lane; j < sizes.classes; j += 32)
       p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
@@ -64,16 +69,23 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
 
 // One block per row.
 template <class T, class C>
-__global__ void long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p,
-                                 Matrix<T> losses, C* wide_losses) {
+__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
+    long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
+                     C* wide_losses) {
   __shared__ C shared[32];
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
-    const auto [max, sum] =
-        cuda_detail::running_sum_of_row<C>(sizes.classes, shared, [&](int64_t j) { return static_cast<C>(x(i, j)); });
+    const Row<const T> from = x.row_at(i);
+    const Row<T> to = p.row_at(i);
+    const PackedRows row(sizes.classes, from, to);
+    const auto [max, sum] = cuda_detail::running_sum_of_row(row, from, shared);
     const C log_sum = ::log(sum);
-#pragma unroll 4
-    for (int64_t j = threadIdx.x; j < sizes.classes; j += blockDim.x)
-      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
+    row.walk([&, max = max]<int kWidth>(int64_t j) {
+      const auto in = from.template load<kWidth>(j);
+      Pack<T, kWidth> out;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) out.value[k] = static_cast<T>(static_cast<C>(in.value[k]) - max - log_sum);
+      to.store(j, out);
+    });
     if (threadIdx.x == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
   }
 }
@@ -121,11 +133,11 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
     for (int k = 0; k < kValues; ++k) {
       const int j = lane + k * kLanes;
       values[k] = j < sizes.classes ? static_cast<C>(x(i, j)) : -C(INFINITY);
-      max = Larger()(values[k], max);
+      max = LargerNumber()(values[k], max);
     }
-    max = cuda_detail::fold_group<kLanes>(max, Larger());
+    max = cuda_detail::fold_group<kLanes>(max, LargerNumber());
 #pragma unroll
-    for (int k = 0; k < kValues; ++k) sum += ::exp(values[k] -= max);
+    for (int k = 0; k < kValues; ++k) sum += exponential<T>(values[k] -= max);
     const C log_sum = ::log(cuda_detail::fold_group<kLanes>(sum, Add()));
     const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
     C loss = counts && !valid ? C(NAN) : C(0);
@@ -149,20 +161,50 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
   if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 
-template <class T>
+// What the gradients of a row have in common.
+template <class T, class C>
+struct RowGradient {
+  int64_t target;
+  C scale;
+  bool ignored, valid;
+
+  __device__ RowGradient(const Sizes& sizes, int64_t target, T dloss, const T* weight_sum)
+      : target(target), scale(static_cast<C>(dloss)), ignored(target == sizes.ignore_index),
+        valid(target >= 0 && target < sizes.classes) {
+    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
+  }
+  __device__ T operator()(T p, int64_t j) const {
+    const C gradient = (exponential<T>(static_cast<C>(p)) - (j == target ? C(1) : C(0))) * scale;
+    return ignored ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
+  }
+};
+
+template <class T, class C>
 __global__ void __launch_bounds__(cuda_detail::kThreads)
     backward_kernel(Sizes sizes, Divisor classes, uint32_t numel, Matrix<const T> dloss, Matrix<const T> p,
                     Matrix<const int64_t> target, const T* weight_sum, Matrix<T> dx) {
-  using C = compute_t<T>;
-  const C count = sizes.reduction == Reduction::mean ? static_cast<C>(*weight_sum) : C(1);
   for (uint32_t e = cuda_detail::thread_index(); e < numel; e += cuda_detail::thread_count()) {
     uint32_t j = e;
     const uint32_t i = classes.split(j);
-    const int64_t t = target(i);
-    const C scale = static_cast<C>(dloss(i)) / count;
-    const C gradient = (::exp(static_cast<C>(p(i, j))) - (j == t ? C(1) : C(0))) * scale;
-    const bool valid = t >= 0 && t < sizes.classes;
-    dx(i, j) = t == sizes.ignore_index ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
+    dx(i, j) = RowGradient<T, C>(sizes, target(i), dloss(i), weight_sum)(p(i, j), j);
+  }
+}
+// One block per row.
+template <class T, class C>
+__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
+    long_rows_backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
+                              const T* weight_sum, Matrix<T> dx) {
+  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
+    const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
+    const Row<const T> from = p.row_at(i);
+    const Row<T> to = dx.row_at(i);
+    PackedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
+      const auto in = from.template load<kWidth>(j);
+      Pack<T, kWidth> out;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) out.value[k] = gradient(in.value[k], j + k);
+      to.store(j, out);
+    });
   }
 }
 
@@ -212,7 +254,12 @@ void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_prob
   const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    launch(backward_kernel<T>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
+    using C = compute_t<T>;
+    if (sizes.classes > cuda_detail::kWarpRow)
+      return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1),
+                    cuda_detail::row_threads(sizes.classes), sizes, matrix<T>(dloss), matrix<T>(log_probabilities),
+                    matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+    launch(backward_kernel<T, C>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
            Divisor(sizes.classes), static_cast<uint32_t>(dx.numel()), matrix<T>(dloss), matrix<T>(log_probabilities),
            matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
   });

@@ -1,6 +1,8 @@
-// Softmax along an axis, a warp per row, or a block where it is long.
+// Softmax along an axis: up to a warp per row, which it keeps in registers, or a block where it is long.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
+#include <initializer_list>
+
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -9,6 +11,7 @@
 namespace gradus {
 namespace {
 
+using cuda_detail::exponential;
 using cuda_detail::Geometry;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
@@ -16,44 +19,73 @@ using cuda_detail::Pack;
 using cuda_detail::PackedRows;
 using cuda_detail::Row;
 
-constexpr uint32_t kRowsOfBlock = cuda_detail::kThreads / 32;  // where a warp has a row
-
 // Steps between elements of a row, in the views of the kernels.
 struct Steps {
   int64_t x, y, dx;
 };
 
-// Views of `rows`: x, y. A row has at most 32 kValues elements.
-template <int kValues, class T>
-__global__ void __launch_bounds__(cuda_detail::kThreads)
-    softmax_warp_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
-  using C = compute_t<T>;
-  const uint32_t row = cuda_detail::thread_index() / 32;
-  if (row >= rows.numel) return;
-  int64_t at[2];
-  rows.offsets(row, at);
-  const int lane = threadIdx.x % 32;
-  C values[kValues], max = -C(INFINITY), sum = 0;
-#pragma unroll
-  for (int k = 0; k < kValues; ++k) {
-    const int i = lane + 32 * k;
-    values[k] = i < size ? static_cast<C>(x[at[0] + i * steps.x]) : -C(INFINITY);
-    max = cuda_detail::Larger()(values[k], max);
+// A row's elements as kLanes lanes keep them, kCount each, in packs of kWidth.
+template <int kLanes, int kCount, int kWidth>
+struct Spread {
+  static constexpr int kValues = kCount;
+  static constexpr int kRows = cuda_detail::kThreads / kLanes;  // of a block
+
+  __device__ static uint32_t row() { return cuda_detail::thread_index() / kLanes; }
+  /// Of the pack that begins with the lane's value k.
+  __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes * kWidth; }
+  template <class A, class F>
+  __device__ static A fold(A value, F&& f) {
+    return cuda_detail::fold_group<kLanes>(value, f);
   }
-  max = cuda_detail::fold_warp(max, cuda_detail::Larger());
+  /// The values; past the row's end `otherwise`.
+  template <class T, class C>
+  __device__ static void load(const Row<const T>& row, int size, C otherwise, C (&values)[kValues]) {
 #pragma unroll
-  for (int k = 0; k < kValues; ++k) {
+    for (int k = 0; k < kValues; k += kWidth) {
+      const bool inside = element(k) < size;
+      Pack<T, kWidth> pack;
+      if (inside) pack = row.template load<kWidth>(element(k));
+#pragma unroll
+      for (int w = 0; w < kWidth; ++w) values[k + w] = inside ? static_cast<C>(pack.value[w]) : otherwise;
+    }
+  }
+  template <class T, class C>
+  __device__ static void store(const Row<T>& row, int size, const C (&values)[kValues]) {
+#pragma unroll
+    for (int k = 0; k < kValues; k += kWidth) {
+      Pack<T, kWidth> pack;
+#pragma unroll
+      for (int w = 0; w < kWidth; ++w) pack.value[w] = static_cast<T>(values[k + w]);
+      if (element(k) < size) row.store(element(k), pack);
+    }
+  }
+};
+
+// Views of `rows`: x, y.
+template <class S, class T>
+__global__ void __launch_bounds__(cuda_detail::kThreads)
+    softmax_lanes_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
+  using C = compute_t<T>;
+  const bool outside = S::row() >= rows.numel;  // lanes of other rows of the warp may be inside
+  int64_t at[2];
+  rows.offsets(outside ? 0 : S::row(), at);
+  C values[S::kValues], max = -C(INFINITY), sum = 0;
+  S::load(Row<const T>{x + at[0], steps.x}, size, -C(INFINITY), values);
+#pragma unroll
+  for (int k = 0; k < S::kValues; ++k) max = cuda_detail::LargerNumber()(values[k], max);
+  max = S::fold(max, cuda_detail::LargerNumber());
+#pragma unroll
+  for (int k = 0; k < S::kValues; ++k) {
     values[k] -= max;
-    const C power = ::exp(values[k]);
+    const C power = exponential<T>(values[k]);
     sum += power;
     if (!log) values[k] = power;
   }
-  sum = cuda_detail::fold_warp(sum, cuda_detail::Add());
-  const C log_sum = log ? ::log(sum) : C(0);
+  sum = S::fold(sum, cuda_detail::Add());
+  const C log_sum = log ? ::log(sum) : C(0), inverse = C(1) / sum;
 #pragma unroll
-  for (int k = 0; k < kValues; ++k)
-    if (const int i = lane + 32 * k; i < size)
-      y[at[1] + i * steps.y] = static_cast<T>(log ? values[k] - log_sum : values[k] / sum);
+  for (int k = 0; k < S::kValues; ++k) values[k] = log ? values[k] - log_sum : values[k] * inverse;
+  if (!outside) S::store(Row<T>{y + at[1], steps.y}, size, values);
 }
 
 template <class T>
@@ -67,7 +99,7 @@ __global__ void __launch_bounds__(1024)
     const Row<const T> from{x + at[0], steps.x};
     const Row<T> to{y + at[1], steps.y};
     const PackedRows row(size, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
+    const auto [max, sum] = cuda_detail::running_sum_of_row(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
       const auto in = from.template load<kWidth>(i);
@@ -75,41 +107,35 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         const C shifted = static_cast<C>(in.value[k]) - max;
-        out.value[k] = static_cast<T>(log ? shifted - log_sum : ::exp(shifted) / sum);
+        out.value[k] = static_cast<T>(log ? shifted - log_sum : exponential<T>(shifted) / sum);
       }
       to.store(i, out);
     });
   }
 }
 
-template <class C>
+template <class T, class C>
 __device__ C gradient_at(C dy, C y, C sum, bool log) {
-  return log ? dy - ::exp(y) * sum : y * (dy - sum);
+  return log ? dy - exponential<T>(y) * sum : y * (dy - sum);
 }
 
 // Views of `rows`: dx, dy, y; dy has the step of x.
-template <int kValues, class T>
+template <class S, class T>
 __global__ void __launch_bounds__(cuda_detail::kThreads)
-    softmax_backward_warp_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
+    softmax_backward_lanes_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
   using C = compute_t<T>;
-  const uint32_t row = cuda_detail::thread_index() / 32;
-  if (row >= rows.numel) return;
+  const bool outside = S::row() >= rows.numel;
   int64_t at[3];
-  rows.offsets(row, at);
-  const int lane = threadIdx.x % 32;
-  C gradients[kValues], outputs[kValues], sum = 0;
+  rows.offsets(outside ? 0 : S::row(), at);
+  C gradients[S::kValues], outputs[S::kValues], sum = 0;
+  S::load(Row<const T>{dy + at[1], steps.x}, size, C(0), gradients);
+  S::load(Row<const T>{y + at[2], steps.y}, size, C(0), outputs);
 #pragma unroll
-  for (int k = 0; k < kValues; ++k) {
-    const int i = lane + 32 * k;
-    gradients[k] = i < size ? static_cast<C>(dy[at[1] + i * steps.x]) : C(0);
-    outputs[k] = i < size ? static_cast<C>(y[at[2] + i * steps.y]) : C(0);
-    sum += log ? gradients[k] : gradients[k] * outputs[k];
-  }
-  sum = cuda_detail::fold_warp(sum, cuda_detail::Add());
+  for (int k = 0; k < S::kValues; ++k) sum += log ? gradients[k] : gradients[k] * outputs[k];
+  sum = S::fold(sum, cuda_detail::Add());
 #pragma unroll
-  for (int k = 0; k < kValues; ++k)
-    if (const int i = lane + 32 * k; i < size)
-      dx[at[0] + i * steps.dx] = static_cast<T>(gradient_at(gradients[k], outputs[k], sum, log));
+  for (int k = 0; k < S::kValues; ++k) gradients[k] = gradient_at<T>(gradients[k], outputs[k], sum, log);
+  if (!outside) S::store(Row<T>{dx + at[0], steps.dx}, size, gradients);
 }
 
 template <class T>
@@ -140,21 +166,37 @@ __global__ void __launch_bounds__(1024)
       Pack<T, kWidth> result;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k)
-        result.value[k] =
-            static_cast<T>(gradient_at(static_cast<C>(gradient.value[k]), static_cast<C>(output.value[k]), sum, log));
+        result.value[k] = static_cast<T>(
+            gradient_at<T>(static_cast<C>(gradient.value[k]), static_cast<C>(output.value[k]), sum, log));
       to.store(i, result);
     });
   }
 }
 
-/// f.operator()<kValues>() for a row that a warp keeps in registers.
+// Calls f.operator()<Spread>() for a row that lanes keep in registers.
 template <class F>
-void with_values(int64_t size, F&& f) {
-  if (size <= 32) f.template operator()<1>();
-  else if (size <= 128) f.template operator()<4>();
-  else f.template operator()<32>();
+void with_spread(int64_t size, bool packed, F&& f) {
+  if (size <= 16) f.template operator()<Spread<8, 2, 1>>();
+  else if (size <= 64) packed ? f.template operator()<Spread<16, 4, 4>>() : f.template operator()<Spread<16, 4, 1>>();
+  else if (size <= 256) packed ? f.template operator()<Spread<32, 8, 4>>() : f.template operator()<Spread<32, 8, 1>>();
+  else packed ? f.template operator()<Spread<32, 32, 4>>() : f.template operator()<Spread<32, 32, 1>>();
 }
-uint32_t warp_blocks(int64_t rows) { return static_cast<uint32_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock); }
+template <class S>
+uint32_t blocks_of(int64_t rows) {
+  return static_cast<uint32_t>((rows + S::kRows - 1) / S::kRows);
+}
+// True when rows of `size` elements at unit steps, the first of them at `data`, consist of aligned packs of four.
+template <int N, class T>
+bool consists_of_packs(const Nest<N>& rows, int64_t size, std::initializer_list<int64_t> steps,
+                       std::initializer_list<const T*> data) {
+  constexpr size_t kAlignment = alignof(Pack<T, 4>);
+  bool fits = size % 4 == 0;
+  for (int64_t step : steps) fits = fits && step == 1;
+  for (const T* first : data) fits = fits && reinterpret_cast<uintptr_t>(first) % kAlignment == 0;
+  for (int view = 0; view < N; ++view)
+    for (int axis = 0; axis < rows.ndim; ++axis) fits = fits && rows.strides[view][axis] % 4 == 0;
+  return fits;
+}
 
 Shape without_axis(Shape shape, int axis) {
   if (shape.size()) shape[axis] = 1;
@@ -178,9 +220,10 @@ void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& 
       if (size > cuda_detail::kWarpRow)
         return launch(softmax_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size), from, to,
                       piece.geometry(), size, steps, log);
-      with_values(size, [&]<int kValues>() {
-        launch(softmax_warp_kernel<kValues, T>, warp_blocks(piece.numel), cuda_detail::kThreads, from, to,
-               piece.geometry(), static_cast<int>(size), steps, log);
+      const bool packed = consists_of_packs<2, T>(piece, size, {steps.x, steps.y}, {from, to});
+      with_spread(size, packed, [&]<class S>() {
+        launch(softmax_lanes_kernel<S, T>, blocks_of<S>(piece.numel), cuda_detail::kThreads, from, to, piece.geometry(),
+               static_cast<int>(size), steps, log);
       });
     });
   });
@@ -201,9 +244,10 @@ void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool
       if (size > cuda_detail::kWarpRow)
         return launch(softmax_backward_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size),
                       gradient, output, to, piece.geometry(), size, steps, log);
-      with_values(size, [&]<int kValues>() {
-        launch(softmax_backward_warp_kernel<kValues, T>, warp_blocks(piece.numel), cuda_detail::kThreads, gradient,
-               output, to, piece.geometry(), static_cast<int>(size), steps, log);
+      const bool packed = consists_of_packs<3, T>(piece, size, {steps.x, steps.y, steps.dx}, {gradient, output, to});
+      with_spread(size, packed, [&]<class S>() {
+        launch(softmax_backward_lanes_kernel<S, T>, blocks_of<S>(piece.numel), cuda_detail::kThreads, gradient, output,
+               to, piece.geometry(), static_cast<int>(size), steps, log);
       });
     });
   });

@@ -1,7 +1,7 @@
 // Rows that a team of threads, a warp or a block, keeps in registers: the forward kernel reads x and writes y, with the
 // mean first and then the moments about it; the backward kernel reads dy and x, takes both sums of a row and writes dx. A
-// team of the latter walks over several rows and adds up its columns' part of dw and dbias on the way, which a second
-// launch joins. normalize_backward.cu has the formulas.
+// team of the latter walks over several rows and adds up its columns' part of dw and dbias on the way; a second launch
+// joins the blocks' parts. normalize_backward.cu has the formulas.
 #include <gradus/backends/cuda/normalize_rows.h>
 
 #include <bit>
@@ -66,7 +66,9 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   });
 }
 
-// `partial`: of every team the sums of its rows' columns; null where no parameter's gradient is wanted.
+constexpr int kTeams = kThreads / 32;  // of a block, where a warp has a row
+
+// `partial`: of every block the sums of its rows' columns; null where no parameter's gradient is wanted.
 template <int kWidth, int kSteps, class T>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,
@@ -107,9 +109,21 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     });
   }
   if (!partial) return;
-  partial += static_cast<int64_t>(team) * size;
-  for_vectors<kWidth, kSteps>(
-      size, [&](int k, uint32_t i) { *reinterpret_cast<Vector<Sums<C>, kWidth>*>(partial + i) = columns[k]; });
+  partial += static_cast<int64_t>(blockIdx.x) * size;
+  const auto put = [&](Sums<C>* to) {
+    for_vectors<kWidth, kSteps>(
+        size, [&](int k, uint32_t i) { *reinterpret_cast<Vector<Sums<C>, kWidth>*>(to + i) = columns[k]; });
+  };
+  if (blockDim.y == 1) return put(partial);
+  extern __shared__ __align__(16) char dynamic[];  // as much as the teams of a block need
+  Sums<C>* const of_teams = reinterpret_cast<Sums<C>*>(dynamic);
+  put(of_teams + threadIdx.y * size);
+  __syncthreads();
+  for (uint32_t i = 32 * threadIdx.y + threadIdx.x; i < size; i += kThreads) {
+    Sums<C> sums = of_teams[i];
+    for (int other = 1; other < kTeams; ++other) sums = Sums<C>::join(sums, of_teams[other * size + i]);
+    partial[i] = sums;
+  }
 }
 
 /// x as rows of the last axes.
@@ -155,7 +169,7 @@ struct Team {
     for (const void* array : arrays) vectors = vectors && reinterpret_cast<uintptr_t>(array) % 16 == 0;
     const int64_t in_thread = vectors ? steps * width : single_steps, wanted = (size + in_thread - 1) / in_thread;
     threads = wanted > kRowThreads ? 0 : std::max(std::bit_ceil(static_cast<uint32_t>(wanted)), 32u);
-    block = threads == 32 ? dim3(32, kThreads / 32) : dim3(threads);
+    block = threads == 32 ? dim3(32, kTeams) : dim3(threads);
   }
   uint32_t blocks(int64_t teams) const { return static_cast<uint32_t>((teams + block.y - 1) / block.y); }
 };
@@ -199,19 +213,22 @@ bool normalize_rows_backward(const View& dy, const View& x, const View& mean, co
                     kSingleSteps);
     if (team.threads == 0 || !fits(mean) || !fits(variance)) return false;
     const Launch launch(x.device);
-    // As many teams as are in flight at once, but two rows or more for each: its columns' sums are to be joined.
+    // As many teams as are in flight at once, but two rows or more for each block: its columns' sums are to be joined.
     const int64_t in_flight = int64_t{1024} * launch.multiprocessors() / team.threads;
-    const uint32_t blocks = team.blocks(std::clamp<int64_t>(rows.count / 2, 1, in_flight));
+    const int64_t wanted = team.block.y > 1 ? rows.count : rows.count / 2;
+    const uint32_t blocks = team.blocks(std::clamp<int64_t>(wanted, 1, in_flight));
     const auto run = [&](Sums<C>* partial) {
-      launch(team.vectors ? rows_backward_kernel<kWidth, kSteps, T> : rows_backward_kernel<1, kSingleSteps, T>, blocks,
-             team.block, dx.as<T>(), dy.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
-             static_cast<C>(eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size), partial);
+      const size_t shared = partial && team.block.y > 1 ? sizeof(Sums<C>) * kTeams * static_cast<size_t>(rows.size) : 0;
+      launch.with_shared(
+          team.vectors ? rows_backward_kernel<kWidth, kSteps, T> : rows_backward_kernel<1, kSingleSteps, T>, blocks,
+          team.block, shared, dx.as<T>(), dy.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
+          static_cast<C>(eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size), partial);
     };
     if (!dweight && !dbias) return run(nullptr), true;
     const MutableView &plain = dbias ? *dbias : *dweight, &along = dweight ? *dweight : *dbias;
     const Strides columns = contiguous_strides(rows.row);  // the order of the partial sums
     const Nest<3> outer(StridedLoop<3>(rows.row, {&columns, &plain.strides, &along.strides}));
-    join_parts<Sums<C>>(x.device, outer, blocks * team.block.y, SumResults(dbias, dweight), run);
+    join_parts<Sums<C>>(x.device, outer, blocks, SumResults(dbias, dweight), run);
     return true;
   });
 }

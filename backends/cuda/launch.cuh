@@ -34,11 +34,11 @@ class Launch {
   }
   /// In clusters of `cluster` blocks, of which `grid` is a multiple (compute capability 9.0 and later).
   template <class... Parameters, class... Arguments>
-  void in_clusters(void (*kernel)(Parameters...), uint32_t cluster, uint32_t grid, uint32_t block,
+  void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
                    const Arguments&... arguments) const {
     cudaLaunchAttribute of_cluster{};
     of_cluster.id = cudaLaunchAttributeClusterDimension;
-    of_cluster.val.clusterDim = {cluster, 1, 1};
+    of_cluster.val.clusterDim = {cluster.x, cluster.y, cluster.z};
     cudaLaunchConfig_t configuration{};
     configuration.gridDim = grid, configuration.blockDim = block, configuration.stream = stream_;
     configuration.attrs = &of_cluster, configuration.numAttrs = 1;

@@ -1,7 +1,10 @@
 // Products of matrices too small to fill the device by cuBLAS's tiles: those of the layers of small nets. The warps of a
 // block share K among them, and their sums are added in order at the end, so that no warp waits for another before. Where
 // both operands lie along K in memory, as in y = x wᵀ, and the results are few, a lane multiplies what it loaded (dot_kernel).
-// Else a warp goes through tiles in shared memory (tile_kernel).
+// Else a warp goes through tiles in shared memory (tile_kernel), and where these are few and K is long, the blocks of a
+// cluster share K too.
+#include <cooperative_groups.h>
+
 #include <gradus/backends/cuda/small_matmul.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/packs.cuh>
@@ -178,12 +181,14 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
 
   const int row = lane / 8 * 4, column = lane % 8 * 4;  // of this lane's 4 x 4 results
   C sums[4][4] = {};
-  int k = warp * kDepth;
+  const int parts = static_cast<int>(gridDim.z),
+            round = parts * kWarps * kDepth;  // parts of K, a block of a cluster each
+  int k = (static_cast<int>(blockIdx.z) * kWarps + warp) * kDepth;
   if (k < sizes.K) left.fetch(k), right.fetch(k);
-  for (; k < sizes.K; k += kWarps * kDepth) {
+  for (; k < sizes.K; k += round) {
     left.put(tiles.a), right.put(tiles.b);
     __syncwarp();
-    if (const int next = k + kWarps * kDepth; next < sizes.K) left.fetch(next), right.fetch(next);
+    if (const int next = k + round; next < sizes.K) left.fetch(next), right.fetch(next);
 #pragma unroll
     for (int depth = 0; depth < kDepth; ++depth)
 #pragma unroll
@@ -198,14 +203,34 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
 #pragma unroll
     for (int j = 0; j < 4; ++j) shared.sums[warp][row + i][column + j] = sums[i][j];
   __syncthreads();
-  for (int e = threadIdx.x; e < kRows * kColumns; e += 32 * kWarps) {
-    const int m = first_row + e / kColumns, n = first_column + e % kColumns;
-    if (m >= sizes.M || n >= sizes.N) continue;
+  const auto sum_of_warps = [&](int e) {
     C sum = 0;
 #pragma unroll
     for (int part = 0; part < kWarps; ++part) sum += shared.sums[part][e / kColumns][e % kColumns];
-    finish(sizes, m, n, sum, bias, y, accumulate);
+    return sum;
+  };
+  const auto put = [&](int e, C sum) {
+    const int m = first_row + e / kColumns, n = first_column + e % kColumns;
+    if (m < sizes.M && n < sizes.N) finish(sizes, m, n, sum, bias, y, accumulate);
+  };
+  constexpr int kThreadsOfBlock = 32 * kWarps;
+  if (parts == 1) {
+    for (int e = threadIdx.x; e < kRows * kColumns; e += kThreadsOfBlock) put(e, sum_of_warps(e));
+    return;
   }
+#if __CUDA_ARCH__ >= 900
+  const auto cluster = cooperative_groups::this_cluster();
+  for (int e = threadIdx.x; e < kRows * kColumns; e += kThreadsOfBlock)
+    shared.sums[0][e / kColumns][e % kColumns] = sum_of_warps(e);
+  cluster.sync();
+  for (int e = kThreadsOfBlock * blockIdx.z + threadIdx.x; e < kRows * kColumns; e += kThreadsOfBlock * parts) {
+    C sum = 0;
+    for (int part = 0; part < parts; ++part)
+      sum += *cluster.map_shared_rank(&shared.sums[0][e / kColumns][e % kColumns], part);
+    put(e, sum);
+  }
+  cluster.sync();  // nobody leaves while others read its sums
+#endif
 }
 
 int64_t tiles_of(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
@@ -223,25 +248,56 @@ bool has_packs(const View& view, int axis) {
          reinterpret_cast<uintptr_t>(view.data) % (kPack * size_of(view.dtype)) == 0;
 }
 
+// Code for an earlier architecture, which the driver may have compiled for this device, has no clusters.
+bool has_clusters(Device device) {
+  static const bool compiled = [&] {
+    const DeviceGuard guard(device.index);
+    cudaFuncAttributes attributes{};
+    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, tile_kernel<float>));
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled && compute_capability(device.index) >= 90;
+}
+
+// Into how many parts, a block of a cluster each, K is cut where the tiles leave much of the device idle. The barriers of
+// a cluster cost a microsecond, which a shorter K does not repay.
+uint32_t parts_of(int64_t K, int64_t tiles, Device device) {
+  if (K < 512 || !has_clusters(device)) return 1;
+  uint32_t parts = 1;
+  while (parts < 8 && 256 * parts <= K && 2 * parts * tiles <= 128) parts *= 2;
+  return parts;
+}
+
+// How many tiles of rows x columns y has.
+dim3 grid_of(const View& y, int rows, int columns) {
+  return dim3(static_cast<uint32_t>(tiles_of(y.shape[1], columns)), static_cast<uint32_t>(tiles_of(y.shape[0], rows)));
+}
+
+// A block of dot_kernel reads twelve rows of K for its 32 results, one of tile_kernel 48 for 512: that is for few results or
+// a short K, and tensor cores take over earlier.
+bool by_dots(const View& a, const View& b, const View& y) {
+  const dim3 dots = grid_of(y, kDotRows, kDotColumns);
+  const int64_t K = a.shape[1], most = size_of(a.dtype) == 2 ? int64_t{1} << 18 : int64_t{1} << 19;
+  return a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots.x * dots.y * K <= most;
+}
+
 }  // namespace
 
 bool is_small_matmul(const View& a, const View& b, const View& y) {
   if (a.ndim() != 2 || b.ndim() != 2 || !is_floating(a.dtype)) return false;
   const int64_t M = a.shape[0], N = b.shape[1], K = a.shape[1];
-  // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
-  if (K >= 1024 || (size_of(a.dtype) == 2 && M * N * K >= int64_t{1} << 24)) return false;
   const int64_t tiles = tiles_of(M, kRows) * tiles_of(N, kColumns);
-  return tiles <= 2 * multiprocessor_count(a.device.index) && spans_little(a) && spans_little(b) && spans_little(y);
+  if (tiles > 2 * multiprocessor_count(a.device.index)) return false;
+  if (!by_dots(a, b, y)) {
+    // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
+    if (size_of(a.dtype) == 2 && M * N * K >= int64_t{1} << 23) return false;
+    if (K >= 1024 && K > 512 * parts_of(K, tiles, a.device)) return false;
+  }
+  return spans_little(a) && spans_little(b) && spans_little(y);
 }
 
 void small_matmul(const View& a, const View& b, const View* bias, const MutableView& y, bool accumulate) {
-  const auto grid = [&](int rows, int columns) {
-    return dim3(static_cast<uint32_t>(tiles_of(y.shape[1], columns)),
-                static_cast<uint32_t>(tiles_of(y.shape[0], rows)));
-  };
-  const dim3 dots = grid(kDotRows, kDotColumns), tiles = grid(kRows, kColumns);
-  // A block reads twelve rows of K for its 32 results, a tile's 48 for 512: that is for few results or a short K.
-  const bool as_dots = a.strides[1] == 1 && b.strides[0] == 1 && dots.x * dots.y * a.shape[1] <= int64_t{1} << 19;
+  const bool as_dots = by_dots(a, b, y);
   EventScope event(bias ? "linear" : "matmul", "cuda", as_dots ? "small_dots" : "small_tiles", {&a, &b},
                    2 * y.numel() * a.shape[1]);
   if (y.numel() == 0) return;
@@ -260,14 +316,22 @@ void small_matmul(const View& a, const View& b, const View* bias, const MutableV
                     .b_packed = has_packs(b, b.strides[1] == 1 ? 1 : 0)};
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    const auto start = [&](auto kernel, dim3 blocks, int64_t warps) {
-      launch(kernel, blocks, static_cast<uint32_t>(32 * warps), sizes, a.as<T>(), b.as<T>(),
-             bias ? bias->as<T>() : static_cast<const T*>(nullptr), y.as<T>(), accumulate);
-    };
-    if (!as_dots) return start(tile_kernel<T>, tiles, kWarps);
-    const bool packed = sizes.a_packed && sizes.b_packed;
-    const int64_t warps = std::min<int64_t>(tiles_of(sizes.K, packed ? 32 * kPack : 32), kDotWarps);
-    start(packed ? dot_kernel<kPack, T> : dot_kernel<1, T>, dots, warps);
+    const T *left = a.as<T>(), *right = b.as<T>(), *added = bias ? bias->as<T>() : nullptr;
+    if (as_dots) {
+      const dim3 dots = grid_of(y, kDotRows, kDotColumns);
+      const bool packed = sizes.a_packed && sizes.b_packed;
+      // Of many blocks each has fewer warps, so that all are in flight at once.
+      const int64_t rounds = tiles_of(sizes.K, packed ? 32 * kPack : 32);
+      const int64_t warps = std::min<int64_t>(rounds, dots.x * dots.y > 256 ? kDotWarps / 2 : kDotWarps);
+      return launch(packed ? dot_kernel<kPack, T> : dot_kernel<1, T>, dots, static_cast<uint32_t>(32 * warps), sizes,
+                    left, right, added, y.as<T>(), accumulate);
+    }
+    dim3 tiles = grid_of(y, kRows, kColumns);
+    tiles.z = parts_of(sizes.K, tiles.x * tiles.y, y.device);
+    if (tiles.z == 1)
+      return launch(tile_kernel<T>, tiles, 32 * kWarps, sizes, left, right, added, y.as<T>(), accumulate);
+    launch.in_clusters(tile_kernel<T>, dim3(1, 1, tiles.z), tiles, 32 * kWarps, sizes, left, right, added, y.as<T>(),
+                       accumulate);
   });
 }
 

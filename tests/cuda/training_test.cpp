@@ -1,5 +1,5 @@
 // Training LeNet with dropout: eager and captured steps give the same bits, on every backend of the device; the losses are
-// those of the CPU but for rounding.
+// those of the CPU but for rounding, and for what rounding turns into.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -110,21 +110,26 @@ TEST_CASE("LeNet's first 100 losses are the CPU's, from the same weights and wit
   if (no_cuda_device()) return;
   const Run cpu = train(Device(kCPU), 100, 100, sgd);
   CHECK(cpu.losses.back() < 0.5);
+  // Two backends of the CPU are 1e-6 apart. But sooner or later rounding puts some activation on the other side of zero or
+  // makes another one the largest of its window: with initial weights that differ by 1e-7 of themselves the CPU's losses
+  // stay within 1e-5 for 17 steps or more and differ by up to 1.5e-2 within 100.
   const auto check_losses = [&](double tolerance) {
     const Run first = train(cuda_device(), 100, 100, sgd), second = train(cuda_device(), 100, 100, sgd);
     CHECK(first.losses == second.losses);
-    double largest = 0;
-    for (size_t i = 0; i < cpu.losses.size(); ++i)
-      largest = std::max<double>(largest, std::abs(first.losses[i] - cpu.losses[i]));
-    CHECK(largest < tolerance);
+    const auto largest_difference = [&](size_t steps) {
+      double largest = 0;
+      for (size_t i = 0; i < steps; ++i) largest = std::max<double>(largest, std::abs(first.losses[i] - cpu.losses[i]));
+      return largest;
+    };
+    CHECK(largest_difference(15) < tolerance);
+    CHECK(largest_difference(100) < 3e-2);
   };
   on_every_backend([&] {
     const CudnnSwitches restored;
     cudnn::set_small_convolutions(false);  // as users have it
-    check_losses(1e-4);                    // two backends of the CPU are 1e-6 apart
-    cudnn::set_small_convolutions(true);
-    // Of cuDNN's own engines for float32 some go by FFT: 4e-3 was seen.
-    if (current_backend(DeviceType::cuda).name() == "cudnn") check_losses(1e-2);
+    check_losses(1e-5);
+    cudnn::set_small_convolutions(true);  // of cuDNN's own engines for float32 some go by FFT
+    if (current_backend(DeviceType::cuda).name() == "cudnn") check_losses(1e-4);
 
     // Drawn where they lie.
     nn::Linear here(400, 120), there(400, 120);

@@ -1,8 +1,10 @@
 // The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_narrow.cu,
-// conv2d_weight_fma.cu, conv2d_weight_implicit.cu, conv2d_weight_thin.cu or conv2d_weight_tiled.cu; their sum is made here.
+// conv2d_weight_fma.cu, conv2d_weight_implicit.cu, conv2d_weight_sliding.cu, conv2d_weight_thin.cu or conv2d_weight_tiled.cu;
+// their sum is made here.
 #include <gradus/backends/cuda/conv2d_exact.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d_thin.cuh>
+#include <gradus/backends/cuda/conv2d_weight_sliding.cuh>
 #include <gradus/backends/cuda/tile_product.cuh>
 
 namespace gradus::cuda_detail {
@@ -16,15 +18,20 @@ __global__ void __launch_bounds__(kThreads)
                       Divisor kernel_width, Divisor channels, bool channels_innermost, uint32_t taps, T* dw,
                       Strides4 dw_strides, T* dbias, int64_t dbias_step) {
   using C = compute_t<T>;
-  constexpr uint32_t kOutputs = kThreads / kLanes;
+  constexpr uint32_t kOutputs = kThreads / kLanes, kBatch = 8;
   __shared__ C shared[kLanes][kOutputs];
   const uint32_t slot = threadIdx.x % kOutputs, lane = threadIdx.x / kOutputs;
   const uint32_t result = blockIdx.x * kOutputs + slot;
   C sum = 0;
-  if (result < results) {
-#pragma unroll 8
-    for (uint32_t split = lane; split < splits; split += kLanes)
-      sum += partial[static_cast<int64_t>(split) * results + result];
+  for (uint32_t first = lane; first < splits; first += kBatch * kLanes) {
+    C parts[kBatch];  // all under way at once
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      const uint32_t split = first + i * kLanes;
+      parts[i] = split < splits && result < results ? partial[static_cast<int64_t>(split) * results + result] : C(0);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) sum += parts[i];
   }
   shared[lane][slot] = sum;
   for (uint32_t width = kLanes / 2; width > 0; width /= 2) {
@@ -76,11 +83,13 @@ __global__ void __launch_bounds__(kTurningThreads)
   if (dbias && first == 0 && threadIdx.x == 0) dbias[row * dbias_step] = static_cast<T>(sum_of(taps * channels));
 }
 
-/// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared.
+/// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared; those of few results always, so that
+/// they fill the device.
 template <class F>
-void visit_lanes(uint32_t splits, F&& f) {
-  if (splits <= 64) f.template operator()<1>();
-  else if (splits <= 128) f.template operator()<8>();
+void visit_lanes(uint32_t splits, int64_t results, F&& f) {
+  constexpr int64_t kFew = 4096;
+  if (splits <= 64 && results > kFew) f.template operator()<1>();
+  else if (splits <= 128 && results > kFew) f.template operator()<8>();
   else f.template operator()<32>();
 }
 
@@ -90,7 +99,7 @@ bool lies_in_pieces(const View& dy) {
          dy.strides[0] % 4 == 0 && dy.strides[1] % 4 == 0 && reinterpret_cast<uintptr_t>(dy.data) % 16 == 0;
 }
 
-enum class Method { direct, narrow, fma, implicit, thin, tiled };
+enum class Method { direct, narrow, fma, implicit, sliding, thin, tiled };
 
 // For all operands, masked or not.
 Method plain_method(int64_t rows, int64_t taps, DType dtype) {
@@ -100,6 +109,7 @@ Method plain_method(int64_t rows, int64_t taps, DType dtype) {
 Method method_for(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
   const int64_t rows = dw.shape[0] / geometry.groups, kernel = dw.shape[2] * dw.shape[3], taps = dw.shape[1] * kernel;
   if (is_thin(x, dw, dy, geometry)) return Method::thin;
+  if (is_sliding(dy, x, dw, geometry)) return Method::sliding;
   if (rows <= kDirectRows) return Method::direct;
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
   const bool in_pieces =
@@ -123,7 +133,7 @@ bool takes_mask(Method method) { return method != Method::fma && method != Metho
 bool has_exact_weight_gradient(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
   const Method method = method_for(dy, x, dw, geometry);
   const bool exact = multiplier_for(dy.dtype, dy.device) == Multiplier::fma;
-  return method == Method::fma || method == Method::narrow ||
+  return method == Method::fma || method == Method::narrow || method == Method::sliding ||
          (method == Method::implicit && exact && x.strides[1] == 1);
 }
 
@@ -161,13 +171,15 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   }
   const Launch launch(dy.device);
   Method method = method_for(dy, x, dw, geometry);
-  const bool in_pieces = method == Method::narrow || method == Method::thin;  // the mask, too, is to lie so
+  const bool in_pieces =  // the mask, too, is to lie so
+      method == Method::narrow || method == Method::sliding || method == Method::thin;
   if (mask && (!takes_mask(method) || (in_pieces && reinterpret_cast<uintptr_t>(mask) % sizeof(Piece) != 0)))
     method = plain_method(rows, taps, dy.dtype);
   const auto thin = method == Method::thin ? thin_walk(x, dw, dy, geometry) : std::nullopt;
+  const auto sliding = method == Method::sliding ? std::optional(sliding_walk(dy, x, dw, geometry)) : std::nullopt;
   const auto multiplier = multiplier_for(dy.dtype, dy.device);
-  const char* const names[] = {"direct", "narrow_fma", "fma", multiplier ? implicit_name(*multiplier) : "",
-                               "thin",   "tiled"};
+  const char* const names[] = {"direct",  "narrow_fma", "fma",  multiplier ? implicit_name(*multiplier) : "",
+                               "sliding", "thin",       "tiled"};
   EventScope event("conv2d_backward_weight", "cuda", names[static_cast<int>(method)], {&dy, &x},
                    2 * positions * rows * groups * taps);
   // Enough splits to fill the device, each long enough to be worth its sum.
@@ -191,6 +203,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
       splits = filled(in(rows, tile.rows) * in(taps, tile.columns), 2, 64);
       break;
     }
+    case Method::sliding: splits = sliding->parts; break;
     case Method::thin: splits = thin_weight_parts(*thin, g.rows, g.columns, launch); break;
     case Method::tiled:
       visit_tile(rows, [&]<class Tile>() {
@@ -210,6 +223,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
     case Method::narrow: narrow_weight_gradient(call, launch); break;
     case Method::fma: fma_weight_gradient(call, launch); break;
     case Method::implicit: implicit_weight_gradient(call, *multiplier, launch); break;
+    case Method::sliding: sliding_weight_gradient(*sliding, call, launch); break;
     case Method::thin: thin_weight_gradient(*thin, call, launch); break;
     case Method::tiled: tiled_weight_gradient(call, launch); break;
   }
@@ -223,7 +237,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
                                 static_cast<const float*>(partial.as<float>()), static_cast<uint32_t>(parts),
                                 static_cast<uint32_t>(results), g.columns, g.channels, g.kernel, g.kernel_width,
                                 dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
-    visit_lanes(static_cast<uint32_t>(parts), [&]<uint32_t kLanes>() {
+    visit_lanes(static_cast<uint32_t>(parts), results, [&]<uint32_t kLanes>() {
       constexpr uint32_t kOutputs = kThreads / kLanes;
       launch(sum_splits_kernel<T, kLanes>, static_cast<uint32_t>((results + kOutputs - 1) / kOutputs), kThreads,
              static_cast<const compute_t<T>*>(partial.as<compute_t<T>>()), static_cast<uint32_t>(parts),

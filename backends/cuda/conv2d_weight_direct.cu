@@ -9,21 +9,6 @@ namespace {
 constexpr int kWarps = 8, kColumns = 4;  // per warp
 static_assert(kWarps * kColumns == kDirectColumns);
 
-/// Adds values over the 32 lanes; lane l ends with the sums of values l N / 32 … in front. Each step exchanges half of
-/// what is left with a partner.
-template <int kStep, int kCount, int N, class C>
-__device__ void transpose_add(C (&values)[N], int lane) {
-  if constexpr (kStep > 0) {
-    const bool upper = lane & kStep;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const C sent = upper ? values[i] : values[i + kCount], kept = upper ? values[i + kCount] : values[i];
-      values[i] = kept + __shfl_xor_sync(0xffffffffu, sent, kStep);
-    }
-    transpose_add<kStep / 2, kCount / 2>(values, lane);
-  }
-}
-
 // Grid: blocks of columns x tiles of rows, groups, splits.
 template <bool kMasked, class T, int kRows>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -72,7 +57,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       }
     }
   }
-  transpose_add<16, kColumns * kRows / 2>(sums, lane);
+  share_sums<16, 1, kColumns * kRows / 2>(sums, lane);
   C* out = partial + (static_cast<int64_t>(split * sharers + warp % sharers) * gridDim.y + group) * g.rows * g.columns;
 #pragma unroll
   for (int i = 0; i < kColumns * kRows / 32; ++i) {

@@ -1,6 +1,7 @@
 // Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise than
 // the images is copied; a net that is channels-last throughout is never transposed.
 #include <gradus/backends/cuda/conv2d_exact.h>
+#include <gradus/backends/cuda/conv2d_sliding.h>
 #include <gradus/backends/cuda/conv2d_thin.h>
 #include <gradus/backends/cudnn/conv_plan.h>
 #include <gradus/backends/cudnn/cudnn.h>
@@ -71,9 +72,9 @@ struct Convolution {
 
   // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
   // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that gradient
-  // takes 0.05 ms for conv_c32's first and 0.15 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. A captured step
-  // of LeNet 64 takes 0.11 ms, its convolutions by cuDNN alone 0.10. Half types use tensor cores in both, cuDNN's with the
-  // channels padded to eight.
+  // takes 0.01 ms for conv_c32's first and 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use
+  // tensor cores in both, cuDNN's with the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient
+  // for 1x1 kernels, 64 to 128 channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
   bool prefers_base() const {
     if (cudnn::small_convolutions()) return false;
     if (result != ConvResult::dx && cuda_detail::is_thin(x, w, y, geometry)) return true;
@@ -82,7 +83,8 @@ struct Convolution {
     const bool few = std::max(filters, channels) <= 16;
     if (result != ConvResult::dw || few) return few;
     const bool half = y.dtype == DType::f16 || y.dtype == DType::bf16;
-    return half ? channels == 1 : filters * channels * w.shape[2] * w.shape[3] <= 8192;
+    const int64_t taps = channels * w.shape[2] * w.shape[3];
+    return half ? channels == 1 || cuda_detail::is_sliding(y, x, w, geometry) : taps < 64 && filters * taps <= 8192;
   }
 
   // Exact float32, where the base class's kernels are faster. On an H200, milliseconds by them and by cuDNN:

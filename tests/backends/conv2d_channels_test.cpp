@@ -50,6 +50,18 @@ const ConvCase kFewChannels[] = {
     {1, 3, 5, 900, 16, {5, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // and lines of which it does not
 };
 
+// 3x3 and 5x5 taps without stride, of few channels or filters, whose gradient of weights has a kernel of its own on a GPU.
+const ConvCase kSliding[] = {
+    {3, 3, 9, 12, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // whole pieces
+    {9, 1, 13, 8, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // one filter of one channel
+    {2, 2, 7, 12, 7, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // few filters
+    {2, 6, 5, 14, 36, {3, 3}, {{1, 1}, {2, 2}, {1, 1}, 1}},  // more padding than usual, tiles of channels and filters
+    {5, 2, 8, 18, 20, {3, 3}, {{1, 1}, {0, 0}, {1, 1}, 2}},  // none, groups
+    {3, 1, 11, 10, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},  // a row ends amid a quad
+    {2, 3, 9, 10, 14, {5, 5}, {{1, 1}, {0, 1}, {1, 1}, 1}},  // a tail of filters
+    {1, 3, 4, 6, 8, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // rows of dy that are no pieces
+};
+
 constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
 
 void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
@@ -67,6 +79,19 @@ void check_weight_gradient(const ConvCase& c, const Array& dy, const Array& x, c
       "conv2d_backward_weight", {dy, x}, {dw},
       [&](Backend& b, const Arrays& in, const Arrays& out) {
         b.conv2d_backward_weight(in[0], in[1], out[0], c.geometry);
+      },
+      {}, 4);
+}
+
+// The gradients of weights and bias alone, dy masked by y.
+void check_masked_gradient(const ConvCase& c, const Array& dy, const Array& x, const Array& w, const Array& y,
+                           const Array& dw, const Array& dbias) {
+  check_agreement(
+      "conv2d_bias_relu_backward", {dy, x, w, y}, {dw, dbias},
+      [&](Backend& b, const Arrays& in, const Arrays& out) {
+        const View saved = in[3];
+        const MutableView gradients[2] = {out[0], out[1]};
+        b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, nullptr, &gradients[0], &gradients[1], c.geometry);
       },
       {}, 4);
 }
@@ -118,15 +143,20 @@ TEST_CASE("convolution of half types with few channels agrees on every backend")
             "conv2d", {x, w}, {y},
             [&](Backend& b, const Arrays& in, const Arrays& out) { b.conv2d(in[0], in[1], out[0], c.geometry); }, {},
             4);
-        check_agreement(
-            "conv2d_bias_relu_backward", {dy, x, w, y}, {dw, dbias},
-            [&](Backend& b, const Arrays& in, const Arrays& out) {
-              const View saved = in[3];
-              const MutableView gradients[2] = {out[0], out[1]};
-              b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, nullptr, &gradients[0], &gradients[1],
-                                          c.geometry);
-            },
-            {}, 4);
+        check_masked_gradient(c, dy, x, w, y, dw, dbias);
+        check_weight_gradient(c, dy, x, dw);
+      }
+}
+
+TEST_CASE("the gradient of weights of few channels or filters agrees on every backend") {
+  Maker make(24);
+  for (DType dtype : kFloatingDTypes)
+    for (const ConvCase& c : kSliding)
+      for (Layout layout : sample(make, kImageLayouts)) {
+        const Array dy = make(c.y(), dtype, layout, -1, 1), y = make(c.y(), dtype, layout);
+        const Array x = make(c.x(), dtype, make.choice(kImageLayouts), -1, 1), w = make(c.w(), dtype);
+        const Array dw = make(c.w(), dtype, make.choice(kImageLayouts)), dbias = make({c.w()[0]}, dtype);
+        check_masked_gradient(c, dy, x, w, y, dw, dbias);
         check_weight_gradient(c, dy, x, dw);
       }
 }

@@ -25,7 +25,7 @@ constexpr int kWarmUp = 3;
 // `steps` steps, those from the `captured_from`th on replayed.
 template <class MakeOptimizer>
 Run train(Device device, int steps, int captured_from, MakeOptimizer make_optimizer) {
-  manual_seed(20);  // of which no maximum and no ReLU hangs on the rounding of gradients: that moves a loss by 1e-3
+  manual_seed(5);
   const Tensor labels = randint(0, 10, {11, 64}), prototypes = randn({10, 1, 28, 28});
   const Tensor noise = randn({11, 64, 1, 28, 28});
   const Tensor images = noise + prototypes.index_select(0, labels.flatten()).view(noise.sizes());

@@ -9,11 +9,14 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// To 512 bytes below 64 KiB, then to an eighth of the power of two below: at most an eighth is wasted.
+size_t to_multiple(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
+
+// What a request counts as in the statistics, here and in PyTorch's.
+size_t counted(size_t bytes) { return to_multiple(bytes, 512); }
+
+// The size of a new block. Above 64 KiB an eighth of the power of two below is the step: at most an eighth is wasted.
 size_t rounded(size_t bytes) {
-  if (bytes <= 65536) return (bytes + 511) / 512 * 512;
-  const size_t step = (size_t{1} << (63 - __builtin_clzll(bytes))) / 8;
-  return (bytes + step - 1) / step * step;
+  return bytes <= 65536 ? counted(bytes) : to_multiple(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
 }
 
 }  // namespace
@@ -31,9 +34,10 @@ void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, 
     block = &blocks_[data];
     block->data = data, block->capacity = capacity, block->device = device, block->stream = stream, block->pool = pool;
   }
+  block->counted = counted(bytes);
   MemoryStats& stats = stats_[device];
   ++stats.allocations;
-  stats.allocated += static_cast<int64_t>(block->capacity);
+  stats.allocated += static_cast<int64_t>(block->counted);
   stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
   return block->data;
 }
@@ -57,7 +61,7 @@ void CachingAllocator::free(void* data) noexcept {
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;
     Block* block = &found->second;
-    stats_[block->device].allocated -= static_cast<int64_t>(block->capacity);
+    stats_[block->device].allocated -= static_cast<int64_t>(block->counted);
     if (block->users.empty()) return make_free(block);
     if (this_thread_captures()) return deferred_.push_back(block);
     wait_for_users(block);

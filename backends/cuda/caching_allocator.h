@@ -1,5 +1,6 @@
 // Device memory that is kept for reuse: asking the driver costs a hundred microseconds and a synchronisation, asking
-// this a tenth of one. Blocks are never cut; sizes are rounded so that few distinct ones occur.
+// this a tenth of one. Blocks are never cut; sizes are rounded so that few distinct ones occur. What a block has beyond
+// what was asked for counts as cached.
 //
 // A block belongs to the stream that it was allocated for. Freed, it may be given out again on that stream at once,
 // because later work there runs after the earlier. Work on other streams is announced by record_stream; the block then
@@ -41,6 +42,7 @@ class CachingAllocator {
   struct Block {
     void* data = nullptr;
     size_t capacity = 0;
+    size_t counted = 0;  // of which as allocated
     int device = 0;
     cudaStream_t stream = nullptr;
     Pool pool = 0;

@@ -53,6 +53,12 @@ TEST_CASE("statistics follow what tensors hold and what the cache holds") {
   CHECK(cuda::memory_allocated() == held);
   CHECK(cuda::max_memory_allocated() - held == 8 * kMiB);
   CHECK(cuda::memory_reserved() - reserved == 8 * kMiB);
+  {
+    const Array fits_in_the_block = Array::empty({8 * kMiB - kMiB / 4 + 1}, DType::u8, cuda_device());
+    CHECK(cuda::memory_allocated() - held == 8 * kMiB - kMiB / 4 + 512);
+    CHECK(cuda::memory_reserved() - reserved == 8 * kMiB);
+  }
+  CHECK(cuda::memory_allocated() == held);
   cuda::empty_cache();
   CHECK(cuda::memory_reserved() == reserved);
   cuda::reset_peak_memory_stats();

@@ -12,16 +12,6 @@ size_t checked_bytes(const Shape& shape, DType dtype) {
   return static_cast<size_t>(bytes);
 }
 
-// Axes of size > 1, ordered from the widest stride to the narrowest.
-Dims axes_by_stride(const Shape& shape, const Strides& strides) {
-  Dims axes;
-  for (int i = 0; i < shape.size(); ++i)
-    if (shape[i] != 1) axes.push_back(i);
-  std::stable_sort(axes.begin(), axes.end(),
-                   [&](int64_t a, int64_t b) { return strides[static_cast<int>(a)] > strides[static_cast<int>(b)]; });
-  return axes;
-}
-
 }  // namespace
 
 Array Array::empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
@@ -33,7 +23,8 @@ Array Array::empty(const Shape& shape, DType dtype, Device device, MemoryFormat 
 
 Array Array::empty_strided(const Shape& shape, const Strides& strides, DType dtype, Device device) {
   Array out(Storage::allocate(checked_bytes(shape, dtype), device), 0, shape, strides, dtype);
-  GRADUS_CHECK(out.is_dense(), ShapeError, "empty_strided needs dense strides, got ", strides, " for shape ", shape);
+  GRADUS_CHECK(strides.size() == shape.size() && out.is_dense(), ShapeError, "empty_strided needs dense strides, got ",
+               strides, " for shape ", shape);
   return out;
 }
 
@@ -70,10 +61,11 @@ bool Array::is_channels_last() const {
 
 bool Array::is_dense() const {
   if (numel_ == 0) return true;
-  const Dims axes = axes_by_stride(shape_, strides_);
+  const Dims axes = axes_by_stride(strides_);
   int64_t expected = 1;
   for (int i = axes.size() - 1; i >= 0; --i) {
     const int axis = static_cast<int>(axes[i]);
+    if (shape_[axis] == 1) continue;
     if (strides_[axis] != expected) return false;
     expected *= shape_[axis];
   }
@@ -82,10 +74,11 @@ bool Array::is_dense() const {
 
 bool Array::may_overlap() const {
   if (numel_ == 0) return false;
-  const Dims axes = axes_by_stride(shape_, strides_);
+  const Dims axes = axes_by_stride(strides_);
   int64_t reach = 0;  // largest offset addressed by the narrower axes
   for (int i = axes.size() - 1; i >= 0; --i) {
     const int axis = static_cast<int>(axes[i]);
+    if (shape_[axis] == 1) continue;
     if (strides_[axis] <= reach) return true;
     reach += strides_[axis] * (shape_[axis] - 1);
   }

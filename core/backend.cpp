@@ -44,24 +44,10 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
-// Elements [first, first + count) of `axis`.
-template <class AnyView>
-AnyView part_of(AnyView view, int axis, int64_t first, int64_t count) {
-  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  const int64_t bytes = first * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
-  if (view.data) view.data = static_cast<Byte*>(view.data) + bytes;
-  view.shape[axis] = count;
-  return view;
-}
-template <class AnyView>
-AnyView row_of(const AnyView& view, int axis, int64_t index) {
-  return part_of(view, axis, index, 1);
-}
-
 // An entry of the StepBlock as a scalar.
 template <class AnyView>
 AnyView entry(const AnyView& block, int index) {
-  return reshaped(row_of(block, 0, index), {}, {});
+  return reshaped(narrow(block, 0, index, 1), {}, {});
 }
 
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
@@ -247,8 +233,8 @@ void Backend::linear_recurrence(const View& a, const View& b, int axis, bool rev
   const Array weights = math.widen(a), sums = math.widen(b);
   const int64_t size = y.ndim() ? y.shape[axis] : 1, step = reverse ? -1 : 1;
   for (int64_t k = reverse ? size - 2 : 1; k >= 0 && k < size; k += step) {
-    const MutableView sum = row_of(MutableView(sums), axis, k);
-    const Array product = math(mul, row_of(View(weights), axis, k), row_of(View(sums), axis, k - step));
+    const MutableView sum = narrow(MutableView(sums), axis, k, 1);
+    const Array product = math(mul, narrow(View(weights), axis, k, 1), narrow(View(sums), axis, k - step, 1));
     binary(add, sum, product, sum);
   }
   copy(sums, y);
@@ -412,7 +398,7 @@ namespace {
 template <class AnyView>
 AnyView gate(const AnyView& gates, int part) {
   const int64_t size = gates.shape[1] / 4;
-  return part_of(gates, 1, part * size, size);
+  return narrow(gates, 1, part * size, size);
 }
 
 }  // namespace
@@ -450,7 +436,9 @@ void Backend::lstm_cell_backward(const View& dh, const View& gates, const View& 
 void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
   const Arithmetic math(*this);
   const int axis = x.ndim() - 3;
-  auto weighted = [&](int channel, double weight) { return math(mul, math.widen(row_of(x, axis, channel)), weight); };
+  auto weighted = [&](int channel, double weight) {
+    return math(mul, math.widen(narrow(x, axis, channel, 1)), weight);
+  };
   copy(math(add, math(add, weighted(0, 0.2989), weighted(1, 0.5870)), weighted(2, 0.1140)), y);
 }
 

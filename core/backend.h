@@ -62,6 +62,16 @@ struct MutableView : StridedLayout {
   }
 };
 
+/// Elements [start, start + length) of an axis.
+template <class AnyView>
+AnyView narrow(AnyView view, int axis, int64_t start, int64_t length) {
+  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
+  const int64_t bytes = start * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
+  if (view.data) view.data = static_cast<Byte*>(view.data) + bytes;
+  view.shape[axis] = length;
+  return view;
+}
+
 /// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty sets.
 enum class ReduceOp : uint8_t { sum, mean, max, min, all, any, prod };
 enum class ArgReduceOp : uint8_t { argmax, argmin };

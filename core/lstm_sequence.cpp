@@ -6,12 +6,10 @@ namespace {
 
 // What step t has of (L, N, …).
 template <class AnyView>
-AnyView at_step(AnyView view, int64_t t) {
-  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  if (view.data)
-    view.data = static_cast<Byte*>(view.data) + t * view.strides[0] * static_cast<int64_t>(size_of(view.dtype));
-  view.shape.erase(0), view.strides.erase(0);
-  return view;
+AnyView at_step(const AnyView& view, int64_t t) {
+  AnyView step = narrow(view, 0, t, 1);
+  step.shape.erase(0), step.strides.erase(0);
+  return step;
 }
 
 // The steps in the order in which they are computed.

@@ -1,5 +1,7 @@
 #include <gradus/core/shape.h>
 
+#include <algorithm>
+
 namespace gradus {
 
 std::string to_string(const std::vector<int64_t>& sizes) {
@@ -33,6 +35,14 @@ Strides contiguous_strides(const Shape& shape) {
     step *= shape[i] > 0 ? shape[i] : 1;
   }
   return strides;
+}
+
+Dims axes_by_stride(const Strides& strides) {
+  Dims axes = strides;
+  for (int i = 0; i < axes.size(); ++i) axes[i] = i;
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](int64_t a, int64_t b) { return strides[static_cast<int>(a)] > strides[static_cast<int>(b)]; });
+  return axes;
 }
 
 Strides channels_last_strides(const Shape& shape) {

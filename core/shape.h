@@ -101,6 +101,8 @@ inline detail::Message& operator<<(detail::Message& message, const Dims& dims) {
 int64_t numel_of(const Shape& shape);
 /// Row-major strides.
 Strides contiguous_strides(const Shape& shape);
+/// The axes from the one with the widest stride to the one with the narrowest.
+Dims axes_by_stride(const Strides& strides);
 /// NHWC strides of a four-dimensional NCHW shape.
 Strides channels_last_strides(const Shape& shape);
 /// NumPy broadcasting; a ShapeError names both sides.

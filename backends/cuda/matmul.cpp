@@ -117,15 +117,6 @@ void multiply(const View& a, const View& b, const MutableView& y, const int64_t 
   cuda_detail::check_launch(stream);
 }
 
-// One of the batch along an axis, which keeps size 1.
-template <class AnyView>
-AnyView select(AnyView view, int axis, int64_t index) {
-  using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;
-  view.data = static_cast<Byte*>(view.data) + index * view.strides[axis] * static_cast<int64_t>(size_of(view.dtype));
-  view.shape[axis] = 1;
-  return view;
-}
-
 // Batches that have no common step are looped over, along the shortest axis.
 void multiply_batches(const View& a, const View& b, const MutableView& y, bool accumulate) {
   const int axes = y.ndim() - 2;
@@ -139,7 +130,7 @@ void multiply_batches(const View& a, const View& b, const MutableView& y, bool a
   for (int axis = 1; axis < axes; ++axis)
     if (y.shape[shortest] == 1 || (y.shape[axis] > 1 && y.shape[axis] < y.shape[shortest])) shortest = axis;
   for (int64_t i = 0; i < y.shape[shortest]; ++i)
-    multiply_batches(select(a, shortest, i), select(b, shortest, i), select(y, shortest, i), accumulate);
+    multiply_batches(narrow(a, shortest, i, 1), narrow(b, shortest, i, 1), narrow(y, shortest, i, 1), accumulate);
 }
 
 Array contiguous(Backend& backend, const View& x) {

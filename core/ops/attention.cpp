@@ -8,9 +8,7 @@ namespace {
 
 // An array whose axes lie in memory in the order of x's, without gaps.
 Array empty_in_order_of(const Array& x, const Shape& shape) {
-  Dims order = Dims::filled(x.ndim(), 0);
-  for (int i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return x.strides()[a] > x.strides()[b]; });
+  const Dims order = axes_by_stride(x.strides());
   Strides strides = Dims::filled(x.ndim(), 1);
   int64_t step = 1;
   for (int i = order.size() - 1; i >= 0; --i) strides[order[i]] = step, step *= std::max<int64_t>(shape[order[i]], 1);

@@ -109,11 +109,12 @@ struct Exchange {
   ByteBarrier full[2];
 
   __device__ void init() {
-    if (threadIdx.x != 0) return;
-    for (ByteBarrier& barrier : full) {
-      barrier.init();
-      barrier.announce(sizeof(numbers[0]));
-    }
+    if (threadIdx.x >= kWarp) return;
+    if (threadIdx.x == 0)
+      for (ByteBarrier& barrier : full) barrier.init();
+    __syncwarp();  // init is compiled to an instruction of the whole warp, announce to one of lane 0
+    if (threadIdx.x == 0)
+      for (ByteBarrier& barrier : full) barrier.announce(sizeof(numbers[0]));
   }
   /// Until the numbers that were sent in step i - 1 are there.
   __device__ const float (&received(int i))[kSequences][kWidth] {

@@ -95,6 +95,11 @@ class BackwardPass {
   }
 
   static BackwardPass* current() { return current_; }
+  // True if nobody but the running node's backward, to which it was given, holds `dy`.
+  bool hands_over(const Tensor& dy) const {
+    const auto is_dy = [&](const Tensor& given) { return &given == &dy; };
+    return given_ && std::any_of(given_->begin(), given_->end(), is_dy) && is_exclusive(dy);
+  }
   void add_callback(std::function<void()> done) { callbacks_.push_back(std::move(done)); }
 
  private:
@@ -132,6 +137,11 @@ class BackwardPass {
     ready_.push({state.node->is_accumulator() ? UINT64_MAX : state.node->sequence(), &state});
   }
 
+  // True if nobody else reaches the numbers of `gradient`, so that they may be overwritten.
+  static bool is_exclusive(const Tensor& gradient) {
+    return gradient.use_count() == 1 && gradient.array().storage().is_exclusive() && !gradient.array().may_overlap();
+  }
+
   // Adds a gradient to output `output_nr` of a node.
   void deliver(NodeState& state, uint32_t output_nr, Tensor gradient) {
     if (state.gradients.size() <= output_nr)
@@ -142,9 +152,7 @@ class BackwardPass {
       sum = std::move(gradient);
       return;
     }
-    const bool in_place =
-        !create_graph_ && sum.use_count() == 1 && sum.array().storage().use_count() == 1 && !sum.array().may_overlap();
-    if (in_place) {
+    if (!create_graph_ && is_exclusive(sum)) {
       ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
     } else {
       AutoGradMode mode(create_graph_);
@@ -188,7 +196,9 @@ class BackwardPass {
     Grads gradients;
     if (!nothing || node->handles_undefined()) {
       EventScope event(node->name());
+      given_ = &dys;
       gradients = node->backward_all(dys);
+      given_ = nullptr;
       if (!keep_graph_) node->release_saved();
     }
     GRADUS_CHECK(gradients.size() <= node->edges().size(), AutogradError, node->name(), " returned ", gradients.size(),
@@ -234,6 +244,7 @@ class BackwardPass {
   }
 
   const bool keep_graph_, create_graph_;
+  const Grads* given_ = nullptr;  // to the node whose backward runs
   std::vector<Capture>* captures_ = nullptr;
   StateTable states_;
   std::priority_queue<Ready> ready_;
@@ -330,6 +341,10 @@ void queue_callback(std::function<void()> done) {
 }
 
 }  // namespace autograd
+
+bool detail::is_handed_over(const Tensor& dy) {
+  return BackwardPass::current() && BackwardPass::current()->hands_over(dy);
+}
 
 void detail::check_anomaly(const Array& array, std::string_view what, std::string_view op,
                            const std::string& module_path) {

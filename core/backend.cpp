@@ -8,6 +8,7 @@
 
 #include <gradus/core/loss_scale.h>
 #include <gradus/core/runtime.h>
+#include <gradus/core/strided_loop.h>
 
 namespace gradus {
 namespace {
@@ -202,17 +203,23 @@ void Backend::conv2d_bias_relu(const View& x, const View& w, const View* bias, b
 
 void Backend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                         const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                        const Conv2dGeometry& geometry) {
-  View gradient = dy;  // of the sum before relu
-  Array masked;
-  if (y_if_relu) {
-    masked = Array::empty(dy.shape, dy.dtype, dy.device);
-    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
-    gradient = masked;
-  }
+                                        const Conv2dGeometry& geometry, const MutableView* masked) {
+  Array scratch;
+  const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;  // of the sum before relu
   if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
   if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
   if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(*dbias, 1, 4));  // over N, P, Q
+}
+
+View Backend::masked_by_relu(const View& dy, const View& y, const MutableView* masked, Array& scratch) {
+  if (!masked) {
+    const bool dense = StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous();
+    scratch = dense ? Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device)
+                    : Array::empty(dy.shape, dy.dtype, dy.device);
+  }
+  const MutableView to = masked ? *masked : MutableView(scratch);
+  unary_backward(UnaryOp::relu, dy, y, to, {});
+  return to;
 }
 
 void Backend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
@@ -374,9 +381,7 @@ void Backend::normalize_relu_backward(const View& dy, const View& y, const View&
                                       bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
                                       const MutableView* dbias, const MutableView* dresidual) {
   Array scratch;
-  if (!dresidual) scratch = Array::empty(dy.shape, dy.dtype, dy.device);
-  const MutableView masked = dresidual ? *dresidual : MutableView(scratch);
-  unary_backward(UnaryOp::relu, dy, y, masked, {});
+  const View masked = masked_by_relu(dy, y, dresidual, scratch);
   if (dx || dweight || dbias)
     normalize_backward(masked, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
 }

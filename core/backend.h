@@ -264,10 +264,11 @@ class Backend {
   /// y = conv2d(x, w) + bias (K, or null), then relu if asked.
   virtual void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                 const Conv2dGeometry& geometry);
-  /// Gradients of conv2d_bias_relu; null outputs are not wanted. With relu, dy counts only where y > 0.
+  /// Gradients of conv2d_bias_relu; null outputs are not wanted. With relu, dy counts only where y > 0: `masked`, where there
+  /// is one, is memory for such a dy, to be used or not. It has dy's layout and may be the same view.
   virtual void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                          const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                         const Conv2dGeometry& geometry);
+                                         const Conv2dGeometry& geometry, const MutableView* masked = nullptr);
   /// mask (boolean) = keep with probability 1 - p;  y = x * mask / (1 - p)
   virtual void dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
                        const MutableView& y);
@@ -351,6 +352,10 @@ class Backend {
   virtual void update_scale(const MutableView& block, const ScaleRule& rule);
   /// The first of sort's values and indices along `axis`, as many as the outputs have there; both are wanted.
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
+
+ protected:
+  /// dy where y > 0 and 0 elsewhere: in `masked` if that is given, else in memory that `scratch` then holds, in dy's order.
+  View masked_by_relu(const View& dy, const View& y, const MutableView* masked, Array& scratch);
 };
 
 }  // namespace gradus

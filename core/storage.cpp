@@ -55,8 +55,9 @@ Storage Storage::slice(size_t byte_offset, size_t bytes) const {
 
 void Storage::record_stream(const Stream& stream) const {
   if (!impl_) return;
-  const Impl* owner = impl_.get();
+  Impl* owner = impl_.get();
   while (owner->parent) owner = owner->parent.get();
+  owner->on_other_streams = true;
   if (owner->runtime) owner->runtime->record_stream(owner->data, stream);
 }
 

@@ -30,6 +30,9 @@ class Storage {
   Device device() const { return impl_ ? impl_->device : Device(); }
   bool pinned() const { return impl_ && impl_->pinned; }
   uint32_t use_count() const { return impl_ ? impl_->use_count() : 0; }
+  /// True if this handle alone reaches the bytes and may overwrite them: they are the allocator's, nobody shares or slices
+  /// them, and no other stream was announced by record_stream.
+  bool is_exclusive() const { return use_count() == 1 && impl_->runtime && !impl_->on_other_streams; }
 
   /// Number of in-place writes so far.
   uint32_t version() const { return impl_ ? impl_->version.load(std::memory_order_relaxed) : 0; }
@@ -48,6 +51,7 @@ class Storage {
     Device device;
     bool pinned = false;
     std::atomic<uint32_t> version{0};
+    std::atomic<bool> on_other_streams{false};
     DeviceRuntime* runtime = nullptr;    // frees `data` when set
     Ref<Impl> parent;                    // keeps the memory alive for a slice
     std::function<void(void*)> deleter;  // adopted memory

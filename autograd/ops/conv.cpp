@@ -1,5 +1,6 @@
 #include <gradus/autograd/ops/conv.h>
 
+#include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/pad.h>
@@ -65,8 +66,9 @@ struct Conv2d final : Node {  // y = x * w + bias, then relu if asked
 
   Grads backward(const Tensor& dy) override {
     if (GradMode::is_enabled()) return differentiable_backward(dy);
-    ops::Conv2dGradients fused = ops::conv2d_backward(dy.array(), x.array(), w.array(), relu ? y.array() : Array(),
-                                                      needs_grad(0), needs_grad(1), needs_grad(2), geometry);
+    ops::Conv2dGradients fused =
+        ops::conv2d_backward(dy.array(), x.array(), w.array(), relu ? y.array() : Array(), needs_grad(0), needs_grad(1),
+                             needs_grad(2), geometry, detail::is_handed_over(dy));
     auto tensor = [](Array& array) { return array.defined() ? Tensor(std::move(array)) : Tensor(); };
     return {tensor(fused.dx), tensor(fused.dw), tensor(fused.dbias)};
   }

@@ -80,12 +80,6 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
   else cuda_detail::tiled_gather(call, launch);
 }
 
-// Uninitialised, in x's layout where that is dense.
-Array empty_like(const View& x) {
-  const bool dense = StridedLoop<1>(x.shape, {&x.strides}).all_contiguous();
-  return dense ? Array::empty_strided(x.shape, x.strides, x.dtype, x.device) : Array::empty(x.shape, x.dtype, x.device);
-}
-
 }  // namespace
 
 std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, Device device) {
@@ -143,20 +137,15 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 // that it pays to mask them first. The sum for dbias rides on the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                            const Conv2dGeometry& geometry) {
+                                            const Conv2dGeometry& geometry, const MutableView* masked) {
   const bool masks = !y_if_relu || (dw && y_if_relu->strides == dy.strides &&
                                     cuda_detail::weight_gradient_takes_mask(dy, x, *dw, geometry));
   if (dx || !dw || !masks) {
-    View gradient = dy;
-    Array masked;
-    if (y_if_relu) {
-      masked = empty_like(*y_if_relu);
-      unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
-      gradient = masked;
-    }
+    Array scratch;
+    const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;
     if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
     if (!dw) return Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
-    return conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, dw, dbias, geometry);
+    return conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, dw, dbias, geometry, nullptr);
   }
   cuda_detail::conv2d_weight_gradient(dy, y_if_relu ? y_if_relu->data : nullptr, x, *dw, dbias, geometry);
 }

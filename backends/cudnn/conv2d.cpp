@@ -233,17 +233,11 @@ void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const M
 // dy is masked once for the three gradients, or by the base class's kernel where that makes dw.
 void CudnnBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                              const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                             const Conv2dGeometry& geometry) {
+                                             const Conv2dGeometry& geometry, const MutableView* masked) {
   if (dw && Convolution{ConvResult::dw, x, *dw, dy, *dw, geometry}.prefers_base())
-    return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
-  View gradient = dy;
-  Array masked;
-  if (y_if_relu) {
-    masked = Array::empty(dy.shape, dy.dtype, dy.device,
-                          lies_as(*y_if_relu, true) ? MemoryFormat::channels_last : MemoryFormat::contiguous);
-    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
-    gradient = masked;
-  }
+    return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked);
+  Array scratch;
+  const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;
   if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
   if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
   if (dbias) Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);

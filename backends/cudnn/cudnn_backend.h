@@ -20,7 +20,7 @@ class CudnnBackend final : public CudaBackend {
                         const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                  const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                 const Conv2dGeometry& geometry) override;
+                                 const Conv2dGeometry& geometry, const MutableView* masked) override;
 };
 
 }  // namespace gradus

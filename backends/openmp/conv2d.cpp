@@ -230,27 +230,25 @@ void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* b
 
 void OpenmpBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                          const Conv2dGeometry& geometry) {
-  conv2d_bias_relu_backward(dy, dx, w, nullptr, &dx, nullptr, nullptr, geometry);
+  conv2d_bias_relu_backward(dy, dx, w, nullptr, &dx, nullptr, nullptr, geometry, nullptr);
 }
 
 void OpenmpBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                            const Conv2dGeometry& geometry) {
-  conv2d_bias_relu_backward(dy, x, dw, nullptr, nullptr, &dw, nullptr, geometry);
+  conv2d_bias_relu_backward(dy, x, dw, nullptr, nullptr, &dw, nullptr, geometry, nullptr);
 }
 
 void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                               const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                              const Conv2dGeometry& geometry) {
+                                              const Conv2dGeometry& geometry, const MutableView* masked) {
   const openmp::KernelTable& table = openmp::kernel_table();
-  if (dbias && !dw) return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry);
+  if (dbias && !dw) return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked);
   const DType dtype = wide(dy.dtype);
   const Method method = method_of(w, geometry, {&dy, &x, dx ? static_cast<const StridedLayout*>(dx) : &x});
-  Array masked;
+  Array scratch;
   View gradient = dy;
   if (y_if_relu && (dy.dtype != dtype || !same_layout(dy, *y_if_relu) || method == Method::depthwise)) {
-    masked = Array::empty(dy.shape, dy.dtype, {}, format_of(dy));
-    unary_backward(UnaryOp::relu, dy, *y_if_relu, masked, {});
-    gradient = masked;
+    gradient = masked_by_relu(dy, *y_if_relu, masked, scratch);
     y_if_relu = nullptr;
   }
   const Input in_gradient(*this, gradient, dtype, false);

@@ -50,7 +50,7 @@ class OpenmpBackend final : public NaiveBackend {
                         const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                  const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                 const Conv2dGeometry& geometry) override;
+                                 const Conv2dGeometry& geometry, const MutableView* masked) override;
 
   // pool2d.cpp
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,

@@ -64,7 +64,7 @@ Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const
 }
 
 Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w, const Array& y_if_relu, bool want_dx,
-                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry) {
+                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry, bool may_overwrite_dy) {
   Conv2dGradients gradients;
   const Array aligned = contiguous(dy, output_format(x, w));
   if (want_dx) gradients.dx = Array::empty(x.shape(), x.dtype(), x.device(), output_format(x, w));
@@ -81,8 +81,12 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
   const MutableView dx = mutable_view(gradients.dx), dw = mutable_view(gradients.dw),
                     db = mutable_view(gradients.dbias);
   const View y = y_if_relu.defined() ? View(y_if_relu) : View();
+  const bool has_room = y_if_relu.defined() && (may_overwrite_dy || !(aligned.storage() == dy.storage()));
+  const MutableView masked(aligned);
+  if (has_room) aligned.bump_version();
   backend_of(x).conv2d_bias_relu_backward(aligned, x, w, y_if_relu.defined() ? &y : nullptr, want_dx ? &dx : nullptr,
-                                          want_dw ? &dw : nullptr, want_dbias ? &db : nullptr, geometry);
+                                          want_dw ? &dw : nullptr, want_dbias ? &db : nullptr, geometry,
+                                          has_room ? &masked : nullptr);
   return gradients;
 }
 

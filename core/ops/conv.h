@@ -9,12 +9,13 @@ namespace gradus::ops {
 Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
 /// conv2d plus bias, then ReLU if asked.
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
-/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined.
+/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined. With
+/// `may_overwrite_dy` the backend may use dy's memory.
 struct Conv2dGradients {
   Array dx, dw, dbias;
 };
 Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w, const Array& y_if_relu, bool want_dx,
-                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry);
+                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry, bool may_overwrite_dy);
 /// The gradient of conv2d (without ReLU) with respect to an input of shape `x_shape` and layout `format`.
 Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
                            const Conv2dGeometry& geometry);

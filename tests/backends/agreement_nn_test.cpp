@@ -89,15 +89,20 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
 
       // With some gradients not wanted; what stays unwritten must agree too.
       const int wanted = static_cast<int>(make.integer(1, 7));
+      const bool in_place = make.integer(0, 1) && !dy.may_overlap();
       auto backward = [&](bool defaults) {
         return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
           const View saved = in[3];
           const MutableView gradients[3] = {out[0], out[1], out[2]};
           auto want = [&](int i) { return wanted >> i & 1 ? &gradients[i] : nullptr; };
           const View* mask = relu ? &saved : nullptr;
+          const Array own_dy = copy_to(in[0], in[0].device());
+          const MutableView room(own_dy);
+          const MutableView* masked = in_place ? &room : nullptr;
           if (defaults)
-            b.Backend::conv2d_bias_relu_backward(in[0], in[1], in[2], mask, want(0), want(1), want(2), c.geometry);
-          else b.conv2d_bias_relu_backward(in[0], in[1], in[2], mask, want(0), want(1), want(2), c.geometry);
+            b.Backend::conv2d_bias_relu_backward(own_dy, in[1], in[2], mask, want(0), want(1), want(2), c.geometry,
+                                                 masked);
+          else b.conv2d_bias_relu_backward(own_dy, in[1], in[2], mask, want(0), want(1), want(2), c.geometry, masked);
         };
       };
       check_agreement("conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, db}, backward(false), backward(true), 4);

@@ -75,6 +75,26 @@ TEST_CASE("empty and undefined storages are harmless") {
   CHECK(Storage::allocate_pinned(0).data() == nullptr);
 }
 
+TEST_CASE("storage is exclusive while one handle reaches the allocator's bytes, on one stream") {
+  const Storage storage = Storage::allocate(64, {});
+  CHECK(storage.is_exclusive());
+  {
+    const Storage shared = storage;
+    CHECK_FALSE(storage.is_exclusive());
+  }
+  CHECK(storage.is_exclusive());
+  {
+    const Storage part = storage.slice(0, 16);
+    CHECK_FALSE(part.is_exclusive());
+    CHECK_FALSE(storage.is_exclusive());
+  }
+  CHECK(storage.is_exclusive());
+  storage.slice(0, 16).record_stream({});
+  CHECK_FALSE(storage.is_exclusive());
+  CHECK_FALSE(Storage::adopt(storage.data(), 64, {}, {}).is_exclusive());
+  CHECK_FALSE(Storage().is_exclusive());
+}
+
 TEST_CASE("the cpu allocator reuses freed blocks, counts, and aligns to 64 bytes") {
   const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
   void* a = cpu->allocate(1000, {});

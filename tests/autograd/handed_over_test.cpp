@@ -1,0 +1,200 @@
+// The backward of conv2d_relu masks the gradient that it is given where that lies, if nobody else holds it. A gradient that
+// somebody else holds stays as it is.
+#include <gradus/autograd/autograd.h>
+#include <gradus/autograd/function.h>
+#include <gradus/core/cuda.h>
+#include <gradus/core/parallel.h>
+#include <gradus/core/registry.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+
+namespace {
+
+// Depthwise, channels-last and with six taps, so that no backend masks in the convolutions themselves.
+struct Convolution {
+  explicit Convolution(Device device) {
+    const auto images = [&](int64_t height) {
+      return randn({4, 8, height, 8}).to(device).contiguous(MemoryFormat::channels_last);
+    };
+    x = images(9).set_requires_grad(true), dy = images(8);
+    w = randn({8, 1, 2, 3}).to(device).set_requires_grad(true);
+    bias = randn({8}).to(device).set_requires_grad(true);
+  }
+  Tensor operator()() const { return conv2d_relu(x, w, bias, 1, {0, 1}, 1, 8); }
+  // Gradients of x, w and bias from `given`, by operators that are not fused.
+  TensorList expected(const Tensor& given) const {
+    return autograd::grad({relu(conv2d(x, w, bias, 1, {0, 1}, 1, 8))}, {x, w, bias}, {given});
+  }
+  // That they were accumulated, `times` times.
+  void check_gradients(int times = 1) const {
+    const TensorList wanted = expected(dy);
+    const Tensor leaves[] = {x, w, bias};
+    for (size_t i = 0; i < 3; ++i) CHECK(leaves[i].grad().allclose(wanted[i] * times, 1e-4, 1e-4));
+  }
+
+  Tensor x, w, bias, dy;
+};
+
+// Hands on a given gradient instead of its own.
+struct Replace : autograd::Function<Replace> {
+  static inline Tensor (*gradient)();
+  static Tensor forward(AutogradContext*, const Tensor& y) { return y * 1; }
+  static TensorList backward(AutogradContext*, const TensorList&) { return {gradient()}; }
+};
+
+// Calls check(device) with every backend that this machine has.
+template <class Check>
+void on_every_backend(const Check& check) {
+  for (const std::string& name : backend_names()) {
+    const DeviceType type = backend(name).device_type();
+    if (type == DeviceType::cuda && !cuda::is_available()) continue;
+    DYNAMIC_SECTION(name) {
+      const BackendGuard guard(name);
+      check(Device(type, 0));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a gradient that nobody else holds is masked where it lies") {
+  const int threads = num_threads();
+  set_num_threads(1);  // scratch of several comes and goes at any time
+  on_every_backend([](Device device) {
+    const Convolution convolution(device);
+    Array kept;
+    const auto peak = [&](bool keep) {
+      const Tensor y = convolution();
+      if (keep) y.register_hook([&](const Tensor& dy) { return kept = dy.array(), Tensor(); });
+      const Tensor loss = (y * convolution.dy).sum();
+      DeviceRuntime& memory = runtime(device.type);
+      const int64_t before = memory.memory_stats(device.index).allocated;
+      memory.reset_peak_memory_stats(device.index);
+      autograd::grad({loss}, {convolution.x, convolution.w, convolution.bias});
+      return memory.memory_stats(device.index).peak_allocated - before;
+    };
+    peak(true);  // libraries take what they keep
+    kept = Array();
+    const int64_t copied = peak(true);
+    CHECK(Tensor(kept).equal(convolution.dy));
+    kept = Array();
+    CHECK(peak(false) == copied - static_cast<int64_t>(convolution.dy.array().nbytes()));
+  });
+  set_num_threads(threads);
+}
+
+TEST_CASE("gradients are right when the given one is overwritten") {
+  on_every_backend([](Device device) {
+    const Convolution c(device);
+    SECTION("with a graph that is kept") {
+      const Tensor loss = (c() * c.dy).sum();
+      loss.backward({}, /*retain_graph=*/true);
+      loss.backward();
+      c.check_gradients(2);
+    }
+    SECTION("the sum of two uses") {
+      const Tensor y = c();
+      ((y * c.dy).sum() + (y * c.dy).sum()).backward();
+      c.check_gradients(2);
+    }
+    SECTION("in another layout, of which a copy is made") {
+      const Tensor y = c(), dy = c.dy.contiguous();
+      const Tensor copy = dy.clone();
+      y.backward(dy);
+      CHECK(dy.equal(copy));
+      c.check_gradients();
+    }
+    SECTION("in a checkpoint") {
+      const Tensor y = autograd::checkpoint([&](const Tensor&) { return c() * c.dy; }, c.x);
+      y.sum().backward();
+      c.check_gradients();
+    }
+    SECTION("to be differentiated") {
+      const Tensor loss = (c() * c.dy).sum();
+      loss.backward({}, std::nullopt, /*create_graph=*/true);
+      c.check_gradients();
+      CHECK(c.x.grad().requires_grad());
+      const Tensor slope = autograd::grad({c.x.grad().sum()}, {c.w})[0];
+      const Tensor reference = (relu(conv2d(c.x, c.w, c.bias, 1, {0, 1}, 1, 8)) * c.dy).sum();
+      const Tensor dx = autograd::grad({reference}, {c.x}, {}, std::nullopt, /*create_graph=*/true)[0];
+      CHECK(slope.allclose(autograd::grad({dx.sum()}, {c.w})[0], 1e-4, 1e-4));
+    }
+  });
+}
+
+TEST_CASE("a gradient that somebody else holds stays as it is") {
+  on_every_backend([](Device device) {
+    const Convolution c(device);
+    const Tensor copy = c.dy.clone();
+    const Tensor y = c();
+    SECTION("the user's") {
+      y.backward(c.dy, /*retain_graph=*/true);
+      CHECK(c.dy.equal(copy));
+      y.backward(c.dy);
+      c.check_gradients(2);
+    }
+    SECTION("the user's, through operators that hand it on") {
+      (y.view({4, 8, 64}) + 1).backward(c.dy.view({4, 8, 64}));
+      c.check_gradients();
+    }
+    SECTION("the user's, for chosen inputs") {
+      const TensorList found = autograd::grad({y}, {c.x, c.w, c.bias}, {c.dy});
+      const TensorList wanted = c.expected(c.dy);
+      for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].allclose(wanted[i], 1e-4, 1e-4));
+    }
+    SECTION("the user's, given to the node itself") {
+      const Tensor own = c.dy.clone();
+      Grads found;
+      {
+        const NoGradGuard no_grad;
+        found = y.grad_fn()->backward(own);
+      }
+      CHECK(own.equal(copy));
+      CHECK(found[0].allclose(c.expected(c.dy)[0], 1e-4, 1e-4));
+    }
+    SECTION("two nodes'") {
+      const Tensor other = c();
+      ((y + other) * c.dy).sum().backward();
+      c.check_gradients(2);
+    }
+    SECTION("a hook's") {
+      Tensor seen;
+      y.register_hook([&](const Tensor& dy) { return seen = dy, Tensor(); });
+      (y * c.dy).sum().backward();
+      CHECK(seen.equal(copy));
+      c.check_gradients();
+    }
+    SECTION("retain_grad's") {
+      y.retain_grad();
+      (y * c.dy).sum().backward();
+      CHECK(y.grad().equal(copy));
+      c.check_gradients();
+    }
+    SECTION("a captured one") {
+      const TensorList found = autograd::grad({(y * c.dy).sum()}, {y, c.x});
+      CHECK(found[0].equal(copy));
+      CHECK(found[1].allclose(c.expected(c.dy)[0], 1e-4, 1e-4));
+    }
+    SECTION("a function's own") {
+      static Tensor own;
+      own = c.dy;
+      Replace::gradient = [] { return own; };
+      Replace::apply(y).sum().backward();
+      own = Tensor();
+      c.check_gradients();
+    }
+    SECTION("memory that was not allocated here") {
+      static Array own;
+      own = c.dy.array();
+      Replace::gradient = [] {
+        return Tensor(Array(Storage::adopt(own.data(), own.nbytes(), own.device(), {}), 0, own.shape(), own.strides(),
+                            own.dtype()));
+      };
+      Replace::apply(y).sum().backward();
+      own = Array();
+      c.check_gradients();
+    }
+    CHECK(c.dy.equal(copy));
+  });
+}

@@ -35,26 +35,60 @@ __device__ Key<T> ordered_key(T x, bool descending) {
   return descending ? most - key : key;
 }
 
+/// A key and where it comes from; no two are alike.
+template <class K>
+struct Placed {
+  K key;
+  uint32_t place;
+
+  __device__ bool after(const Placed& other) const {
+    return key > other.key || (key == other.key && place > other.place);
+  }
+  __device__ Placed of_lane(uint32_t difference) const {
+    return {__shfl_xor_sync(0xffffffffu, key, difference), __shfl_xor_sync(0xffffffffu, place, difference)};
+  }
+};
+
 /// Sorts the keys, which are in shared memory, and their places: by key, equal ones by place. `slots` is a power of two
-/// (Batcher 1968: bitonic sorting). A warp compares within 64 neighbours up to a step of 32, so other warps need not wait.
+/// (Batcher 1968: bitonic sorting). Steps up to 32 stay within 64 neighbours, which a warp keeps in registers meanwhile.
 template <class K>
 __device__ void sort_in_block(K* keys, uint32_t* places, uint32_t slots) {
+  constexpr uint32_t kOfWarp = 64;
+  const uint32_t lane = threadIdx.x % 32;
   __syncthreads();
-  for (uint32_t width = 2; width <= slots; width *= 2)
-    for (uint32_t step = width / 2; step > 0; step /= 2) {
+  for (uint32_t width = min(slots, kOfWarp); width <= slots; width *= 2) {
+    for (uint32_t step = width / 2; step >= kOfWarp; step /= 2) {
       for (uint32_t pair = threadIdx.x; pair < slots / 2; pair += blockDim.x) {
         const uint32_t i = 2 * pair - (pair & (step - 1)), j = i + step;
-        const K left = keys[i], right = keys[j];
-        const uint32_t from = places[i], to = places[j];
-        const bool after = left > right || (left == right && from > to);
-        if (after != ((i & width) == 0)) continue;
-        keys[i] = right, places[i] = to;
-        keys[j] = left, places[j] = from;
+        const Placed<K> left{keys[i], places[i]}, right{keys[j], places[j]};
+        if (left.after(right) != ((i & width) == 0)) continue;
+        keys[i] = right.key, places[i] = right.place;
+        keys[j] = left.key, places[j] = left.place;
       }
-      if ((step > 1 ? step : width) > 32) __syncthreads();
-      else __syncwarp();
+      __syncthreads();
     }
-  __syncthreads();
+    for (uint32_t i = threadIdx.x / 32 * kOfWarp + lane; i - lane < slots; i += 2 * blockDim.x) {
+      const uint32_t j = i + 32;
+      Placed<K> left{}, right{};
+      if (i < slots) left = {keys[i], places[i]};
+      if (j < slots) right = {keys[j], places[j]};
+      for (uint32_t part = width <= kOfWarp ? 2 : width; part <= width; part *= 2) {
+        if (part >= kOfWarp && left.after(right) == ((i & part) == 0)) {
+          const Placed<K> kept = left;
+          left = right, right = kept;
+        }
+        for (uint32_t step = min(part / 2, 16); step > 0; step /= 2) {
+          const bool first = (lane & step) == 0;
+          const Placed<K> other_left = left.of_lane(step), other_right = right.of_lane(step);
+          if (left.after(other_left) == (((i & part) == 0) == first)) left = other_left;
+          if (right.after(other_right) == (((j & part) == 0) == first)) right = other_right;
+        }
+      }
+      if (i < slots) keys[i] = left.key, places[i] = left.place;
+      if (j < slots) keys[j] = right.key, places[j] = right.place;
+    }
+    __syncthreads();
+  }
 }
 
 /// The rows along an axis of x, of the indices, and of the values, which may have null data.

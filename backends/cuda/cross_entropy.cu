@@ -21,6 +21,7 @@ using cuda_detail::LargerNumber;
 using cuda_detail::Launch;
 using cuda_detail::Pack;
 using cuda_detail::PackedRows;
+using cuda_detail::rough_exponential;
 using cuda_detail::Row;
 
 // A matrix or a vector by its strides.
@@ -59,7 +60,7 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
     C max = -C(INFINITY), sum = 0;
     for (int64_t j = lane; j < sizes.classes; j += 32) max = LargerNumber()(static_cast<C>(x(i, j)), max);
     max = fold_warp(max, LargerNumber());
-    for (int64_t j = lane; j < sizes.classes; j += 32) sum += exponential<T>(static_cast<C>(x(i, j)) - max);
+    for (int64_t j = lane; j < sizes.classes; j += 32) sum += rough_exponential(static_cast<C>(x(i, j)) - max);
     const C log_sum = ::log(fold_warp(sum, Add()));
     for (int64_t j = lane; j < sizes.classes; j += 32)
       p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
     const Row<const T> from = x.row_at(i);
     const Row<T> to = p.row_at(i);
     const PackedRows row(sizes.classes, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row(row, from, shared);
+    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max]<int kWidth>(int64_t j) {
       const auto in = from.template load<kWidth>(j);
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
     }
     max = cuda_detail::fold_group<kLanes>(max, LargerNumber());
 #pragma unroll
-    for (int k = 0; k < kValues; ++k) sum += exponential<T>(values[k] -= max);
+    for (int k = 0; k < kValues; ++k) sum += rough_exponential(values[k] -= max);
     const C log_sum = ::log(cuda_detail::fold_group<kLanes>(sum, Add()));
     const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
     C loss = counts && !valid ? C(NAN) : C(0);

@@ -61,23 +61,24 @@ struct LargerNumber {
   }
 };
 
-/// exp(x) for results that are rounded to T: that of half types need not be good to the last bit of float32.
+/// exp(x) for a sum to which 1 belongs, good to 2^-22 where x is about 0.
+__device__ inline float rough_exponential(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));  // log2(e)
+  return power;
+}
+__device__ inline double rough_exponential(double x) { return ::exp(x); }
+/// exp(x) for a result of type T.
 template <class T>
 __device__ compute_t<T> exponential(compute_t<T> x) {
-  if constexpr (sizeof(T) == 2) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));  // log2(e)
-    return power;
-  } else {
-    return ::exp(x);
-  }
+  if constexpr (sizeof(T) == 2) return rough_exponential(x);
+  else return ::exp(x);
 }
 
 /// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018). Where all
 /// are -inf the sum stays 0.
-template <class T>
+template <class C>
 struct RunningSum {
-  using C = compute_t<T>;
   C max = -C(INFINITY), sum = 0;
 
   template <int N>
@@ -86,15 +87,15 @@ struct RunningSum {
 #pragma unroll
     for (int k = 0; k < N; ++k) top = LargerNumber()(x[k], top);
     const C base = base_of(top);
-    sum *= exponential<T>(max - base);
+    sum *= rough_exponential(max - base);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum += exponential<T>(x[k] - base);
+    for (int k = 0; k < N; ++k) sum += rough_exponential(x[k] - base);
     max = top;
   }
   /// Of all threads of a block, in each of them. `shared` has room for 32 values.
   __device__ void fold_over_block(C* shared) {
     const C top = fold_block(max, shared, LargerNumber());
-    sum = fold_block(sum * exponential<T>(max - base_of(top)), shared, Add());
+    sum = fold_block(sum * rough_exponential(max - base_of(top)), shared, Add());
     max = top;
   }
 
@@ -104,11 +105,10 @@ struct RunningSum {
 };
 
 /// That of a row, whose element i is at(i), by a block.
-template <class T, class At>
-__device__ RunningSum<T> running_sum_of_row(int64_t size, compute_t<T>* shared, At&& at) {
-  using C = compute_t<T>;
+template <class C, class At>
+__device__ RunningSum<C> running_sum_of_row(int64_t size, C* shared, At&& at) {
   constexpr int kAtOnce = 4;
-  RunningSum<T> result;
+  RunningSum<C> result;
   for (int64_t first = threadIdx.x; first < size; first += kAtOnce * blockDim.x) {
     C x[kAtOnce];
 #pragma unroll
@@ -165,12 +165,11 @@ struct PackedRows {
 };
 
 /// By packs where there are any.
-template <class T, class... Others>
-__device__ auto running_sum_of_row(const PackedRows<Others...>& rows, const Row<const T>& row, compute_t<T>* shared) {
-  using C = compute_t<T>;
+template <class C, class T, class... Others>
+__device__ RunningSum<C> running_sum_of_row(const PackedRows<T, Others...>& rows, const Row<T>& row, C* shared) {
   if (rows.head == rows.size)
-    return running_sum_of_row<T>(rows.size, shared, [&](int64_t i) { return static_cast<C>(row.data[i * row.step]); });
-  RunningSum<T> result;
+    return running_sum_of_row<C>(rows.size, shared, [&](int64_t i) { return static_cast<C>(row.data[i * row.step]); });
+  RunningSum<C> result;
   rows.walk([&]<int kWidth>(int64_t i) {
     const auto pack = row.template load<kWidth>(i);
     C x[kWidth];

@@ -1,4 +1,4 @@
-// Softmax along an axis: up to a warp per row, which it keeps in registers, or a block where it is long.
+// Softmax along an axis: a part of a warp or a block keeps a row in registers; where it is long, a block reads it twice.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
 #include <initializer_list>
@@ -8,6 +8,9 @@
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/rows.cuh>
 
+#ifndef SPREAD_LANES
+#define SPREAD_LANES 128
+#endif
 namespace gradus {
 namespace {
 
@@ -17,6 +20,7 @@ using cuda_detail::Launch;
 using cuda_detail::Nest;
 using cuda_detail::Pack;
 using cuda_detail::PackedRows;
+using cuda_detail::rough_exponential;
 using cuda_detail::Row;
 
 // Steps between elements of a row, in the views of the kernels.
@@ -24,18 +28,24 @@ struct Steps {
   int64_t x, y, dx;
 };
 
-// A row's elements as kLanes lanes keep them, kCount each, in packs of kWidth.
+// A row's elements as kLanes threads keep them, kCount each, in packs of kWidth: a part of a warp, or a block.
 template <int kLanes, int kCount, int kWidth>
 struct Spread {
   static constexpr int kValues = kCount;
-  static constexpr int kRows = cuda_detail::kThreads / kLanes;  // of a block
+  static constexpr int kThreads = kLanes > 32 ? kLanes : cuda_detail::kThreads;  // of a block
+  static constexpr int kRows = kThreads / kLanes;
 
   __device__ static uint32_t row() { return cuda_detail::thread_index() / kLanes; }
   /// Of the pack that begins with the lane's value k.
   __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes * kWidth; }
   template <class A, class F>
   __device__ static A fold(A value, F&& f) {
-    return cuda_detail::fold_group<kLanes>(value, f);
+    if constexpr (kLanes <= 32) {
+      return cuda_detail::fold_group<kLanes>(value, f);
+    } else {
+      __shared__ A shared[32];
+      return cuda_detail::fold_block(value, shared, f);
+    }
   }
   /// The values; past the row's end `otherwise`.
   template <class T, class C>
@@ -63,7 +73,7 @@ struct Spread {
 
 // Views of `rows`: x, y.
 template <class S, class T>
-__global__ void __launch_bounds__(cuda_detail::kThreads)
+__global__ void __launch_bounds__(S::kThreads)
     softmax_lanes_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
   using C = compute_t<T>;
   const bool outside = S::row() >= rows.numel;  // lanes of other rows of the warp may be inside
@@ -77,7 +87,7 @@ __global__ void __launch_bounds__(cuda_detail::kThreads)
 #pragma unroll
   for (int k = 0; k < S::kValues; ++k) {
     values[k] -= max;
-    const C power = exponential<T>(values[k]);
+    const C power = log ? rough_exponential(values[k]) : exponential<T>(values[k]);
     sum += power;
     if (!log) values[k] = power;
   }
@@ -99,7 +109,7 @@ __global__ void __launch_bounds__(1024)
     const Row<const T> from{x + at[0], steps.x};
     const Row<T> to{y + at[1], steps.y};
     const PackedRows row(size, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row(row, from, shared);
+    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
       const auto in = from.template load<kWidth>(i);
@@ -121,7 +131,7 @@ __device__ C gradient_at(C dy, C y, C sum, bool log) {
 
 // Views of `rows`: dx, dy, y; dy has the step of x.
 template <class S, class T>
-__global__ void __launch_bounds__(cuda_detail::kThreads)
+__global__ void __launch_bounds__(S::kThreads)
     softmax_backward_lanes_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
   using C = compute_t<T>;
   const bool outside = S::row() >= rows.numel;
@@ -179,7 +189,9 @@ void with_spread(int64_t size, bool packed, F&& f) {
   if (size <= 16) f.template operator()<Spread<8, 2, 1>>();
   else if (size <= 64) packed ? f.template operator()<Spread<16, 4, 4>>() : f.template operator()<Spread<16, 4, 1>>();
   else if (size <= 256) packed ? f.template operator()<Spread<32, 8, 4>>() : f.template operator()<Spread<32, 8, 1>>();
-  else packed ? f.template operator()<Spread<32, 32, 4>>() : f.template operator()<Spread<32, 32, 1>>();
+  else
+    packed ? f.template operator()<Spread<SPREAD_LANES, 1024 / SPREAD_LANES, 4>>()
+           : f.template operator()<Spread<SPREAD_LANES, 1024 / SPREAD_LANES, 1>>();
 }
 template <class S>
 uint32_t blocks_of(int64_t rows) {
@@ -222,7 +234,7 @@ void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& 
                       piece.geometry(), size, steps, log);
       const bool packed = consists_of_packs<2, T>(piece, size, {steps.x, steps.y}, {from, to});
       with_spread(size, packed, [&]<class S>() {
-        launch(softmax_lanes_kernel<S, T>, blocks_of<S>(piece.numel), cuda_detail::kThreads, from, to, piece.geometry(),
+        launch(softmax_lanes_kernel<S, T>, blocks_of<S>(piece.numel), S::kThreads, from, to, piece.geometry(),
                static_cast<int>(size), steps, log);
       });
     });
@@ -246,8 +258,8 @@ void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool
                       gradient, output, to, piece.geometry(), size, steps, log);
       const bool packed = consists_of_packs<3, T>(piece, size, {steps.x, steps.y, steps.dx}, {gradient, output, to});
       with_spread(size, packed, [&]<class S>() {
-        launch(softmax_backward_lanes_kernel<S, T>, blocks_of<S>(piece.numel), cuda_detail::kThreads, gradient, output,
-               to, piece.geometry(), static_cast<int>(size), steps, log);
+        launch(softmax_backward_lanes_kernel<S, T>, blocks_of<S>(piece.numel), S::kThreads, gradient, output, to,
+               piece.geometry(), static_cast<int>(size), steps, log);
       });
     });
   });

@@ -18,8 +18,9 @@ struct Entry {
   const T* gradient;
   T* states[kMaxOptimizerStates];  // null where the rule has none
 };
+constexpr int kPerThread = 4;
 template <class T>
-using Table = cuda_detail::TensorTable<Entry<T>, 64, 1024>;
+using Table = cuda_detail::TensorTable<Entry<T>, 64, kPerThread * kThreads>;
 
 // The StepBlock: doubles, `step` elements apart.
 struct Block {
@@ -31,8 +32,21 @@ struct Block {
 template <class T, class Rule>
 __global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block block, Rule rule) {
   using C = compute_t<T>;
+  int64_t begin, end;
+  const Entry<T>& entry = table.part_of_block(begin, end);
+  // All that a thread reads is under way before it waits for the constants, and before it stores anything.
+  C parameters[kPerThread], gradients[kPerThread], states[kPerThread][kMaxOptimizerStates] = {};
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) {
+    const int64_t i = begin + threadIdx.x + e * kThreads;
+    if (i >= end) break;
+    parameters[e] = static_cast<C>(entry.parameter[i]), gradients[e] = static_cast<C>(entry.gradient[i]);
+#pragma unroll
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (entry.states[k]) states[e][k] = static_cast<C>(entry.states[k][i]);
+  }
   if (block[StepBlock::found_inf] != 0) return;
-  // Its constants are costly arithmetic in double: one thread computes them.
+  // The constants are costly arithmetic in double: one thread computes them.
   __shared__ rules::FullStep<Rule, C> shared;
   if (threadIdx.x == 0)
     shared = rules::full_step<C>(
@@ -40,19 +54,15 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block bl
                                          block[StepBlock::gradient_scale], block[StepBlock::momentum_product]});
   __syncthreads();
   const rules::FullStep<Rule, C> step = shared;
-  int64_t begin, end;
-  const Entry<T>& entry = table.part_of_block(begin, end);
-#pragma unroll 4
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    C p = static_cast<C>(entry.parameter[i]), state[kMaxOptimizerStates] = {};
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) {
+    const int64_t i = begin + threadIdx.x + e * kThreads;
+    if (i >= end) break;
+    step(parameters[e], gradients[e], states[e][0], states[e][1], states[e][2]);
+    entry.parameter[i] = static_cast<T>(parameters[e]);
 #pragma unroll
     for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (entry.states[k]) state[k] = static_cast<C>(entry.states[k][i]);
-    step(p, static_cast<C>(entry.gradient[i]), state[0], state[1], state[2]);
-    entry.parameter[i] = static_cast<T>(p);
-#pragma unroll
-    for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (entry.states[k]) entry.states[k][i] = static_cast<T>(state[k]);
+      if (entry.states[k]) entry.states[k][i] = static_cast<T>(states[e][k]);
   }
 }
 

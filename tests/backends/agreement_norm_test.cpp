@@ -149,7 +149,7 @@ TEST_CASE("layer norm of contiguous rows agrees on every backend") {
       {{70, 8}, 0b10, {1, 8}},      {{13, 33}, 0b10, {1, 33}},    {{9, 3}, 0b10, {1, 3}},
       {{5, 1023}, 0b10, {1, 1023}}, {{40, 520}, 0b10, {1, 520}},  {{2, 4, 6, 10}, 0b1100, {1, 1, 6, 10}},
       {{3, 4100}, 0b10, {1, 4100}}, {{2, 8208}, 0b10, {1, 8208}}, {{3, 2, 5, 8}, 0b1100, {1, 2, 1, 1}},
-      {{0, 16}, 0b10, {1, 16}}};
+      {{0, 16}, 0b10, {1, 16}},     {{4500, 2}, 0b10, {1, 2}}};
   for (DType dtype : kFloatingDTypes)
     for (const NormCase& c : cases)
       for (int64_t offset : {0, 1})  // 1: no vector is aligned

@@ -32,7 +32,7 @@ class Launch {
     kernel<<<grid, block, bytes, stream_>>>(arguments...);
     check_launch(stream_);
   }
-  /// In clusters of `cluster` blocks, of which `grid` is a multiple (compute capability 9.0 and later).
+  /// In clusters of `cluster` blocks, of which `grid` is a multiple, where has_clusters() says so. One block needs none.
   template <class... Parameters, class... Arguments>
   void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
                    const Arguments&... arguments) const {
@@ -41,7 +41,7 @@ class Launch {
     of_cluster.val.clusterDim = {cluster.x, cluster.y, cluster.z};
     cudaLaunchConfig_t configuration{};
     configuration.gridDim = grid, configuration.blockDim = block, configuration.stream = stream_;
-    configuration.attrs = &of_cluster, configuration.numAttrs = 1;
+    configuration.attrs = &of_cluster, configuration.numAttrs = cluster.x * cluster.y * cluster.z > 1 ? 1 : 0;
     GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
     check_launch(stream_);
   }
@@ -58,6 +58,19 @@ class Launch {
   cudaStream_t stream_;
   int multiprocessors_;
 };
+
+/// Whether blocks of `kernel` can form clusters: on Hopper and later, unless the code is for an earlier architecture and the
+/// driver has compiled it for this device.
+template <class Kernel>
+bool has_clusters(Kernel kernel, Device device) {
+  static const bool compiled = [&] {
+    const DeviceGuard guard(device.index);
+    cudaFuncAttributes attributes{};
+    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled && compute_capability(device.index) >= 90;
+}
 
 inline constexpr uint32_t kThreads = 256;
 

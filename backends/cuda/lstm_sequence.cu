@@ -40,18 +40,12 @@ void visit_kernel(DType dtype, const lstm::Sizes& sizes, const Launch& launch, c
 
 // Whether the kernels serve these arguments, hidden states of this shape (L, N, H) among them.
 bool served(const Shape& states, DType dtype, Device device, std::initializer_list<const StridedLayout*> views) {
-  // Code for an earlier architecture, which the driver may have compiled for this device, has no clusters.
-  static const bool compiled = [&] {
-    const cuda_detail::DeviceGuard guard(device.index);
-    cudaFuncAttributes attributes{};
-    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, lstm::sequence_kernel<float, 64, 2, 1>));
-    return attributes.ptxVersion >= 90;
-  }();
   constexpr int64_t kMost = int64_t{1} << 24;  // grids and steps are 32-bit numbers
   for (const StridedLayout* view : views)
     if (view && !contiguous(*view)) return false;
-  return compiled && cuda_detail::compute_capability(device.index) >= 90 && dtype != DType::f64 && states[0] > 0 &&
-         states[0] < kMost && states[1] > 0 && states[1] < kMost && states[2] > 0 && states[2] <= kLargest;
+  return cuda_detail::has_clusters(lstm::sequence_kernel<float, 64, 2, 1>, device) && dtype != DType::f64 &&
+         states[0] > 0 && states[0] < kMost && states[1] > 0 && states[1] < kMost && states[2] > 0 &&
+         states[2] <= kLargest;
 }
 
 lstm::Sizes sizes_of(const Shape& states, bool reverse) {

@@ -103,16 +103,16 @@ struct StatisticsResult {
   }
 };
 
-// Where a block has all of its channels, and a thread at most kPackets: they stay in registers.
+// Where channels are whole, and a thread has at most kPackets: they stay in registers.
 template <bool kRelu, bool kResidual, uint32_t kPackets, bool kColumns, class T>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets == 1 ? 2 : 1))
     channel_whole_kernel(T* y, const T* x, const T* residual, ChannelWalk<kColumns> walk, ChannelNorm<T> norm,
                          StatisticsResult<compute_t<T>> result) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  __shared__ Sums<C> shared[kChannels * kChannelThreads];
+  __shared__ Sums<C> shared[kChannels * kChannelThreads], of_blocks[32 * kChannels];
   __shared__ Line<C> lines[32 * kChannels];
-  const bool speaks = walk.speaks();
+  const bool speaks = walk.speaks(), tells = speaks && blockIdx.y == 0;
   const uint32_t channel = walk.own_channel();
   Packet<T> values[kPackets], added[kPackets], firsts{};
   uint32_t first = 0, count = 0;
@@ -127,17 +127,17 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
   if (speaks) {
     origin = static_cast<C>(x[walk.own_offset(0)]);
     weight = norm.weight.at_or(C(1), channel), bias = norm.bias.at_or(C(0), channel);
-    before = result.running.before(channel);
   }
+  if (tells) before = result.running.before(channel);
   Sums<C> sums[kChannels] = {};
   add_distances(sums, values, count, firsts);
-  const Sums<C> total = walk.fold(sums, shared);
+  const Sums<C> total = walk.over_cluster(walk.fold(sums, shared), of_blocks);
   if (speaks) {
     const uint32_t elements = walk.elements(walk.count);
     const MomentsPart<C> moments = moments_of(total, elements);
     const C mean = origin + moments.mean, variance = moments.spread / static_cast<C>(elements);
     lines[threadIdx.x] = {mean, weight / ::sqrt(variance + norm.eps), bias};
-    result.store(channel, before, mean, variance);
+    if (tells) result.store(channel, before, mean, variance);
   }
   __syncthreads();
   Line<C> line[kChannels];
@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
   for (uint32_t k = 0; k < kPackets; ++k)
     if (k < count)
       walk.store(y, normalized<kRelu, kResidual>(values[k], added[k], line), first + (k << walk.lanes_log2));
+  walk.leave_cluster();
 }
 
 // With null `parts` the statistics are fixed. Else the first split's blocks write them.
@@ -217,13 +218,15 @@ bool normalize_channels(const View& x, uint32_t axes, const View* weight, const 
                                      running ? RunningChannels<C>(*running) : RunningChannels<C>()};
     const T* const added = residual ? residual->as<T>() : nullptr;
     return with_channel_walk<T>(
-        x, {&y_view, residual}, launch.multiprocessors(), [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
+        x, {&y_view, residual}, launch.multiprocessors(), has_clusters(channel_moments_kernel<true, float>, x.device),
+        [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
           visit_relu(relu, residual, [&]<bool kRelu, bool kResidual>() {
-            if (!fixed_statistics && walk.whole())
-              return launch(walk.of_thread(walk.count) == 1
-                                ? channel_whole_kernel<kRelu, kResidual, 1, kColumns, T>
-                                : channel_whole_kernel<kRelu, kResidual, walk.kWhole, kColumns, T>,
-                            walk.grid(), kChannelThreads, y.as<T>(), x.as<T>(), added, walk, norm, result);
+            if (!fixed_statistics && walk.whole)
+              return launch.in_clusters(walk.of_thread(walk.per_split) == 1
+                                            ? channel_whole_kernel<kRelu, kResidual, 1, kColumns, T>
+                                            : channel_whole_kernel<kRelu, kResidual, walk.kWhole, kColumns, T>,
+                                        dim3(1, walk.splits), walk.grid(), kChannelThreads, y.as<T>(), x.as<T>(), added,
+                                        walk, norm, result);
             std::optional<Scratch> parts;
             if (!fixed_statistics) {
               parts.emplace(sizeof(MomentsPart<C>) * walk.splits * walk.channels, x.device);

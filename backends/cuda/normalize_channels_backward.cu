@@ -151,14 +151,14 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
   });
 }
 
-// Both at once, where a block has all of its channels, and a thread at most kPackets, which stay in registers.
+// Both at once, where channels are whole, and a thread has at most kPackets, which stay in registers.
 template <bool kMasked, uint32_t kPackets, bool kColumns, class T>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets == 1 ? 2 : 1))
     channel_gradients_kernel(T* dx, Gradient<T> from, ChannelWalk<kColumns> walk, ChannelGradient<T> gradient,
                              T* dresidual) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  __shared__ Sums<C> shared[kChannels * kChannelThreads];
+  __shared__ Sums<C> shared[kChannels * kChannelThreads], of_blocks[32 * kChannels];
   __shared__ Line<C> lines[32 * kChannels];
   __shared__ C means[32 * kChannels];
   Packet<T> dy[kPackets], x[kPackets];
@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
         sums[c] = Sums<C>::join(sums[c], {value, value * distance});
       }
   }
-  const Sums<C> total = walk.fold(sums, shared);
+  const Sums<C> total = walk.over_cluster(walk.fold(sums, shared), of_blocks);
   if (speaks) {
-    own.store(gradient, total);
+    if (blockIdx.y == 0) own.store(gradient, total);
     lines[threadIdx.x] = own.line(gradient, total, walk.elements(walk.count));
   }
   __syncthreads();
@@ -208,6 +208,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
     if (kMasked && dresidual) walk.store(dresidual, dy[k], i);
     if (dx) walk.store(dx, dx_of(dy[k], x[k], line), i);
   }
+  walk.leave_cluster();
 }
 
 }  // namespace
@@ -230,27 +231,31 @@ bool normalize_channels_backward(const View& dy, const View* y, const View& x, c
                                       ChannelResult(dbias)};
     T *const images = dx ? dx->as<T>() : nullptr, *const residual = dresidual ? dresidual->as<T>() : nullptr;
     const bool sums = (dx && !fixed_statistics) || dweight || dbias || residual;
-    return with_channel_walk<T>(x, others, launch.multiprocessors(), [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
-      Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
-      if (sums && walk.whole()) {
-        const auto run = [&]<uint32_t kPackets>() {
-          launch(y ? channel_gradients_kernel<true, kPackets, kColumns, T>
-                   : channel_gradients_kernel<false, kPackets, kColumns, T>,
-                 walk.grid(), kChannelThreads, images, from, walk, gradient, residual);
-        };
-        return walk.of_thread(walk.count) == 1 ? run.template operator()<1>() : run.template operator()<walk.kWhole>();
-      }
-      std::optional<Scratch> parts;
-      if (sums) {
-        parts.emplace(sizeof(Sums<C>) * walk.splits * walk.channels, x.device);
-        launch(from.y ? channel_sums_kernel<true, kColumns, T> : channel_sums_kernel<false, kColumns, T>, walk.grid(),
-               kChannelThreads, from, walk, PerChannel<T>(&mean), residual, parts->as<Sums<C>>());
-      }
-      if (residual) from.dy = residual, from.y = nullptr;  // what is left of dy
-      launch(from.y ? channel_dx_kernel<true, kColumns, T> : channel_dx_kernel<false, kColumns, T>,
-             dx ? walk.grid() : dim3(walk.groups()), kChannelThreads, images, from, walk, gradient,
-             parts ? parts->as<Sums<C>>() : nullptr);
-    });
+    const bool clusters = has_clusters(channel_dx_kernel<true, true, float>, x.device);
+    return with_channel_walk<T>(
+        x, others, launch.multiprocessors(), clusters, [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
+          Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
+          if (sums && walk.whole) {
+            const auto run = [&]<uint32_t kPackets>() {
+              launch.in_clusters(y ? channel_gradients_kernel<true, kPackets, kColumns, T>
+                                   : channel_gradients_kernel<false, kPackets, kColumns, T>,
+                                 dim3(1, walk.splits), walk.grid(), kChannelThreads, images, from, walk, gradient,
+                                 residual);
+            };
+            return walk.of_thread(walk.per_split) == 1 ? run.template operator()<1>()
+                                                       : run.template operator()<walk.kWhole>();
+          }
+          std::optional<Scratch> parts;
+          if (sums) {
+            parts.emplace(sizeof(Sums<C>) * walk.splits * walk.channels, x.device);
+            launch(from.y ? channel_sums_kernel<true, kColumns, T> : channel_sums_kernel<false, kColumns, T>,
+                   walk.grid(), kChannelThreads, from, walk, PerChannel<T>(&mean), residual, parts->as<Sums<C>>());
+          }
+          if (residual) from.dy = residual, from.y = nullptr;  // what is left of dy
+          launch(from.y ? channel_dx_kernel<true, kColumns, T> : channel_dx_kernel<false, kColumns, T>,
+                 dx ? walk.grid() : dim3(walk.groups()), kChannelThreads, images, from, walk, gradient,
+                 parts ? parts->as<Sums<C>>() : nullptr);
+        });
   });
 }
 

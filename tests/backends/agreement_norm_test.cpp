@@ -131,8 +131,9 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
       // A block has all of its channels, a thread several packets of them.
       {{3, 8, 12, 12}, 0b1101, {1, 8, 1, 1}},
       {{2, 5, 40, 40}, 0b1101, {1, 5, 1, 1}},
-      // Channels-last: many splits, the last one shorter, and a group of channels that is not full.
-      {{2, 24, 29, 31}, 0b1101, {1, 24, 1, 1}}};
+      // Channels-last: many splits, the last one shorter, and a group of channels that is not full; in one launch and in two.
+      {{2, 24, 29, 31}, 0b1101, {1, 24, 1, 1}},
+      {{3, 24, 29, 31}, 0b1101, {1, 24, 1, 1}}};
   for (DType dtype : kFloatingDTypes)
     for (const NormCase& c : cases)
       for (bool fixed : {false, true})

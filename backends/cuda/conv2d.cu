@@ -1,5 +1,5 @@
-// Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_direct.cu,
-// conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu, conv2d_fma.cu and conv2d_weight.cu. Bias and ReLU are part of the
+// Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_stencil.cu,
+// conv2d_direct.cu, conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu, conv2d_fma.cu and conv2d_weight.cu. Bias and ReLU are part of the
 // kernels.
 #include <gradus/backends/cuda/conv2d_exact.h>
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -17,9 +17,10 @@ using cuda_detail::Strides4;
 
 int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
 
-// `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy).
-void by_gathering(const char* name, bool backward, const View& in, const View& w, const void* bias, bool relu,
-                  const MutableView& out, const Conv2dGeometry& geometry) {
+// `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy), with a stencil where `mask` (strides of
+// `in`, or null) is positive.
+void by_gathering(const char* name, bool backward, const View& in, const void* mask, const View& w, const void* bias,
+                  bool relu, const MutableView& out, const Conv2dGeometry& geometry) {
   if (out.numel() == 0) return;
   cuda_detail::check_countable(in.numel(), backward ? "dy" : "x");
   cuda_detail::check_countable(out.numel(), backward ? "dx" : "y");
@@ -57,6 +58,7 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
                                      out.dtype,
                                      out.device,
                                      in.data,
+                                     mask,
                                      w.data,
                                      bias,
                                      relu,
@@ -66,15 +68,18 @@ void by_gathering(const char* name, bool backward, const View& in, const View& w
                     2 * static_cast<size_t>(channels) * size_of(out.dtype) >= cuda_detail::kRowBytes &&
                     static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Piece) == 0 &&
                     std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
-  const bool direct = rows <= cuda_detail::kDirectRows && !call.strided,
+  const bool stencil = cuda_detail::has_stencil(in, w, rows, geometry),
+             direct = rows <= cuda_detail::kDirectRows && !call.strided,
              exact = in.strides[1] != 1 &&  // else implicit_gather() loads four channels at once
                      cuda_detail::has_exact_gather(in, out, groups, call.strided);
-  const char* implementation = direct  ? "direct"
-                               : exact ? "fma"
-                               : fits  ? cuda_detail::implicit_name(*multiplier)
-                                       : "tiled";
+  const char* implementation = stencil  ? "stencil"
+                               : direct ? "direct"
+                               : exact  ? "fma"
+                               : fits   ? cuda_detail::implicit_name(*multiplier)
+                                        : "tiled";
   EventScope event(name, "cuda", implementation, {&in, &w}, flops(w, backward ? in : View(out)));
-  if (direct) cuda_detail::direct_gather(call, launch);
+  if (stencil) cuda_detail::stencil_gather(call, launch);
+  else if (direct) cuda_detail::direct_gather(call, launch);
   else if (exact) cuda_detail::fma_gather(call, launch);
   else if (fits) cuda_detail::implicit_gather(call, *multiplier, launch);
   else cuda_detail::tiled_gather(call, launch);
@@ -118,14 +123,14 @@ void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bia
   const char* name = bias || relu ? "conv2d_bias_relu" : "conv2d";
   const void* bias_data = packed_bias.defined() ? packed_bias.data() : bias ? bias->data : nullptr;
   const auto walk = cuda_detail::thin_walk(x, w, y, geometry);
-  if (!walk) return by_gathering(name, false, x, w, bias_data, relu, y, geometry);
+  if (!walk) return by_gathering(name, false, x, nullptr, w, bias_data, relu, y, geometry);
   EventScope event(name, "cuda", "thin", {&x, &w}, flops(w, y));
   cuda_detail::thin_forward(*walk, x, w, bias_data, relu, y);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                        const Conv2dGeometry& geometry) {
-  by_gathering("conv2d_backward_data", true, dy, w, nullptr, false, dx, geometry);
+  by_gathering("conv2d_backward_data", true, dy, nullptr, w, nullptr, false, dx, geometry);
 }
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
@@ -133,21 +138,23 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   cuda_detail::conv2d_weight_gradient(dy, nullptr, x, dw, nullptr, geometry);
 }
 
-// The weights' gradient of a first layer reads each dy once and masks it on the way; other kernels read each many times, so
-// that it pays to mask them first. The sum for dbias rides on the weights' gradient.
+// The weights' gradient of few channels reads each dy once and masks it on the way, and so does a stencil; other kernels
+// read each many times, so that it pays to mask them first. The sum for dbias rides on the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                             const Conv2dGeometry& geometry, const MutableView* masked) {
-  const bool masks = !y_if_relu || (dw && y_if_relu->strides == dy.strides &&
+  const int64_t filters = w.shape[0] / geometry.groups;
+  const bool dx_masks =
+      !dx || (filters <= cuda_detail::kDirectRows && cuda_detail::has_stencil(dy, w, w.shape[1], geometry));
+  const bool masks = !y_if_relu || (y_if_relu->strides == dy.strides && dx_masks && dw &&
                                     cuda_detail::weight_gradient_takes_mask(dy, x, *dw, geometry));
-  if (dx || !dw || !masks) {
-    Array scratch;
-    const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;
-    if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
-    if (!dw) return Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
-    return conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, dw, dbias, geometry, nullptr);
-  }
-  cuda_detail::conv2d_weight_gradient(dy, y_if_relu ? y_if_relu->data : nullptr, x, *dw, dbias, geometry);
+  Array scratch;
+  const View gradient = masks ? dy : masked_by_relu(dy, *y_if_relu, masked, scratch);
+  const void* mask = masks && y_if_relu ? y_if_relu->data : nullptr;
+  if (dx && mask) by_gathering("conv2d_backward_data", true, dy, mask, w, nullptr, false, *dx, geometry);
+  else if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
+  if (dw) cuda_detail::conv2d_weight_gradient(gradient, mask, x, *dw, dbias, geometry);
+  else Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
 }
 
 }  // namespace gradus

@@ -126,14 +126,15 @@ const char* implicit_name(Multiplier multiplier);
 /// Kernels in which one thread takes all rows take at most so many.
 inline constexpr uint32_t kDirectRows = 16;
 
-/// A gather with its operands. `bias` may be null.
+/// A gather with its operands. `bias` may be null. `mask`, null unless a stencil makes the result, has the input's strides:
+/// the input counts only where it is positive.
 struct GatherCall {
   Gather gather;
   uint32_t groups;
   bool strided;  // gather.stride is not 1
   DType dtype;
   Device device;
-  const void *input, *weight, *bias;
+  const void *input, *mask, *weight, *bias;
   bool relu;
   void* output;
 };
@@ -154,7 +155,12 @@ inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident)
   return static_cast<uint32_t>(best);
 }
 
-/// One thread per position sums all rows: for few of them.
+/// True where stencil_gather() makes so many rows a group: few, from 3 x 3 or 5 x 5 taps without stride or dilation, and
+/// not of float64.
+bool has_stencil(const View& in, const View& w, int64_t rows, const Conv2dGeometry& geometry);
+/// From tiles of the images in shared memory, a strip of outputs a thread.
+void stencil_gather(const GatherCall& call, const Launch& launch);
+/// One thread per position sums all rows: for few of them, what has no stencil.
 void direct_gather(const GatherCall& call, const Launch& launch);
 /// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
 void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch);

@@ -131,7 +131,7 @@ void backward_at_once(Backend& backend, Method method, const Input& dy, const Vi
                       const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                       const Conv2dGeometry& geometry) {
   const openmp::KernelTable& table = openmp::kernel_table();
-  const DType dtype = dy.view().dtype;
+  const DType dtype = wide(dy.view().dtype);  // a dy without images stays what it is
   const Input in(backend, dw ? x : View(), dtype, false), weights(backend, dx ? w : View(), dtype, true);
   const Output dx_out(backend, dx ? *dx : MutableView(), dtype, false);
   const Output dw_out(backend, dw ? *dw : MutableView(), dtype, true);

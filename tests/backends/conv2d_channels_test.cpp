@@ -1,5 +1,5 @@
-// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that half types have
-// kernels of their own: tails of rows, columns and channels, groups, strides, dilation, every layout.
+// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that there are kernels
+// of their own, stencils and for half types: tails of rows, columns and channels, groups, strides, dilation, every layout.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -37,6 +37,17 @@ const ConvCase kCases[] = {
     {1, 32, 8, 8, 80, {3, 3}, {{2, 1}, {1, 1}, {1, 1}, 2}},    // two tiles of filters, a stride along one axis, groups
     {2, 32, 7, 8, 48, {1, 1}, {{2, 2}, {0, 0}, {1, 1}, 1}},    // a stride that passes elements by
     {2, 3, 8, 10, 40, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 2}},    // few channels, many filters
+    {0, 2, 5, 5, 3, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},      // no images
+    // Stencils:
+    {2, 6, 14, 14, 16, {5, 5}, {{1, 1}, {0, 0}, {1, 1}, 1}},   // strips with a tail
+    {3, 3, 7, 8, 4, {3, 3}, {{1, 1}, {2, 0}, {1, 1}, 1}},      // whole strips, uneven padding
+    {2, 2, 3, 2, 5, {5, 5}, {{1, 1}, {4, 5}, {1, 1}, 1}},      // an image smaller than what is read around it
+    {1, 2, 3, 1100, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // several tiles a line
+    {1, 16, 5, 6, 12, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 3}},    // groups
+    {14, 1, 5, 5, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 24}},    // several images a block, by depth
+    {1, 150, 4, 9, 10, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // more channels than are staged at a time
+    {33, 1, 28, 28, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // large enough for eight rows a thread,
+    {60, 1, 28, 28, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},   // for six
 };
 
 const ConvCase kFewChannels[] = {

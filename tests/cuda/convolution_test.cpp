@@ -31,14 +31,19 @@ Run run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
 
 }  // namespace
 
-TEST_CASE("few channels go to the direct kernels, odd ones to the tiled, many to the implicit ones") {
+TEST_CASE("few channels go to stencils or the direct kernels, odd ones to the tiled, many to the implicit ones") {
   if (no_cuda_device()) return;
   const TF32 exact(false);
   manual_seed(1);
-  const std::string few = run(image({2, 1, 12, 12}), image({8, 1, 3, 3})).kernels;
-  CHECK_THAT(few, contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_weight/sliding"));
-  const std::string strided = run(image({2, 1, 12, 12}), image({8, 1, 3, 3}), 2).kernels;
-  CHECK_THAT(strided, contains("cuda/conv2d_backward_weight/direct"));
+  const auto few = [](int64_t size, int64_t stride = 1, DType dtype = kFloat) {
+    return run(image({2, 1, 12, 12}, dtype), image({8, 1, size, size}, dtype), stride).kernels;
+  };
+  for (const int64_t size : {3, 5})
+    CHECK_THAT(few(size), contains("cuda/conv2d/stencil") && contains("cuda/conv2d_backward_data/stencil") &&
+                              contains("cuda/conv2d_backward_weight/sliding"));
+  CHECK_THAT(few(4), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_data/direct"));
+  CHECK_THAT(few(3, 1, kDouble), contains("cuda/conv2d/direct"));
+  CHECK_THAT(few(3, 2), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_weight/direct"));
   const std::string odd = run(image({2, 19, 9, 9}), image({40, 19, 3, 3})).kernels;
   CHECK_THAT(odd, contains("cuda/conv2d/tiled"));
   for (const int64_t stride : {1, 2}) {
@@ -163,4 +168,16 @@ TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
     CHECK(again.dx.equal(rounded.dx));
     CHECK(again.dw.equal(rounded.dw));
   }
+}
+
+TEST_CASE("gradients of few channels read a gradient and its mask, without a masked copy between") {
+  if (no_cuda_device()) return;
+  const BackendGuard guard("cuda");
+  manual_seed(6);
+  const Tensor x = image({3, 4, 9, 10}).requires_grad_(), w = image({6, 4, 3, 3}).requires_grad_();
+  const Tensor y = conv2d_relu(x, w, image({6}), 1, 1);
+  const Kernels kernels;
+  y.backward(image({3, 6, 9, 10}));
+  CHECK_THAT(kernels.all(), contains("cuda/conv2d_backward_data/stencil") && contains("cuda/conv2d_backward_weight") &&
+                                !contains("cuda/unary_backward"));
 }

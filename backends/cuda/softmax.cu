@@ -8,9 +8,6 @@
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/rows.cuh>
 
-#ifndef SPREAD_LANES
-#define SPREAD_LANES 128
-#endif
 namespace gradus {
 namespace {
 
@@ -189,9 +186,7 @@ void with_spread(int64_t size, bool packed, F&& f) {
   if (size <= 16) f.template operator()<Spread<8, 2, 1>>();
   else if (size <= 64) packed ? f.template operator()<Spread<16, 4, 4>>() : f.template operator()<Spread<16, 4, 1>>();
   else if (size <= 256) packed ? f.template operator()<Spread<32, 8, 4>>() : f.template operator()<Spread<32, 8, 1>>();
-  else
-    packed ? f.template operator()<Spread<SPREAD_LANES, 1024 / SPREAD_LANES, 4>>()
-           : f.template operator()<Spread<SPREAD_LANES, 1024 / SPREAD_LANES, 1>>();
+  else packed ? f.template operator()<Spread<128, 8, 4>>() : f.template operator()<Spread<128, 8, 1>>();
 }
 template <class S>
 uint32_t blocks_of(int64_t rows) {

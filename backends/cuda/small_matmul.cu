@@ -248,21 +248,10 @@ bool has_packs(const View& view, int axis) {
          reinterpret_cast<uintptr_t>(view.data) % (kPack * size_of(view.dtype)) == 0;
 }
 
-// Code for an earlier architecture, which the driver may have compiled for this device, has no clusters.
-bool has_clusters(Device device) {
-  static const bool compiled = [&] {
-    const DeviceGuard guard(device.index);
-    cudaFuncAttributes attributes{};
-    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, tile_kernel<float>));
-    return attributes.ptxVersion >= 90;
-  }();
-  return compiled && compute_capability(device.index) >= 90;
-}
-
 // Into how many parts, a block of a cluster each, K is cut where the tiles leave much of the device idle. The barriers of
 // a cluster cost a microsecond, which a shorter K does not repay.
 uint32_t parts_of(int64_t K, int64_t tiles, Device device) {
-  if (K < 512 || !has_clusters(device)) return 1;
+  if (K < 512 || !has_clusters(tile_kernel<float>, device)) return 1;
   uint32_t parts = 1;
   while (parts < 8 && 256 * parts <= K && 2 * parts * tiles <= 128) parts *= 2;
   return parts;

@@ -5,17 +5,12 @@
 // of a block share. At the end the sums of lanes, warps and blocks are added in a fixed order.
 #include <gradus/backends/cuda/conv2d_weight_sliding.cuh>
 #include <gradus/backends/cuda/copy_async.cuh>
+#include <gradus/backends/cuda/packs.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kQuad = 4;  // neighbouring positions
-
-/// Neighbouring elements that are copied at once.
-template <class T, int kCount>
-struct alignas(kCount * sizeof(T)) Neighbours {
-  T value[kCount];
-};
 
 /// What a block makes and how. dy's pieces of kPiece elements lie along its filters or along its positions.
 template <class T, int kSide_, int kChannels_, int kFilters_, int kGroups_, bool kAlongFilters_, int kPiece_,
@@ -49,7 +44,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     sliding_kernel(SlidingWalk walk, const typename S::Type* __restrict__ dy, const typename S::Type* __restrict__ mask,
                    const typename S::Type* __restrict__ x, float* __restrict__ partial) {
   using T = typename S::Type;
-  using Piece = Neighbours<T, S::kPiece>;
+  using Piece = Pack<T, S::kPiece>;
   constexpr int kChannels = S::kChannels, kFilters = S::kFilters, kSide = S::kSide;
   // Where a window begins is a multiple of four. A row may end amid a quad where its pieces are shorter.
   constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;
@@ -183,8 +178,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
           constexpr int kRest = kSide - 1;  // beyond the quad
           float values[kQuad + kRest];
           const float* const line = window + r * walk.pitch;
-          const auto front = *reinterpret_cast<const Neighbours<float, kQuad>*>(line);
-          const auto back = *reinterpret_cast<const Neighbours<float, kRest>*>(line + kQuad);
+          const auto front = *reinterpret_cast<const Pack<float, kQuad>*>(line);
+          const auto back = *reinterpret_cast<const Pack<float, kRest>*>(line + kQuad);
 #pragma unroll
           for (int i = 0; i < kQuad; ++i) values[i] = front.value[i];
 #pragma unroll

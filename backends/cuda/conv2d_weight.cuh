@@ -6,6 +6,7 @@
 #pragma once
 
 #include <gradus/backends/cuda/conv2d.cuh>
+#include <gradus/backends/cuda/rows.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -73,21 +74,6 @@ struct WeightCall {
   const void *dy, *mask, *x;
   void* partial;
 };
-
-/// Adds values over the lanes that differ in the bits from kStep down to kLast; lanes end with equal shares of the sums, in their
-/// order, in front. Each step exchanges half of what is left with a partner, kCount values.
-template <int kStep, int kLast, int kCount, int N, class C>
-__device__ void share_sums(C (&values)[N], int lane) {
-  if constexpr (kStep >= kLast) {
-    const bool upper = lane & kStep;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const C sent = upper ? values[i] : values[i + kCount], kept = upper ? values[i + kCount] : values[i];
-      values[i] = kept + __shfl_xor_sync(0xffffffffu, sent, kStep);
-    }
-    share_sums<kStep / 2, kLast, kCount / 2>(values, lane);
-  }
-}
 
 /// The sizes of a block's tile.
 struct ImplicitTile {

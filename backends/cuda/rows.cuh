@@ -14,6 +14,21 @@ __device__ A exchanged(const A& value, int step) {
   else return value.exchanged(step);
 }
 
+/// Adds values over the lanes that differ in the bits from kStep down to kLast; lanes end with equal shares of the sums, in their
+/// order, in front. Each step exchanges half of what is left with a partner, kCount values.
+template <int kStep, int kLast, int kCount, int N, class C>
+__device__ void share_sums(C (&values)[N], int lane) {
+  if constexpr (kStep >= kLast) {
+    const bool upper = lane & kStep;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const C sent = upper ? values[i] : values[i + kCount], kept = upper ? values[i + kCount] : values[i];
+      values[i] = kept + exchanged(sent, kStep);
+    }
+    share_sums<kStep / 2, kLast, kCount / 2>(values, lane);
+  }
+}
+
 /// fold over groups of kLanes neighbouring lanes of a warp, in a fixed tree; every lane gets the result.
 template <int kLanes, class A, class F>
 __device__ A fold_group(A value, F&& fold) {

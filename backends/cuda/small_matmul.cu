@@ -7,7 +7,7 @@
 
 #include <gradus/backends/cuda/small_matmul.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/packs.cuh>
+#include <gradus/backends/cuda/rows.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -35,23 +35,6 @@ __device__ void finish(const Sizes& sizes, int m, int n, C sum, const T* bias, T
 // A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a pack each, and keep the sums of all
 // 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
 constexpr int kDotRows = 8, kDotColumns = 4, kDotWarps = 8;
-
-// Lane i's share of 32 numbers that every lane has one of: the sum over the lanes of number i.
-template <int kCount, class C>
-__device__ C sum_of_lane(const C (&numbers)[kCount]) {
-  if constexpr (kCount == 1) {
-    return numbers[0];
-  } else {
-    const bool upper = threadIdx.x & (kCount / 2);
-    C halves[kCount / 2];
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const C given = upper ? numbers[i] : numbers[i + kCount / 2];
-      halves[i] = (upper ? numbers[i + kCount / 2] : numbers[i]) + __shfl_xor_sync(0xffffffffu, given, kCount / 2);
-    }
-    return sum_of_lane(halves);
-  }
-}
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(32 * kDotWarps)
@@ -81,7 +64,8 @@ __global__ void __launch_bounds__(32 * kDotWarps)
         for (int j = 0; j < kDotColumns; ++j)
           sums[i * kDotColumns + j] += static_cast<C>(left[i].value[w]) * static_cast<C>(right[j].value[w]);
   }
-  C sum = sum_of_lane(sums);
+  share_sums<16, 1, 16>(sums, lane);
+  C sum = sums[0];
   if (warps > 1) {
     parts[warp][lane] = sum;
     __syncthreads();

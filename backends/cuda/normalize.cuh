@@ -2,29 +2,24 @@
 // them, four neighbours at a time where they lie so.
 #pragma once
 
+#include <gradus/backends/cuda/packs.cuh>
 #include <gradus/backends/cuda/reduce_plan.cuh>
 
 namespace gradus::cuda_detail {
 
-/// kCount neighbours that are loaded and stored at once, or by 16 bytes where they are more.
-template <class T, int kCount>
-struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Vector {
-  T value[kCount];
-};
-
 template <int kWidth, class T>
 __device__ void load_dense(compute_t<T> (&values)[kWidth], const T* x) {
-  const auto vector = *reinterpret_cast<const Vector<T, kWidth>*>(x);
+  const auto vector = *reinterpret_cast<const Pack<T, kWidth>*>(x);
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) values[j] = static_cast<compute_t<T>>(vector.value[j]);
 }
 
 template <int kWidth, class T>
 __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
-  Vector<T, kWidth> vector;
+  Pack<T, kWidth> vector;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) vector.value[j] = static_cast<T>(values[j]);
-  *reinterpret_cast<Vector<T, kWidth>*>(y) = vector;
+  *reinterpret_cast<Pack<T, kWidth>*>(y) = vector;
 }
 
 /// Elements of T or, where `wide`, of the type that T computes in; read as the latter. Statistics, weights and biases
@@ -44,15 +39,15 @@ struct Either {
     load(value, i);
     return value[0];
   }
-  /// Neighbours, aligned as a Vector of either type. Nothing is converted before all is loaded: loads that a branch waits
+  /// Neighbours, aligned as a Pack of either type. Nothing is converted before all is loaded: loads that a branch waits
   /// for follow each other instead of being under way together.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
-    Vector<C, kWidth> as_wide{};
-    Vector<T, kWidth> as_narrow{};
-    if (wide) as_wide = *reinterpret_cast<const Vector<C, kWidth>*>(static_cast<const C*>(data) + i);
-    else as_narrow = *reinterpret_cast<const Vector<T, kWidth>*>(static_cast<const T*>(data) + i);
+    Pack<C, kWidth> as_wide{};
+    Pack<T, kWidth> as_narrow{};
+    if (wide) as_wide = *reinterpret_cast<const Pack<C, kWidth>*>(static_cast<const C*>(data) + i);
+    else as_narrow = *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(data) + i);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = wide ? as_wide.value[j] : static_cast<C>(as_narrow.value[j]);
   }

@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   using C = compute_t<T>;
   __shared__ Sums<C> shared[32];
   const uint32_t team = blockIdx.x * blockDim.y + threadIdx.y, teams = gridDim.x * blockDim.y;
-  Vector<Sums<C>, kWidth> columns[kSteps] = {};
+  Pack<Sums<C>, kWidth> columns[kSteps] = {};
   for (uint32_t row = team; row < rows; row += teams) {
     const int64_t begin = static_cast<int64_t>(row) * size;
-    Vector<T, kWidth> dy_vectors[kSteps], x_vectors[kSteps];
+    Pack<T, kWidth> dy_vectors[kSteps], x_vectors[kSteps];
     for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
-      dy_vectors[k] = *reinterpret_cast<const Vector<T, kWidth>*>(dy + begin + i);
-      x_vectors[k] = *reinterpret_cast<const Vector<T, kWidth>*>(x + begin + i);
+      dy_vectors[k] = *reinterpret_cast<const Pack<T, kWidth>*>(dy + begin + i);
+      x_vectors[k] = *reinterpret_cast<const Pack<T, kWidth>*>(x + begin + i);
     });
     const C mean = means[row], s = C(1) / ::sqrt(variances[row] + eps);
     C g[kSteps][kWidth], h[kSteps][kWidth];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   partial += static_cast<int64_t>(blockIdx.x) * size;
   const auto put = [&](Sums<C>* to) {
     for_vectors<kWidth, kSteps>(
-        size, [&](int k, uint32_t i) { *reinterpret_cast<Vector<Sums<C>, kWidth>*>(to + i) = columns[k]; });
+        size, [&](int k, uint32_t i) { *reinterpret_cast<Pack<Sums<C>, kWidth>*>(to + i) = columns[k]; });
   };
   if (blockDim.y == 1) return put(partial);
   extern __shared__ __align__(16) char dynamic[];  // as much as the teams of a block need

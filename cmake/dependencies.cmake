@@ -3,10 +3,26 @@ include(CheckLanguage)
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # Debian: libssl-dev
-find_path(STB_INCLUDE_DIR stb_image.h PATH_SUFFIXES stb REQUIRED)  # Debian: libstb-dev
+find_path(STB_INCLUDE_DIR stb_image.h HINTS ENV CPATH PATH_SUFFIXES stb REQUIRED)  # Debian: libstb-dev
 mark_as_advanced(STB_INCLUDE_DIR)
+
+# A library that is headers alone: its CMake package, or, where someone brought just the headers, a target of that name.
+macro(gradus_find_headers package target header)
+  if(NOT TARGET ${target})
+    find_package(${package} QUIET)
+  endif()
+  if(NOT TARGET ${target})
+    find_path(${package}_INCLUDE_DIR ${header} HINTS ENV CPATH REQUIRED)
+    mark_as_advanced(${package}_INCLUDE_DIR ${package}_DIR)
+    add_library(${target} INTERFACE IMPORTED)
+    target_include_directories(${target} INTERFACE ${${package}_INCLUDE_DIR})
+  endif()
+endmacro()
+gradus_find_headers(nlohmann_json nlohmann_json::nlohmann_json nlohmann/json.hpp)
+if(GRADUS_BUILD_LAUNCHER OR GRADUS_BUILD_EXAMPLES OR GRADUS_BUILD_BENCHMARKS)
+  gradus_find_headers(CLI11 CLI11::CLI11 CLI/CLI.hpp)
+endif()
 
 # Settles GRADUS_WITH_<part> from whether the part was found; `remedy` is what to do where it is ON but missing.
 function(gradus_settle part found remedy)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 / Ubuntu 24.04 packages that are missing. This is the one place that knows their names.
+# Installs the Debian 12 / Ubuntu 24.04 packages that are missing. This is the one place that knows their names. What is
+# found on the PATH, CPATH or CMAKE_PREFIX_PATH is not missing, so a machine without a registry can bring its own.
 # usage: scripts/install_dependencies.sh [build] [test] [benchmark] [download] [report] [s390x] [ci]      (default: build test)
 # Needs root or a sudo that asks for no password; otherwise prints the one command to run and exits with status 1.
 set -euo pipefail
@@ -17,11 +18,29 @@ packages_of() {
   esac
 }
 
-# A tool on the PATH counts, however it came there; everything else is asked of dpkg.
+# Whether one of these headers is where compiler and CMake look.
+has_header() {
+  local folder header
+  while read -r folder; do
+    for header in "$@"; do
+      [ -z "$folder" ] || [ ! -f "$folder/$header" ] || return 0
+    done
+  done < <(tr ':;' '\n' <<< "${CPATH:-}"; tr ':;' '\n' <<< "/usr:/usr/local:${CMAKE_PREFIX_PATH:-}" | sed 's,.$,&/include,')
+  return 1
+}
+
+# A tool on the PATH and a header count, however they came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
     g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14) command -v "$1" > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;
+    zlib1g-dev) has_header zlib.h && return ;;
+    libssl-dev) has_header openssl/evp.h && return ;;
+    libcli11-dev) has_header CLI/CLI.hpp && return ;;
+    nlohmann-json3-dev) has_header nlohmann/json.hpp && return ;;
+    libstb-dev) has_header stb/stb_image.h stb_image.h && return ;;
+    catch2) has_header catch2/catch_all.hpp catch2/catch.hpp && return ;;
+    libbenchmark-dev) has_header benchmark/benchmark.h && return ;;
   esac
   dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null | grep -qx installed
 }

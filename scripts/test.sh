@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs all tests.
+# Installs what is missing, builds everything, runs all tests and says what was skipped and why.
 # usage: scripts/test.sh [PRESET] [options of ctest]      PRESET: cpu-release (default), cpu-debug, asan-ubsan, tsan, cuda
 # Tests on real MNIST run where $GRADUS_DATA or ../shared/data has it.
 set -euo pipefail
@@ -18,4 +18,7 @@ fi
 scripts/install_dependencies.sh build test download
 cmake --preset "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
 cmake --build --preset "$preset"
-ctest --preset "$preset" "$@"
+status=0
+ctest --preset "$preset" "$@" || status=$?
+scripts/test_summary.py "build/$preset" || status=1
+exit $status

@@ -1,13 +1,77 @@
-// The main function of every test executable, compiled once. Version 3 of Catch2 brings its own.
-#if !__has_include(<catch2/catch_all.hpp>)
+// What every test executable holds beside its tests: Catch2's main function (version 3 brings its own), the state that
+// each test case starts from, and what was skipped.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_test_case_info.hpp>
+#include <catch2/interfaces/catch_interfaces_config.hpp>
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
+using Listener = Catch::EventListenerBase;
+#else
 #define CATCH_CONFIG_MAIN
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+using Listener = Catch::TestEventListenerBase;
 #endif
+#include <cstdio>
+#include <set>
+
 #include <gradus/core/cudnn.h>
+#include <gradus/core/parallel.h>
+#include <gradus/core/random.h>
 #include <gradus/tests/catch.h>
 
-// Backends are compared in full precision, and cuDNN runs all that it can; what it does otherwise has tests of its own.
-[[maybe_unused]] static const bool switched =
-    (gradus::cudnn::set_allow_tf32(false), gradus::cudnn::set_small_convolutions(true), true);
+namespace {
+
+using namespace gradus;
+
+std::set<std::string> lacking;  // of the running test case
+
+/// Cases do not depend on those before them: each starts from the same state, whatever the last one left.
+class CaseState : public Listener {
+ public:
+  using Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    name_ = info.name;
+    lacking.clear();
+    manual_seed(0);
+    set_num_threads(threads_);
+    // Backends are compared in full precision, and cuDNN runs all that it can; what else it does has tests of its own.
+    cudnn::set_allow_tf32(false), cudnn::set_small_convolutions(true);
+    cudnn::set_deterministic(true), cudnn::set_benchmark(false);
+    cudnn::set_workspace_limit(workspace_limit_);
+  }
+
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    if (!stats.totals.assertions.allOk()) {
+      ++failed_;
+    } else if (!lacking.empty()) {
+      ++skipped_;
+      for (const std::string& what : lacking) std::printf("skipped for want of %s: %s\n", what.c_str(), name_.c_str());
+    } else {
+      ++passed_;
+    }
+  }
+
+  /// scripts/test_summary.py reads this line.
+  void testRunEnded(const Catch::TestRunStats&) override {
+    std::printf("cases: %d passed, %d failed, %d skipped (--order rand --rng-seed %u repeats the order)\n", passed_,
+                failed_, skipped_, m_config->rngSeed());
+    std::fflush(stdout);
+  }
+
+ private:
+  const int threads_ = num_threads();
+  const size_t workspace_limit_ = cudnn::workspace_limit();
+  std::string name_;
+  int passed_ = 0, failed_ = 0, skipped_ = 0;
+};
+
+CATCH_REGISTER_LISTENER(CaseState)
+
+}  // namespace
+
+bool gradus::test::skip(const std::string& want) { return lacking.insert(want), true; }
 
 std::string gradus::test::source_path(const std::string& name) { return std::string(GRADUS_SOURCE_DIR "/") + name; }
 

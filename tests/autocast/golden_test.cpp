@@ -259,9 +259,6 @@ TEST_CASE("under autocast on the cpu operators give PyTorch's types, numbers and
 }
 
 TEST_CASE("under autocast on cuda operators give PyTorch's types, numbers and gradients") {
-  if (!cuda::is_available()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!cuda::is_available() && test::skip("1 CUDA device")) return;
   compare("autocast_cuda.safetensors", kCUDA, kHalf);
 }

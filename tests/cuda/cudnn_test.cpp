@@ -10,12 +10,8 @@ using namespace gradus::test;
 
 namespace {
 
-// True, and says so, where there is no cuDNN or nothing to run it on.
-bool no_cudnn() {
-  if (cudnn::is_available()) return false;
-  WARN("skipped: no cuDNN, or no CUDA device");
-  return true;
-}
+// True, and the case is skipped, where there is no cuDNN or nothing to run it on.
+bool no_cudnn() { return !cudnn::is_available() && skip("cuDNN"); }
 
 Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
   return randn(shape).to(cuda_device(), dtype).contiguous(format);

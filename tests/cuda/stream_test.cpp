@@ -83,10 +83,7 @@ TEST_CASE("'cuda' without an index is the thread's current device") {
 
 TEST_CASE("several devices work in one process") {
   if (no_cuda_device()) return;
-  if (cuda::device_count() < 2) {
-    WARN("skipped: one CUDA device");
-    return;
-  }
+  if (cuda::device_count() < 2 && skip("2 CUDA devices")) return;
   const Tensor host = randn({300, 200});
   const Tensor first = host.to("cuda:0"), second = first.to("cuda:1");
   CHECK(second.device() == Device(kCUDA, 1));

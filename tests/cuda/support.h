@@ -15,12 +15,8 @@
 
 namespace gradus::test {
 
-/// True, and says so, on a machine without a device:  if (no_cuda_device()) return;
-inline bool no_cuda_device() {
-  if (cuda::is_available()) return false;
-  WARN("skipped: no CUDA device");
-  return true;
-}
+/// True, and the case is skipped, on a machine without a device:  if (no_cuda_device()) return;
+inline bool no_cuda_device() { return !cuda::is_available() && skip("1 CUDA device"); }
 
 inline Device cuda_device() { return Device(DeviceType::cuda, cuda::current_device()); }
 inline DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }

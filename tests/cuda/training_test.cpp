@@ -150,10 +150,7 @@ TEST_CASE("LeNet's first 100 losses are the CPU's, from the same weights and wit
 
 TEST_CASE("a net learns on the second device what it learns on the first") {
   if (no_cuda_device()) return;
-  if (cuda::device_count() < 2) {
-    WARN("skipped: one CUDA device");
-    return;
-  }
+  if (cuda::device_count() < 2 && skip("2 CUDA devices")) return;
   on_every_backend([] {
     const Run first = train(Device("cuda:0"), 11, 11, sgd), second = train(Device("cuda:1"), 11, 11, sgd);
     CHECK(first.losses == second.losses);

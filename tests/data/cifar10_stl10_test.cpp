@@ -162,11 +162,9 @@ TEST_CASE("STL-10: wrong files are errors that name the file", "[data][stl10]") 
 
 TEST_CASE("the real CIFAR-10", "[data][cifar10]") {
   const TemporaryDirectory directory;
-  if (!unpack_xz("cifar10", {"data_batch_1.bin.xz"}, directory.file("data_batch_1.bin")) ||
-      !unpack_xz("cifar10", {"test_batch.bin.xz"}, directory.file("test_batch.bin"))) {
-    WARN("skipped: no CIFAR-10");
-    return;
-  }
+  const bool found = unpack_xz("cifar10", {"data_batch_1.bin.xz"}, directory.file("data_batch_1.bin")) &&
+                     unpack_xz("cifar10", {"test_batch.bin.xz"}, directory.file("test_batch.bin"));
+  if (!found && skip("CIFAR-10")) return;
   const CIFAR10 train(directory.path().string()), test(directory.path().string(), CIFAR10::kTest);
   CHECK(histogram(train) == std::vector<int>{1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981});
   CHECK(histogram(test) == std::vector<int>{196, 198, 195, 199, 198, 185, 216, 193, 217, 203});
@@ -177,10 +175,7 @@ TEST_CASE("the real CIFAR-10", "[data][cifar10]") {
 
 TEST_CASE("the real STL-10", "[data][stl10]") {
   const TemporaryDirectory directory;
-  if (!unpack_xz("stl10", {"test_X.bin.xz"}, directory.file("test_X.bin"))) {
-    WARN("skipped: no STL-10");
-    return;
-  }
+  if (!unpack_xz("stl10", {"test_X.bin.xz"}, directory.file("test_X.bin")) && skip("STL-10")) return;
   const char* variable = std::getenv("GRADUS_DATA");
   const std::string root = variable ? variable : "../shared/data";
   std::filesystem::copy_file(root + "/stl10/test_y.bin", directory.file("test_y.bin"));

@@ -93,10 +93,7 @@ TEST_CASE("find_mnist looks in the folder and in its mnist/", "[data][mnist]") {
 
 TEST_CASE("the real MNIST is complete", "[data][mnist]") {
   const std::string root = data::datasets::find_mnist();
-  if (root.empty()) {
-    WARN("skipped: no MNIST");
-    return;
-  }
+  if (root.empty() && test::skip("MNIST")) return;
   const MNIST train(root), test(root, MNIST::kTest);
   REQUIRE(train.size() == 60000u);
   REQUIRE(test.size() == 10000u);

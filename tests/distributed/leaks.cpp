@@ -15,6 +15,7 @@
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // version 2: listeners
 #include <gradus/tests/catch.h>
 #if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_test_case_info.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 using Listener = Catch::EventListenerBase;

@@ -11,12 +11,8 @@ using namespace gradus::test;
 
 namespace {
 
-/// True, and says so, where a real device stands in the fake's place: tests/distributed_gpu has the same for it.
-bool no_fake_device() {
-  if (use_fake_device()) return false;
-  WARN("skipped: this machine has a CUDA device");
-  return true;
-}
+/// True, and the case is skipped, where a real device is in the fake's place: tests/distributed_gpu has the same for it.
+bool no_fake_device() { return !use_fake_device() && skip("a machine without CUDA devices"); }
 
 Array on_device(int64_t count, DType dtype = DType::f32, int index = 0) {
   return Array::empty({count}, dtype, Device(DeviceType::cuda, index));

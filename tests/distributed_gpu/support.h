@@ -29,18 +29,11 @@ inline int gpu_count() {
   return count;
 }
 
-/// True, and says so, where the test cannot run.
+/// True, and the case is skipped, where it cannot run.
 inline bool fewer_gpus_than(int needed) {
-  if (gpu_count() >= needed) return false;
-  WARN("skipped: " << needed << " GPUs needed, " << gpu_count() << " here");
-  return true;
+  return gpu_count() < needed && skip(std::to_string(needed) + " CUDA device" + (needed > 1 ? "s" : ""));
 }
-inline bool no_nccl_for(int ranks) {
-  if (fewer_gpus_than(ranks)) return true;
-  if (dist::nccl_version() != 0) return false;
-  WARN("skipped: this build has no NCCL");
-  return true;
-}
+inline bool no_nccl_for(int ranks) { return fewer_gpus_than(ranks) || (dist::nccl_version() == 0 && skip("NCCL")); }
 
 /// Ranks in a group, each with a GPU of its own if there are enough. Throws what the first rank that fails throws.
 inline void on_ranks(int ranks, const dist::InitOptions& options,

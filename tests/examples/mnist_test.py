@@ -396,7 +396,7 @@ class Mnist(unittest.TestCase):
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            self.skipTest("matplotlib is not installed")
+            self.skipTest("for want of matplotlib")
         done = self.report(self.folder / "r1", self.folder / "r2", "--out", self.folder / "report")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.folder / "report" / "curves.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
@@ -408,4 +408,4 @@ class Mnist(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAMS = pathlib.Path(sys.argv.pop(1))
-    unittest.main()
+    unittest.main(verbosity=2)  # which names the skipped ones

@@ -148,7 +148,7 @@ class Experiments(unittest.TestCase):
         self.assertEqual(len(first["epochs"]), 5)
         self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])
 
-    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "for want of matplotlib")
     def test_a_page_has_tables_pictures_and_what_was_skipped(self):
         words = {"e2": ["97.00", "128"], "e3": ["10.000", "20.000", "205"], "e9": ["3.00", "12.00", "186"],
                  "e11": ["3.00", "[item] waits &amp; cannot be captured"]}
@@ -163,4 +163,4 @@ class Experiments(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)  # which names the skipped ones

@@ -288,7 +288,7 @@ class InstallDependencies(ScriptTest):
     def setUp(self):
         super().setUp()
         self.log = self.root.parent / "log"
-        self.tool("dpkg-query", '[ "${@: -1}" = zlib1g-dev ] || echo installed')
+        self.tool("dpkg-query", '[ "${@: -1}" = python3-matplotlib ] || echo installed')
         # Like a fresh machine's: install works once the lists are there.
         self.tool("apt-get", f'echo apt-get "$@" >> {self.log}; [ "$1" != install ] || grep -q update {self.log}')
         self.tool("sudo", "exit 1")
@@ -297,16 +297,16 @@ class InstallDependencies(ScriptTest):
             self.tool(name, "")
 
     def test_prints_the_command_where_it_may_not_install(self):
-        result = self.run_script("install_dependencies.sh", "build")
+        result = self.run_script("install_dependencies.sh", "report")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("sudo apt-get update && sudo apt-get install -y zlib1g-dev\n", result.stderr)
+        self.assertIn("sudo apt-get update && sudo apt-get install -y python3-matplotlib\n", result.stderr)
         self.assertFalse(self.log.exists())
 
     def test_installs_only_what_is_missing_and_updates_the_lists_if_it_must(self):
         self.tool("id", "echo 0")
-        result = self.run_script("install_dependencies.sh", "build")
+        result = self.run_script("install_dependencies.sh", "report")
         self.assertEqual(result.returncode, 0, result.stderr)
-        install = "apt-get install -y -q --no-install-recommends zlib1g-dev"
+        install = "apt-get install -y -q --no-install-recommends python3-matplotlib"
         self.assertEqual(self.log.read_text().splitlines(), [install, "apt-get update -q", install])
 
     def test_does_nothing_when_nothing_is_missing(self):
@@ -314,10 +314,103 @@ class InstallDependencies(ScriptTest):
         result = self.run_script("install_dependencies.sh", "build", "test")
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
 
+    def test_headers_count_wherever_compiler_and_cmake_look(self):
+        script = self.root / "scripts/install_dependencies.sh"
+        script.write_text(script.read_text().replace('"/usr:/usr/local:', '"'))  # a system without any
+        self.tool("dpkg-query", "exit 1")
+        missing = {"zlib1g-dev", "libssl-dev", "libcli11-dev", "nlohmann-json3-dev", "libstb-dev", "catch2"}
+        for header, package in (("zlib.h", "zlib1g-dev"), ("openssl/evp.h", "libssl-dev"), ("CLI/CLI.hpp", "libcli11-dev"),
+                                ("nlohmann/json.hpp", "nlohmann-json3-dev"), ("stb/stb_image.h", "libstb-dev"),
+                                ("catch2/catch_all.hpp", "catch2")):
+            path = self.root.parent / "prefix/include" / header
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            missing.remove(package)
+            for variables in ({"CMAKE_PREFIX_PATH": f"/nowhere:{self.root.parent}/prefix", "CPATH": ""},
+                              {"CPATH": f"/nowhere:{self.root.parent}/prefix/include", "CMAKE_PREFIX_PATH": ""}):
+                result = self.run_script("install_dependencies.sh", "build", "test", **variables)
+                asked = set(result.stderr.split("install -y ")[-1].split()) if result.returncode else set()
+                self.assertEqual(asked, missing)
+
     def test_an_unknown_group_is_an_error(self):
         result = self.run_script("install_dependencies.sh", "everything")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("no group 'everything'", result.stderr)
+
+
+CTEST_LOG = """Start testing: Nov 22 12:00 UTC
+----------------------------------------------------------
+1/4 Testing: test_core
+1/4 Test: test_core
+Output:
+----------------------------------------------------------
+skipped for want of {want}: a case
+cases: 40 passed, {failed} failed, 1 skipped (--order rand --rng-seed 7 repeats the order)
+<end of output>
+Test time =   0.50 sec
+----------------------------------------------------------
+{end}.
+
+2/4 Testing: scripts
+Output:
+test_pages (__main__.Report) ... skipped 'for want of matplotlib'
+Ran 4 tests in 0.1s
+
+OK (skipped=1)
+<end of output>
+Test Passed.
+
+3/4 Testing: find_package
+<end of output>
+Test Passed.
+
+4/4 Testing: soak
+Killed
+<end of output>
+{last}.
+"""
+
+
+class TestSummary(ScriptTest):
+    def summary(self, want="NCCL", failed=0, end="Test Passed", last="Test Passed", cuda="OFF"):
+        build = self.root / "build"
+        (build / "Testing/Temporary").mkdir(parents=True, exist_ok=True)
+        (build / "CMakeCache.txt").write_text(
+            f"GRADUS_CUDA:STRING={cuda}\nCMAKE_CUDA_COMPILER:PATH=/nvcc\nNCCL_LIBRARY:PATH=/libnccl.so\n"
+        )
+        log = CTEST_LOG.format(want=want, failed=failed, end=end, last=last)
+        (build / "Testing/Temporary/LastTest.log").write_text(log)
+        # A Python without site packages has no matplotlib.
+        script = [sys.executable, "-S", self.root / "scripts/test_summary.py", build]
+        done = subprocess.run(script, env={**os.environ, "PATH": f"{self.bin}:/bin"}, capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+        return done.returncode, done.stdout.splitlines()
+
+    def test_counts_cases_of_both_kinds_and_tests_without_cases(self):
+        status, lines = self.summary()
+        self.assertEqual(lines, ["skipped for want of NCCL: 1", "skipped for want of matplotlib: 1",
+                                 "45 passed, 0 failed, 2 skipped"])
+        self.assertEqual(status, 0)
+
+    def test_what_failed_or_broke_off_is_a_failure(self):
+        status, lines = self.summary(failed=2, end="Test Failed", last="Test Failed")
+        self.assertEqual((status, lines[-1]), (1, "44 passed, 3 failed, 2 skipped"))
+        status, lines = self.summary(end="Test Failed")  # it ended badly behind its last case
+        self.assertEqual((status, lines[-1]), (1, "45 passed, 1 failed, 2 skipped"))
+
+    def test_nothing_is_skipped_for_want_of_what_is_there(self):
+        self.tool("nvidia-smi", "echo 'GPU 0: some'")
+        self.assertEqual(self.summary(cuda="OFF")[0], 0)
+        status, lines = self.summary(cuda="ON")
+        self.assertEqual((status, lines[0]), (1, "skipped for want of NCCL: 1  <- but it is there"))
+        self.assertEqual(self.summary(want="2 CUDA devices", cuda="ON")[0], 0)
+        self.assertEqual(self.summary(want="1 CUDA device", cuda="ON")[0], 1)
+        self.assertEqual(self.summary(want="a machine without CUDA devices", cuda="ON")[0], 0)
+        self.assertEqual(self.summary(want="a machine without CUDA devices", cuda="OFF")[0], 1)
+
+    def test_no_reason_but_the_known_ones(self):
+        status, lines = self.summary(want="time")
+        self.assertEqual((status, lines[0]), (1, "skipped for want of time: 1  <- not a reason that scripts/test_summary.py knows"))
 
 
 if __name__ == "__main__":

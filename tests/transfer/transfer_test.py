@@ -27,7 +27,7 @@ class Transfer(unittest.TestCase):
     def test_pytorch_computes_what_gradus_computed(self):
         python = python_with_torch()
         if not python:
-            self.skipTest("there is no PyTorch here")
+            self.skipTest("for want of PyTorch")
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "GRADUS_TRANSFER_FOLDER": folder}
             subprocess.run([TEST_TRANSFER, "models for PyTorch"], check=True, capture_output=True, env=environment)
@@ -38,4 +38,4 @@ class Transfer(unittest.TestCase):
 
 if __name__ == "__main__":
     TEST_TRANSFER = sys.argv.pop(1)
-    unittest.main()
+    unittest.main(verbosity=2)  # which names the skipped ones

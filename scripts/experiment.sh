@@ -17,13 +17,8 @@ shift
 if [ -z "${GRADUS_BUILD:-}" ]; then
   scripts/install_dependencies.sh build report
   preset=cpu-release
-  configure=(-DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON)
-  if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null &&
-    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null); then
-    preset=cuda
-    configure+=("-DCMAKE_CUDA_ARCHITECTURES=$(head -1 <<< "$capability" | tr -d '. ')")  # only this machine's GPU
-  fi
-  cmake --preset "$preset" "${configure[@]}" > /dev/null
+  if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null && nvidia-smi > /dev/null 2>&1; then preset=cuda; fi
+  scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
   targets=(mnist pool_loop grayscale train_step dynamic_net)
   [ "$name" != E14 ] || targets=(byte_order)
   cmake --build --preset "$preset" --target "${targets[@]}" >&2

@@ -35,12 +35,8 @@ done
 scripts/install_dependencies.sh build
 scripts/install_dependencies.sh report || echo "The plot needs matplotlib; going on without it." >&2
 
-configure=(cmake --preset "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON)
-if [ "$preset" = cuda ] && capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null); then
-  configure+=("-DCMAKE_CUDA_ARCHITECTURES=$(head -1 <<< "$capability" | tr -d '. ')")  # only this machine's GPU
-fi
 echo "== configure and build (preset $preset)" >&2
-"${configure[@]}" > /dev/null
+scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON > /dev/null
 cmake --build --preset "$preset" --target mnist >&2
 
 if [ "$help" = yes ]; then

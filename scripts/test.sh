@@ -16,7 +16,7 @@ if [ -z "${GRADUS_DATA:-}" ] && [ -d ../shared/data ]; then
 fi
 
 scripts/install_dependencies.sh build test download
-cmake --preset "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
+scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
 cmake --build --preset "$preset"
 status=0
 ctest --preset "$preset" "$@" || status=$?

@@ -52,10 +52,9 @@ def read_log(text):
     return total, wants
 
 
-def cached(build, variable):
-    """A variable of CMake's cache; None if it is not set, off or a file that was not found."""
-    found = re.search(rf"^{variable}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
-    return found[1] if found and not re.fullmatch(r"|OFF|.*NOTFOUND", found[1]) else None
+def has(build, variable):
+    """Whether a variable of CMake's cache is on."""
+    return f"\n{variable}:INTERNAL=ON\n" in (build / "CMakeCache.txt").read_text()
 
 
 def succeeds(*command):
@@ -74,14 +73,14 @@ def has_torch():
 def is_there(want, build):
     """Whether build and machine have what a case was skipped for; None for a want that is not known."""
     gpus = 0
-    if cached(build, "GRADUS_CUDA") and cached(build, "CMAKE_CUDA_COMPILER") and shutil.which("nvidia-smi"):
+    if has(build, "GRADUS_WITH_CUDA") and shutil.which("nvidia-smi"):
         gpus = len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
     if devices := re.fullmatch(r"(\d+) CUDA devices?", want):
         return gpus >= int(devices[1])
     tests = {
         "a machine without CUDA devices": lambda: gpus == 0,
-        "cuDNN": lambda: gpus > 0 and cached(build, "CUDNN_LIBRARY"),
-        "NCCL": lambda: gpus > 0 and cached(build, "NCCL_LIBRARY"),
+        "cuDNN": lambda: gpus > 0 and has(build, "GRADUS_WITH_CUDNN"),
+        "NCCL": lambda: gpus > 0 and has(build, "GRADUS_WITH_NCCL"),
         "MNIST": lambda: has_data("mnist/train-images*"),
         "CIFAR-10": lambda: has_data("cifar10/*.bin.xz") and shutil.which("xz"),
         "STL-10": lambda: has_data("stl10/*.bin.xz") and shutil.which("xz"),

@@ -48,6 +48,7 @@ class CaseState : public Listener {
     } else if (!lacking.empty()) {
       ++skipped_;
       for (const std::string& what : lacking) std::printf("skipped for want of %s: %s\n", what.c_str(), name_.c_str());
+      std::fflush(stdout);  // or processes forked by later cases print it once more
     } else {
       ++passed_;
     }

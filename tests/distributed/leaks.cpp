@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include <gradus/core/registry.h>
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // version 2: listeners
 #include <gradus/tests/catch.h>
 #if __has_include(<catch2/catch_all.hpp>)
@@ -24,6 +25,8 @@ using Listener = Catch::TestEventListenerBase;
 #endif
 
 namespace {
+
+using namespace gradus;
 
 std::set<std::string> entries_of(const std::string& folder) {
   std::set<std::string> names;
@@ -57,6 +60,10 @@ std::set<std::string> belongings() {
 class LeakCheck : public Listener {
  public:
   using Listener::Listener;
+
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    find_runtime(DeviceType::cuda);  // a driver opens descriptors of its own, once
+  }
 
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     name_ = info.name;

@@ -376,7 +376,7 @@ class TestSummary(ScriptTest):
         build = self.root / "build"
         (build / "Testing/Temporary").mkdir(parents=True, exist_ok=True)
         (build / "CMakeCache.txt").write_text(
-            f"GRADUS_CUDA:STRING={cuda}\nCMAKE_CUDA_COMPILER:PATH=/nvcc\nNCCL_LIBRARY:PATH=/libnccl.so\n"
+            f"\nGRADUS_WITH_CUDA:INTERNAL={cuda}\nGRADUS_WITH_NCCL:INTERNAL=ON\n"
         )
         log = CTEST_LOG.format(want=want, failed=failed, end=end, last=last)
         (build / "Testing/Temporary/LastTest.log").write_text(log)

@@ -19,6 +19,7 @@
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/launcher/line_writer.h>
 
 namespace gradus::dist {
 namespace {
@@ -27,19 +28,23 @@ constexpr size_t kLastLines = 10;
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
 /// A rank that is killed is seen by its peers before it is by its parent, and they may have ended by then.
 constexpr Milliseconds kUntilFirstIsKnown{100};
+/// Of output that nobody takes.
+constexpr Milliseconds kUntilGivenUp{5000};
 
 /// A pipe from a rank, whose bytes become lines "[rank] …".
 struct Output {
   FileDescriptor pipe;
   std::string line;  // that has not ended yet
-  FILE* to = stdout;
 };
 
 struct Worker {
   int rank = 0, local_rank = 0;
   pid_t pid = -1;
   Output output[2];  // stdout and stderr
+  std::string log_path;
   FileDescriptor log;
+  size_t lost = 0;  // bytes that are missing in the log
+  std::string cause_of_loss;
   std::deque<std::string> last_lines;
   bool running = false;
 };
@@ -57,14 +62,6 @@ int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 +
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(descriptor, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
 }
 
 class Launch {
@@ -91,10 +88,12 @@ class Launch {
       address_ = server_->address();
     }
     for (int local = 0; local < options_.processes; ++local) start(local);
+    open_output();
     while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running; })) step();
-    for (Worker& worker : workers_)
-      for (Output& output : worker.output) drain(worker, output);
+    flush();
     if (failed_) report();
+    tell_losses();
+    flush();
     return failed_ ? code_of(failed_status_) : interrupted_ != 0 ? 128 + interrupted_ : 0;
   }
 
@@ -138,22 +137,32 @@ class Launch {
     [[maybe_unused]] const ssize_t told = write(guard_pipe_.number(), &group, sizeof group);
   }
 
+  void open_output() {
+    writers_[0] = writers_[1] = std::make_shared<LineWriter>(STDOUT_FILENO);
+    struct stat out = {}, err = {};
+    const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+                      out.st_ino == err.st_ino;
+    if (!same) writers_[1] = std::make_shared<LineWriter>(STDERR_FILENO);  // else lines stay whole and in order
+  }
+
   void start(int local_rank) {
     Worker& worker = workers_.emplace_back();
     worker.local_rank = local_rank;
     worker.rank = options_.node_rank * options_.processes + local_rank;
     if (!options_.log_directory.empty()) {
       mkdir(options_.log_directory.c_str(), 0777);
-      const std::string path = options_.log_directory + "/rank" + std::to_string(worker.rank) + ".log";
-      worker.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-      GRADUS_CHECK(worker.log, IoError, "cannot write '", path, "': ", std::strerror(errno));
+      worker.log_path = options_.log_directory + "/rank" + std::to_string(worker.rank) + ".log";
+      // O_NONBLOCK: a pipe by that name that nobody reads is an error.
+      worker.log =
+          FileDescriptor(open(worker.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+      GRADUS_CHECK(worker.log, IoError, "cannot write '", worker.log_path, "': ", std::strerror(errno));
     }
     int out[2], err[2];
     GRADUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, CommError, "cannot make pipes for rank ",
                  worker.rank, ": ", std::strerror(errno));
     const FileDescriptor out_end(out[1]), err_end(err[1]);
-    worker.output[0] = {FileDescriptor(out[0]), {}, stdout};
-    worker.output[1] = {FileDescriptor(err[0]), {}, stderr};
+    worker.output[0] = {FileDescriptor(out[0]), {}};
+    worker.output[1] = {FileDescriptor(err[0]), {}};
     const FileDescriptor token = token_.to_descriptor();
 
     worker.pid = fork();
@@ -179,21 +188,34 @@ class Launch {
     for (const std::string& argument : options_.command) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     execvp(arguments[0], arguments.data());
-    const std::string message = "cannot run '" + options_.command[0] + "': " + std::strerror(errno) + "\n";
-    write_all(STDERR_FILENO, message);
-    _exit(errno == ENOENT ? 127 : 126);
+    const int error = errno;
+    write_all(STDERR_FILENO, "cannot run '" + options_.command[0] + "': " + std::strerror(error) + "\n");
+    _exit(error == ENOENT ? 127 : 126);
   }
 
-  /// Waits for output, the end of a rank or a signal, and deals with it.
-  void step() {
+  /// Waits for output, the end of a rank or a signal, at most for `at_most`, and deals with it.
+  void step(Milliseconds at_most = std::chrono::hours(1)) {
     std::vector<pollfd> entries = {{signal_pipe_.number(), POLLIN, 0}};
+    for (const auto& writer : writers_) entries.push_back({writer->emptied(), POLLIN, 0});
     for (const Worker& worker : workers_)
-      for (const Output& output : worker.output) entries.push_back({output.pipe.number(), POLLIN, 0});
+      for (int i : {0, 1}) entries.push_back({writers_[i]->full() ? -1 : worker.output[i].pipe.number(), POLLIN, 0});
     const std::optional<Deadline>& next = first_known_at_ ? first_known_at_ : kill_at_;
-    const int timeout = next ? next->poll_timeout() : -1;
-    poll(entries.data(), entries.size(), timeout);
-    for (Worker& worker : workers_)
-      for (Output& output : worker.output) drain(worker, output);
+    poll(entries.data(), entries.size(), static_cast<int>((next ? std::min(at_most, next->left()) : at_most).count()));
+    for (const auto& writer : writers_) writer->acknowledge();
+    read_output();
+    read_signals();
+    collect();
+    if (first_known_at_ && first_known_at_->passed()) {
+      first_known_at_.reset();
+      end_ranks();
+    }
+    if (kill_at_ && kill_at_->passed()) {
+      kill_at_.reset();
+      for (const Worker& worker : workers_) kill_group(worker, SIGKILL);
+    }
+  }
+
+  void read_signals() {
     signalfd_siginfo info;
     while (read(signal_pipe_.number(), &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
@@ -201,72 +223,119 @@ class Launch {
       for (const Worker& worker : workers_) kill_group(worker, number);
       if (number == SIGUSR1 || number == SIGUSR2) continue;
       interrupted_ = number;
+      ++interruptions_;
       if (!kill_at_) kill_at_.emplace(options_.grace);
     }
-    collect();
-    if (first_known_at_ && first_known_at_->passed()) {
-      first_known_at_.reset();
-      for (const Worker& worker : workers_) kill_group(worker, SIGTERM);
-      if (!kill_at_) kill_at_.emplace(options_.grace);
-    }
-    if (kill_at_ && kill_at_->passed())
-      for (const Worker& worker : workers_) kill_group(worker, SIGKILL);
+  }
+
+  void end_ranks() {
+    for (const Worker& worker : workers_) kill_group(worker, SIGTERM);
+    if (!kill_at_) kill_at_.emplace(options_.grace);
   }
 
   void collect() {
     for (Worker& worker : workers_) {
       int status = 0;
-      if (!worker.running || waitpid(worker.pid, &status, WNOHANG) != worker.pid) continue;
-      worker.running = false;
-      killpg(worker.pid, SIGKILL);  // what it started and left behind
-      tell_guard(-worker.pid);
-      if (code_of(status) == 0 || interrupted_ != 0) continue;
-      const bool explains = first_known_at_ && WIFSIGNALED(status) && !WIFSIGNALED(failed_status_);
-      if (failed_ && !explains) continue;
-      failed_ = &worker;
-      failed_status_ = status;
-      if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
+      if (worker.running && waitpid(worker.pid, &status, WNOHANG) == worker.pid) ended(worker, status);
     }
+  }
+
+  void ended(Worker& worker, int status) {
+    worker.running = false;
+    killpg(worker.pid, SIGKILL);  // what it started and left behind
+    tell_guard(-worker.pid);
+    if (code_of(status) == 0 || interrupted_ != 0) return;
+    const bool explains = first_known_at_ && WIFSIGNALED(status) && !WIFSIGNALED(failed_status_);
+    if (failed_ && !explains) return;
+    failed_ = &worker;
+    failed_status_ = status;
+    if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
   }
 
   static void kill_group(const Worker& worker, int number) {
     if (worker.running) killpg(worker.pid, number);
   }
 
-  void drain(Worker& worker, Output& output) {
+  /// One piece of what each rank has written: none keeps the others, or a signal, waiting. While nobody takes it, ranks
+  /// are not read, so that their own writes wait.
+  void read_output() {
+    const bool full[] = {writers_[0]->full(), writers_[1]->full()};
+    something_read_ = false;
+    for (Worker& worker : workers_)
+      for (int i : {0, 1})
+        if (!full[i]) read_some(worker, i);
+  }
+
+  void read_some(Worker& worker, int which) {
+    Output& output = worker.output[which];
     char chunk[1 << 14];
-    while (output.pipe) {
-      const ssize_t got = read(output.pipe.number(), chunk, sizeof chunk);
-      if (got < 0) {
-        if (errno == EINTR) continue;
-        return;
-      }
-      if (got == 0) {
-        output.pipe.reset();
-        if (!output.line.empty()) print(worker, output);
-        return;
-      }
-      if (worker.log) write_all(worker.log.number(), {chunk, static_cast<size_t>(got)});
-      for (char c : std::string_view(chunk, static_cast<size_t>(got))) {
-        if (c != '\n') output.line.push_back(c);
-        if (c == '\n' || output.line.size() >= kLongestLine) print(worker, output);
-      }
+    const ssize_t got = output.pipe ? read(output.pipe.number(), chunk, sizeof chunk) : -1;
+    if (got < 0) return;  // nothing there now
+    something_read_ = true;
+    if (got == 0) {
+      output.pipe.reset();
+      if (!output.line.empty()) print(worker, which);
+      return;
+    }
+    const std::string_view text(chunk, static_cast<size_t>(got));
+    log(worker, text);
+    for (char c : text) {
+      if (c != '\n') output.line.push_back(c);
+      if (c == '\n' || output.line.size() >= kLongestLine) print(worker, which);
     }
   }
 
-  static void print(Worker& worker, Output& output) {
-    const std::string line = "[" + std::to_string(worker.rank) + "] " + output.line + "\n";
-    write_all(fileno(output.to), line);
-    worker.last_lines.push_back(std::move(output.line));
-    if (worker.last_lines.size() > kLastLines) worker.last_lines.pop_front();
-    output.line.clear();
+  static void log(Worker& worker, std::string_view text) {
+    if (!worker.log) return;
+    const ssize_t written = write(worker.log.number(), text.data(), text.size());
+    if (written == static_cast<ssize_t>(text.size())) return;
+    worker.lost += text.size() - static_cast<size_t>(std::max<ssize_t>(written, 0));
+    worker.cause_of_loss = written < 0 ? std::strerror(errno) : "the file is full";
   }
 
-  void report() const {
-    std::string text = "gradus-run: rank " + std::to_string(failed_->rank) + " " + describe(failed_status_) +
-                       "; the others were ended. Its last lines:\n";
-    for (const std::string& line : failed_->last_lines) text += "  " + line + "\n";
-    write_all(STDERR_FILENO, text);
+  void print(Worker& worker, int which) {
+    std::string& line = worker.output[which].line;
+    writers_[which]->put("[" + std::to_string(worker.rank) + "] " + line + "\n");
+    worker.last_lines.push_back(std::exchange(line, {}));
+    if (worker.last_lines.size() > kLastLines) worker.last_lines.pop_front();
+  }
+
+  void say(const std::string& text) { writers_[1]->put("gradus-run: " + text + "\n"); }
+
+  void report() {
+    std::string text = "rank " + std::to_string(failed_->rank) + " " + describe(failed_status_) +
+                       "; the others were ended. Its last lines:";
+    for (const std::string& line : failed_->last_lines) text += "\n  " + line;
+    say(text);
+  }
+
+  void tell_losses() {
+    for (const Worker& worker : workers_)
+      if (worker.lost > 0)
+        say("of the output of rank " + std::to_string(worker.rank) + " in '" + worker.log_path + "' " +
+            std::to_string(worker.lost) + " bytes were lost: " + worker.cause_of_loss);
+    if (const std::string losses = writers_[0]->losses(); !losses.empty()) say("of stdout " + losses);
+  }
+
+  /// Reads and writes the rest of the output, but drops what nobody takes for a while, or until somebody asks to end.
+  void flush() {
+    const auto waiting = [&] { return writers_[0]->waiting() + writers_[1]->waiting(); };
+    int interruptions = interruptions_;
+    size_t gone = 0;
+    Deadline patience(kUntilGivenUp);
+    something_read_ = true;
+    while (something_read_ || waiting() > 0) {
+      step(something_read_ ? Milliseconds(0) : patience.left());
+      const bool interrupted = std::exchange(interruptions, interruptions_) < interruptions_;
+      const size_t before = std::exchange(gone, writers_[0]->gone() + writers_[1]->gone());
+      if (gone > before && !interrupted) patience = Deadline(kUntilGivenUp);
+      if (!patience.passed() && !interrupted) continue;
+      if (waiting() == 0) return;
+      for (const auto& writer : writers_)
+        if (writer->waiting() > 0) writer->give_up("nobody took them");
+      patience = Deadline(kUntilGivenUp);
+      something_read_ = true;  // the ranks' pipes, which were not read while nobody took anything
+    }
   }
 
   const LaunchOptions& options_;
@@ -278,9 +347,11 @@ class Launch {
   sigset_t signals_, signals_before_;
   FileDescriptor signal_pipe_, guard_pipe_;
   pid_t guard_ = -1;
+  std::shared_ptr<LineWriter> writers_[2];  // stdout and stderr
   std::optional<Deadline> first_known_at_, kill_at_;
   const Worker* failed_ = nullptr;
-  int failed_status_ = 0, interrupted_ = 0;
+  int failed_status_ = 0, interrupted_ = 0, interruptions_ = 0;
+  bool something_read_ = false;
 };
 
 }  // namespace

@@ -28,6 +28,10 @@ struct LaunchOptions {
 /// those that its loss ended. Signals that ask this process to end are passed on. When it is killed itself, its processes
 /// are killed too.
 ///
+/// Nothing that ranks print keeps the launcher waiting. What cannot be written yet is kept up to about 1 MiB; then
+/// ranks are not read, so that their own writes wait. What is left when they have ended is dropped once nobody takes
+/// any of it for 5 s, and the number of bytes is printed.
+///
 /// The processes get torchrun's variables RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 /// MASTER_PORT, GRADUS_STORE (where the store is) and GRADUS_TOKEN_FD, and OMP_NUM_THREADS (their share of the cores) unless
 /// it is set.

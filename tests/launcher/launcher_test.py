@@ -4,13 +4,16 @@
 usage: launcher_test.py GRADUS_RUN
 """
 
+import fcntl
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -18,6 +21,8 @@ LAUNCHER = None
 # In the environment of every process that a test starts, however far below and whoever is its parent now.
 MARK = f"GRADUS_LAUNCHER_TEST={os.getpid()}"
 os.environ.update([MARK.split("=")])
+# A shell's "&" has it ignored, and so would what is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A rank that writes the numbers of its process and of one that it starts, then sleeps.
 SLEEPER = """
@@ -43,6 +48,11 @@ def wait_until(condition, seconds=10):
             return True
         time.sleep(0.02)
     return False
+
+
+def unread(pipe):
+    """Bytes that wait in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def command(*options, program):
@@ -250,6 +260,116 @@ sys.exit(3)
         pids = [int(line.split()[1]) for line in result.stdout.splitlines()]
         self.assertEqual(len(pids), 2)
         self.assertTrue(wait_until(lambda: not any(alive(pid) for pid in pids)))
+
+    def flooded(self, *options, program, **streams):
+        """A launcher and its rank's output in a pipe that nobody reads, once both have no room left."""
+        process = subprocess.Popen(command(*options, program=program), **streams)
+        blocked = process.stdout or process.stderr
+        self.addCleanup(blocked.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: unread(blocked) > 1 << 15, 60))
+        time.sleep(0.5)
+        return process
+
+    def test_a_rank_that_floods_does_not_keep_signals_waiting(self):
+        process = subprocess.Popen([LAUNCHER, "sh", "-c", "echo up >&2; yes & yes & yes"], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stderr.readline(), b"[0] up\n")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 128 + signal.SIGINT)
+
+    def test_a_rank_that_floods_does_not_keep_others_waiting(self):
+        program = """
+import os, sys
+if os.environ["RANK"] == "0":
+    while True: os.write(1, b"y\\n" * 5000)
+print("rank 1 was here", flush=True)
+sys.exit(3)
+"""
+        with tempfile.TemporaryFile() as file:
+            result = subprocess.run(command("--nproc", "2", program=program), stdout=file, stderr=subprocess.PIPE,
+                                    timeout=60, check=False)
+            file.seek(0)
+            self.assertIn(b"[1] rank 1 was here\n", file.read())
+        self.assertEqual(result.returncode, 3)
+
+    def test_a_blocked_stream_keeps_no_signal_waiting(self):
+        for number, name in [(1, "stdout"), (2, "stderr")]:
+            with tempfile.TemporaryFile() as other:
+                streams = {"stdout": other, "stderr": other, name: subprocess.PIPE}
+                program = f"import os\nwhile True: os.write({number}, b'y' * 99 + b'\\n')"
+                process = self.flooded("--nproc", "1", program=program, **streams)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+                other.seek(0)
+                if name == "stdout":
+                    self.assertRegex(other.read(), rb"gradus-run: of stdout \d+ bytes were lost: nobody took them\n")
+
+    def test_a_blocked_stdout_does_not_hide_a_failure(self):
+        program = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    while True: os.write(1, b"y" * 99 + b"\\n")
+while not os.path.exists(os.environ["FAIL"]): time.sleep(0.02)
+sys.exit(7)
+"""
+        with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as errors:
+            os.environ["FAIL"] = directory + "/fail"
+            process = self.flooded("--nproc", "2", program=program, stdout=subprocess.PIPE, stderr=errors)
+            pathlib.Path(os.environ.pop("FAIL")).touch()
+            self.assertEqual(process.wait(60), 7)
+            errors.seek(0)
+            self.assertIn(b"gradus-run: rank 1 ended with code 7", errors.read())
+
+    def test_nothing_is_lost_when_somebody_reads_late(self):
+        program = "for i in range(60000): print(i, 'x' * 90)"
+        process = self.flooded("--nproc", "2", program=program, stdout=subprocess.PIPE)
+        lines = process.communicate(timeout=60)[0].decode().splitlines()
+        self.assertEqual(process.returncode, 0)
+        for rank in range(2):
+            self.assertEqual([line for line in lines if line.startswith(f"[{rank}] ")],
+                             [f"[{rank}] {i} {'x' * 90}" for i in range(60000)])
+
+    def test_nothing_is_lost_where_stdout_does_not_block(self):
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)  # as some other process may have done
+        with open(read_end, encoding="ascii") as output, subprocess.Popen([LAUNCHER, "seq", "50000"], stdout=write_end):
+            os.close(write_end)
+            time.sleep(0.5)
+            self.assertEqual(output.read().splitlines(), [f"[0] {i}" for i in range(1, 50001)])
+
+    def test_output_that_cannot_be_written_is_counted(self):
+        with tempfile.TemporaryDirectory() as directory, open("/dev/full", "wb") as full:
+            os.symlink("/dev/full", directory + "/rank0.log")
+            program = "print('x' * 99999)"
+            result = run("--nproc", "1", "--log-dir", directory, program=program)
+            self.assertEqual((result.returncode, len(result.stdout)), (0, 2 * len("[0] \n") + 99999))
+            self.assertIn(f"of the output of rank 0 in '{directory}/rank0.log' 100000 bytes were lost: No space left",
+                          result.stderr)
+            result = subprocess.run(command(program=program), stdout=full, stderr=subprocess.PIPE, timeout=60,
+                                    check=False)
+            self.assertEqual(result.returncode, 0)
+            self.assertIn(b"gradus-run: of stdout 100009 bytes were lost: No space left", result.stderr)
+            os.remove(directory + "/rank0.log")
+            os.mkfifo(directory + "/rank0.log")
+            result = run("--nproc", "1", "--log-dir", directory, program=program)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("cannot write", result.stderr)
+
+    def test_a_line_without_an_end_comes_in_pieces(self):
+        result = run("--nproc", "1", program="print('x' * 1000000, end='')")
+        pieces = result.stdout.splitlines()
+        self.assertEqual("".join(piece.removeprefix("[0] ") for piece in pieces), "x" * 1000000)
+        self.assertLessEqual(max(map(len, pieces)), 4 + 65536)
+
+    def test_a_rank_may_close_its_output_and_go_on(self):
+        result = run(program="import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(3)")
+        self.assertEqual(result.returncode, 3)
 
 
 if __name__ == "__main__":

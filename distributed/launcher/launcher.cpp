@@ -77,6 +77,7 @@ class Launch {
   }
 
   int run() {
+    reserve_standard_descriptors();
     block_signals();
     token_ = options_.nodes == 1 ? Token::random() : Token::from_environment();
     GRADUS_CHECK(!token_.empty(), ValueError,
@@ -104,9 +105,23 @@ class Launch {
   }
 
  private:
+  /// One that is closed would be given to a pipe, and then be taken for stdout.
+  static void reserve_standard_descriptors() {
+    int number = 0;
+    while (number <= STDERR_FILENO)
+      GRADUS_CHECK((number = open("/dev/null", O_RDWR)) >= 0, IoError, "cannot open /dev/null");
+    close(number);
+  }
+
   void block_signals() {
     sigemptyset(&signals_);
-    for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&signals_, number);
+    sigaddset(&signals_, SIGCHLD);
+    signal(SIGCHLD, SIG_DFL);  // whoever ignored it would get no statuses
+    for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+      struct sigaction action;
+      sigaction(number, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) sigaddset(&signals_, number);  // nohup and "&" of shells ignore some
+    }
     sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
     signal_pipe_ = FileDescriptor(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
     signal(SIGPIPE, SIG_IGN);  // nobody may read what the ranks print

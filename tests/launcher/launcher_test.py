@@ -371,6 +371,27 @@ sys.exit(7)
         result = run(program="import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(3)")
         self.assertEqual(result.returncode, 3)
 
+    def test_a_launcher_without_descriptors_0_to_2(self):
+        with tempfile.TemporaryDirectory() as directory:
+            subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", LAUNCHER, "--log-dir", directory, "sh", "-c",
+                            "readlink /proc/$PPID/fd/[012]; echo err >&2"], timeout=60, check=True)
+            self.assertEqual(sorted(pathlib.Path(directory, "rank0.log").read_text(encoding="utf-8").split()),
+                             ["/dev/null"] * 3 + ["err"])  # and no pipe of the launcher's own
+
+    def test_a_signal_that_is_ignored_stays_so(self):
+        ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        process = subprocess.Popen(command(program="import time; print('up', flush=True); time.sleep(1000)"),
+                                   stdout=subprocess.PIPE, preexec_fn=ignore)
+        with process.stdout:
+            self.assertEqual(process.stdout.readline(), b"[0] up\n")
+            process.send_signal(signal.SIGHUP)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                process.wait(1)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+        ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        self.assertEqual(run("--nproc", "2", program="raise SystemExit(5)", preexec_fn=ignore).returncode, 5)
+
 
 if __name__ == "__main__":
     LAUNCHER = sys.argv.pop(1)

@@ -20,6 +20,7 @@
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/tcp_store.h>
 #include <gradus/distributed/launcher/line_writer.h>
+#include <gradus/distributed/launcher/orphans.h>
 
 namespace gradus::dist {
 namespace {
@@ -28,7 +29,7 @@ constexpr size_t kLastLines = 10;
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
 /// A rank that is killed is seen by its peers before it is by its parent, and they may have ended by then.
 constexpr Milliseconds kUntilFirstIsKnown{100};
-/// Of output that nobody takes.
+/// Of killed processes that are not gone (in a call of the kernel that does not end), and of output that nobody takes.
 constexpr Milliseconds kUntilGivenUp{5000};
 
 /// A pipe from a rank, whose bytes become lines "[rank] …".
@@ -82,7 +83,8 @@ class Launch {
     token_ = options_.nodes == 1 ? Token::random() : Token::from_environment();
     GRADUS_CHECK(!token_.empty(), ValueError,
                  "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on all");
-    guard();  // before there is anything that it should not inherit
+    guard();             // before there is anything that it should not inherit
+    orphans_.emplace();  // ranks that are started from here on may leave some
     address_ = options_.rendezvous.value_or(Address{"127.0.0.1", 0});
     if (options_.node_rank == 0) {
       server_ = std::make_unique<TcpStoreServer>(address_, token_);
@@ -91,6 +93,7 @@ class Launch {
     for (int local = 0; local < options_.processes; ++local) start(local);
     open_output();
     while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running; })) step();
+    for (const Deadline deadline(kUntilGivenUp); orphans_->kill_all() && !deadline.passed();) step(deadline.left());
     flush();
     if (failed_) report();
     tell_losses();
@@ -249,9 +252,12 @@ class Launch {
   }
 
   void collect() {
-    for (Worker& worker : workers_) {
-      int status = 0;
-      if (worker.running && waitpid(worker.pid, &status, WNOHANG) == worker.pid) ended(worker, status);
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      orphans_->forget(pid);
+      const auto worker =
+          std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.running && w.pid == pid; });
+      if (worker != workers_.end()) ended(*worker, status);
     }
   }
 
@@ -362,6 +368,7 @@ class Launch {
   sigset_t signals_, signals_before_;
   FileDescriptor signal_pipe_, guard_pipe_;
   pid_t guard_ = -1;
+  std::optional<Orphans> orphans_;
   std::shared_ptr<LineWriter> writers_[2];  // stdout and stderr
   std::optional<Deadline> first_known_at_, kill_at_;
   const Worker* failed_ = nullptr;

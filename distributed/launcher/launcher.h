@@ -32,6 +32,9 @@ struct LaunchOptions {
 /// ranks are not read, so that their own writes wait. What is left when they have ended is dropped once nobody takes
 /// any of it for 5 s, and the number of bytes is printed.
 ///
+/// When all ranks have ended, what they left behind is killed: whatever has become a child of this process since the
+/// call.
+///
 /// The processes get torchrun's variables RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 /// MASTER_PORT, GRADUS_STORE (where the store is) and GRADUS_TOKEN_FD, and OMP_NUM_THREADS (their share of the cores) unless
 /// it is set.

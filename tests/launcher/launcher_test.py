@@ -392,6 +392,31 @@ sys.exit(7)
         ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         self.assertEqual(run("--nproc", "2", program="raise SystemExit(5)", preexec_fn=ignore).returncode, 5)
 
+    def test_sessions_of_their_own_are_ended(self):
+        # One that the rank starts, and one that is started by one that ignores requests to end.
+        program = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+code = "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+code += "print('pids', subprocess.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); time.sleep(1000)"
+child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+print(child.stdout.readline().decode().strip(), child.pid, flush=True)
+"""
+        for end, expected in [("", 0), ("sys.exit(4)", 4), ("os.kill(os.getpid(), 9)", 137), ("time.sleep(1000)", 130)]:
+            job = Launched(program=program + end, ranks=1)
+            if expected == 130:
+                job.process.send_signal(signal.SIGINT)
+            self.assertEqual(job.process.wait(60), expected)
+            self.assertFalse(any(alive(pid) for pid in job.pids))  # they were waited for
+            job.close()
+
+    def test_children_of_whoever_called_exec_are_left_alone(self):
+        result = subprocess.run(["sh", "-c", 'sleep 1000 >&- 2>&- & echo $!; exec "$@"', "sh", LAUNCHER, "true"],
+                                capture_output=True, text=True, timeout=60, check=True)
+        child = int(result.stdout)
+        self.assertTrue(alive(child))
+        os.kill(child, signal.SIGKILL)
+
 
 if __name__ == "__main__":
     LAUNCHER = sys.argv.pop(1)

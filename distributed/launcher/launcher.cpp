@@ -20,6 +20,7 @@
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/tcp_store.h>
 #include <gradus/distributed/launcher/line_writer.h>
+#include <gradus/distributed/launcher/nodes.h>
 #include <gradus/distributed/launcher/orphans.h>
 
 namespace gradus::dist {
@@ -92,13 +93,15 @@ class Launch {
     }
     for (int local = 0; local < options_.processes; ++local) start(local);
     open_output();
+    if (options_.nodes > 1) nodes_ = std::make_unique<Nodes>(options_.node_rank, options_.nodes, address_, token_);
     while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running; })) step();
     for (const Deadline deadline(kUntilGivenUp); orphans_->kill_all() && !deadline.passed();) step(deadline.left());
+    const Outcome outcome = agree();
     flush();
     if (failed_) report();
     tell_losses();
     flush();
-    return failed_ ? code_of(failed_status_) : interrupted_ != 0 ? 128 + interrupted_ : 0;
+    return outcome.code;
   }
 
   ~Launch() {
@@ -211,9 +214,9 @@ class Launch {
     _exit(error == ENOENT ? 127 : 126);
   }
 
-  /// Waits for output, the end of a rank or a signal, at most for `at_most`, and deals with it.
+  /// Waits for output, the end of a rank, a signal or news of other nodes, at most for `at_most`, and deals with it.
   void step(Milliseconds at_most = std::chrono::hours(1)) {
-    std::vector<pollfd> entries = {{signal_pipe_.number(), POLLIN, 0}};
+    std::vector<pollfd> entries = {{signal_pipe_.number(), POLLIN, 0}, {nodes_ ? nodes_->changed() : -1, POLLIN, 0}};
     for (const auto& writer : writers_) entries.push_back({writer->emptied(), POLLIN, 0});
     for (const Worker& worker : workers_)
       for (int i : {0, 1}) entries.push_back({writers_[i]->full() ? -1 : worker.output[i].pipe.number(), POLLIN, 0});
@@ -223,8 +226,10 @@ class Launch {
     read_output();
     read_signals();
     collect();
+    if (nodes_) listen();
     if (first_known_at_ && first_known_at_->passed()) {
       first_known_at_.reset();
+      announce();
       end_ranks();
     }
     if (kill_at_ && kill_at_->passed()) {
@@ -243,6 +248,7 @@ class Launch {
       interrupted_ = number;
       ++interruptions_;
       if (!kill_at_) kill_at_.emplace(options_.grace);
+      announce();
     }
   }
 
@@ -265,16 +271,47 @@ class Launch {
     worker.running = false;
     killpg(worker.pid, SIGKILL);  // what it started and left behind
     tell_guard(-worker.pid);
-    if (code_of(status) == 0 || interrupted_ != 0) return;
+    if (code_of(status) == 0 || interrupted_ != 0 || ended_by_others_) return;
     const bool explains = first_known_at_ && WIFSIGNALED(status) && !WIFSIGNALED(failed_status_);
     if (failed_ && !explains) return;
     failed_ = &worker;
     failed_status_ = status;
+    if (WIFSIGNALED(status)) announce();  // those on other nodes that miss it come later
     if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
   }
 
   static void kill_group(const Worker& worker, int number) {
     if (worker.running) killpg(worker.pid, number);
+  }
+
+  /// How this node's part of the job ended, or is about to.
+  Outcome own_outcome() const {
+    if (failed_) return {code_of(failed_status_), name(*failed_) + " " + describe(failed_status_)};
+    if (interrupted_ == 0) return {};
+    return {128 + interrupted_, "node " + std::to_string(options_.node_rank) + " was asked to end: " +
+                                    strsignal(interrupted_) + " (signal " + std::to_string(interrupted_) + ")"};
+  }
+
+  void announce() {
+    if (nodes_) nodes_->ended(own_outcome());
+  }
+
+  /// When the job has failed elsewhere, it ends here.
+  void listen() {
+    nodes_->acknowledge();
+    if (ended_by_others_ || !nodes_->outcome() || nodes_->outcome()->code == 0) return;
+    ended_by_others_ = true;
+    end_ranks();
+  }
+
+  /// Of the job: of all nodes, unless somebody is asking for the second time that it ends.
+  Outcome agree() {
+    if (!nodes_) return own_outcome();
+    announce();
+    while (!nodes_->finished() && interruptions_ < 2) step();
+    const Outcome own = own_outcome(), outcome = nodes_->outcome().value_or(own);
+    if (outcome.cause != own.cause) say("the job failed: " + outcome.cause);
+    return outcome;
   }
 
   /// One piece of what each rank has written: none keeps the others, or a signal, waiting. While nobody takes it, ranks
@@ -323,9 +360,13 @@ class Launch {
 
   void say(const std::string& text) { writers_[1]->put("gradus-run: " + text + "\n"); }
 
+  std::string name(const Worker& worker) const {
+    const std::string node = options_.nodes > 1 ? " on node " + std::to_string(options_.node_rank) : "";
+    return "rank " + std::to_string(worker.rank) + node;
+  }
+
   void report() {
-    std::string text = "rank " + std::to_string(failed_->rank) + " " + describe(failed_status_) +
-                       "; the others were ended. Its last lines:";
+    std::string text = own_outcome().cause + "; the others were ended. Its last lines:";
     for (const std::string& line : failed_->last_lines) text += "\n  " + line;
     say(text);
   }
@@ -333,8 +374,8 @@ class Launch {
   void tell_losses() {
     for (const Worker& worker : workers_)
       if (worker.lost > 0)
-        say("of the output of rank " + std::to_string(worker.rank) + " in '" + worker.log_path + "' " +
-            std::to_string(worker.lost) + " bytes were lost: " + worker.cause_of_loss);
+        say("of the output of " + name(worker) + " in '" + worker.log_path + "' " + std::to_string(worker.lost) +
+            " bytes were lost: " + worker.cause_of_loss);
     if (const std::string losses = writers_[0]->losses(); !losses.empty()) say("of stdout " + losses);
   }
 
@@ -370,10 +411,11 @@ class Launch {
   pid_t guard_ = -1;
   std::optional<Orphans> orphans_;
   std::shared_ptr<LineWriter> writers_[2];  // stdout and stderr
+  std::unique_ptr<Nodes> nodes_;
   std::optional<Deadline> first_known_at_, kill_at_;
   const Worker* failed_ = nullptr;
   int failed_status_ = 0, interrupted_ = 0, interruptions_ = 0;
-  bool something_read_ = false;
+  bool ended_by_others_ = false, something_read_ = false;
 };
 
 }  // namespace

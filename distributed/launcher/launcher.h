@@ -26,7 +26,7 @@ struct LaunchOptions {
 /// Runs the job and returns what the launcher's exit code is to be: 0 if all ranks ended well, else that of the first that
 /// did not (128 + the signal that killed it), whose last lines and cause are printed; a rank that was killed comes before
 /// those that its loss ended. Signals that ask this process to end are passed on. When it is killed itself, its processes
-/// are killed too.
+/// are killed too. With several nodes all launchers return the same, when all have ended (nodes.h).
 ///
 /// Nothing that ranks print keeps the launcher waiting. What cannot be written yet is kept up to about 1 MiB; then
 /// ranks are not read, so that their own writes wait. What is left when they have ended is dropped once nobody takes

@@ -8,7 +8,9 @@ import fcntl
 import os
 import pathlib
 import re
+import secrets
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -416,6 +418,95 @@ print(child.stdout.readline().decode().strip(), child.pid, flush=True)
         child = int(result.stdout)
         self.assertTrue(alive(child))
         os.kill(child, signal.SIGKILL)
+
+
+def has_socket(pid):
+    return any(os.readlink(entry).startswith("socket:") for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+
+
+class Node(subprocess.Popen):
+    """The launcher of one node of a job of two, with one rank, which writes "up" when it is."""
+
+    def __init__(self, job, number, program):
+        super().__init__(command("--nnodes", "2", "--node-rank", str(number), "--rdzv", job.address,
+                                 program="import os, signal, sys, time\nprint('up', flush=True)\n" + program),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, "GRADUS_TOKEN_FILE": job.token})
+
+    def end(self):
+        """The exit code, and what was written to stderr."""
+        return self.wait(120), self.communicate()[1]
+
+
+class Job:
+    """Two launchers on this machine that think they are on two."""
+
+    def __init__(self, test, programs):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.address = f"127.0.0.1:{server.getsockname()[1]}"
+        file = tempfile.NamedTemporaryFile(mode="w")
+        test.addCleanup(file.close)
+        file.write(secrets.token_hex(32))
+        file.flush()
+        self.token = file.name
+        self.nodes = [Node(self, number, program) for number, program in enumerate(programs)]
+        for node in self.nodes:
+            test.addCleanup(node.communicate)
+            test.addCleanup(node.kill)
+            test.assertRegex(node.stdout.readline(), "up")
+
+
+class SeveralNodes(unittest.TestCase):
+    setUp = Launcher.setUp
+    expect_nothing_left = Launcher.expect_nothing_left
+
+    def expect(self, job, code, *causes):
+        """Both launchers end with `code`, and each with its cause on stderr."""
+        for node, cause in zip(job.nodes, causes):
+            found, errors = node.end()
+            self.assertIn(cause, errors)
+            self.assertEqual(found, code, errors)
+
+    def test_all_end_well_together(self):
+        job = Job(self, ["", "time.sleep(2)"])
+        self.assertEqual([node.end() for node in job.nodes], [(0, ""), (0, "")])
+
+    def test_a_failure_ends_all(self):
+        job = Job(self, ["time.sleep(1000)", "time.sleep(1); sys.exit(7)"])
+        self.expect(job, 7, "gradus-run: the job failed: rank 1 on node 1 ended with code 7\n",
+                    "gradus-run: rank 1 on node 1 ended with code 7; the others were ended.")
+        # Perhaps before node 1 has joined.
+        job = Job(self, ["os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(1000)"])
+        self.expect(job, 137, "gradus-run: rank 0 on node 0 was killed by Killed (signal 9)",
+                    "gradus-run: the job failed: rank 0 on node 0 was killed by Killed (signal 9)")
+
+    def test_a_failure_after_the_others_have_ended_counts_for_all(self):
+        for programs in [["", "time.sleep(2); sys.exit(7)"], ["time.sleep(2); sys.exit(7)", ""]]:
+            self.expect(Job(self, programs), 7, "ended with code 7", "ended with code 7")
+
+    def test_a_request_to_end_reaches_all(self):
+        for number in range(2):
+            job = Job(self, ["time.sleep(1000)"] * 2)
+            job.nodes[number].send_signal(signal.SIGTERM)
+            cause = f"gradus-run: the job failed: node {number} was asked to end: Terminated (signal 15)\n"
+            self.expect(job, 143, *["" if node == number else cause for node in range(2)])
+
+    def test_a_launcher_that_is_lost_ends_all(self):
+        """Killed or stopped, which is what a machine without a network looks like to others. Within 15 s each."""
+        jobs = {(lost, number): Job(self, ["time.sleep(1000)"] * 2)
+                for lost in range(2) for number in [signal.SIGKILL, signal.SIGSTOP]}
+        for job in jobs.values():
+            self.assertTrue(wait_until(lambda: has_socket(job.nodes[1].pid), 60))
+        time.sleep(1)  # and until they have joined
+        for (lost, number), job in jobs.items():
+            job.nodes[lost].send_signal(number)
+        begin = time.monotonic()
+        for (lost, number), job in jobs.items():
+            code, errors = job.nodes[1 - lost].end()
+            self.assertLess(time.monotonic() - begin, 15 + 5 + 10)
+            self.assertEqual(code, 1)
+            self.assertIn(f"gradus-run: the job failed: node {lost} was lost: ", errors)
+            job.nodes[lost].kill()
 
 
 if __name__ == "__main__":

@@ -59,6 +59,9 @@ std::string describe(int status) {
   return text;
 }
 
+/// Not by itself: abort() is also how the uncaught exception of a rank that misses another ends.
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT; }
+
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 int cores() {
@@ -272,11 +275,11 @@ class Launch {
     killpg(worker.pid, SIGKILL);  // what it started and left behind
     tell_guard(-worker.pid);
     if (code_of(status) == 0 || interrupted_ != 0 || ended_by_others_) return;
-    const bool explains = first_known_at_ && WIFSIGNALED(status) && !WIFSIGNALED(failed_status_);
+    const bool explains = first_known_at_ && was_killed(status) && !was_killed(failed_status_);
     if (failed_ && !explains) return;
     failed_ = &worker;
     failed_status_ = status;
-    if (WIFSIGNALED(status)) announce();  // those on other nodes that miss it come later
+    if (was_killed(status)) announce();  // those on other nodes that miss it come later
     if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
   }
 

@@ -191,15 +191,16 @@ time.sleep(1000)
 import os, signal, sys, time
 if os.environ["RANK"] == "0":
     while not os.path.exists(os.environ["DYING"]): time.sleep(0.001)
-    os._exit(1)
+    exec(os.environ["END"])
 open(os.environ["DYING"], "w").close()
 time.sleep(0.04)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-        with tempfile.TemporaryDirectory() as directory:
-            result = run("--nproc", "2", program=program, env={**os.environ, "DYING": directory + "/dying"})
-        self.assertEqual(result.returncode, 128 + signal.SIGKILL)
-        self.assertIn("rank 1 was killed by Killed (signal 9)", result.stderr)
+        for end in ["os._exit(1)", "os.abort()"]:  # abort(): as an exception that nobody catches
+            with tempfile.TemporaryDirectory() as directory:
+                result = run("--nproc", "2", program=program, env={**os.environ, "DYING": directory + "/dying", "END": end})
+            self.assertEqual(result.returncode, 128 + signal.SIGKILL)
+            self.assertIn("rank 1 was killed by Killed (signal 9)", result.stderr)
 
     def test_a_program_that_does_not_exist(self):
         result = subprocess.run([LAUNCHER, "--nproc", "2", "/no/such/program"], capture_output=True, text=True, timeout=60,

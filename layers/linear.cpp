@@ -12,7 +12,7 @@ namespace gradus::nn {
 LinearImpl::LinearImpl(const LinearOptions& options) : options(options) { LinearImpl::reset(); }
 
 void LinearImpl::reset() {
-  GRADUS_CHECK(options.in_features() >= 0 && options.out_features() > 0, ValueError, "Linear from ",
+  GRADUS_CHECK(options.in_features() >= 0 && options.out_features() >= 0, ValueError, "Linear from ",
                options.in_features(), " to ", options.out_features(), " features");
   weight = register_parameter("weight", empty({options.out_features(), options.in_features()}));
   bias = register_parameter("bias", options.bias() ? empty({options.out_features()}) : Tensor());

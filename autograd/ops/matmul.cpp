@@ -6,6 +6,12 @@
 namespace gradus {
 namespace {
 
+// (…, K) as a matrix. The number of rows is told and not inferred: with K = 0 there are no elements to infer it from.
+Tensor as_rows(const Tensor& x) {
+  const Shape lead(x.sizes().data(), static_cast<size_t>(x.dim() - 1));
+  return x.reshape({numel_of(lead), x.size(-1)});
+}
+
 struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the left and a column on the right
   Saved a{this, "a"}, b{this, "b"};
   bool row = false, column = false;
@@ -30,8 +36,8 @@ struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the lef
       Tensor A = row ? a().unsqueeze(0) : a();
       const bool shared = edges()[1].node && !column && b_is_matrix() && A.dim() > 2;
       if (shared) {  // one matrix for all batches: one tall product instead of a sum of many
-        A = A.reshape({-1, A.size(-1)});
-        dY = dY.reshape({-1, dY.size(-1)});
+        A = as_rows(A);
+        dY = as_rows(dY);
       }
       const Tensor dB = matmul(A.transpose(-2, -1), dY);
       gradients[1] = column ? dB.squeeze(-1) : dB;
@@ -56,10 +62,10 @@ struct Linear final : Node {  // Y = X Wᵀ + b
   }
 
   Grads backward(const Tensor& dy) override {  // dX = dY W,  dW = dYᵀ X,  db = sum of dY's rows
-    const Tensor rows = dy.reshape({-1, dy.size(-1)});
+    const Tensor rows = as_rows(dy);
     Grads gradients(3);
     if (needs_grad(0)) gradients[0] = matmul(dy, w());
-    if (needs_grad(1)) gradients[1] = matmul(rows.t(), x().reshape({-1, x().size(-1)}));
+    if (needs_grad(1)) gradients[1] = matmul(rows.t(), as_rows(x()));
     if (needs_grad(2)) gradients[2] = rows.sum({0});
     return gradients;
   }

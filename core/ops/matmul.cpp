@@ -39,7 +39,7 @@ Array matmul(const Array& a, const Array& b) {
   if (lead_b.size() == 0 && lead_a.size() > 0) {
     Shape shape = lead;
     shape.push_back(m), shape.push_back(n);
-    Array y = matmul(reshape(left, {-1, k}), right);
+    Array y = matmul(reshape(left, {numel_of(lead) * m, k}), right);
     y = y.view(shape);
     return b.ndim() == 1 ? y.squeeze(-1) : y;
   }

@@ -154,8 +154,19 @@ TEST_CASE("layers that cannot be are refused") {
   CHECK_THROWS_AS(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).groups(2)), ValueError);
   CHECK_THROWS_AS(nn::Conv2d(3, 4, 0), ValueError);
   CHECK_THROWS_AS(nn::Conv2d(0, 4, 3), ValueError);
-  CHECK_THROWS_AS(nn::Linear(3, 0), ValueError);
+  CHECK_THROWS_AS(nn::Linear(3, -1), ValueError);
   CHECK_THROWS_AS(nn::Linear(-1, 3), ValueError);
+}
+
+TEST_CASE("a linear layer may have no inputs, or no outputs") {
+  nn::Linear from_nothing(0, 3), to_nothing(3, 0);
+  const Tensor y = from_nothing(ones({2, 0}));
+  CHECK(y.equal(zeros({2, 3})));  // the bias, which starts as 0 here
+  y.sum().backward();
+  CHECK(from_nothing->bias.grad().equal(full({3}, 2.0)));
+  const Tensor x = ones({2, 3}, requires_grad());
+  to_nothing(x).sum().backward();
+  CHECK(x.grad().equal(zeros({2, 3})));
 }
 
 TEST_CASE("an ordered dictionary keeps its order and refuses repeats") {

@@ -19,6 +19,10 @@ void add_matmul(CaseList& cases) {
   add("matmul.vector_batch", {{3}, {2, 3, 4}});
   add("matmul.no_rows", {{0, 4}, {4, 5}});
   add("matmul.no_inner", {{3, 0}, {0, 5}});
+  add("matmul.no_inner_batches", {{2, 3, 0}, {2, 0, 5}});
+  add("matmul.no_inner_batch_matrix", {{2, 3, 0}, {0, 5}});
+  add("matmul.no_inner_batch_vector", {{2, 3, 0}, {0}});
+  add("matmul.no_columns", {{2, 3, 4}, {4, 0}});
   add("matmul.no_batch", {{0, 3, 4}, {4, 5}});
   add("matmul.outer", {{5, 1}, {1, 4}});
   // Larger than the blocks and register tiles of a fast kernel, with tails in every direction.
@@ -36,6 +40,9 @@ void add_matmul(CaseList& cases) {
   cases.add("linear.vector", {{4}, {5, 4}, {5}}, [](X x) { return linear(x[0], x[1], x[2]); }, torch);
   cases.add("linear.sequence", {{2, 3, 4}, {5, 4}, {5}}, [](X x) { return linear(x[0], x[1], x[2]); }, torch);
   cases.add("linear.empty", {{0, 4}, {5, 4}, {5}}, [](X x) { return linear(x[0], x[1], x[2]); }, torch);
+  cases.add("linear.no_inputs", {{2, 0}, {5, 0}, {5}}, [](X x) { return linear(x[0], x[1], x[2]); }, torch);
+  cases.add("linear.no_inputs_sequence", {{2, 3, 0}, {5, 0}}, [](X x) { return linear(x[0], x[1]); }, "F.linear(*x)");
+  cases.add("linear.no_outputs", {{2, 3, 4}, {0, 4}, {0}}, [](X x) { return linear(x[0], x[1], x[2]); }, torch);
   cases.add("linear.large", {{64, 400}, {120, 400}, {120}}, [](X x) { return linear(x[0], x[1], x[2]); });
 }
 

@@ -52,11 +52,13 @@ struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
   }
 };
 
-// beta x + alpha product. x must broadcast to the product; with beta 0 it is not read.
+// beta x + alpha product. x must broadcast to the product; with beta 0 its numbers do not count, NaN or not, and its
+// gradient is 0.
 Tensor blend(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
   check_broadcasts(x, product.sizes());
   const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
-  if (beta.to_double() == 0) return scaled;
+  if (beta.to_double() == 0)
+    return x.requires_grad() ? where(full({}, false, TensorOptions(kBool).device(x.device())), x, scaled) : scaled;
   return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
 }
 

@@ -8,7 +8,7 @@ namespace gradus {
 /// (B, M, K) (B, K, N): one product for each of the batch.
 Tensor bmm(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// beta * x + alpha * a b, with x broadcast to the product's shape: of matrices, of a matrix and a vector, of batches. With
-/// beta 0, NaN and infinities of x do not count.
+/// beta 0, NaN and infinities of x do not count, and its gradient is 0.
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
              Loc where = Loc::current());
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,

@@ -9,6 +9,8 @@ static void add_products(CaseList& cases) {
   };
   add("bmm", {{2, 3, 4}, {2, 4, 5}}, [](X x) { return x[0].bmm(x[1]); }, "x[0].bmm(x[1])");
   add("bmm.empty", {{0, 3, 4}, {0, 4, 5}}, [](X x) { return bmm(x[0], x[1]); }, "x[0].bmm(x[1])");
+  add("bmm.no_inner", {{2, 3, 0}, {2, 0, 5}}, [](X x) { return bmm(x[0], x[1]); }, "x[0].bmm(x[1])");
+  add("mv.no_inner", {{3, 0}, {0}}, [](X x) { return mv(x[0], x[1]); }, "x[0].mv(x[1])");
   add("mv", {{3, 4}, {4}}, [](X x) { return x[0].mv(x[1]); }, "x[0].mv(x[1])");
   add("dot", {{7}, {7}}, [](X x) { return x[0].dot(x[1]); }, "x[0].dot(x[1])").on(floats | integers);
   add("dot.empty", {{0}, {0}}, [](X x) { return dot(x[0], x[1]); }, "x[0].dot(x[1])");
@@ -18,6 +20,16 @@ static void add_products(CaseList& cases) {
       "torch.addmm(x[0], x[1], x[2], beta=0.5, alpha=-2)");
   add("addmm.beta_0", {special({3, 5}), {3, 4}, {4, 5}}, [](X x) { return addmm(x[0], x[1], x[2], 0); },
       "torch.addmm(x[0], x[1], x[2], beta=0)");
+  add("addmm.beta_0_broadcast", {{5}, {3, 4}, {4, 5}}, [](X x) { return addmm(x[0], x[1], x[2], 0, 2); },
+      "torch.addmm(x[0], x[1], x[2], beta=0, alpha=2)");
+  add("addmm.no_inner", {{3, 5}, {3, 0}, {0, 5}}, [](X x) { return addmm(x[0], x[1], x[2]); },
+      "torch.addmm(x[0], x[1], x[2])");
+  add("addmv.beta_0", {special({3}), {3, 4}, {4}}, [](X x) { return addmv(x[0], x[1], x[2], 0); },
+      "torch.addmv(x[0], x[1], x[2], beta=0)");
+  add("baddbmm.beta_0", {special({2, 3, 5}), {2, 3, 4}, {2, 4, 5}}, [](X x) { return baddbmm(x[0], x[1], x[2], 0); },
+      "torch.baddbmm(x[0], x[1], x[2], beta=0)");
+  add("baddbmm.no_inner", {{2, 3, 5}, {2, 3, 0}, {2, 0, 5}}, [](X x) { return baddbmm(x[0], x[1], x[2]); },
+      "torch.baddbmm(x[0], x[1], x[2])");
   add("addmv", {{3}, {3, 4}, {4}}, [](X x) { return addmv(x[0], x[1], x[2], 2, 0.5); },
       "torch.addmv(x[0], x[1], x[2], beta=2, alpha=0.5)");
   add("baddbmm", {{2, 3, 5}, {2, 3, 4}, {2, 4, 5}}, [](X x) { return x[0].baddbmm(x[1], x[2], 0.5, 2); },

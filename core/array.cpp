@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
+#include <gradus/core/checked.h>
+
 namespace gradus {
-namespace {
-
-size_t checked_bytes(const Shape& shape, DType dtype) {
-  int64_t bytes = 0;
-  const bool overflow = __builtin_mul_overflow(numel_of(shape), static_cast<int64_t>(size_of(dtype)), &bytes);
-  GRADUS_CHECK(!overflow, ShapeError, "shape ", shape, " of ", dtype, " has more bytes than fit in 64 bits");
-  return static_cast<size_t>(bytes);
-}
-
-}  // namespace
 
 Array Array::empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
   const size_t bytes = checked_bytes(shape, dtype);

@@ -11,12 +11,17 @@ namespace {
 
 struct Cat final : Node {
   int64_t axis = 0;
-  std::vector<int64_t> sizes;
+  std::vector<Shape> shapes;
   Grads backward(const Tensor& dy) override {
     Grads gradients;
     int64_t start = 0;
-    for (size_t i = 0; i < sizes.size(); start += sizes[i++])
-      gradients.push_back(needs_grad(i) ? dy.narrow(axis, start, sizes[i]) : Tensor());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const bool nothing = shapes[i] == Shape{0};
+      const int64_t size = nothing ? 0 : shapes[i][static_cast<int>(axis)];
+      if (!needs_grad(i)) gradients.push_back(Tensor());
+      else gradients.push_back(nothing ? dy.new_zeros({0}) : dy.narrow(axis, start, size));
+      start += size;
+    }
     return gradients;
   }
 };
@@ -93,19 +98,17 @@ Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
   std::vector<const Tensor*> pointers;
   std::vector<Array> arrays;
   for (const Tensor& tensor : tensors) {
-    if (tensor.sizes() == Shape{0} && tensors.size() > 1) continue;  // joins anything
     pointers.push_back(&tensor);
     arrays.push_back(tensor.array());
   }
-  if (pointers.empty()) return tensors[0].clone(where);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
   detail::check_inputs(pointers.data(), pointers.size(), recording);
   if (!recording) return detail::plain_output(ops::cat(arrays, dim));
   Ref<Cat> node = make_ref<Cat>();
   detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");
   Array joined = ops::cat(arrays, dim);
-  node->axis = normalize_axis(dim, joined.ndim());
-  for (const Array& array : arrays) node->sizes.push_back(array.size(dim));
+  node->axis = joined.ndim() == 1 ? 0 : normalize_axis(dim, joined.ndim());
+  for (const Array& array : arrays) node->shapes.push_back(array.shape());
   return detail::finish_output(node, std::move(joined));
 }
 

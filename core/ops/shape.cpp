@@ -1,5 +1,8 @@
 #include <gradus/core/ops/shape.h>
 
+#include <algorithm>
+
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>
 
@@ -14,24 +17,29 @@ Array reshape(const Array& x, const Shape& wanted) {
 
 Array cat(const std::vector<Array>& arrays, int64_t axis) {
   GRADUS_CHECK(!arrays.empty(), ValueError, "needs at least one tensor");
-  const Array& first = arrays[0];
+  const auto joins_anything = [](const Array& array) { return array.shape() == Shape{0}; };
+  const auto found = std::find_if_not(arrays.begin(), arrays.end(), joins_anything);
+  const Array& first = found == arrays.end() ? arrays[0] : *found;
   GRADUS_CHECK(first.ndim() > 0, ShapeError, "scalars cannot be joined: use stack");
-  const int at = normalize_axis(axis, first.ndim());
+  const int at = joins_anything(first) ? 0 : normalize_axis(axis, first.ndim());
   Shape shape = first.shape();
   DType dtype = first.dtype();
-  for (size_t i = 1; i < arrays.size(); ++i) {
+  shape[at] = 0;
+  for (size_t i = 0; i < arrays.size(); ++i) {
     check_same_device({&first, &arrays[i]});
+    dtype = promote_types(dtype, arrays[i].dtype());
+    if (joins_anything(arrays[i])) continue;
     Shape expected = first.shape();
     if (arrays[i].ndim() == first.ndim()) expected[at] = arrays[i].shape()[at];
     GRADUS_CHECK(arrays[i].shape() == expected, ShapeError, "tensor ", i, " of shape ", arrays[i].shape(),
                  " does not join ", first.shape(), " along dimension ", at, ": the other sizes must agree");
-    shape[at] += arrays[i].shape()[at];
-    dtype = promote_types(dtype, arrays[i].dtype());
+    shape[at] = checked_sum(shape[at], arrays[i].shape()[at]);
   }
   Array y =
       Array::empty(shape, dtype, first.device(), shape.size() == 4 ? output_format(first) : MemoryFormat::contiguous);
   int64_t start = 0;
   for (const Array& array : arrays) {
+    if (joins_anything(array)) continue;
     const int64_t end = start + array.shape()[at];
     copy_into(y.slice(at, start, end), array);
     start = end;

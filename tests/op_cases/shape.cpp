@@ -125,6 +125,8 @@ static void add_rearrangements(CaseList& cases) {
   add("vstack", {{3}, {2, 3}}, [](X x) { return vstack(x); }, "torch.vstack(x)");
   add("dstack", {{2, 3}, {2, 3, 2}}, [](X x) { return dstack(x); }, "torch.dstack(x)");
   add("cat.nothing", {{0}, {2, 3}}, [](X x) { return cat(x, 1); }, "torch.cat(x, 1)");
+  add("cat.nothing_between", {{2, 3}, {0}, {1, 3}}, [](X x) { return cat(x); }, "torch.cat(x)");
+  add("cat.nothing_at_all", {{0}, {0}}, [](X x) { return cat(x, 1); }, "torch.cat(x, 1)").without_finite_differences();
 }
 
 static void add_joins(CaseList& cases) {
@@ -139,6 +141,8 @@ static void add_joins(CaseList& cases) {
   cases.add("cat.one", {{2, 3}}, [](X x) { return cat(x, 0); }, "torch.cat(x, 0)");
   cases.add("cat.promoting", {{2, 3}, mask({2, 3})}, [](X x) { return cat(x, 0); }, "torch.cat(x, 0)")
       .on(floats | integers);
+  cases.add("cat.promoting_nothing", {{2, 3}, index({0}, 1)}, [](X x) { return cat(x, 1); }, "torch.cat(x, 1)")
+      .on(all_types);
   cases.add("cat.image", {{2, 3, 2, 4}, {2, 1, 2, 4}}, [](X x) { return cat(x, 1); }, "torch.cat(x, 1)").is_image();
   cases.add("stack", {{2, 3}, {2, 3}}, [](X x) { return stack(x, 1); }, "torch.stack(x, 1)").on(all_types);
   cases.add("stack.scalars", {{}, {}, {}}, [](X x) { return stack(x); }, "torch.stack(x)");

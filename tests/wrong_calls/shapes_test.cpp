@@ -64,6 +64,7 @@ const WrongCalls shapes("shapes", {
     wrong<ShapeError>("cat", {"(2, 3)", "(2, 4)"}, [] { cat({f({2, 3}), f({2, 4})}); }),
     wrong<ShapeError>("cat", {"(2, 3)", "(2,)"}, [] { cat({f({2, 3}), f({2})}, 1); }),
     wrong<IndexError>("cat", {"2"}, [] { cat({f({3, 2}), f({3, 2})}, 2); }),
+    wrong<ShapeError>("cat", {"4611686018427387904"}, [] { cat({f({int64_t{1} << 62, 0}), f({int64_t{1} << 62, 0})}); }),
     wrong<ValueError>("cat", {}, [] { cat({}); }),
     wrong<Error>("cat", {"undefined"}, [] { cat({f({2}), Tensor()}); }),
     wrong<ShapeError>("stack", {"(2, 3)", "(3, 2)"}, [] { stack({f({2, 3}), f({3, 2})}); }),

@@ -55,7 +55,7 @@ OwnedStencil average_stencil(int64_t size_in, int64_t size_out, int64_t kernel, 
     const int64_t start = p * stride - padding, stop = std::min(start + kernel, size_in + padding);
     const int64_t first = std::max<int64_t>(start, 0), last = std::min(stop, size_in);
     const int64_t count = count_include_pad ? stop - start : last - first;
-    for (int64_t i = first; i < last; ++i) stencil.add(i, 1 / (divisor > 0 ? divisor : static_cast<double>(count)));
+    for (int64_t i = first; i < last; ++i) stencil.add(i, 1 / (divisor != 0 ? divisor : static_cast<double>(count)));
     stencil.end_position();
   }
   return stencil;

@@ -33,7 +33,7 @@ struct OwnedStencil {
 Array resample2d(const Array& x, const OwnedStencil& rows, const OwnedStencil& columns);
 
 // One axis each.
-/// Means of windows; `divisor` replaces the number of elements where it is positive.
+/// Means of windows; `divisor` replaces the number of elements where it is not 0.
 OwnedStencil average_stencil(int64_t size_in, int64_t size_out, int64_t kernel, int64_t stride, int64_t padding,
                              bool count_include_pad, double divisor);
 /// First and one past the last element of part p of adaptive pooling.

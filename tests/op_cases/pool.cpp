@@ -15,6 +15,9 @@ static void add_avg_pool(CaseList& cases) {
             "F.avg_pool2d(x[0], 3, 2, 1, ceil_mode=True, count_include_pad=False)").is_image();
   cases.add("avg_pool2d.divisor", {{1, 2, 5, 5}}, [](X x) { return avg_pool2d(x[0], 2, 2, 1, false, true, 3); },
             "F.avg_pool2d(x[0], 2, 2, 1, divisor_override=3)").is_image();
+  cases.add("avg_pool2d.negative_divisor", {{1, 2, 5, 5}},
+            [](X x) { return avg_pool2d(x[0], 2, 2, 1, false, true, -3); },
+            "F.avg_pool2d(x[0], 2, 2, 1, divisor_override=-3)").is_image();
   cases.add("avg_pool2d.unbatched", {{2, 4, 6}}, [](X x) { return avg_pool2d(x[0], 2); }, "F.avg_pool2d(x[0], 2)");
   cases.add("avg_pool2d.no_images", {{0, 2, 4, 6}}, [](X x) { return avg_pool2d(x[0], 2); }, "F.avg_pool2d(x[0], 2)");
   cases.add("avg_pool2d.special", {special({1, 2, 4, 4})}, [](X x) { return avg_pool2d(x[0], 2); },

@@ -58,21 +58,25 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
   return apply<ConstantPad>(op, x, margins, value);
 }
 
-// Where the elements of an axis with `before` and `after` more come from.
+// Where the elements of an axis with `before` and `after` more come from. A circular axis is cropped first and goes
+// round what is left; the others repeat what they crop, too.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
-  const int64_t most = mode == kReflect ? size - 1 : mode == kCircular ? size : int64_t{1} << 24;
+  const bool round = mode == kCircular;
+  const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
+                last = size - (round ? std::max<int64_t>(0, -after) : 0);
+  const int64_t most = mode == kReflect ? size - 1 : round ? last - first : int64_t{1} << 24;
   GRADUS_CHECK(size > 0 && before <= most && after <= most, ShapeError, "padding (", before, ", ", after, ") of a ",
-               mode == kReflect    ? "reflected"
-               : mode == kCircular ? "circular"
-                                   : "replicated",
+               mode == kReflect ? "reflected"
+               : round          ? "circular"
+                                : "replicated",
                " axis of size ", size, " may be at most ", most, ": input of shape ", x.sizes());
   GRADUS_CHECK(size + before + after > 0 && size + std::min(before, after) >= 0, ShapeError, "padding (", before, ", ",
                after, ") leaves nothing of an axis of size ", size, ": input of shape ", x.sizes());
   std::vector<int64_t> sources;
   for (int64_t i = -before; i < size + after; ++i) {
-    if (i >= 0 && i < size) sources.push_back(i);
+    if (i >= first && i < last) sources.push_back(i);
     else if (mode == kReplicate) sources.push_back(i < 0 ? 0 : size - 1);
-    else if (mode == kCircular) sources.push_back(i < 0 ? i + size : i - size);
+    else if (round) sources.push_back(i < first ? i + (last - first) : i - (last - first));
     else sources.push_back(i < 0 ? -i : 2 * (size - 1) - i);
   }
   return ops::OwnedStencil::selection(size, sources);
@@ -271,7 +275,7 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where) {
   GRADUS_CHECK(groups > 0, ValueError, "groups must be positive, got ", groups);
   GRADUS_CHECK(x.size(1) % groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", x.size(1),
                " channels, which is not a multiple of groups = ", groups);
-  const Tensor split = x.reshape({x.size(0), groups, x.size(1) / groups, -1});
+  const Tensor split = x.reshape({x.size(0), groups, x.size(1) / groups, numel_of(x.sizes().slice(2))});
   return split.transpose(1, 2).reshape(x.sizes());
 }
 

@@ -11,7 +11,8 @@ inline constexpr PadMode kConstant = PadMode::constant, kReflect = PadMode::refl
                          kCircular = PadMode::circular;
 
 /// x with `pad` elements more at the start and end of its last dimensions, listed from the last one:
-/// {left, right, top, bottom, …}. Negative numbers crop. (torch.nn.functional.pad)
+/// {left, right, top, bottom, …}. Negative numbers crop, a circular image before it is continued.
+/// (torch.nn.functional.pad)
 Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode = kConstant, double value = 0, Loc where = Loc::current());
 
 /// The windows of x (N, C, H, W) or (C, H, W) as columns: (N, C R S, windows), im2col.

@@ -96,6 +96,12 @@ static void add_pad(CaseList& cases) {
             "F.pad(x[0].unsqueeze(0), (1, 3), mode='circular').squeeze(0)");
   cases.add("pad.circular_volume", {{1, 2, 3, 3, 4}}, [](X x) { return pad(x[0], {1, 2, 0, 1, 2, 1}, kCircular); },
             "F.pad(x[0], (1, 2, 0, 1, 2, 1,), mode='circular')");
+  cases.add("pad.circular_crop", {{1, 2, 4, 5}}, [](X x) { return pad(x[0], {-1, 3, 2, -1}, kCircular); },
+            "F.pad(x[0], (-1, 3, 2, -1,), mode='circular')").is_image();
+  cases.add("pad.circular_crop_both", {{2, 3, 5}}, [](X x) { return pad(x[0], {-1, -2}, kCircular); },
+            "F.pad(x[0], (-1, -2,), mode='circular')");
+  cases.add("pad.reflect_crop", {{2, 3, 5}}, [](X x) { return pad(x[0], {2, -2}, kReflect); },
+            "F.pad(x[0], (2, -2,), mode='reflect')");
   cases.add("pad.replicate_crop", {{1, 2, 4, 5}}, [](X x) { return pad(x[0], {-1, 2, 1, -2}, kReplicate); },
             "F.pad(x[0], (-1, 2, 1, -2,), mode='replicate')");
 }
@@ -118,6 +124,8 @@ static void add_columns(CaseList& cases) {
             "F.pixel_shuffle(x[0], 3)");
   cases.add("pixel_unshuffle", {{2, 2, 4, 6}}, [](X x) { return pixel_unshuffle(x[0], 2); },
             "F.pixel_unshuffle(x[0], 2)").on(all_types);
+  cases.add("channel_shuffle.no_images", {{0, 4, 3}}, [](X x) { return channel_shuffle(x[0], 2); },
+            "F.channel_shuffle(x[0], 2)");
   cases.add("channel_shuffle", {{2, 6, 2, 3}}, [](X x) { return channel_shuffle(x[0], 3); },
             "x[0].view(2, 3, 2, 2, 3).transpose(1, 2).reshape(2, 6, 2, 3)").on(all_types).only_contiguous();
 }

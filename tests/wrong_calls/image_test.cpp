@@ -30,6 +30,8 @@ const WrongCalls images("images", {
     wrong<ShapeError>("pad", {"-4", "(2, 3)"}, [] { pad(f({2, 3}), {-4, 2}); }),
     wrong<ShapeError>("pad", {"3", "(1, 2, 3)"}, [] { pad(f({1, 2, 3}), {3, 0}, kReflect); }),
     wrong<ShapeError>("pad", {"4", "(1, 2, 3)"}, [] { pad(f({1, 2, 3}), {4, 0}, kCircular); }),
+    wrong<ShapeError>("pad", {"(4, -2)", "at most 3", "(1, 1, 5)"}, [] { pad(f({1, 1, 5}), {4, -2}, kCircular); }),
+    wrong<ShapeError>("pad", {"9223372036854775807"}, [] { pad(f({INT64_MAX, 0}), {0, 0, 1, 1}); }),
     wrong<ShapeError>("pad", {"(1, 1)", "(3,)"}, [] { pad(f({3}), {1, 1}, kReflect); }),
     wrong<ShapeError>("pad", {"1099511627776"}, [] { pad(f({1, 1, 3}), {int64_t{1} << 40, 0}, kReplicate); }),
     wrong<DTypeError>("pad", {"int64"}, [] { pad(i({1, 1, 4}), {1, 1}, kReflect); }),

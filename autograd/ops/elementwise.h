@@ -15,7 +15,7 @@ Tensor pow(const Operand& base, const Operand& exponent);
 Tensor maximum(const Operand& a, const Operand& b);
 Tensor minimum(const Operand& a, const Operand& b);
 /// The remainder of a / b truncated towards zero (sign of a, as C's fmod), or rounded down (sign of b, as Python's %).
-/// Of integers by 0: 0.
+/// Of integers by 0: a ValueError on the CPU, and 0 on a GPU, where looking for it would make the host wait.
 Tensor fmod(const Operand& a, const Operand& b);
 Tensor remainder(const Operand& a, const Operand& b);
 /// The angle of the point (b, a) in [-pi, pi]; integers become float32.

@@ -2,6 +2,7 @@
 
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/reduce.h>
 
 namespace gradus::ops {
 namespace {
@@ -54,6 +55,18 @@ DType compute_type(BinaryOp op, DType dtype) {
   return fractions && !is_floating(dtype) ? DType::f32 : dtype;
 }
 
+bool has_no_value_at_0(BinaryOp op, DType dtype) {
+  return (op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
+}
+
+// Integers are not divided by 0. As in PyTorch nobody looks on a GPU, where the host would have to wait; there the
+// remainder is 0.
+void check_divisor(const Array& b) {
+  if (!b.device().is_cpu()) return;
+  const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);
+  GRADUS_CHECK(item(fine).to_bool(), ValueError, "integers have no remainder of a division by 0");
+}
+
 }  // namespace
 
 DType result_type(const Array& a, const Array& b) {
@@ -94,6 +107,7 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
   }
   const DType compute = compute_type(op, result_type(a, b));
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  if (has_no_value_at_0(op, compute) && numel_of(shape) > 0) check_divisor(b);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   Array left_room, right_room;
   const Array& left = operand(a, compute, shape, into, &left_room);

@@ -34,7 +34,8 @@ TEST_CASE("the number on the other side of an operator keeps its digits") {
   CHECK(remainder(x, 0.3)[0].item<double>() == std::fmod(1.0, 0.3));
   CHECK(fmod(tensor({5, -5}), 3).equal(tensor({2, -2})));
   CHECK(remainder(tensor({5, -5}), 3).equal(tensor({2, 1})));
-  CHECK(remainder(tensor({5, -5}), tensor({0, -1})).equal(tensor({0, 0})));
+  CHECK(remainder(tensor({5, -5}), tensor({2, -1})).equal(tensor({1, 0})));
+  CHECK(remainder(zeros({0}, kLong), tensor({0})).numel() == 0);  // nothing is divided
 }
 
 TEST_CASE("multinomial draws in proportion") {

@@ -220,6 +220,9 @@ Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);
   NoGradGuard no_grad;
   return (rand_like(x) < x).to(x.dtype());
+  // As in PyTorch not on a GPU: the host would wait for it.
+  GRADUS_CHECK(!x.device().is_cpu() || logical_and(x >= 0, x <= 1).all().item<bool>(), ValueError,
+               "probabilities must be in [0, 1]");
 }
 
 Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {

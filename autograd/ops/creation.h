@@ -58,7 +58,7 @@ Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 /// Normal numbers of that mean and standard deviation.
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// 1 with probability x[i], else 0.
+/// 1 with probability x[i], else 0. On the CPU a probability that is not in [0, 1] is a ValueError.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
 /// A view of memory that the caller keeps alive (or that `deleter` frees); cpu unless options name a device.

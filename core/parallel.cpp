@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
 
 namespace gradus {
@@ -384,7 +385,10 @@ int num_threads() {
   return limit > 0 ? limit : fallback;
 }
 
-void set_num_threads(int threads) { thread_limit = std::max(1, threads); }
+void set_num_threads(int threads) {
+  GRADUS_CHECK(threads > 0, ValueError, "set_num_threads needs a positive number, got ", threads);
+  thread_limit = threads;
+}
 
 bool detail::in_parallel_region() { return inside; }
 

@@ -11,6 +11,7 @@ namespace gradus {
 /// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores that
 /// this process may run on (taskset's; threads are bound to none).
 int num_threads();
+/// A ValueError unless `threads` is positive.
 void set_num_threads(int threads);
 
 /// A reference to a callable void(int64_t begin, int64_t end); does not own it.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include <gradus/core/checked.h>
 #include <gradus/core/error.h>
 
 namespace gradus::dist {
@@ -310,7 +311,8 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
 
 Array ShmGroup::empty(const Shape& shape, DType dtype) {
   const OpContext context("shm_group.empty");
-  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(numel_of(shape)) * size_of(dtype)));
+  const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)));
+  checked_product(static_cast<int64_t>(bytes), size());  // of all ranks
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
   const auto bucket = std::make_shared<Bucket>();
   bucket->bytes_each = bytes;

@@ -405,3 +405,13 @@ TEST_CASE("a token is needed by ranks too, and checksums change nothing", "[coll
   CHECK_THROWS_WITH(TcpGroup(store, 0, 1, {.host = "0.0.0.0"}), contains("need a token"));
   CHECK_THROWS_WITH(TcpGroup(store, 0, 2, {.timeout = Milliseconds(50)}), contains("did not connect: 1"));
 }
+
+TEST_CASE("shared memory of more bytes than there are is refused") {
+  const std::vector<RankResult> results = run_ranks("shm", 2, [](ProcessGroup& group) {
+    auto& shm = dynamic_cast<ShmGroup&>(group);
+    CHECK_THROWS_WITH(shm.empty({int64_t{1} << 62}, kFloat), contains("(4611686018427387904,)") && contains("bytes"));
+    CHECK_THROWS_AS(shm.empty({int64_t{1} << 62}, kByte), ShapeError);  // of both ranks together
+    CHECK(shm.empty({3}, kFloat).numel() == 3);
+  });
+  for (const RankResult& result : results) CHECK(result.error == "");
+}

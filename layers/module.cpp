@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <ostream>
 #include <typeinfo>
+#include <unordered_set>
 
 #include <gradus/core/random.h>
 
@@ -47,7 +48,28 @@ Module::Module(Module&& other)
     if (child.value()->parent_ == &other) child.value()->parent_ = this;
 }
 
-Module::~Module() { release_children(); }
+namespace {
+// Children of modules that are gone, for the outermost destructor of this thread to let go of.
+thread_local constinit std::vector<std::shared_ptr<Module>>* orphans = nullptr;
+}  // namespace
+
+Module::~Module() {
+  release_children();
+  if (children_.is_empty()) return;
+  // A child's end is the end of its own children, and so on down the tree: collect instead of recursing.
+  std::vector<std::shared_ptr<Module>> children = children_.values();
+  children_.clear();
+  if (orphans) {
+    for (std::shared_ptr<Module>& child : children) orphans->push_back(std::move(child));
+    return;
+  }
+  orphans = &children;
+  while (!children.empty()) {
+    const std::shared_ptr<Module> next = std::move(children.back());
+    children.pop_back();
+  }
+  orphans = nullptr;
+}
 
 void Module::release_children() {
   for (auto& child : children_) {
@@ -182,15 +204,28 @@ void Module::unregister_module(const std::string& name) {
 /// visit(prefix, module) for this module and all below it, depth first, each once.
 template <class Visit>
 void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
-  std::vector<const Module*> seen;
-  auto walk = [&](auto&& self, const std::string& name, const Module& module) -> void {
-    for (const Module* other : seen)
-      if (other == &module) return;
-    seen.push_back(&module);
-    visit(name, module);
-    for (const auto& child : module.children_) self(self, join_name(name, child.key()), *child.value());
+  struct Level {
+    const Module* module;
+    size_t next_child, name_above;  // length of the name of the module above
   };
-  walk(walk, prefix, *this);
+  std::unordered_set<const Module*> seen{this};
+  std::string name = prefix;
+  visit(name, *this);
+  std::vector<Level> levels{{this, 0, 0}};  // not the thread's stack, which deep nets would overflow
+  while (!levels.empty()) {
+    Level& level = levels.back();
+    if (level.next_child == level.module->children_.size()) {
+      name.resize(level.name_above);
+      levels.pop_back();
+      continue;
+    }
+    const auto& child = level.module->children_[level.next_child++];
+    if (!seen.insert(child.value().get()).second) continue;
+    const size_t name_above = name.size();
+    name += (name.empty() ? "" : ".") + child.key();
+    visit(name, *child.value());
+    levels.push_back({child.value().get(), 0, name_above});
+  }
 }
 
 OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
@@ -316,7 +351,13 @@ std::string Module::name() const {
   return name;
 }
 
-std::string Module::path() const { return parent_ ? join_name(parent_->path(), name_in_parent_) : std::string(); }
+std::string Module::path() const {
+  std::vector<const Module*> below;
+  for (const Module* module = this; module->parent_; module = module->parent_) below.push_back(module);
+  std::string path;
+  for (size_t i = below.size(); i-- > 0;) path += (path.empty() ? "" : ".") + below[i]->name_in_parent_;
+  return path;
+}
 
 std::string Module::path_of(const void* module) { return static_cast<const Module*>(module)->path(); }
 

@@ -273,3 +273,25 @@ TEST_CASE("a temporary module hands its children on when it is moved") {
   nn::Sequential sequential{Pair()};
   CHECK(sequential->at<Pair>(0).fc->path() == "0.fc");
 }
+
+TEST_CASE("modules may be nested deeper than the stack of a thread") {
+  struct ShellImpl : nn::Module {
+    explicit ShellImpl(std::shared_ptr<nn::Module> inside) : inner(std::move(inside)) {
+      if (inner) register_module("inner", inner);
+    }
+    std::shared_ptr<nn::Module> inner;  // held twice, as built-in containers do
+  };
+  constexpr int depth = 200'000;
+  auto core = std::make_shared<nn::LinearImpl>(nn::LinearOptions(2, 1));
+  std::weak_ptr<nn::Module> watched = core;
+  std::shared_ptr<nn::Module> net = std::move(core);
+  for (int i = 0; i < depth; ++i) net = std::make_shared<ShellImpl>(std::move(net));
+  CHECK(net->parameters().size() == 2);
+  int64_t count = 0;
+  net->apply([&](nn::Module&) { ++count; });
+  CHECK(count == depth + 1);
+  net->to(kDouble);
+  CHECK(watched.lock()->path().size() == depth * (std::string("inner.").size()) - 1);
+  net.reset();
+  CHECK(watched.expired());
+}

@@ -6,6 +6,7 @@
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/stencil.h>
 #include <gradus/autograd/ops/unary.h>
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/layout.h>
 
@@ -108,7 +109,7 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
   geometry.padding[0] = padding.h, geometry.padding[1] = padding.w;
   for (int i = 0; i < 2 && padding.same && w.dim() == 4; ++i) {
     GRADUS_CHECK(geometry.stride[i] == 1, ValueError, "padding 'same' needs stride 1, got ", geometry.stride[i]);
-    const int64_t total = geometry.dilation[i] * (w.size(2 + i) - 1);
+    const int64_t total = checked_product(geometry.dilation[i], w.size(2 + i) - 1);
     geometry.padding[i] = total / 2, more[i] = total % 2;
   }
   const Tensor wide = more[0] + more[1] > 0 ? pad(x, {0, more[1], 0, more[0]}) : x;
@@ -136,17 +137,19 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
   Shape shape = {x.size(0), w.size(1) * g.groups, 0, 0};
   const int64_t extra[2] = {output_padding.h, output_padding.w};
   for (int i = 0; i < 2; ++i) {
-    GRADUS_CHECK(g.stride[i] > 0 && g.dilation[i] > 0 && g.padding[i] >= 0, ValueError,
-                 "stride and dilation must be positive and padding not negative, got ", g.stride[i], ", ",
-                 g.dilation[i], " and ", g.padding[i]);
+    GRADUS_CHECK(g.stride[i] > 0 && g.dilation[i] > 0, ValueError, "stride and dilation must be positive, got ",
+                 g.stride[i], " and ", g.dilation[i]);
+    ops::check_padding(g.padding[i]);
     GRADUS_CHECK(extra[i] >= 0 && (extra[i] < g.stride[i] || extra[i] < g.dilation[i]), ValueError,
                  "output_padding must be less than stride or dilation, got ", extra[i], " with stride ", g.stride[i],
                  " and dilation ", g.dilation[i]);
     const __int128 size = static_cast<__int128>(x.size(2 + i) - 1) * g.stride[i] -
                           2 * static_cast<__int128>(g.padding[i]) +
                           static_cast<__int128>(g.dilation[i]) * (w.size(2 + i) - 1) + extra[i] + 1;
-    GRADUS_CHECK(size > 0 && size < (static_cast<__int128>(1) << 40), ShapeError, "padding ", g.padding[i],
-                 " leaves nothing of the result: x ", x.sizes(), ", weight ", w.sizes());
+    GRADUS_CHECK(size > 0, ShapeError, "padding ", g.padding[i], " leaves nothing of the result: x ", x.sizes(),
+                 ", weight ", w.sizes());
+    GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
+                 g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],

@@ -1,20 +1,110 @@
 #include <gradus/core/ops/conv.h>
 
+#include <algorithm>
+
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>
 
 namespace gradus::ops {
+
+void check_padding(int64_t padding) {
+  constexpr int64_t most = int64_t{1} << 40;
+  GRADUS_CHECK(padding >= 0, ValueError, "padding must not be negative, got ", padding);
+  GRADUS_CHECK(padding <= most, ValueError, "padding may be at most ", most, ", got ", padding);
+}
+
 namespace {
 
 void check_geometry(const Conv2dGeometry& g) {
   for (int i = 0; i < 2; ++i) {
     GRADUS_CHECK(g.stride[i] > 0, ValueError, "stride must be positive, got ", g.stride[i]);
     GRADUS_CHECK(g.dilation[i] > 0, ValueError, "dilation must be positive, got ", g.dilation[i]);
-    GRADUS_CHECK(g.padding[i] >= 0, ValueError, "padding must not be negative, got ", g.padding[i]);
+    check_padding(g.padding[i]);
   }
   GRADUS_CHECK(g.groups > 0, ValueError, "groups must be positive, got ", g.groups);
 }
+
+// The kernel's extent along an axis, in pixels.
+__int128 reach_of(const Conv2dGeometry& g, const Shape& w, int i) {
+  return static_cast<__int128>(g.dilation[i]) * (w[2 + i] - 1) + 1;
+}
+
+// The same convolution by steps and distances no longer than x with its padding: longer ones make no difference.
+Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
+  for (int i = 0; i < 2; ++i) {
+    const __int128 room = x[2 + i] + 2 * static_cast<__int128>(g.padding[i]) - reach_of(g, w, i);
+    g.stride[i] = static_cast<int64_t>(std::min<__int128>(g.stride[i], std::max<__int128>(room, 0) + 1));
+    if (w[2 + i] == 1) g.dilation[i] = 1;
+  }
+  return g;
+}
+
+// A convolution whose windows lie so far apart, or whose taps reach so far beyond the image, that passing over what is
+// between them would be most of the work: it is done on an image of the pixels under the taps, window by window.
+class SparseWindows {
+ public:
+  SparseWindows(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y)
+      : given_(g), geometry_(g), x_shape_(x), shape_(x) {
+    const bool long_strides = static_cast<__int128>(g.stride[0]) * g.stride[1] > 64;
+    for (int i = 0; i < 2; ++i) {
+      const __int128 reach = reach_of(g, w, i), ordinary = 4 * (static_cast<__int128>(x[2 + i]) + y[2 + i] + 16);
+      if (reach <= ordinary && !(long_strides && g.stride[i] > reach)) continue;
+      taps_[i] = w[2 + i], windows_[i] = y[2 + i];
+      shape_[2 + i] = checked_product(taps_[i], windows_[i]);
+      geometry_.stride[i] = taps_[i], geometry_.padding[i] = 0, geometry_.dilation[i] = 1;
+    }
+  }
+  explicit operator bool() const { return taps_[0] + taps_[1] > 0; }
+  const Conv2dGeometry& geometry() const { return geometry_; }
+  const Shape& shape() const { return shape_; }
+
+  /// x's pixels under the taps; zeros where those are in the padding.
+  Array gather(const Array& x) const {
+    return each_axis(x, shape_, [](const Array& image, const Array& under) { copy_into(under, image); });
+  }
+  /// The gradient of gather: the image onto which these pixels add up.
+  Array scatter(const Array& pixels) const {
+    return each_axis(pixels, x_shape_,
+                     [](const Array& image, const Array& under) { binary(BinaryOp::add, image, under, &image); });
+  }
+
+ private:
+  // `from` with the sizes of `to` along the axes that change, where move(image, pixels under a tap) is called for every tap.
+  template <class Move>
+  Array each_axis(Array from, const Shape& to, Move&& move) const {
+    for (int i = 0; i < 2; ++i) {
+      if (taps_[i] == 0) continue;
+      Shape shape = from.shape();
+      shape[2 + i] = to[2 + i];
+      const Array result = full(shape, 0, from.dtype(), from.device(), output_format(from));
+      const bool gathers = &to == &shape_;
+      for_each_tap(i, gathers ? from : result, gathers ? result : from, move);
+      from = result;
+    }
+    return from;
+  }
+
+  template <class Move>
+  void for_each_tap(int i, const Array& image, const Array& pixels, Move&& move) const {
+    const int axis = 2 + i;
+    const int64_t stride = given_.stride[i], taps = taps_[i];
+    for (int64_t r = 0; r < taps; ++r) {
+      const int64_t start = r * given_.dilation[i] - given_.padding[i];  // of the first window's tap
+      const int64_t room = x_shape_[axis] - 1 - start;
+      const int64_t first = start < 0 ? (-start - 1) / stride + 1 : 0;
+      const int64_t last = room < 0 ? -1 : std::min(room / stride, windows_[i] - 1);
+      if (first > last) continue;
+      move(image.slice(axis, start + first * stride, start + last * stride + 1, stride),
+           pixels.slice(axis, first * taps + r, last * taps + r + 1, taps));
+    }
+  }
+
+  Conv2dGeometry given_, geometry_;
+  Shape x_shape_, shape_;
+  int64_t taps_[2] = {0, 0}, windows_[2] = {0, 0};  // along the axes that change
+};
 
 }  // namespace
 
@@ -44,17 +134,20 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
     GRADUS_CHECK(filter[2 + i] > 0, ShapeError, "kernel sizes must be positive, got weight ", filter);
     // Exact in 128 bits whatever the options are.
     const __int128 padded = static_cast<__int128>(in[2 + i]) + 2 * static_cast<__int128>(g.padding[i]);
-    const __int128 reach = static_cast<__int128>(g.dilation[i]) * (filter[2 + i] - 1) + 1;
-    GRADUS_CHECK(padded >= reach && padded < (static_cast<__int128>(1) << 62), ShapeError, "kernel reaches over ",
-                 static_cast<int64_t>(reach), (i == 0 ? " rows" : " columns"), " but the padded input has ",
-                 static_cast<int64_t>(padded), ": x ", in, ", weight ", filter);
+    const __int128 reach = reach_of(g, filter, i);
+    GRADUS_CHECK(padded >= reach && padded <= INT64_MAX, ShapeError, "kernel reaches over ",
+                 static_cast<int64_t>(std::min<__int128>(reach, INT64_MAX)), (i == 0 ? " rows" : " columns"),
+                 " but the padded input has ", static_cast<int64_t>(padded), ": x ", in, ", weight ", filter);
     out[2 + i] = static_cast<int64_t>((padded - reach) / g.stride[i]) + 1;
   }
   return out;
 }
 
-Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry) {
-  const Shape shape = conv2d_shape(x, w, bias, geometry);
+Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& given) {
+  const Shape shape = conv2d_shape(x, w, bias, given);
+  const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
+  if (const SparseWindows sparse(geometry, x.shape(), w.shape(), shape); sparse)
+    return conv2d(sparse.gather(x), w, bias, relu, sparse.geometry());
   Array y = Array::empty(shape, x.dtype(), x.device(), output_format(x, w));
   if (y.numel() > 0) {
     const View bias_view = bias.defined() ? View(bias) : View();
@@ -64,8 +157,15 @@ Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const
 }
 
 Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w, const Array& y_if_relu, bool want_dx,
-                                bool want_dw, bool want_dbias, const Conv2dGeometry& geometry, bool may_overwrite_dy) {
+                                bool want_dw, bool want_dbias, const Conv2dGeometry& given, bool may_overwrite_dy) {
+  const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
   Conv2dGradients gradients;
+  if (const SparseWindows sparse(geometry, x.shape(), w.shape(), dy.shape()); sparse) {
+    gradients = conv2d_backward(dy, sparse.gather(x), w, y_if_relu, want_dx, want_dw, want_dbias, sparse.geometry(),
+                                may_overwrite_dy);
+    if (want_dx) gradients.dx = sparse.scatter(gradients.dx);
+    return gradients;
+  }
   const Array aligned = contiguous(dy, output_format(x, w));
   if (want_dx) gradients.dx = Array::empty(x.shape(), x.dtype(), x.device(), output_format(x, w));
   if (want_dw) gradients.dw = Array::empty(w.shape(), w.dtype(), w.device(), output_format(w));
@@ -91,7 +191,10 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
 }
 
 Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
-                           const Conv2dGeometry& geometry) {
+                           const Conv2dGeometry& given) {
+  const Conv2dGeometry geometry = bounded(given, x_shape, w.shape());
+  if (const SparseWindows sparse(geometry, x_shape, w.shape(), dy.shape()); sparse)
+    return sparse.scatter(conv2d_backward_data(dy, w, sparse.shape(), format, sparse.geometry()));
   Array dx = Array::empty(x_shape, dy.dtype(), dy.device(), format);
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);
@@ -100,7 +203,10 @@ Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape
 }
 
 Array conv2d_backward_weight(const Array& dy, const Array& x, const Shape& w_shape, MemoryFormat format,
-                             const Conv2dGeometry& geometry) {
+                             const Conv2dGeometry& given) {
+  const Conv2dGeometry geometry = bounded(given, x.shape(), w_shape);
+  if (const SparseWindows sparse(geometry, x.shape(), w_shape, dy.shape()); sparse)
+    return conv2d_backward_weight(dy, sparse.gather(x), w_shape, format, sparse.geometry());
   Array dw = Array::empty(w_shape, dy.dtype(), dy.device(), format);
   if (dw.numel() == 0) return dw;
   if (dy.numel() == 0 || x.numel() == 0) fill(dw, 0);

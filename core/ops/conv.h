@@ -5,6 +5,8 @@
 
 namespace gradus::ops {
 
+/// A ValueError if `padding` is negative or more than images could need.
+void check_padding(int64_t padding);
 /// Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).
 Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
 /// conv2d plus bias, then ReLU if asked.

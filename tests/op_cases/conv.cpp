@@ -27,6 +27,11 @@ static void add_conv1d(CaseList& cases) {
   cases.add("conv1d.unbatched", {{3, 7}, {4, 3, 3}}, [](X x) { return conv1d(x[0], x[1]); }, "F.conv1d(*x)").loose(4);
   cases.add("conv1d.same", {{2, 2, 6}, {3, 2, 4}, {3}}, [](X x) { return conv1d(x[0], x[1], x[2], 1, kSame); },
             "F.conv1d(*x, padding='same')").loose(4);
+  cases.add("conv1d.stride_beyond", {{2, 3, 7}, {4, 3, 3}, {4}}, [](X x) { return conv1d(x[0], x[1], x[2], 1 << 30); },
+            "F.conv1d(*x, stride=2**30)").loose(4);
+  cases.add("conv2d.stride_beyond", {{1, 2, 6, 7}, {3, 2, 3, 2}, {3}},
+            [](X x) { return conv2d(x[0], x[1], x[2], {9, 4}, {1, 0}); },
+            "F.conv2d(*x, stride=(9, 4), padding=(1, 0))").loose(4).is_image();
   cases.add("conv2d.same", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 1, kSame, {2, 1}); },
             "F.conv2d(*x, padding='same', dilation=(2, 1))").loose(4).is_image();
   cases.add("conv2d.valid", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 2, kValid); },

@@ -18,6 +18,9 @@ const WrongCalls convolution("convolution", {
     wrong<DTypeError>("conv2d", {"int64"}, [] { conv2d(i({1, 1, 3, 3}), i({1, 1, 3, 3})); }),
     wrong<ValueError>("conv2d", {"stride", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 0); }),
     wrong<ValueError>("conv2d", {"padding", "-1"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, -1); }),
+    wrong<ValueError>("conv2d", {"padding", "2199023255552"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, 1, int64_t{1} << 41, int64_t{1} << 41); }),
+    wrong<ShapeError>("conv2d", {"9223372036854775807"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, 1, 0, INT64_MAX); }),
+    wrong<ShapeError>("conv2d", {"9223372036854775807"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, 1, kSame, INT64_MAX); }),
     wrong<ValueError>("conv2d", {"dilation", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, 0, 0); }),
     wrong<ValueError>("conv2d", {"groups", "0"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 1, 1}), {}, 1, 0, 1, 0); }),
     wrong<Error>("conv2d", {"undefined"}, [] { conv2d(Tensor(), f({1, 1, 1, 1})); }),
@@ -39,6 +42,8 @@ const WrongCalls convolution("convolution", {
     wrong<DTypeError>("conv_transpose2d", {"float32", "float64"}, [] { conv_transpose2d(f({1, 1, 3, 3}), ones({1, 1, 3, 3}, kDouble)); }),
     wrong<ValueError>("conv_transpose2d", {"output_padding", "2"}, [] { conv_transpose2d(f({1, 1, 4, 4}), f({1, 1, 3, 3}), {}, 2, 0, 2); }),
     wrong<ValueError>("conv_transpose2d", {"stride", "0"}, [] { conv_transpose2d(f({1, 1, 4, 4}), f({1, 1, 3, 3}), {}, 0); }),
+    wrong<ShapeError>("conv_transpose2d", {"stride 9223372036854775807"}, [] { conv_transpose2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, INT64_MAX); }),
+    wrong<ValueError>("conv_transpose2d", {"padding", "2199023255552"}, [] { conv_transpose2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, 1, int64_t{1} << 41); }),
     wrong<ShapeError>("conv_transpose1d", {"(3,)"}, [] { conv_transpose1d(f({3}), f({1, 1, 3})); }),
 });
 // clang-format on

@@ -1,0 +1,90 @@
+// Convolutions whose windows lie far apart or reach far beyond the image, against sums over the windows as columns
+// (im2col): what they take in memory is bounded by images and windows, whatever stride, padding and dilation are.
+#include <gradus/core/runtime.h>
+#include <gradus/tests/catch.h>
+
+#include "op_testing.h"
+
+using namespace gradus;
+using namespace gradus::op_testing;
+
+namespace {
+
+struct Geometry {
+  Shape x, w;
+  Pair stride, padding, dilation;
+  int64_t groups;
+};
+
+Tensor drawn(const Shape& shape, const char* key, Device device) {
+  return op_cases::make_like(zeros(shape, kDouble), key).to(device).set_requires_grad(true);
+}
+
+Tensor by_columns(const Tensor& x, const Tensor& w, const Geometry& g, const Shape& y) {
+  const Tensor columns = unfold(x, {w.size(2), w.size(3)}, g.dilation, g.padding, g.stride);
+  const Tensor in_groups = columns.reshape({x.size(0), g.groups, -1, columns.size(2)});
+  return matmul(w.reshape({g.groups, w.size(0) / g.groups, -1}), in_groups).reshape(y);
+}
+
+// Pixels of x behind the last window, which the transposed convolution cannot know of.
+int64_t rest(int64_t size, int64_t padding, int64_t reach, int64_t stride) {
+  return (size + 2 * padding - reach) % stride;
+}
+
+}  // namespace
+
+TEST_CASE("convolutions whose windows are sparse") {
+  const Geometry geometries[] = {
+      {{2, 2, 70, 75}, {3, 2, 3, 2}, {33, 36}, {0, 0}, {1, 1}, 1},
+      {{1, 4, 67, 70}, {4, 1, 3, 3}, {33, 32}, {2, 1}, {2, 1}, 4},
+      {{1, 2, 40, 2100}, {2, 2, 40, 3}, {1, 1040}, {0, 1}, {1, 2}, 1},  // far along one axis
+      {{1, 32, 40, 70}, {32, 32, 2, 3}, {34, 33}, {1, 1}, {1, 1}, 1},
+      {{1, 2, 64, 64}, {3, 2, 3, 3}, {3000, 3000}, {0, 0}, {1, 1}, 1},
+      {{1, 2, 64, 64}, {3, 2, 3, 3}, {int64_t{1} << 31, 5}, {0, 1}, {1, 1}, 1},
+      {{1, 1, 64, 64}, {1, 1, 3, 3}, {300, 300}, {300, 300}, {1, 1}, 1},  // windows of padding alone
+      {{2, 2, 5, 6}, {2, 2, 3, 3}, {1, 1}, {300, 299}, {300, 300}, 1},    // taps in the padding alone
+      {{1, 2, 9, 40}, {3, 2, 3, 2}, {2, 1}, {95, 300}, {90, 310}, 1},
+  };
+  for (const std::string& name : backend_names())
+    for (const Geometry& g : geometries) {
+      CAPTURE(name, to_string(g.x), g.stride.h, g.stride.w);
+      const BackendGuard guard(name);
+      const Device device = device_of(name);
+      const Tensor x = drawn(g.x, "x", device), w = drawn(g.w, "w", device);
+      DeviceRuntime& memory = runtime(device.type);
+      memory.reset_peak_memory_stats(0);
+      const int64_t before = memory.memory_stats(0).allocated;
+      const Tensor y = conv2d(x, w, {}, g.stride, g.padding, g.dilation, g.groups);
+      const Tensor dy = op_cases::make_like(y, "dy");
+      y.backward(dy);
+      if (device.is_cpu())
+        CHECK(memory.memory_stats(0).peak_allocated - before < 256 * (x.numel() + w.numel() + y.numel()));
+
+      const Tensor x2 = drawn(g.x, "x", device), w2 = drawn(g.w, "w", device);
+      const Tensor expected = by_columns(x2, w2, g, y.sizes());
+      expected.backward(dy);
+      CHECK(difference(y, expected, 1e-12) == "");
+      CHECK(difference(x.grad(), x2.grad(), 1e-12) == "");
+      CHECK(difference(w.grad(), w2.grad(), 1e-12) == "");
+
+      const Pair behind(rest(x.size(2), g.padding.h, g.dilation.h * (w.size(2) - 1) + 1, g.stride.h),
+                        rest(x.size(3), g.padding.w, g.dilation.w * (w.size(3) - 1) + 1, g.stride.w));
+      const Tensor leaf = dy.detach().set_requires_grad(true);
+      const Tensor dx = conv_transpose2d(leaf, w.detach(), {}, g.stride, g.padding, behind, g.groups, g.dilation);
+      CHECK(difference(dx, x2.grad(), 1e-12) == "");
+      dx.backward(x.detach());
+      CHECK(difference(leaf.grad(), y, 1e-12) == "");
+    }
+}
+
+TEST_CASE("a convolution's padding and dilation may be beyond any image") {
+  const int64_t far = int64_t{1} << 40;
+  for (const std::string& name : backend_names()) {
+    const BackendGuard guard(name);
+    const Tensor x = drawn({1, 1, 3, 3}, "x", device_of(name)), w = ones({1, 1, 3, 3}, x.options());
+    CHECK(conv2d(x, w, {}, 1, far, far).equal(x));  // the tap in the middle is the one that meets the image
+    const Tensor y = conv2d(x, w, {}, far, far);    // and here the window in the middle
+    CHECK(y.sizes() == Shape{1, 1, 3, 3});
+    CHECK(difference(y, pad(x.sum().view({1, 1, 1, 1}), {1, 1, 1, 1}), 1e-12) == "");
+  }
+}

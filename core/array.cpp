@@ -147,7 +147,7 @@ Array Array::slice(int64_t axis, int64_t start, int64_t end, int64_t step) const
   end = std::clamp<int64_t>(end, start, size);
   Array out = *this;
   out.shape_[at] = (end - start) / step + ((end - start) % step != 0);
-  out.strides_[at] = strides_[at] * step;
+  if (out.shape_[at] > 1) out.strides_[at] = strides_[at] * step;
   if (out.shape_[at] == 0) start = 0;
   out.offset_ = offset_ + start * strides_[at];
   out.numel_ = numel_of(out.shape_);

@@ -4,6 +4,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
@@ -172,8 +173,8 @@ static Tensor triangle(const char* name, BinaryOp compare, int64_t row, int64_t 
                        const TensorOptions& options, Loc where) {
   OpScope op(name, where);
   GRADUS_CHECK(row >= 0 && col >= 0, ValueError, "sizes must not be negative, got ", row, " and ", col);
-  offset = std::clamp(offset, -row - 1, col + 1);
-  const Array rows = ops::arange(offset, row + offset, 1, DType::i64, options.device());
+  offset = std::clamp(offset, -row, col);
+  const Array rows = ops::arange(offset, checked_sum(row, offset), 1, DType::i64, options.device());
   const Array columns = ops::arange(0, col, 1, DType::i64, options.device());
   const Array places = ops::nonzero(ops::binary(compare, columns, rows.unsqueeze(1)));
   return finished(ops::cast(ops::contiguous(places.transpose(0, 1)), options.dtype_or(DType::i64)), options);
@@ -219,10 +220,10 @@ Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& op
 Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);
   NoGradGuard no_grad;
-  return (rand_like(x) < x).to(x.dtype());
   // As in PyTorch not on a GPU: the host would wait for it.
   GRADUS_CHECK(!x.device().is_cpu() || logical_and(x >= 0, x <= 1).all().item<bool>(), ValueError,
                "probabilities must be in [0, 1]");
+  return (rand_like(x) < x).to(x.dtype());
 }
 
 Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {
@@ -230,7 +231,7 @@ Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {
 }
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options) {
   OpContext context("from_blob");
-  const size_t bytes = static_cast<size_t>(numel_of(size)) * size_of(options.dtype());
+  const size_t bytes = checked_bytes(size, options.dtype());
   GRADUS_CHECK(data || bytes == 0, ValueError, "the address is null but the shape ", size, " has elements");
   Storage storage = Storage::adopt(data, bytes, options.device(), std::move(deleter));
   return finished(Array(std::move(storage), 0, size, contiguous_strides(size), options.dtype()), options);

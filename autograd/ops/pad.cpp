@@ -2,6 +2,8 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/stencil.h>
+#include <gradus/core/checked.h>
+#include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>
@@ -51,7 +53,7 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
   for (int i = 0; i < pad.size() / 2; ++i) {
     const int axis = static_cast<int>(x.dim()) - 1 - i;
     margins.before[axis] = pad[2 * i], margins.after[axis] = pad[2 * i + 1];
-    const int64_t size = x.size(axis) + pad[2 * i] + pad[2 * i + 1];
+    const int64_t size = checked_sum(x.size(axis), pad[2 * i] + pad[2 * i + 1]);
     GRADUS_CHECK(size >= 0 && x.size(axis) + std::min(pad[2 * i], pad[2 * i + 1]) >= 0, ShapeError, "padding ", pad,
                  " takes more from dimension ", axis, " than input of shape ", x.sizes(), " has");
   }
@@ -107,15 +109,16 @@ Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
 struct Windows {
   int64_t H, W;  // of the image
   Pair kernel, dilation, padding, stride;
-  int64_t P() const { return count(H, kernel.h, dilation.h, padding.h, stride.h); }
-  int64_t Q() const { return count(W, kernel.w, dilation.w, padding.w, stride.w); }
+  int64_t P() const { return along(H, kernel.h, dilation.h, padding.h, stride.h); }
+  int64_t Q() const { return along(W, kernel.w, dilation.w, padding.w, stride.w); }
+  int64_t count() const { return checked_product(P(), Q()); }
+  int64_t taps() const { return checked_product(kernel.h, kernel.w); }
   void check() const {
     GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got (", kernel.h, ", ",
                  kernel.w, ")");
     GRADUS_CHECK(dilation.h > 0 && dilation.w > 0, ValueError, "dilation must be positive, got (", dilation.h, ", ",
                  dilation.w, ")");
-    GRADUS_CHECK(padding.h >= 0 && padding.w >= 0, ValueError, "padding must not be negative, got (", padding.h, ", ",
-                 padding.w, ")");
+    ops::check_padding(padding.h), ops::check_padding(padding.w);
     GRADUS_CHECK(stride.h > 0 && stride.w > 0, ValueError, "stride must be positive, got (", stride.h, ", ", stride.w,
                  ")");
     GRADUS_CHECK(P() > 0 && Q() > 0, ShapeError, "kernel (", kernel.h, ", ", kernel.w, ") with dilation (", dilation.h,
@@ -124,7 +127,7 @@ struct Windows {
   }
 
  private:
-  static int64_t count(int64_t size, int64_t kernel, int64_t dilation, int64_t padding, int64_t stride) {
+  static int64_t along(int64_t size, int64_t kernel, int64_t dilation, int64_t padding, int64_t stride) {
     const __int128 room = static_cast<__int128>(size) + 2 * static_cast<__int128>(padding) -
                           static_cast<__int128>(dilation) * (kernel - 1) - 1;
     return room < 0 ? 0 : static_cast<int64_t>(room / stride) + 1;
@@ -161,7 +164,8 @@ struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, 
   Array forward(const Array& y, const Windows& w) {
     windows = w;
     const Array x =
-        ops::zeros({y.shape()[0], y.shape()[1], w.H + 2 * w.padding.h, w.W + 2 * w.padding.w}, y.dtype(), y.device());
+        ops::zeros({y.shape()[0], y.shape()[1], checked_sum(w.H, 2 * w.padding.h), checked_sum(w.W, 2 * w.padding.w)},
+                   y.dtype(), y.device());
     for_each_tap(x, w,
                  [&](int64_t tap, const Array& part) { ops::binary(BinaryOp::add, part, y.select(2, tap), &part); });
     return x;
@@ -205,8 +209,8 @@ Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pa
     windows.check();
     const bool padded = padding.h > 0 || padding.w > 0;
     const Tensor wide = padded ? constant_pad(op, image, {padding.w, padding.w, padding.h, padding.h}, 0) : image;
-    const int64_t rows = image.size(1) * kernel_size.h * kernel_size.w;
-    return apply<Unfold>(op, wide, windows).reshape({image.size(0), rows, windows.P() * windows.Q()});
+    const int64_t rows = checked_product(image.size(1), windows.taps());
+    return apply<Unfold>(op, wide, windows).reshape({image.size(0), rows, windows.count()});
   });
 }
 
@@ -218,12 +222,12 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
   return batched(columns, 3, [&](const Tensor& x) {
     const Windows windows{output_size.h, output_size.w, kernel_size, dilation, padding, stride};
     windows.check();
-    const int64_t taps = kernel_size.h * kernel_size.w;
+    const int64_t taps = windows.taps();
     GRADUS_CHECK(x.size(1) % taps == 0, ShapeError, "input of shape ", columns.sizes(), " has ", x.size(1),
                  " rows, which is not a multiple of the ", taps, " elements of kernel_size");
-    GRADUS_CHECK(x.size(2) == windows.P() * windows.Q(), ShapeError, "input of shape ", columns.sizes(), " has ",
-                 x.size(2), " columns, but an image of ", output_size.h, " x ", output_size.w, " has ", windows.P(),
-                 " x ", windows.Q(), " windows");
+    GRADUS_CHECK(x.size(2) == windows.count(), ShapeError, "input of shape ", columns.sizes(), " has ", x.size(2),
+                 " columns, but an image of ", output_size.h, " x ", output_size.w, " has ", windows.P(), " x ",
+                 windows.Q(), " windows");
     const Tensor split = x.reshape({x.size(0), x.size(1) / taps, taps, windows.P(), windows.Q()});
     const Tensor wide = apply<Fold>(op, split, windows);
     return constant_pad(op, wide, {-padding.w, -padding.w, -padding.h, -padding.h}, 0);
@@ -252,10 +256,11 @@ Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor, Loc where) {
   const int64_t r = upscale_factor;
   const Tensor images = as_images(x, r, "upscale_factor");
   const int64_t h = x.size(-2), w = x.size(-1), channels = x.size(-3);
-  GRADUS_CHECK(channels % (r * r) == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
-               " channels, which is not a multiple of upscale_factor² = ", r * r);
-  const Tensor split = images.reshape({images.size(0), channels / (r * r), r, r, h, w});
-  return with_last(split.permute({0, 1, 4, 2, 5, 3}), x, channels / (r * r), h * r, w * r);
+  const int64_t area = checked_product(r, r);
+  GRADUS_CHECK(channels % area == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
+               " channels, which is not a multiple of upscale_factor² = ", area);
+  const Tensor split = images.reshape({images.size(0), channels / area, r, r, h, w});
+  return with_last(split.permute({0, 1, 4, 2, 5, 3}), x, channels / area, checked_product(h, r), checked_product(w, r));
 }
 
 Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor, Loc where) {
@@ -266,7 +271,8 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor, Loc where) {
   GRADUS_CHECK(h % r == 0 && w % r == 0, ShapeError, "input of shape ", x.sizes(), " has images of ", h, " x ", w,
                ", which is not a multiple of downscale_factor = ", r);
   const Tensor split = images.reshape({images.size(0), channels, h / r, r, w / r, r});
-  return with_last(split.permute({0, 1, 3, 5, 2, 4}), x, channels * r * r, h / r, w / r);
+  return with_last(split.permute({0, 1, 3, 5, 2, 4}), x, checked_product(channels, checked_product(r, r)), h / r,
+                   w / r);
 }
 
 Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where) {

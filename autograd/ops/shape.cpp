@@ -248,8 +248,8 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
   OpScope op("narrow", where);
   const int64_t size = this->size(dim);
   if (start < 0) start += size;
-  GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, "elements ", start,
-               " to ", start + length, " are outside dimension ", dim, " of size ", size);
+  GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, length,
+               " elements from ", start, " on are not in dimension ", dim, " of size ", size);
   return slice(dim, start, start + length, 1, where);
 }
 

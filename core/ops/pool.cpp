@@ -19,10 +19,17 @@ Shape pool2d_shape(const Shape& x, const Pool2dGeometry& g, bool ceil_mode) {
   for (int i = 0; i < 2; ++i) {
     check_pool_size(g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
     const int64_t size = x[2 + i];
+    for (int64_t number : {g.kernel[i], g.stride[i], g.dilation[i]})
+      GRADUS_CHECK(number <= INT32_MAX, ValueError, "kernel size, stride and dilation may be at most ", INT32_MAX,
+                   ", got ", number);
     const __int128 reach = static_cast<__int128>(g.dilation[i]) * (g.kernel[i] - 1) + 1;
-    const __int128 room = static_cast<__int128>(size) + 2 * static_cast<__int128>(g.padding[i]) - reach;
+    const __int128 padded = static_cast<__int128>(size) + 2 * static_cast<__int128>(g.padding[i]);
+    const __int128 room = padded - reach;
+    GRADUS_CHECK(padded <= INT32_MAX, ShapeError, "pooling takes at most ", INT32_MAX, (i == 0 ? " rows" : " columns"),
+                 ", got ", size, " and a padding of ", g.padding[i], ": x ", x);
     GRADUS_CHECK(room >= 0, ShapeError, "window reaches over ", static_cast<int64_t>(reach),
-                 (i == 0 ? " rows" : " columns"), " but the padded input has ", size + 2 * g.padding[i], ": x ", x);
+                 (i == 0 ? " rows" : " columns"), " but the padded input has ", static_cast<int64_t>(padded), ": x ",
+                 x);
     int64_t windows = static_cast<int64_t>(room / g.stride[i]) + 1;
     if (ceil_mode && room % g.stride[i] != 0 && windows * g.stride[i] < size + g.padding[i]) ++windows;
     out[2 + i] = windows;

@@ -1,3 +1,4 @@
+#include <gradus/core/checked.h>
 #include <gradus/core/shape.h>
 #include <gradus/tests/catch.h>
 
@@ -40,6 +41,17 @@ TEST_CASE("numel_of counts, and refuses negative sizes and overflow") {
   CHECK_THROWS_AS(numel_of({2, -1}), ShapeError);
   CHECK_THROWS_AS(numel_of({INT64_MAX, 2}), ShapeError);
   CHECK_THROWS_AS(numel_of({int64_t{1} << 40, int64_t{1} << 40, 0}), ShapeError);
+}
+
+TEST_CASE("sizes that do not fit in 64 bits are refused") {
+  CHECK(checked_sum(INT64_MAX, -1) == INT64_MAX - 1);
+  CHECK(checked_product(int64_t{1} << 31, int64_t{1} << 31) == int64_t{1} << 62);
+  CHECK(checked_bytes({3, 0, 5}, DType::f64) == 0);
+  CHECK(checked_bytes({3, 5}, DType::f16) == 30);
+  CHECK_THROWS_WITH(checked_sum(INT64_MAX, 1), contains("9223372036854775807 + 1"));
+  CHECK_THROWS_WITH(checked_product(int64_t{1} << 32, int64_t{1} << 32), contains("4294967296 * 4294967296"));
+  CHECK_THROWS_WITH(checked_bytes({int64_t{1} << 62}, DType::f32), contains("(4611686018427387904,)"));
+  CHECK_THROWS_AS(infer_shape({0, int64_t{1} << 32, int64_t{1} << 32}, 0, {0}), ShapeError);
 }
 
 TEST_CASE("row-major and channels-last strides") {

@@ -15,6 +15,8 @@ const WrongCalls pooling("pooling", {
     wrong<ValueError>("max_pool2d", {"padding", "2"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 2, 2); }),
     wrong<ValueError>("max_pool2d", {"stride", "0"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 0); }),
     wrong<ValueError>("max_pool2d", {"dilation", "0"}, [] { max_pool2d(f({1, 1, 3, 3}), 2, 2, 0, 0); }),
+    wrong<ValueError>("max_pool2d", {"9223372036854775807"}, [] { max_pool2d(f({1, 1, 3, 3}), INT64_MAX, 1, INT64_MAX / 2); }),
+    wrong<ValueError>("max_pool2d", {"9223372036854775807"}, [] { max_pool2d(f({1, 1, 3, 3}), 1, INT64_MAX); }),
     wrong<Error>("max_pool2d", {"undefined"}, [] { max_pool2d(Tensor(), 2); }),
     wrong<ShapeError>("max_pool1d", {"(1, 1, 3, 3)"}, [] { max_pool1d(f({1, 1, 3, 3}), 2); }),
     wrong<ShapeError>("max_pool1d", {"4 columns", "has 3"}, [] { max_pool1d(f({1, 1, 3}), 4); }),
@@ -36,6 +38,8 @@ const WrongCalls pooling("pooling", {
     wrong<DTypeError>("adaptive_avg_pool2d", {"int64"}, [] { adaptive_avg_pool2d(i({1, 1, 4, 4}), 2); }),
     wrong<ValueError>("adaptive_avg_pool2d", {"-1"}, [] { adaptive_avg_pool2d(f({1, 1, 4, 4}), -1); }),
     wrong<ShapeError>("avg_pool1d", {"(1, 1, 3, 3)"}, [] { avg_pool1d(f({1, 1, 3, 3}), 2); }),
+    wrong<ShapeError>("avg_pool2d", {"4611686018427387904"}, [] { avg_pool2d(f({0, 1, int64_t{1} << 62, 1}), 3, 1, 1); }),
+    wrong<ShapeError>("max_pool2d", {"2147483647"}, [] { max_pool2d(f({1, 1, 3, 3}), INT32_MAX, 1, INT32_MAX / 2); }),
     wrong<ShapeError>("adaptive_max_pool2d", {"(4, 4)"}, [] { adaptive_max_pool2d(f({4, 4}), 2); }),
 });
 // clang-format on

@@ -9,7 +9,8 @@ namespace gradus {
 Tensor empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// Without a dtype in `options`, the value's: bool, int64 or float32.
+/// Without a dtype in `options`, the value's: bool, int64 or float32. What the dtype cannot hold (300
+/// in uint8, NaN in int64) is a ValueError; of unsigned types -1 is the largest number.
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());

@@ -7,6 +7,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
 
@@ -81,6 +82,7 @@ Tensor fill_value(const Tensor& x, const Operand& value) {
   if (!value.tensor) return filled(x, value.scalar, {});
   GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",
                value.tensor->sizes());
+  if (value.tensor->device().is_cpu()) ops::check_fits(ops::item(value.tensor->array()), x.dtype());
   return value.tensor->reshape({}, Loc{}).to(x.device(), x.dtype(), false, false, Loc{});
 }
 

@@ -1,29 +1,96 @@
 #include <gradus/core/ops/creation.h>
 
 #include <cmath>
+#include <limits>
 
 namespace gradus::ops {
+namespace {
 
-void fill(const Array& into, const Scalar& value) {
-  into.bump_version();
-  if (into.numel() > 0) backend_of(into).fill(into, value);
-}
-
-Array full(const Shape& shape, const Scalar& value, DType dtype, Device device, MemoryFormat format) {
-  Array y = Array::empty(shape, dtype, device, format);
-  if (y.numel() > 0) backend_of(y).fill(y, value);
-  return y;
-}
-
-Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device) {
-  const double first = start.to_double(), last = end.to_double(), by = step.to_double();
+// How many of first, first + by, … lie before `last`.
+int64_t count_steps(double first, double last, double by) {
   GRADUS_CHECK(std::isfinite(first) && std::isfinite(last) && std::isfinite(by), ValueError,
                "bounds and step must be finite, got ", first, ", ", last, ", ", by);
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
   GRADUS_CHECK((last - first) / by >= 0, ValueError, "from ", first, " to ", last, " is not reached by step ", by);
   const double count = std::ceil((last - first) / by);
   GRADUS_CHECK(count < 0x1p62, ValueError, "range from ", first, " to ", last, " has too many elements");
-  Array y = Array::empty({static_cast<int64_t>(count)}, dtype, device);
+  return static_cast<int64_t>(count);
+}
+
+// The same of integers, beyond what a double tells apart.
+int64_t count_whole(int64_t first, int64_t last, int64_t by) {
+  GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
+  GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "from ", first, " to ", last,
+               " is not reached by step ", by);
+  const auto magnitude = [](__int128 x) { return x < 0 ? -x : x; };
+  const __int128 distance = magnitude(static_cast<__int128>(last) - first), length = magnitude(by);
+  const __int128 count = (distance + length - 1) / length;
+  GRADUS_CHECK(count < static_cast<__int128>(1) << 62, ValueError, "range from ", first, " to ", last,
+               " has too many elements");
+  return static_cast<int64_t>(count);
+}
+
+double largest(DType floating) {
+  switch (floating) {
+    case DType::f16: return 65504;
+    case DType::bf16: return 0x1.fep127;
+    case DType::f32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
+template <class T>
+bool fits_integer(const Scalar& value) {
+  using Limits = std::numeric_limits<T>;
+  if (value.is_floating())
+    return value.to_double() >= static_cast<double>(Limits::min()) &&
+           value.to_double() <= static_cast<double>(Limits::max());
+  constexpr int64_t most = Limits::max(), least = Limits::is_signed ? int64_t{Limits::min()} : -most;
+  return value.to_int64() >= least && value.to_int64() <= most;
+}
+
+bool fits(const Scalar& value, DType dtype) {
+  if (is_floating(dtype)) return !std::isfinite(value.to_double()) || std::abs(value.to_double()) <= largest(dtype);
+  switch (dtype) {
+    case DType::u8: return fits_integer<uint8_t>(value);
+    case DType::i32: return fits_integer<int32_t>(value);
+    case DType::i64: return fits_integer<int64_t>(value);
+    default: return true;  // anything but 0 is true
+  }
+}
+
+}  // namespace
+
+void check_fits(const Scalar& value, DType dtype) {
+  if (value.is_floating())
+    GRADUS_CHECK(fits(value, dtype), ValueError, value.to_double(), " is outside the range of ", dtype);
+  else GRADUS_CHECK(fits(value, dtype), ValueError, value.to_int64(), " is outside the range of ", dtype);
+}
+
+void fill(const Array& into, const Scalar& value) {
+  check_fits(value, into.dtype());
+  into.bump_version();
+  if (into.numel() > 0) backend_of(into).fill(into, value);
+}
+
+Array full(const Shape& shape, const Scalar& value, DType dtype, Device device, MemoryFormat format) {
+  check_fits(value, dtype);
+  Array y = Array::empty(shape, dtype, device, format);
+  if (y.numel() > 0) backend_of(y).fill(y, value);
+  return y;
+}
+
+Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device) {
+  const bool integers = !start.is_floating() && !end.is_floating() && !step.is_floating();
+  if (is_integral(dtype))
+    for (const Scalar& number : {start, end, step}) check_fits(number, DType::i64);
+  int64_t count = 0;
+  if (dtype == DType::i64 || (integers && is_integral(dtype))) {
+    count = count_whole(start.to_int64(), end.to_int64(), step.to_int64());
+  } else {
+    count = count_steps(start.to_double(), end.to_double(), step.to_double());
+  }
+  Array y = Array::empty({count}, dtype, device);
   if (y.numel() > 0) backend_of(y).arange(y, start, step);
   return y;
 }

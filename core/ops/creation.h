@@ -6,12 +6,15 @@
 
 namespace gradus::ops {
 
-/// Writes value into every element of `into`.
+/// A ValueError unless a number of this type can be `value` but for rounding and the fraction: as in PyTorch NaN and
+/// infinities are floating numbers alone, and of u8 -1 is 255.
+void check_fits(const Scalar& value, DType dtype);
+/// Writes value, which fits, into every element of `into`.
 void fill(const Array& into, const Scalar& value);
 Array full(const Shape& shape, const Scalar& value, DType dtype, Device device = {},
            MemoryFormat format = MemoryFormat::contiguous);
 inline Array zeros(const Shape& shape, DType dtype, Device device = {}) { return full(shape, 0, dtype, device); }
-/// start, start + step, … below (or above) end.
+/// start, start + step, … below (or above) end. Integers are counted exactly; for int64 a fraction is cut off first.
 Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device = {});
 Array linspace(double start, double end, int64_t steps, DType dtype, Device device = {});
 

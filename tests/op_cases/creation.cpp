@@ -41,6 +41,15 @@ static void add_constants(CaseList& cases) {
 
   cases.add("arange.integer", {{1}}, [](X x) { return arange(2, 11, 3, x[0].device()); }, "torch.arange(2, 11, 3)")
       .differentiable(0);
+  cases.add("arange.beyond_doubles", {{1}},
+            [](X x) { return arange((int64_t{1} << 53) + 1, (int64_t{1} << 53) + 8, 2, x[0].device()); },
+            "torch.arange(2**53 + 1, 2**53 + 8, 2)").differentiable(0);
+  cases.add("arange.downwards_from_the_largest", {{1}},
+            [](X x) { return arange(INT64_MAX, INT64_MAX - 3, -1, x[0].device()); },
+            "torch.arange(2**63 - 1, 2**63 - 4, -1)").differentiable(0);
+  cases.add("arange.fractions_cut_off", {{1}},
+            [](X x) { return arange(0.5, 4.5, 1.5, TensorOptions(kLong).device(x[0].device())); },
+            "torch.arange(0.5, 4.5, 1.5, dtype=torch.int64)").differentiable(0);
   cases.add("full.integer", {{1}}, [](X x) { return full({2}, 7, x[0].device()); }, "torch.full((2,), 7)")
       .differentiable(0);
   cases.add("tensor", {{1}}, [](X x) { return tensor({{1., 2., 3.}, {4., 5., 6.}}, x[0].device()); },

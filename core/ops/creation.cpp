@@ -134,6 +134,11 @@ void bernoulli(const Array& into, double p, Generator& generator) {
 
 void randint(const Array& into, int64_t low, int64_t high, Generator& generator) {
   GRADUS_CHECK(low < high, ValueError, "randint needs low < high, got ", low, " and ", high);
+  const DType dtype = into.dtype();
+  const bool is_unsigned = dtype == DType::u8 || dtype == DType::boolean;
+  GRADUS_CHECK(!is_unsigned || (low >= 0 && high <= (dtype == DType::u8 ? 256 : 2)), ValueError, "numbers from ", low,
+               " to ", high - 1, " are outside the range of ", dtype);
+  check_fits(low, dtype), check_fits(high - 1, dtype);
   const RandomState state = generator.next();
   into.bump_version();
   if (into.numel() > 0) backend_of(into).randint(into, state, low, high);

@@ -1,56 +1,80 @@
 #!/usr/bin/env python3
-"""Makes a C++ file of the ```cpp blocks of a page, so that the compiler reads the documentation too.
+"""Makes a C++ file of the ```cpp blocks of a page, so that the documentation is compiled and run.
 
     tests/docs/code_blocks.py README.md build/README.cpp
 
 A block stands at file scope unless a comment before it, which readers do not see, says otherwise. Its first line is
 
-    <!-- cpp: function        the block is the body of a function of its own
+    <!-- cpp: function        the block is the body of a function
     <!-- cpp: continue        the block goes on in the function of the block before
     <!-- cpp: program         the block is a whole program: nothing else on the page sees it
     <!-- cpp: file            the default
+    <!-- cpp: output          the block is plain text: what the code in the comment prints ("…" stands for anything)
+
+and may say how the block is run:
+
+    <!-- cpp: function; needs CUDA            skipped on machines without a GPU
+    <!-- cpp: function; 2 ranks               by gradus-run
+    <!-- cpp: function; not run: the reason   only compiled
 
 Further lines of the comment are code that the block takes for granted; they go before it or, if one of them is `@block`,
-around that. All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the
-page and its line.
+around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is called `main_` there.
+Functions, these checks and a `main` without one are run, each in a process and an empty folder of its own (docs_test.py). Where a line ends in a shape,
+`Tensor y = …;  // (N, 3)`, y must have it; letters stand for any size. All includes go to the top; <gradus/gradus.h> and
+`using namespace gradus` are there already. Compilers cite the page and its line.
 """
 
 import pathlib
 import re
 import sys
+from typing import NamedTuple
 
-PLACES = ("file", "function", "continue", "program")
+PLACES = ("file", "function", "continue", "program", "output")
+HOW = r"|needs CUDA|\d+ ranks|not run: .+"
 
 
 class PageError(Exception):
     pass
 
 
+class Block(NamedTuple):
+    place: str
+    how: str  # how it is run
+    added: list  # code that the comment adds
+    line: int  # of the block's first line
+    code: list
+
+
 def blocks_of(text):
-    """(place, code that the comment adds, line of the block's first line, block) of every ```cpp block."""
+    """All ```cpp blocks, and those of text that a comment gives the code for."""
     found, comment, fence, start = [], None, None, 0
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
         if fence is not None:
             if line.strip() == "```":
-                if fence[0] == "cpp":
-                    place, added = comment or ("file", [])
-                    found.append((place, added, start, fence[1]))
+                place, how, added = comment or ("file", "", [])
+                if fence[0] == ("" if place == "output" else "cpp"):
+                    found.append(Block(place, how, added, start, fence[1]))
+                elif comment:
+                    raise PageError(f"line {start}: the comment before it is for another kind of block")
                 fence, comment = None, None
             else:
                 fence[1].append(line)
-        elif line.startswith("<!-- cpp:"):
-            place, end, _ = line.removeprefix("<!-- cpp:").partition("-->")
+        elif line.lstrip().startswith("<!-- cpp:"):
+            first, end, _ = line.lstrip().removeprefix("<!-- cpp:").partition("-->")
+            place, _, how = map(str.strip, first.partition(";"))
             added = []
             while not end:
                 number, line = next(lines, (number, None))
                 if line is None:
                     raise PageError("a comment does not end")
                 code, end, _ = line.partition("-->")
-                added += [code] if code.strip() else []
-            if place.strip() not in PLACES:
-                raise PageError(f"line {number}: '{place.strip()}' is none of {', '.join(PLACES)}")
-            comment = (place.strip(), added)
+                added += [code.strip()] if code.strip() else []
+            if place not in PLACES:
+                raise PageError(f"line {number}: '{place}' is none of {', '.join(PLACES)}")
+            if not re.fullmatch(HOW, how):
+                raise PageError(f"line {number}: '{how}' is no way to run a block")
+            comment = (place, how, added)
         elif match := re.match(r"\s*```(\w*)", line):
             fence, start = (match[1], []), number + 1
         elif line.strip() and comment:
@@ -60,31 +84,58 @@ def blocks_of(text):
     return found
 
 
+def runnable_blocks(blocks):
+    """The number of every block that makes a function `block_NUMBER`, which is run."""
+    for number, block in enumerate(blocks):
+        main = any(line.startswith("int main()") for line in block.code)
+        if main or block.place in ("function", "output") or "@check" in block.added:
+            yield number
+
+
+def with_shape_check(line):
+    """`Tensor y = f(x);  // (2, N)` also checks the shape of y."""
+    match = re.match(r"(\s*(?:\w+ )*(\w+) = .*;)(\s*// \((\w+(?:, \w+)*),?\).*)", line)
+    return f'{match[1]} docs::check_shape({match[2]}, "{match[4]}");{match[3]}' if match else line
+
+
 def cpp_of(page, text):
     """The page as one C++ file."""
-    includes, body, in_function = ["#include <gradus/gradus.h>"], [], False
-    for number, (place, added, line, block) in enumerate(blocks_of(text)):
+    includes, body, in_function = ["#include <gradus/gradus.h>", '#include "blocks.h"'], [], False
+    blocks = blocks_of(text)
+    runnable = set(runnable_blocks(blocks))
+    registered = []
+    for number, (place, how, added, line, block) in enumerate(blocks):
+        name, code = f"block_{number}", [with_shape_check(code) for code in block]
         if place == "continue" and not in_function:
             raise PageError(f"line {line}: there is no function to continue")
         if in_function and place != "continue":
             body.append("}")
-        in_function = place in ("function", "continue")
-        if place == "function":
-            body.append(f"[[maybe_unused]] static void block_{number}() {{")
+        in_function = place in ("function", "continue", "output")
+        if place in ("function", "output"):
+            body.append(f"void {name}() {{")
+            if how == "needs CUDA":
+                body.append("docs::need_cuda();")
         if place == "program":
-            body.append(f"namespace block_{number} {{")
+            body.append(f"namespace program_{number} {{")
+        after_check = added.index("@check") if "@check" in added else len(added)
+        added, check = added[:after_check], added[after_check + 1 :]
         cut = added.index("@block") if "@block" in added else len(added)
-        placed = [f'#line {line} "{page}"'] + block
+        placed = [] if place == "output" else [f'#line {line} "{page}"'] + code
         for code in added[:cut] + placed + added[cut + 1 :]:
             if code.startswith("#include"):
                 includes.append(code)
                 code = ""  # lines keep their numbers
-            body.append(code)
+            body.append(re.sub(r"^int main\(\)", "void main_()", code))
+        if place in ("file", "program") and number in runnable:
+            body += [f"void {name}() {{", *(check or ["main_();"]), "}"]
         if place == "program":
             body.append("}")
+        if number in runnable:
+            scope = f"program_{number}::" if place == "program" else ""
+            registered.append(f'const docs::Block run_{number}("{page}:{line}", {scope}{name});')
     if in_function:
         body.append("}")
-    return "\n".join([*includes, "using namespace gradus;", *body, ""])
+    return "\n".join([*includes, "using namespace gradus;", "namespace {", *body, *registered, "}", ""])
 
 
 def main(source, target):

@@ -1,14 +1,25 @@
 #!/usr/bin/env python3
-"""The pages link to what exists, and code_blocks.py makes of them what it says."""
+"""The pages link to what exists, their blocks run, and code_blocks.py makes of them what it says.
+
+    tests/docs/docs_test.py [BUILD]         BUILD: the folder of a build, whose tests/docs/docs_code runs the C++ blocks
+"""
 
 import pathlib
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
-from code_blocks import PageError, blocks_of, cpp_of
+from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shape_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
+CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in ("benchmarks", "examples", "results")]
+SKIPPED = 77  # kSkipped of blocks.h
 
 
 def heading_id(heading):
@@ -38,27 +49,115 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"({page.name})", listed)
 
 
+class Blocks(unittest.TestCase):
+    """The C++ blocks do what the pages say."""
+
+    def run_block(self, name, block):
+        command = [BUILD / "tests/docs/docs_code", name]
+        if ranks := re.fullmatch(r"(\d+) ranks", block.how):
+            command = [BUILD / "gradus-run", "--nproc", ranks[1], *command]
+        with tempfile.TemporaryDirectory() as folder:
+            result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+        if result.returncode == SKIPPED:
+            self.skipTest("it needs a GPU")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        if block.place == "output":
+            expected = re.escape("\n".join(block.code)).replace("…", ".*")
+            self.assertRegex(result.stdout.strip(), re.compile(f"^{expected}$"))
+
+    @unittest.skipUnless(BUILD, "no build folder was given")
+    def test_run(self):
+        ran = 0
+        for page in CODE_PAGES:
+            blocks = blocks_of(page.read_text())
+            for number in runnable_blocks(blocks):
+                block = blocks[number]
+                name = f"{page}:{block.line}"
+                with self.subTest(block=name):
+                    if block.how.startswith("not run"):
+                        self.skipTest(block.how)
+                    self.run_block(name, block)
+                    ran += 1
+        print(f"{ran} blocks did what their pages say")
+
+
+class Commands(unittest.TestCase):
+    """Shell blocks name programs, options, presets and variables that there are."""
+
+    # Where programs read options, beside the file or folder of their name.
+    READERS = {
+        "scripts/mnist.sh": ["examples/mnist", "examples/common"],
+        "scripts/experiment.sh": ["scripts/experiments"],
+        "benchmarks/": ["benchmarks/common"],
+        "examples/": ["examples/common"],
+    }
+
+    def sources(self, program):
+        """The text of all files that may read the program's options."""
+        program = "distributed/launcher" if program == "gradus-run" else re.sub(r"^build/[^/]+/", "", program)
+        own = [path for path in (ROOT / program, ROOT / f"{program}.cpp") if path.exists()]
+        self.assertTrue(own, f"there is no {program}")
+        own += [ROOT / place for key, places in self.READERS.items() if program.startswith(key) for place in places]
+        files = [file for path in own for file in ([path] if path.is_file() else path.rglob("*"))]
+        return "".join(file.read_text() for file in files if file.suffix in (".cpp", ".h", ".py", ".sh"))
+
+    def check(self, command):
+        words = [word for word in shlex.split(command, comments=True) if not re.match(r"[A-Z_]+=", word)]
+        if words and words[0] in ("cmake", "ctest"):
+            known = "".join((ROOT / file).read_text() for file in ("CMakePresets.json", "cmake/options.cmake"))
+            for name in re.findall(r"--preset (\S+)|-D(\w+)", command):
+                self.assertRegex(known, rf"\b{''.join(name)}\b")
+        elif words and ("/" in words[0] or words[0] in ("python3", "gradus-run")):
+            sources = self.sources(words[words[0] == "python3"])
+            for option in words:
+                if option.startswith("--"):
+                    self.assertRegex(sources, rf"{option}\b")
+
+    def test_programs_and_options_exist(self):
+        for page in PAGES:
+            for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), flags=re.S | re.M):
+                for command in re.split(r" && | \| |\n", block.replace("\\\n", "")):
+                    with self.subTest(page=str(page.relative_to(ROOT)), command=command):
+                        self.check(command.partition("build/my_program")[0])  # the reader's own
+
+
 class CodeBlocks(unittest.TestCase):
     def test_places(self):
         page = "\n".join(
             ["```cpp", "#include <vector>", "struct A {};", "```", "<!-- cpp: function -->", "```cpp", "A a;", "```"]
             + ["more", "<!-- cpp: continue", "int k = 0;", "-->", "", "```cpp", "use(a, k);", "```", "```sh", "ls", "```"]
-            + ["<!-- cpp: file", "struct B {", "@block", "};", "-->", "```cpp", "int member;", "```"]
+            + ["<!-- cpp: file", "struct B {", "@block", "};", "@check", "B().member;", "-->", "```cpp", "int member;", "```"]
             + ["<!-- cpp: program -->", "```cpp", "int main() {}", "```"]
+            + ["<!-- cpp: output; needs CUDA", "print(3);", "-->", "```", "3", "```"]
         )
         self.assertEqual(
             cpp_of("page.md", page).splitlines(),
-            ["#include <gradus/gradus.h>", "#include <vector>", "using namespace gradus;"]
+            ["#include <gradus/gradus.h>", '#include "blocks.h"', "#include <vector>", "using namespace gradus;", "namespace {"]
             + ['#line 2 "page.md"', "", "struct A {};"]
-            + ["[[maybe_unused]] static void block_1() {", '#line 7 "page.md"', "A a;"]
+            + ["void block_1() {", '#line 7 "page.md"', "A a;"]
             + ["int k = 0;", '#line 15 "page.md"', "use(a, k);", "}"]
-            + ["struct B {", '#line 26 "page.md"', "int member;", "};"]
-            + ["namespace block_4 {", '#line 30 "page.md"', "int main() {}", "}"],
+            + ["struct B {", '#line 28 "page.md"', "int member;", "};", "void block_3() {", "B().member;", "}"]
+            + ["namespace program_4 {", '#line 32 "page.md"', "void main_() {}", "void block_4() {", "main_();", "}", "}"]
+            + ["void block_5() {", "docs::need_cuda();", "print(3);", "}"]
+            + [f'const docs::Block run_{n}("page.md:{line}", {name});'
+               for n, line, name in ((1, 7, "block_1"), (3, 28, "block_3"), (4, 32, "program_4::block_4"), (5, 38, "block_5"))]
+            + ["}"],
         )
+
+    def test_shapes_are_checked(self):
+        for line, checked in (
+            ("Tensor y = f(x);  // (N, 3)", 'Tensor y = f(x); docs::check_shape(y, "N, 3");  // (N, 3)'),
+            ("const auto y = f(x);  // (2), too", 'const auto y = f(x); docs::check_shape(y, "2");  // (2), too'),
+            ("f(x);  // (2, 3)", "f(x);  // (2, 3)"),
+            ("Tensor y = f(x);  // learn (2)", "Tensor y = f(x);  // learn (2)"),
+        ):
+            self.assertEqual(with_shape_check(line), checked)
 
     def test_mistakes_are_errors(self):
         for page, words in (
             ("<!-- cpp: class -->\n```cpp\n```", "'class' is none of"),
+            ("<!-- cpp: function; some time -->\n```cpp\n```", "'some time' is no way to run"),
+            ("<!-- cpp: output -->\n```cpp\n```", "another kind of block"),
             ("<!-- cpp: function -->\ntext", "before text"),
             ("<!-- cpp: function\n", "does not end"),
             ("```cpp\nint x;", "does not end"),
@@ -72,4 +171,4 @@ class CodeBlocks(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)  # lists what is skipped, and why

@@ -19,8 +19,8 @@ struct Block {
   void (*run)();
 };
 
-/// Ends the process with kSkipped if there is no GPU.
-void need_cuda();
+/// Ends the process with kSkipped if what the block needs is not there.
+void need(bool available);
 inline constexpr int kSkipped = 77;
 
 /// Throws unless the sizes of x are `expected`, for instance "N, 3", where letters stand for any size.

@@ -13,15 +13,16 @@ A block stands at file scope unless a comment before it, which readers do not se
 
 and may say how the block is run:
 
-    <!-- cpp: function; needs CUDA            skipped on machines without a GPU
+    <!-- cpp: function; needs CUDA            skipped where there is none, and so for cuDNN
     <!-- cpp: function; 2 ranks               by gradus-run
     <!-- cpp: function; not run: the reason   only compiled
 
 Further lines of the comment are code that the block takes for granted; they go before it or, if one of them is `@block`,
-around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is called `main_` there.
-Functions, these checks and a `main` without one are run, each in a process and an empty folder of its own (docs_test.py). Where a line ends in a shape,
-`Tensor y = …;  // (N, 3)`, y must have it; letters stand for any size. All includes go to the top; <gradus/gradus.h> and
-`using namespace gradus` are there already. Compilers cite the page and its line.
+around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is called
+`main_` there. Functions, these checks and a `main` without one are run, each in a process and an empty folder of its
+own (docs_test.py). Where a line ends in a shape, `Tensor y = …;  // (N, 3)`, y must have it; letters stand for any size.
+All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the page and
+its line.
 """
 
 import pathlib
@@ -30,7 +31,7 @@ import sys
 from typing import NamedTuple
 
 PLACES = ("file", "function", "continue", "program", "output")
-HOW = r"|needs CUDA|\d+ ranks|not run: .+"
+HOW = r"|needs (CUDA|cuDNN)|\d+ ranks|not run: .+"
 
 
 class PageError(Exception):
@@ -113,8 +114,8 @@ def cpp_of(page, text):
         in_function = place in ("function", "continue", "output")
         if place in ("function", "output"):
             body.append(f"void {name}() {{")
-            if how == "needs CUDA":
-                body.append("docs::need_cuda();")
+            if how.startswith("needs "):
+                body.append(f"docs::need({how.split()[1].lower()}::is_available());")
         if place == "program":
             body.append(f"namespace program_{number} {{")
         after_check = added.index("@check") if "@check" in added else len(added)

@@ -4,20 +4,27 @@
     tests/docs/docs_test.py [BUILD]         BUILD: the folder of a build, whose tests/docs/docs_code runs the C++ blocks
 """
 
+import collections
+import contextlib
+import io
+import json
 import pathlib
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import comparison_table
 from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shape_check
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
 CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = ROOT / "benchmarks" / "results"
 PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in ("benchmarks", "examples", "results")]
 SKIPPED = 77  # kSkipped of blocks.h
 
@@ -41,12 +48,12 @@ class Pages(unittest.TestCase):
                     if anchor:
                         self.assertIn(anchor, map(heading_id, re.findall(r"^#+ (.*)", path.read_text(), flags=re.M)))
 
-    def test_every_page_of_the_guide_is_listed(self):
-        guide = ROOT / "docs" / "guide"
-        listed = (guide / "README.md").read_text()
-        for page in guide.glob("*.md"):
-            if page.name != "README.md":
-                self.assertIn(f"({page.name})", listed)
+    def test_every_page_is_listed(self):
+        for index, pages in (("README.md", "docs/*.md"), ("docs/guide/README.md", "docs/guide/*.md")):
+            listed = (ROOT / index).read_text()
+            for page in ROOT.glob(pages):
+                if page != ROOT / index:
+                    self.assertIn(f"({page.relative_to((ROOT / index).parent)})", listed)
 
 
 class Blocks(unittest.TestCase):
@@ -59,7 +66,7 @@ class Blocks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
         if result.returncode == SKIPPED:
-            self.skipTest("it needs a GPU")
+            self.skipTest(block.how)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         if block.place == "output":
             expected = re.escape("\n".join(block.code)).replace("…", ".*")
@@ -121,26 +128,99 @@ class Commands(unittest.TestCase):
                         self.check(command.partition("build/my_program")[0])  # the reader's own
 
 
+class Figures(unittest.TestCase):
+    """Tables have the figures of the result files."""
+
+    def check(self, page, lines, complete=False):
+        """Every line of the page's tables that begins as one of `lines` is that line; all are there if it is complete."""
+        lines = {line.split(" | ")[0]: line for line in lines}
+        there = [line for line in (ROOT / page).read_text().splitlines() if line.split(" | ")[0] in lines]
+        self.assertTrue(there)
+        for line in there:
+            self.assertEqual(line, lines[line.split(" | ")[0]])
+        if complete:
+            self.assertEqual(len(there), len(lines))
+
+    def by_name(self, file, key):
+        """The rows of a file by their name, then by the value that `key` has in them."""
+        rows = collections.defaultdict(dict)
+        for row in json.loads((RESULTS / file).read_text())["rows"]:
+            rows[row["row"]][row[key]] = row
+        return rows
+
+    def test_steps(self):
+        for machine in ("two_cores", "h200"):
+            results = json.loads((RESULTS / f"vs_pytorch_{machine}.json").read_text())
+            page = (ROOT / "benchmarks" / "README.md").read_text()
+            if machine == "two_cores":  # whose table has a column of goals
+                page = re.sub(r"^((?:\|[^|\n]*){4})\|[^|\n]*(?=(?:\|[^|\n]*){2}\|$)", r"\1", page, flags=re.M)
+            table = io.StringIO()
+            with contextlib.redirect_stdout(table):
+                comparison_table.print_results(results)
+            for line in re.findall(r"^\| .* \d+ \|.*$", table.getvalue(), flags=re.M):
+                self.assertIn(line, page)
+
+    def test_ratios_of_the_readme(self):
+        page = " ".join((ROOT / "README.md").read_text().split())
+        for machine, ours in (("two_cores", lambda v: True), ("h200", lambda v: v.mode == "graph")):
+            rows = json.loads((RESULTS / f"vs_pytorch_{machine}.json").read_text())["rows"]
+            ratios = [comparison_table.best(row, "pytorch")[1] / comparison_table.best(row, "gradus", ours)[1]
+                      for row in rows if row["cudnn"]]
+            self.assertIn(f"{min(ratios):.2g} to {max(ratios):.2g} times", page)
+
+    def test_threads(self):
+        lines = []
+        for record in json.loads((RESULTS / "vs_pytorch_two_cores.json").read_text())["rows"]:
+            best = [comparison_table.best(record, "gradus", lambda v: v.threads == n)[1] for n in (1, 2)]
+            lines.append(f"| {record['row']} | {best[0]:.3g} | {best[1]:.3g} |")
+        self.check("docs/threads.md", lines)
+
+    def test_tiny_tensors(self):
+        names = {
+            "add_scalars": "`a + b`, scalars that require gradients",
+            "add_scalars_no_grad": "`a + b`, scalars that do not",
+            "chain_forward": "`x = x * 1.001 + 0.1`, 1,000 operators, forward",
+            "chain_forward_backward": "the same, forward and backward",
+        }
+        rows = self.by_name("eager_two_cores.json", "row")
+        figures = {name: [f"{rows[row][row][who]:.{0 if 'chain' in row else 2}f}" for who in ("gradus_us", "pytorch_us")]
+                   for row, name in names.items()}
+        self.check("docs/autograd.md", [f"| {name} | {' | '.join(us)} |" for name, us in figures.items()], complete=True)
+
+    def test_operators(self):
+        rows = json.loads((RESULTS / "ops_h200.json").read_text())["rows"]
+        self.check("benchmarks/README.md", [
+            f"| {row['row']} | {1e3 * row['pytorch_ms']:.4g} | {1e3 * row['gradus_ms']:.4g} | "
+            f"{row['pytorch_ms'] / row['gradus_ms']:.2f} |" for row in rows])
+        rows = self.by_name("elementwise_two_cores.json", "threads")
+        self.check("docs/cpu_kernels.md", [
+            f"| {name} | " + " | ".join(f"{row[n]['pytorch_ms']:.3g} / {row[n]['gradus_ms']:.3g}" for n in (1, 2)) + " |"
+            for name, row in rows.items()])
+
+
 class CodeBlocks(unittest.TestCase):
     def test_places(self):
         page = "\n".join(
             ["```cpp", "#include <vector>", "struct A {};", "```", "<!-- cpp: function -->", "```cpp", "A a;", "```"]
             + ["more", "<!-- cpp: continue", "int k = 0;", "-->", "", "```cpp", "use(a, k);", "```", "```sh", "ls", "```"]
-            + ["<!-- cpp: file", "struct B {", "@block", "};", "@check", "B().member;", "-->", "```cpp", "int member;", "```"]
+            + ["<!-- cpp: file", "struct B {", "@block", "};", "@check", "B().member;", "-->"]
+            + ["```cpp", "int member;", "```"]
             + ["<!-- cpp: program -->", "```cpp", "int main() {}", "```"]
             + ["<!-- cpp: output; needs CUDA", "print(3);", "-->", "```", "3", "```"]
         )
         self.assertEqual(
             cpp_of("page.md", page).splitlines(),
-            ["#include <gradus/gradus.h>", '#include "blocks.h"', "#include <vector>", "using namespace gradus;", "namespace {"]
+            ["#include <gradus/gradus.h>", '#include "blocks.h"', "#include <vector>"]
+            + ["using namespace gradus;", "namespace {"]
             + ['#line 2 "page.md"', "", "struct A {};"]
             + ["void block_1() {", '#line 7 "page.md"', "A a;"]
             + ["int k = 0;", '#line 15 "page.md"', "use(a, k);", "}"]
             + ["struct B {", '#line 28 "page.md"', "int member;", "};", "void block_3() {", "B().member;", "}"]
             + ["namespace program_4 {", '#line 32 "page.md"', "void main_() {}", "void block_4() {", "main_();", "}", "}"]
-            + ["void block_5() {", "docs::need_cuda();", "print(3);", "}"]
+            + ["void block_5() {", "docs::need(cuda::is_available());", "print(3);", "}"]
             + [f'const docs::Block run_{n}("page.md:{line}", {name});'
-               for n, line, name in ((1, 7, "block_1"), (3, 28, "block_3"), (4, 32, "program_4::block_4"), (5, 38, "block_5"))]
+               for n, line, name in ((1, 7, "block_1"), (3, 28, "block_3"), (4, 32, "program_4::block_4"),
+                                     (5, 38, "block_5"))]
             + ["}"],
         )
 

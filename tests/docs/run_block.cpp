@@ -4,7 +4,6 @@
 #include <iostream>
 #include <sstream>
 
-#include <gradus/core/cuda.h>
 #include <gradus/core/error.h>
 
 #include "blocks.h"
@@ -16,8 +15,8 @@ std::vector<Block>& Block::all() {
   return blocks;
 }
 
-void need_cuda() {
-  if (!gradus::cuda::is_available()) std::exit(kSkipped);
+void need(bool available) {
+  if (!available) std::exit(kSkipped);
 }
 
 void check_shape(const gradus::Tensor& x, const std::string& expected) {

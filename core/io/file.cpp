@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <gradus/core/io/file_faults.h>
@@ -130,8 +131,8 @@ auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) ->
   }
 }
 
-int open_file(const std::string& path, int flags) {
-  return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, 0666); });
+int open_file(const std::string& path, int flags, mode_t mode = 0) {
+  return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
 /// False when another process holds the lock. File systems that know no locks count as locked.
 bool lock_file(int descriptor) {
@@ -163,6 +164,31 @@ bool is_temporary_name(std::string_view name, std::string_view target) {
          all_digits(middle.substr(dash + 1));
 }
 
+/// The file that open(path, O_CREAT) would write to: `path` with the symbolic links followed that it names.
+std::string follow_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // the kernel's limit
+  std::filesystem::path target = path;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    std::error_code no_link;
+    const std::filesystem::path next = std::filesystem::read_symlink(target, no_link);
+    if (no_link) return target.string();
+    target = target.parent_path() / next;  // `next` alone where it is absolute
+  }
+  errno = ELOOP;
+  fail("write", path);
+}
+
+/// Gives a new file the owner, group and permissions of `old`. What its group may do is for that group alone: where it
+/// cannot be set, the group may do what all others may.
+bool copy_permissions(int descriptor, const struct stat& old) {
+  mode_t mode = old.st_mode & 0777;
+  if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, static_cast<uid_t>(-1), old.st_gid) != 0)
+    mode = (mode & ~mode_t{070}) | (mode & 07) << 3;
+  struct stat status;  // file systems without permissions may refuse to set those that all their files have
+  return system_call("mode", [&] { return fchmod(descriptor, mode); }) == 0 ||
+         (fstat(descriptor, &status) == 0 && (status.st_mode & 0777) == mode);
+}
+
 /// Removes the temporary files of writers that died: those that nobody has locked. What fails is left to the next save.
 void remove_leftovers(const std::string& path) {
   const std::string directory = directory_of(path), target = path.substr(path.rfind('/') + 1);
@@ -183,16 +209,18 @@ void remove_leftovers(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_links(path)) {
   static std::atomic<unsigned> counter{0};
-  remove_leftovers(path);
+  struct stat status;
+  const bool replaces = stat(path.c_str(), &status) == 0;
+  GRADUS_CHECK(!replaces || S_ISREG(status.st_mode), IoError, "cannot write '", path, "': it is not a regular file");
+  remove_leftovers(target_);
   for (;;) {
-    temporary_path_ = path + "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
-    descriptor_ = open_file(temporary_path_, O_WRONLY | O_CREAT | O_EXCL);
+    temporary_path_ = target_ + "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
+    descriptor_ = open_file(temporary_path_, O_WRONLY | O_CREAT | O_EXCL, replaces ? 0600 : 0666);
     if (descriptor_ < 0 && errno == EEXIST) continue;
     if (descriptor_ < 0) fail("write", path);
     // The lock says that the writer lives. Another process may have taken the file for a leftover before it was locked.
-    struct stat status;
     if (lock_file(descriptor_) && fstat(descriptor_, &status) == 0 && status.st_nlink > 0) return;
     unlink_file(temporary_path_);
     close_file(descriptor_);
@@ -217,13 +245,16 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 void AtomicFile::commit() {
+  struct stat old;
+  if (stat(target_.c_str(), &old) == 0 && !copy_permissions(descriptor_, old)) fail("write", path_);
   if (sync_file(descriptor_) != 0) fail("write", path_);
   // Renamed while the lock is held: nobody takes the file for a leftover.
-  if (system_call("rename", [&] { return rename(temporary_path_.c_str(), path_.c_str()); }) != 0) fail("write", path_);
+  if (system_call("rename", [&] { return rename(temporary_path_.c_str(), target_.c_str()); }) != 0)
+    fail("write", path_);
   temporary_path_.clear();
   close_file(std::exchange(descriptor_, -1));  // what it might complain of, the flush has written
   // The new name is on disk once the directory is. Some file systems cannot flush directories and say EINVAL.
-  const std::string directory = directory_of(path_);
+  const std::string directory = directory_of(target_);
   const int descriptor = open_file(directory, O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) fail("flush directory", directory);
   const bool flushed = sync_file(descriptor) == 0 || errno == EINVAL;

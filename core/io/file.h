@@ -53,6 +53,10 @@ Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit = kReadLimi
 /// temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile of the
 /// same name: writers hold a lock on theirs.
 ///
+/// A symbolic link is followed: the file that it names is replaced, or made where it is missing, and the link stays. What
+/// is there and no regular file (a directory, device or pipe) is an IoError, and stays. The new file has the permissions
+/// of the one that it replaces, and its owner and group where the process may set them; other hard links keep the old one.
+///
 /// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new one,
 /// which a power cut may still undo.
 class AtomicFile {
@@ -66,7 +70,7 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_, temporary_path_;
+  std::string path_, target_, temporary_path_;  // target_ is path_ with symbolic links followed
   int descriptor_ = -1;
 };
 

@@ -6,7 +6,8 @@
 
 namespace gradus::io {
 
-/// Called before each system call of AtomicFile: "open", "lock", "write", "sync", "rename", "close", "unlink", "list".
+/// Called before each system call of AtomicFile: "open", "lock", "write", "sync", "mode", "rename", "close", "unlink",
+/// "list".
 /// A result other than 0 is the errno that the call fails with. A write may be made shorter through `bytes`, which is
 /// null for the other calls.
 using FileFault = int (*)(const char* call, size_t* bytes);

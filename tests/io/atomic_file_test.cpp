@@ -2,7 +2,9 @@
 // behind after the next save.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <gradus/tests/file_faults.h>
 #include <gradus/tests/io/io_test.h>
@@ -38,17 +40,24 @@ std::vector<std::string> calls_of_a_save(const std::string& path) {
 
 TEST_CASE("a save flushes the file, renames it, then flushes the directory", "[io]") {
   const TemporaryDirectory directory;
+  const std::vector<std::string> first = calls_of_a_save(directory.file("a"));
+  CHECK(first == std::vector<std::string>{"list", "open", "lock", "write", "write", "write", "sync", "rename", "close",
+                                          "open", "sync", "close"});
   CHECK(calls_of_a_save(directory.file("a")) == std::vector<std::string>{"list", "open", "lock", "write", "write",
-                                                                         "write", "sync", "rename", "close", "open",
-                                                                         "sync", "close"});
+                                                                         "write", "mode", "sync", "rename", "close",
+                                                                         "open", "sync", "close"});
 }
 
 TEST_CASE("a save that fails at any system call leaves the old file or the new one", "[io]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("weights");
-  const int calls = static_cast<int>(calls_of_a_save(path).size());
   const int error = GENERATE(EIO, ENOSPC, EINVAL, ENOLCK, FileFaults::kShort);
   const bool first_save = GENERATE(false, true);
+  if (!first_save) {
+    save(path, "the old text");
+    REQUIRE(chmod(path.c_str(), 0640) == 0);  // not that of temporary files
+  }
+  const int calls = static_cast<int>(calls_of_a_save(path).size());
   const size_t descriptors = open_descriptors();
   int failures = 0;
   for (int at = 0; at < calls; ++at) {
@@ -77,13 +86,15 @@ TEST_CASE("a save that fails at any system call leaves the old file or the new o
     CHECK(content(path) == "the next text");
     CHECK(directory.count() == 1);
   }
-  // open, three writes, the two flushes, rename and opening the directory; some directories cannot be flushed (EINVAL).
-  CHECK(failures == (error == FileFaults::kShort ? 0 : error == EINVAL ? 7 : 8));
+  // open, three writes, the two flushes, rename and opening the directory, for an old file its mode; some directories
+  // cannot be flushed (EINVAL).
+  CHECK(failures == (error == FileFaults::kShort ? 0 : (error == EINVAL ? 7 : 8) + (first_save ? 0 : 1)));
 }
 
 TEST_CASE("a process that dies at any system call of a save leaves the old file or the new one", "[io]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("weights");
+  save(path, "the old text");
   const std::vector<std::string> calls = calls_of_a_save(path);
   size_t left_over = 0;
   for (size_t at = 0; at < calls.size(); ++at) {
@@ -100,20 +111,20 @@ TEST_CASE("a process that dies at any system call of a save leaves the old file 
     REQUIRE(waitpid(child, &status, 0) == child);
     REQUIRE(WIFEXITED(status));
     REQUIRE(WEXITSTATUS(status) == FileFaults::kExitCode);
-    const bool renamed = at > 7;
+    const bool renamed = at > 8;
     CHECK(content(path) == (renamed ? "the new text" : "the old text"));
     left_over += directory.count() - 1;
     save(path, "the next text");
     CHECK(content(path) == "the next text");
     CHECK(directory.count() == 1);
   }
-  CHECK(left_over == 6);  // from open, which came second, to rename
+  CHECK(left_over == 7);  // from open, which came second, to rename
 }
 
 TEST_CASE("interrupted system calls begin anew", "[io]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("a");
-  for (int at = 0; at < 12; ++at) {
+  for (int at = 0; at < 13; ++at) {
     const FileFaults faults(at, EINTR);
     save(path, "text " + std::to_string(at));
     CHECK(content(path) == "text " + std::to_string(at));
@@ -144,4 +155,71 @@ TEST_CASE("a save removes leftovers of its own name alone, and of the dead alone
   first.commit();
   CHECK(content(directory.file("w")) == "first");
   CHECK(directory.count() == 7 + 1);
+}
+
+TEST_CASE("a save keeps the permissions, owner and group of the file that it replaces", "[io]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("weights");
+  const mode_t umask_before = umask(022);
+  struct stat status;
+  save(path, "new");
+  REQUIRE(stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0644);
+  for (const mode_t mode : {0600, 0640, 0664, 0444, 0755}) {
+    REQUIRE(chmod(path.c_str(), mode) == 0);
+    save(path, "newer");
+    REQUIRE(stat(path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 07777) == mode);
+  }
+  umask(umask_before);
+  // Nobody else reads a private file while it is written.
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+  io::AtomicFile file(path);
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+    CHECK((entry.status().permissions() & std::filesystem::perms(077)) == std::filesystem::perms::none);
+
+  if (geteuid() != 0) return;  // others cannot give files away
+  REQUIRE(chown(path.c_str(), 1234, 4321) == 0);
+  save(path, "newest");
+  REQUIRE(stat(path.c_str(), &status) == 0);
+  CHECK((status.st_uid == 1234 && status.st_gid == 4321));
+}
+
+TEST_CASE("a save follows symbolic links and leaves them", "[io]") {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory directory, elsewhere;
+  const std::string target = elsewhere.file("weights"), link = directory.file("latest");
+  fs::create_symlink(target, link);
+  save(link, "into the void");  // the target is not there yet
+  CHECK(fs::is_symlink(link));
+  CHECK(content(target) == "into the void");
+
+  fs::create_directory(directory.path() / "below");
+  fs::create_symlink("../latest", directory.path() / "below/link");  // relative to its folder
+  save(directory.file("below/link"), "by two links");
+  CHECK(fs::is_symlink(directory.path() / "below/link"));
+  CHECK(fs::is_symlink(link));
+  CHECK(content(target) == "by two links");
+  CHECK(directory.count() == 2);
+  CHECK(elsewhere.count() == 1);
+
+  fs::create_symlink("b", directory.file("a"));
+  fs::create_symlink("a", directory.file("b"));
+  CHECK_THROWS_WITH(save(directory.file("a"), "round"), contains("/a'") && contains("symbolic links"));
+  CHECK(fs::is_symlink(directory.file("a")));
+}
+
+TEST_CASE("a save refuses what is no regular file, and leaves it there", "[io]") {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory directory;
+  REQUIRE(mkfifo(directory.file("pipe").c_str(), 0600) == 0);
+  fs::create_directory(directory.file("folder"));
+  fs::create_symlink("/dev/null", directory.file("device"));
+  fs::create_symlink("pipe", directory.file("link"));
+  for (const char* name : {"pipe", "folder", "device", "link"})
+    CHECK_THROWS_WITH(save(directory.file(name), "text"), contains(name) && contains("not a regular file"));
+  CHECK(fs::is_fifo(directory.file("pipe")));
+  CHECK(fs::is_symlink(directory.file("device")));
+  CHECK(fs::is_symlink(directory.file("link")));
+  CHECK(directory.count() == 4);
 }

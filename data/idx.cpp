@@ -1,5 +1,6 @@
 #include <gradus/data/idx.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <gradus/core/io/byte_order.h>
@@ -18,23 +19,24 @@ DType dtype_of_code(int code, const std::string& name) {
               "; known are 8 (unsigned byte), 12 (int32), 13 (float32) and 14 (float64)");
 }
 
-}  // namespace
-
-Array parse_idx(io::ByteSpan bytes, const std::string& name) {
-  GRADUS_CHECK(bytes.size() >= 4 && bytes[0] == std::byte{0} && bytes[1] == std::byte{0}, IoError, "'", name,
+// The array of an IDX file. read(to, bytes) fetches the next bytes and returns how many there were, `most_bytes` at most
+// in all.
+template <class Read>
+Array parse(Read read, uint64_t most_bytes, const std::string& name) {
+  std::byte header[4 + 4 * kMaxDims];
+  GRADUS_CHECK(read(header, 4) == 4 && header[0] == std::byte{0} && header[1] == std::byte{0}, IoError, "'", name,
                "' is not an IDX file: it does not begin with two zero bytes and a type");
-  const DType dtype = dtype_of_code(static_cast<int>(bytes[2]), name);
-  const int ndim = static_cast<int>(bytes[3]);
+  const DType dtype = dtype_of_code(static_cast<int>(header[2]), name);
+  const size_t ndim = static_cast<size_t>(header[3]);
   GRADUS_CHECK(ndim <= kMaxDims, IoError, "'", name, "' has ", ndim, " dimensions, at most ", kMaxDims,
                " are supported");
-  const size_t header_bytes = 4 + 4 * static_cast<size_t>(ndim);
-  GRADUS_CHECK(bytes.size() >= header_bytes, IoError, "'", name, "' is truncated in its header");
+  GRADUS_CHECK(read(header + 4, 4 * ndim) == 4 * ndim, IoError, "'", name, "' is truncated in its header");
 
   Shape shape;
   uint64_t data_bytes = size_of(dtype);
   bool empty = false, overflow = false;
-  for (int i = 0; i < ndim; ++i) {
-    const uint32_t size = io::read_big_endian<uint32_t>(&bytes[4 + 4 * static_cast<size_t>(i)]);
+  for (size_t i = 0; i < ndim; ++i) {
+    const uint32_t size = io::read_big_endian<uint32_t>(&header[4 + 4 * i]);
     shape.push_back(size);
     empty |= size == 0;
     overflow |= size != 0 && __builtin_mul_overflow(data_bytes, size, &data_bytes);
@@ -42,15 +44,39 @@ Array parse_idx(io::ByteSpan bytes, const std::string& name) {
   GRADUS_CHECK(!overflow && data_bytes <= INT64_MAX, IoError, "'", name, "': shape ", shape,
                " is too large for this machine");
   if (empty) data_bytes = 0;
-  GRADUS_CHECK(data_bytes == bytes.size() - header_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype,
-               " needs ", data_bytes, " bytes of data, the file has ", bytes.size() - header_bytes);
+  GRADUS_CHECK(data_bytes <= most_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has at most ", most_bytes);
 
   const Array array = Array::empty(shape, dtype);
-  if (data_bytes > 0) std::memcpy(array.data(), bytes.data() + header_bytes, data_bytes);
+  const size_t got = read(array.data(), data_bytes);
+  GRADUS_CHECK(got == data_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has ", got);
+  std::byte more;
+  GRADUS_CHECK(read(&more, 1) == 0, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has more");
   io::convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(dtype), std::endian::big);
   return array;
 }
 
-Array read_idx(const std::string& path) { return parse_idx(io::read_file_or_gzip(path), path); }
+}  // namespace
+
+Array parse_idx(io::ByteSpan bytes, const std::string& name) {
+  const auto read = [rest = bytes](void* to, size_t count) mutable {
+    count = std::min(count, rest.size());
+    if (count > 0) std::memcpy(to, rest.data(), count);
+    rest = rest.subspan(count);
+    return count;
+  };
+  return parse(read, bytes.size(), name);
+}
+
+Array read_idx(const std::string& path) {
+  const io::Bytes bytes = io::read_file(path);
+  if (!io::is_gzip(bytes)) return parse_idx(bytes, path);
+  constexpr uint64_t kMostRatio = 1032;  // of deflate: a code of one bit for 258 bytes, and one for their distance
+  io::GzipReader reader(bytes, path);
+  return parse([&](void* to, size_t count) { return reader.read(to, count); },
+               std::min(io::kReadLimit, kMostRatio * bytes.size()), path);
+}
 
 }  // namespace gradus::data

@@ -14,7 +14,8 @@
 
 namespace gradus::data {
 
-/// The array of an IDX file, plain or gzipped. A file that is anything else is an IoError that names it.
+/// The array of an IDX file, plain or gzipped; of a gzipped one no more is decompressed than its header announces, at
+/// most 2 GiB. A file that is anything else is an IoError that names it.
 Array read_idx(const std::string& path);
 /// The same from the bytes of an uncompressed file; `name` stands for it in messages.
 Array parse_idx(io::ByteSpan bytes, const std::string& name);

@@ -66,56 +66,44 @@ Bytes read_file(const std::string& path, uint64_t limit) {
   return bytes;
 }
 
-Bytes read_file_or_gzip(const std::string& path, uint64_t limit) {
-  Bytes bytes = read_file(path, limit);
-  return is_gzip(bytes) ? gunzip(bytes, path, limit) : bytes;
-}
-
 bool is_gzip(ByteSpan bytes) { return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b}; }
 
-Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit) {
-  GRADUS_CHECK(is_gzip(bytes), IoError, "'", name, "' is not a gzip file");
+GzipReader::GzipReader(ByteSpan bytes, std::string name)
+    : bytes_(bytes), name_(std::move(name)), stream_(new z_stream{}, [](z_stream* stream) {
+        inflateEnd(stream);
+        delete stream;
+      }) {
+  GRADUS_CHECK(is_gzip(bytes), IoError, "'", name_, "' is not a gzip file");
   constexpr int kGzipOnly = 16;  // zlib's flag beside the size of the window
-  z_stream stream = {};
-  GRADUS_CHECK(inflateInit2(&stream, MAX_WBITS + kGzipOnly) == Z_OK, IoError, "cannot set up zlib for '", name, "'");
-  struct Cleanup {
-    z_stream* stream;
-    ~Cleanup() { inflateEnd(stream); }
-  } cleanup{&stream};
+  GRADUS_CHECK(inflateInit2(stream_.get(), MAX_WBITS + kGzipOnly) == Z_OK, IoError, "cannot set up zlib for '", name_,
+               "'");
+}
 
-  Bytes out;
-  size_t filled = 0, consumed = 0;
-  while (true) {
-    if (filled == out.size()) {
-      const uint64_t wanted = std::max<uint64_t>({uint64_t{4} * bytes.size(), uint64_t{2} * filled, 4096});
-      out.resize(static_cast<size_t>(std::min(wanted, limit + 1)));
-    }
+size_t GzipReader::read(void* to, size_t bytes) {
+  size_t filled = 0;
+  while (filled < bytes && !ended_) {
     constexpr size_t kMost = size_t{1} << 30;  // zlib counts in 32 bits
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data() + consumed));
-    stream.avail_in = static_cast<uInt>(std::min(bytes.size() - consumed, kMost));
-    stream.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
-    stream.avail_out = static_cast<uInt>(std::min(out.size() - filled, kMost));
-    const uInt in = stream.avail_in, room = stream.avail_out;
-    const int status = inflate(&stream, Z_NO_FLUSH);
-    consumed += in - stream.avail_in;
-    filled += room - stream.avail_out;
-    GRADUS_CHECK(filled <= limit, IoError, "'", name, "' decompresses to more than the ", limit,
-                 " bytes that are accepted");
+    stream_->next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes_.data() + consumed_));
+    stream_->avail_in = static_cast<uInt>(std::min(bytes_.size() - consumed_, kMost));
+    stream_->next_out = static_cast<Bytef*>(to) + filled;
+    stream_->avail_out = static_cast<uInt>(std::min(bytes - filled, kMost));
+    const uInt in = stream_->avail_in, room = stream_->avail_out;
+    const int status = inflate(stream_.get(), Z_NO_FLUSH);
+    consumed_ += in - stream_->avail_in;
+    filled += room - stream_->avail_out;
     if (status == Z_STREAM_END) {
-      if (consumed == bytes.size()) break;
+      ended_ = consumed_ == bytes_.size();
       // Another member may follow; its header is checked as the first one's was.
-      GRADUS_CHECK(is_gzip(bytes.subspan(consumed)) && inflateReset(&stream) == Z_OK, IoError, "'", name, "' has ",
-                   bytes.size() - consumed, " bytes after its gzip data");
+      GRADUS_CHECK(ended_ || (is_gzip(bytes_.subspan(consumed_)) && inflateReset(stream_.get()) == Z_OK), IoError, "'",
+                   name_, "' has ", bytes_.size() - consumed_, " bytes after its gzip data");
       continue;
     }
     const bool going_on = status == Z_OK || status == Z_BUF_ERROR;
-    GRADUS_CHECK(!going_on || consumed < bytes.size() || stream.avail_out == 0, IoError, "'", name,
-                 "' is truncated: its gzip data ends after ", filled, " decompressed bytes");
-    GRADUS_CHECK(going_on, IoError, "'", name, "' has bad gzip data after ", filled,
-                 " bytes: ", stream.msg ? stream.msg : "zlib error");
+    GRADUS_CHECK(!going_on || consumed_ < bytes_.size() || stream_->avail_out == 0, IoError, "'", name_,
+                 "' is truncated: its gzip data does not end");
+    GRADUS_CHECK(going_on, IoError, "'", name_, "' has bad gzip data: ", stream_->msg ? stream_->msg : "zlib error");
   }
-  out.resize(filled);
-  return out;
+  return filled;
 }
 
 namespace {

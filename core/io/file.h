@@ -4,18 +4,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <gradus/core/error.h>
 
+struct z_stream_s;  // zlib's
+
 namespace gradus::io {
 
 using Bytes = std::vector<std::byte>;
 using ByteSpan = std::span<const std::byte>;
 
-/// What read_file and gunzip accept unless told otherwise: 2 GiB.
+/// What read_file accepts unless told otherwise: 2 GiB.
 inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
 
 /// A regular file open for reading.
@@ -40,13 +43,25 @@ class InputFile {
 
 /// The whole file, which may have at most `limit` bytes.
 Bytes read_file(const std::string& path, uint64_t limit = kReadLimit);
-/// The same, decompressed where the file begins as gzip does. `limit` holds for the file and for what is in it.
-Bytes read_file_or_gzip(const std::string& path, uint64_t limit = kReadLimit);
 
 /// True if `bytes` begin as gzip (RFC 1952) does.
 bool is_gzip(ByteSpan bytes);
-/// All members of a gzip file, checksums verified. `name` stands for the file in messages.
-Bytes gunzip(ByteSpan bytes, const std::string& name, uint64_t limit = kReadLimit);
+
+/// Decompresses a gzip file, all its members, as far as is asked for: the reader of a format whose header tells a size
+/// decompresses no more than that. `bytes` must stay there; `name` stands for the file in messages.
+class GzipReader {
+ public:
+  GzipReader(ByteSpan bytes, std::string name);
+  /// Fills `to` with the next bytes and returns their number: fewer than `bytes` where the data end, checksums verified.
+  size_t read(void* to, size_t bytes);
+
+ private:
+  ByteSpan bytes_;
+  std::string name_;
+  size_t consumed_ = 0;
+  bool ended_ = false;
+  std::unique_ptr<z_stream_s, void (*)(z_stream_s*)> stream_;
+};
 
 /// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory,
 /// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit() the

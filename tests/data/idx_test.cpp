@@ -43,7 +43,7 @@ TEST_CASE("idx: hostile files are errors", "[data][idx]") {
   const std::string good = idx_file(8, {2, 3}, "abcdef");
   REQUIRE(error_of(good) == "(no error)");
   for (size_t length = 0; length < good.size(); ++length) CHECK(error_of(good.substr(0, length)) != "(no error)");
-  CHECK_THAT(error_of(good + "x"), contains("needs 6 bytes of data, the file has 7"));
+  CHECK_THAT(error_of(good + "x"), contains("needs 6 bytes of data, the file has more"));
   CHECK_THAT(error_of("PK\3\4zip"), contains("not an IDX file"));
   CHECK_THAT(error_of(idx_file(9, {1}, "x")), contains("element type 9"));
   CHECK_THAT(error_of(idx_file(8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), contains("9 dimensions"));
@@ -51,4 +51,19 @@ TEST_CASE("idx: hostile files are errors", "[data][idx]") {
   CHECK_THAT(error_of(idx_file(0x0E, {0xffffffff, 0xffffffff, 0xffffffff}, "x")), contains("too large"));
   CHECK_THAT(error_of(idx_file(8, {0, 0xffffffff, 0xffffffff, 0xffffffff}, "")), contains("too large"));
   CHECK_THROWS_WITH(data::read_idx("/nowhere/file"), contains("/nowhere/file"));
+}
+
+TEST_CASE("idx: no more of a gzipped file is decompressed than its header announces", "[data][idx][processes]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.gz");
+  const auto write = [&](const std::string& idx) { io::write_file(path, gzip(idx)); };
+  write(idx_file(8, {2, 3}, "abcdef"));
+  CHECK(values_of<uint8_t>(data::read_idx(path)) == std::vector<uint8_t>{'a', 'b', 'c', 'd', 'e', 'f'});
+  write(idx_file(8, {2, 3}, "abcde"));
+  CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains("needs 6 bytes of data, the file has 5"));
+  write(idx_file(8, {2, 3}, std::string(size_t{128} << 20, '\0')));  // 130 KB of gzip
+  CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains("needs 6 bytes of data, the file has more"));
+  CHECK(peak_memory_of([&] { data::read_idx(path); }) < 16);
+  write(idx_file(8, {1 << 30}, "abc"));  // more than so few bytes of gzip can hold
+  CHECK_THROWS_WITH(data::read_idx(path), contains("needs 1073741824 bytes of data, the file has at most"));
 }

@@ -1,6 +1,12 @@
 // What the tests of file formats share.
 #pragma once
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,6 +25,45 @@ inline std::string little_endian(uint64_t value, int size) {
   std::string bytes;
   for (int i = 0; i < size; ++i) bytes.push_back(static_cast<char>(value >> (8 * i) & 0xff));
   return bytes;
+}
+
+/// `text` as a gzip file of one member.
+inline std::string gzip(const std::string& text) {
+  z_stream stream = {};
+  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(deflateBound(&stream, text.size()) + 32, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+/// By how many MiB `refused`, which throws an IoError, raises the most memory that a process has had. Runs it in a child;
+/// 255 if it does not throw.
+template <class Function>
+int peak_memory_of(const Function& refused) {
+  const auto peak = [] {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;  // from KiB
+  };
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const long before = peak();
+    try {
+      refused();
+    } catch (const IoError&) { _exit(static_cast<int>(std::min(254L, peak() - before))); }
+    _exit(255);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
 }
 
 /// A row-major array of the given elements.

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -10,13 +11,16 @@
 
 namespace {
 
-// The most that stb_image may allocate at once on this thread: a few bytes of PNG can unpack to gigabytes.
-thread_local size_t allocation_limit = 0;
+// What stb_image may allocate at once on this thread, and to what a buffer may grow: a few bytes of PNG can unpack to
+// gigabytes.
+thread_local size_t allocation_limit = 0, growth_limit = 0;
+thread_local bool growth_refused = false;
 
 // Zeroed: older releases of stb_image decode with the Huffman tables that a file does not have.
 void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::calloc(bytes, 1) : nullptr; }
 void* limited_realloc(void* memory, size_t bytes) {
-  return bytes <= allocation_limit ? std::realloc(memory, bytes) : nullptr;
+  growth_refused |= bytes > growth_limit;
+  return growth_refused ? nullptr : std::realloc(memory, bytes);
 }
 
 }  // namespace
@@ -76,9 +80,10 @@ void check_huffman_tables(io::ByteSpan tables, const std::string& name) {
 
 // A JPEG file is a row of markers, FF and a type, most with a length and data; behind SOS (DA) comes data in which FF 00
 // is a byte FF and D0 … D7 restart the decoder. The last marker is EOI (D9). stb_image would fill what is missing with grey.
-// https://www.w3.org/Graphics/JPEG/itu-t81.pdf, B.1
-void check_jpeg(io::ByteSpan bytes, const std::string& name) {
+// Returns the number of scans. https://www.w3.org/Graphics/JPEG/itu-t81.pdf, B.1
+int64_t check_jpeg(io::ByteSpan bytes, const std::string& name) {
   size_t at = 2;
+  int64_t scans = 0;
   const auto need = [&](size_t count) {
     GRADUS_CHECK(bytes.size() - at >= count, IoError, "'", name, "' is a truncated JPEG file");
   };
@@ -92,7 +97,7 @@ void check_jpeg(io::ByteSpan bytes, const std::string& name) {
       continue;
     }
     at += 2;
-    if (type == 0xD9) return;
+    if (type == 0xD9) return scans;
     if (type == 0x01 || (type >= 0xD0 && type <= 0xD7)) continue;
     need(2);
     const size_t length = io::read_big_endian<uint16_t>(&bytes[at]);
@@ -101,6 +106,7 @@ void check_jpeg(io::ByteSpan bytes, const std::string& name) {
     if (type == 0xC4) check_huffman_tables(bytes.subspan(at + 2, length - 2), name);
     at += length;
     if (type != 0xDA) continue;
+    ++scans;
     for (;; ++at) {
       need(2);
       const uint8_t next = byte_at(bytes, at + 1);
@@ -124,23 +130,36 @@ Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels) {
   GRADUS_CHECK(bytes.size() <= kMostImageBytes, IoError, "'", name, "' has ", bytes.size(),
                " bytes; images have at most ", kMostImageBytes);
+  int64_t scans = 0;
   if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) check_png(bytes, name);
-  else if (starts_with(bytes, "\xff\xd8\xff")) check_jpeg(bytes, name);
+  else if (starts_with(bytes, "\xff\xd8\xff")) scans = check_jpeg(bytes, name);
   else GRADUS_FAIL(IoError, "'", name, "' is neither a PNG nor a JPEG file");
 
   const auto* data = reinterpret_cast<const stbi_uc*>(bytes.data());
   const int size = static_cast<int>(bytes.size());
   const auto reason = [] { return stbi_failure_reason() ? stbi_failure_reason() : "unknown reason"; };
   int width = 0, height = 0, channels = 0;
-  allocation_limit = size_t{1} << 20;
+  allocation_limit = growth_limit = size_t{1} << 20;
+  growth_refused = false;
   GRADUS_CHECK(stbi_info_from_memory(data, size, &width, &height, &channels) && width > 0 && height > 0, IoError,
                "cannot decode '", name, "': ", reason());
   GRADUS_CHECK(int64_t{width} * height <= most_pixels, IoError, "'", name, "' says that it is ", width, "x", height,
                " pixels large; at most ", most_pixels, " pixels are read");
+  // Each scan of a progressive JPEG passes over all pixels, with next to no data where nothing changes.
+  GRADUS_CHECK(scans <= kMostScannedPixels / (int64_t{width} * height), IoError, "'", name, "' has ", scans,
+               " scans of ", width, "x", height, " pixels; at most ", kMostScannedPixels / (int64_t{width} * height),
+               " scans of so many pixels are read");
   // Enough for every buffer of an honest file: 16 bits in four channels, twice, and blocks that stand over the border.
   allocation_limit += size_t{32} * (static_cast<size_t>(width) + 64) * (static_cast<size_t>(height) + 64);
+  // What grows, by doubling, are the compressed data of a PNG and its unpacked rows, each after a byte for its filter.
+  const size_t sample_bytes = stbi_is_16_bit_from_memory(data, size) ? 2 : 1;
+  const size_t rows_bytes =
+      (static_cast<size_t>(width) * static_cast<size_t>(channels) * sample_bytes + 1) * static_cast<size_t>(height);
+  growth_limit += 2 * std::max(rows_bytes, bytes.size());
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
       stbi_load_from_memory(data, size, &width, &height, &channels, 3), stbi_image_free);
+  GRADUS_CHECK(!growth_refused, IoError, "'", name, "' is a damaged PNG file: it unpacks to far more than the ",
+               rows_bytes, " bytes of ", width, "x", height, " pixels");
   GRADUS_CHECK(pixels, IoError, "cannot decode '", name, "': ", reason());
   return planes_of(pixels.get(), height, width);
 }

@@ -8,14 +8,16 @@
 
 namespace gradus::data {
 
-/// What decode_image accepts unless told otherwise: a hundred megapixels, and files of 256 MiB.
-inline constexpr int64_t kMostPixels = 100'000'000;
+/// What decode_image accepts unless told otherwise: a hundred megapixels, and files of 256 MiB; of progressive JPEGs as
+/// many scans as pass over two thousand megapixels (20 of the largest images; encoders make about 10).
+inline constexpr int64_t kMostPixels = 100'000'000, kMostScannedPixels = 2'000'000'000;
 inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 
 /// The image in a PNG or JPEG file as (3, H, W) u8: red, green, blue. Grey becomes three equal channels, alpha is left
 /// out, 16 bits become 8; orientation tags are not looked at (all as Pillow's convert("RGB") has it). `name` stands for
 /// the file in messages. A file of another kind, a truncated or damaged one (PNG checksums are verified), or more than
-/// `most_pixels` pixels are an IoError; the size is checked before anything is allocated for it.
+/// `most_pixels` pixels are an IoError; the size is checked before anything is allocated for it, and a PNG is unpacked no
+/// further than to twice its size.
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels = kMostPixels);
 /// The same from a file.
 Array read_image(const std::string& path);

@@ -141,6 +141,8 @@ int safetensors_rank(DType dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   GRADUS_CHECK(!json.empty() && json.front() == '{', IoError, "'", file,
                "' is not a safetensors file: no '{' at byte 8");
+  const size_t nul = json.find('\0');  // the JSON parser would end there
+  GRADUS_CHECK(nul == json.npos, IoError, "'", file, "': the header has a NUL at its byte ", nul);
   SafetensorsHeader header;
   HeaderReader reader(file, &header);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);

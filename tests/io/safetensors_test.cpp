@@ -157,6 +157,9 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK_THAT(header("{\"a\""), contains("not JSON"));
     CHECK_THAT(header(good + "{}"), contains("not JSON"));
     CHECK_THAT(header("{\"a\xff\":1}"), contains("not JSON"));
+    for (const char* hidden : {"", "{}", "not even JSON"})  // is read to its length, not to a NUL
+      CHECK_THAT(header(good + '\0' + hidden), contains("NUL at its byte " + std::to_string(good.size())));
+    CHECK_THAT(header(std::string("{\"a\0\":1}", 8)), contains("NUL at its byte 3"));
     CHECK_THAT(header("{\"a\":1}"), contains("a number"));
     CHECK_THAT(header("{\"a\":[1]}"), contains("a list"));
     CHECK_THAT(header("{\"a\":null}"), contains("null"));

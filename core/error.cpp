@@ -9,6 +9,18 @@ std::string ModuleFrame::current_path() { return current_ ? current_->path(curre
 
 namespace detail {
 
+std::string shortened(std::string_view text) {
+  constexpr size_t kMost = 400, kBeginning = 250, kEnd = 100;
+  if (text.size() <= kMost) return std::string(text);
+  // Characters of UTF-8 stay whole.
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  size_t beginning = kBeginning, end = text.size() - kEnd;
+  while (beginning > 0 && continues(beginning)) --beginning;
+  while (end < text.size() && continues(end)) ++end;
+  std::string result(text.substr(0, beginning));
+  return result.append("[... ").append(std::to_string(text.size())).append(" bytes ...]").append(text.substr(end));
+}
+
 Message& Message::operator<<(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.6g", value);
@@ -21,9 +33,9 @@ std::string with_context(std::string message) {
   while (outermost && outermost->parent) outermost = outermost->parent;
 
   std::string text;
-  if (outermost) text.append("[").append(outermost->name).append("] ");
+  if (outermost) text.append("[").append(shortened(outermost->name)).append("] ");
   if (const std::string path = ModuleFrame::current_path(); !path.empty())
-    text.append("layer '").append(path).append("': ");
+    text.append("layer '").append(shortened(path)).append("': ");
   text.append(message);
   // The user's line is worth naming only where the user wrote the call: inside a built-in layer it is ours.
   if (outermost && outermost->where.line > 0 && !ModuleFrame::current()) {

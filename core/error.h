@@ -95,13 +95,18 @@ class ModuleFrame {
 
 namespace detail {
 
+/// `text`, or where it is longer than 400 bytes its beginning, its length and its end: names come from files too.
+std::string shortened(std::string_view text);
+
+/// The text of a message, part by part; each part is shortened.
 class Message {
  public:
   // clang-format off
-  Message& operator<<(std::string_view text) { text_.append(text); return *this; }
-  Message& operator<<(const std::string& text) { text_.append(text); return *this; }
-  Message& operator<<(const char* text) { text_.append(text); return *this; }
+  Message& operator<<(std::string_view text) { text_.append(shortened(text)); return *this; }
+  Message& operator<<(const std::string& text) { return *this << std::string_view(text); }
+  Message& operator<<(const char* text) { return *this << std::string_view(text); }
   Message& operator<<(char c) { text_.push_back(c); return *this; }
+  Message& operator<<(const Message& other) { text_.append(other.text_); return *this; }
   // clang-format on
   Message& operator<<(bool value) { return *this << (value ? "true" : "false"); }
   Message& operator<<(double value);
@@ -110,6 +115,7 @@ class Message {
     text_.append(std::to_string(value));
     return *this;
   }
+  bool empty() const { return text_.empty(); }
   std::string take() && { return std::move(text_); }
 
  private:

@@ -23,9 +23,9 @@ bool tied(const Tensor& a, const Tensor& b) {
          a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-std::string listed(const std::vector<std::string>& keys) {
-  std::string text;
-  for (const std::string& key : keys) text += (text.empty() ? "'" : ", '") + key + "'";
+gradus::detail::Message listed(const std::vector<std::string>& keys) {
+  gradus::detail::Message text;
+  for (const std::string& key : keys) text << (text.empty() ? "'" : ", '") << key << "'";
   return text;
 }
 
@@ -34,7 +34,7 @@ std::string listed(const std::vector<std::string>& keys) {
 IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
   const StateDict own = state_dict();
   IncompatibleKeys keys;
-  std::string wrong_sizes;
+  gradus::detail::Message problems, wrong_sizes;
   for (const auto& item : own) {
     const Tensor* source = state.find(item.key());
     if (!source) {
@@ -43,17 +43,16 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
       for (const auto& other : own) provided = provided || (state.contains(other.key()) && tied(*item, *other));
       if (!provided) keys.missing_keys.push_back(item.key());
     } else if (!source->defined() || source->sizes() != item->sizes()) {
-      wrong_sizes += "\n  '" + item.key() + "': the state has " +
-                     (source->defined() ? to_string(source->sizes()) : std::string("no tensor")) + ", the module " +
-                     to_string(item->sizes());
+      wrong_sizes << "\n  '" << item.key() << "': the state has "
+                  << (source->defined() ? to_string(source->sizes()) : std::string("no tensor")) << ", the module "
+                  << item->sizes();
     }
   }
   for (const auto& item : state)
     if (!own.contains(item.key())) keys.unexpected_keys.push_back(item.key());
 
-  std::string problems;
-  if (strict && !keys.missing_keys.empty()) problems += "\n  missing keys: " + listed(keys.missing_keys);
-  if (strict && !keys.unexpected_keys.empty()) problems += "\n  unexpected keys: " + listed(keys.unexpected_keys);
+  if (strict && !keys.missing_keys.empty()) problems << "\n  missing keys: " << listed(keys.missing_keys);
+  if (strict && !keys.unexpected_keys.empty()) problems << "\n  unexpected keys: " << listed(keys.unexpected_keys);
   GRADUS_CHECK(wrong_sizes.empty(), ShapeError, "the state does not fit ", name(), ":", problems, wrong_sizes);
   GRADUS_CHECK(problems.empty(), ValueError, "the state does not fit ", name(), ":", problems,
                "\n(strict = false loads the keys that both have)");

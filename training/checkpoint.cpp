@@ -69,9 +69,9 @@ class Differences {
 
  private:
   void add(const char* before, const char* what, const std::string& name, const std::string& after) {
-    text_ += std::string("\n  ") + before + what + " '" + name + "'" + after;
+    text_ << "\n  " << before << what << " '" << name << "'" << after;
   }
-  std::string text_;
+  gradus::detail::Message text_;
 };
 
 State copy_of(const State& state) {

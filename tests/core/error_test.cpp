@@ -31,6 +31,33 @@ TEST_CASE("a failed check throws its kind with all parts") {
   CHECK(text == "got (2, 3) of float16, 1.5 true 7 end");
 }
 
+TEST_CASE("long parts of a message are shortened") {
+  const std::string name = "weights " + std::string(100'000, 'x') + " end";
+  CHECK(message_of([&] { GRADUS_FAIL(IoError, "no '", name, "'"); }) ==
+        "no 'weights " + std::string(242, 'x') + "[... 100012 bytes ...]" + std::string(96, 'x') + " end'");
+  CHECK(message_of([&] { GRADUS_FAIL(IoError, name.c_str()); }).size() < 400);
+  CHECK(message_of([] { GRADUS_FAIL(IoError, std::string(400, 'x')); }) == std::string(400, 'x'));
+  CHECK(message_of([&] {
+          const OpContext context(name.c_str());
+          GRADUS_FAIL(IoError, "x");
+        }).size() < 400);
+  // Lists are put together from parts: only the long names among them are shortened.
+  detail::Message list;
+  for (int i = 0; i < 300; ++i) list << "'name', ";
+  CHECK(message_of([&] { GRADUS_FAIL(IoError, list); }).size() == 300 * 8);
+  // No character of UTF-8 is cut.
+  std::string umlauts;
+  for (int i = 0; i < 1000; ++i) umlauts += "\u00e4";
+  for (const char* before : {"", "x"}) {
+    const std::string text = message_of([&] { GRADUS_FAIL(IoError, before + umlauts); });
+    size_t bytes = 0;
+    for (char c : text) bytes += (c & 0x80) != 0;
+    CHECK(bytes % 2 == 0);
+    CHECK_THAT(text, test::contains("\u00e4[... "));
+    CHECK_THAT(text, test::contains(" ...]\u00e4"));
+  }
+}
+
 TEST_CASE("a passing check evaluates no message part") {
   int evaluated = 0;
   auto part = [&] { return ++evaluated; };

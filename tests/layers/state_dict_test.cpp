@@ -55,6 +55,19 @@ TEST_CASE("a state dict goes from one net to another") {
   CHECK(other->at<nn::Linear>(2).weight.dtype() == kDouble);
 }
 
+TEST_CASE("long keys are shortened in messages, long lists of keys are not") {
+  nn::Sequential net = make_net();
+  nn::StateDict state = net->state_dict();
+  for (int i = 0; i < 300; ++i) state.insert("key number " + std::to_string(i), ones({1}));
+  CHECK_THROWS_WITH(net->load_state_dict(state), contains("'key number 0'") && contains("'key number 299'"));
+  state = net->state_dict();
+  state.insert(std::string(100'000, 'x'), ones({1}));
+  try {
+    net->load_state_dict(state);
+    FAIL("no error");
+  } catch (const ValueError& error) { CHECK(std::string(error.what()).size() < 1000); }
+}
+
 TEST_CASE("a state that does not fit is refused by name and changes nothing") {
   nn::Sequential net = make_net();
   const Tensor before = net->at<nn::Linear>(2).weight.detach().clone();

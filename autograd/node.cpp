@@ -14,6 +14,11 @@ thread_local constinit std::vector<Node*>* condemned = nullptr;
 
 }  // namespace
 
+unsigned detail::new_hook_id() {
+  static std::atomic<unsigned> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 
 void Node::destroy(Node* node) {

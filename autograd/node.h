@@ -207,7 +207,6 @@ struct AutogradMeta {
   Tensor grad;
   Array bound_grad;  // bind_grad's storage
   std::unique_ptr<ViewInfo> view;
-  unsigned next_hook_id = 0;
   struct LeafHook {
     unsigned id;
     std::function<Tensor(const Tensor&)> call;
@@ -231,6 +230,11 @@ struct TensorImpl : RefCounted {
     return *meta;
   }
 };
+
+namespace detail {
+/// The id of a new hook of a tensor or module: no two hooks of any kind share one.
+unsigned new_hook_id();
+}  // namespace detail
 
 /// Where the gradient of `tensor` goes: its grad_fn, its AccumulateGrad, or nowhere.
 Edge gradient_edge(const Tensor& tensor);

@@ -136,28 +136,33 @@ void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, 
 unsigned Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad(), AutogradError, "a hook needs a tensor that requires gradients");
   AutogradMeta& meta = impl_->need_meta();
-  const unsigned id = meta.next_hook_id++;
+  const unsigned id = detail::new_hook_id();
   if (Ref<Node> made_by = grad_fn()) made_by->output_hooks().push_back({id, output_nr(), std::move(hook)});
   else meta.hooks.push_back({id, std::move(hook)});
   return id;
 }
 
 void Tensor::remove_hook(unsigned id) const {
-  if (!impl_ || !impl_->meta) return;
+  check_defined(*this);
+  size_t erased = 0;
   if (Ref<Node> made_by = grad_fn()) {
     const uint32_t nr = output_nr();
-    std::erase_if(made_by->output_hooks(), [&](const auto& hook) { return hook.id == id && hook.output_nr == nr; });
+    erased +=
+        std::erase_if(made_by->output_hooks(), [&](const auto& hook) { return hook.id == id && hook.output_nr == nr; });
   }
-  std::erase_if(impl_->meta->hooks, [&](const auto& hook) { return hook.id == id; });
-  std::erase_if(impl_->meta->post_hooks, [&](const auto& hook) { return hook.id == id; });
+  if (AutogradMeta* meta = meta_of(*this)) {
+    erased += std::erase_if(meta->hooks, [&](const auto& hook) { return hook.id == id; });
+    erased += std::erase_if(meta->post_hooks, [&](const auto& hook) { return hook.id == id; });
+  }
+  GRADUS_CHECK(erased > 0, IndexError, "this tensor has no hook with id ", id);
 }
 
 unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad() && is_leaf(), AutogradError,
                "a post-accumulate hook needs a leaf that requires gradients");
-  AutogradMeta& meta = impl_->need_meta();
-  meta.post_hooks.push_back({meta.next_hook_id, std::move(hook)});
-  return meta.next_hook_id++;
+  const unsigned id = detail::new_hook_id();
+  impl_->need_meta().post_hooks.push_back({id, std::move(hook)});
+  return id;
 }
 
 Tensor Tensor::detach(Loc where) const {

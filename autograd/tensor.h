@@ -173,8 +173,9 @@ class Tensor {
                 std::optional<TensorList> inputs = std::nullopt, Loc where = Loc::current()) const;
   /// Calls `hook` with each gradient of this tensor; a defined result replaces it. Returns an id for remove_hook.
   unsigned register_hook(std::function<Tensor(const Tensor&)> hook) const;
+  /// Takes out a hook of either kind; an id that is not there is an IndexError.
   void remove_hook(unsigned id) const;
-  /// Calls `hook` with this leaf after a gradient was accumulated into it.
+  /// Calls `hook` with this leaf after a gradient was accumulated into it. Returns an id for remove_hook.
   unsigned register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
   /// Same numbers, no history; shares storage and version.
   Tensor detach(Loc where = Loc::current()) const;

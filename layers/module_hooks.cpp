@@ -1,6 +1,5 @@
 // Hooks of modules: their registration, and the two nodes by which a module's backward pass is seen from outside.
 #include <algorithm>
-#include <atomic>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/ops/elementwise.h>
@@ -20,9 +19,8 @@ struct ModuleHooks {
   bool empty() const { return forward_pre.empty() && forward.empty() && backward.empty(); }
   template <class Function>
   unsigned add(List<Function>& list, Function hook) {
-    static std::atomic<unsigned> next_id{0};  // of all modules, so that an id never stands for another hook
     GRADUS_CHECK(hook, ValueError, "a hook needs a function");
-    return list.emplace_back(next_id++, std::move(hook)).first;
+    return list.emplace_back(gradus::detail::new_hook_id(), std::move(hook)).first;
   }
 };
 

@@ -284,6 +284,7 @@ TEST_CASE("post-accumulate hooks run once the gradient is in place") {
   x.remove_hook(id);
   x.sum().backward();
   CHECK(calls == 1);
+  CHECK_THROWS_AS(x.remove_hook(id), IndexError);
   CHECK_THROWS_AS((x * 2).register_post_accumulate_grad_hook([](const Tensor&) {}), AutogradError);
 }
 

@@ -3,6 +3,8 @@
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
 
+#include <set>
+
 using namespace gradus;
 using test::contains;
 
@@ -203,4 +205,32 @@ TEST_CASE("a hook may remove itself") {
   shift(ones({1}));
   shift(ones({1}));
   CHECK(calls == 1);
+}
+
+TEST_CASE("no two hooks have one id, whatever their kind and of whatever they are") {
+  Shift shift;
+  nn::Linear linear(1, 1);
+  const Tensor x = ones({1}, TensorOptions().requires_grad(true)), y = x * 2;
+  int calls = 0;
+  const auto see = [&](const Tensor&) { return ++calls, Tensor(); };
+  for (nn::Module* module : {static_cast<nn::Module*>(shift.get()), static_cast<nn::Module*>(linear.get())}) {
+    const unsigned before = module->register_forward_pre_hook([&](nn::Module&, TensorList&) { calls += 10; });
+    const unsigned after =
+        module->register_forward_hook([&](nn::Module&, const TensorList&, TensorList&) { calls += 100; });
+    const unsigned back =
+        module->register_backward_hook([&](nn::Module&, TensorList&, const TensorList&) { calls += 1000; });
+    const std::set<unsigned> ids = {before,
+                                    after,
+                                    back,
+                                    x.register_hook(see),
+                                    y.register_hook(see),
+                                    x.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; })};
+    CHECK(ids.size() == 6);
+    module->remove_hook(before);
+    CHECK_THROWS_AS(module->remove_hook(before), IndexError);
+    CHECK_THROWS_AS(x.remove_hook(after), IndexError);
+    CHECK_THROWS_AS(y.remove_hook(back), IndexError);
+  }
+  shift(x).backward();
+  CHECK(calls == 100 + 1000 + 2 + 2);  // what is on x, twice
 }

@@ -38,15 +38,11 @@ const std::shared_ptr<Module>& ModuleListImpl::ptr(size_t index) const {
   return modules_[index];
 }
 
-std::shared_ptr<Module> ModuleListImpl::clone(const std::optional<Device>& device) const {
-  auto copy = std::make_shared<ModuleListImpl>(*this);
-  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
-    auto& copies = static_cast<ModuleListImpl&>(fresh);
-    copies.modules_.clear();
-    Cloner cloner(to);
-    for (const auto& module : static_cast<const ModuleListImpl&>(original)) copies.push_back(cloner(module));
-  });
-  return copy;
+bool ModuleListImpl::rebuild(const Module& original, const std::optional<Device>& device) {
+  modules_.clear();
+  Cloner cloner(device);
+  for (const auto& module : static_cast<const ModuleListImpl&>(original)) push_back(cloner(module));
+  return false;
 }
 
 void ModuleListImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleList"; }
@@ -76,14 +72,10 @@ void ModuleDictImpl::clear() {
   for (const std::string& name : keys()) unregister_module(name);
 }
 
-std::shared_ptr<Module> ModuleDictImpl::clone(const std::optional<Device>& device) const {
-  auto copy = std::make_shared<ModuleDictImpl>(*this);
-  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
-    Cloner cloner(to);
-    for (const auto& item : original.named_children())
-      static_cast<ModuleDictImpl&>(fresh).insert(item.key(), cloner(item.value()));
-  });
-  return copy;
+bool ModuleDictImpl::rebuild(const Module& original, const std::optional<Device>& device) {
+  Cloner cloner(device);
+  for (const auto& item : original.named_children()) insert(item.key(), cloner(item.value()));
+  return false;
 }
 
 void ModuleDictImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleDict"; }

@@ -11,7 +11,7 @@ namespace gradus::nn {
 /// Modules by position, named "0", "1", … (torch::nn::ModuleList).
 ///   nn::ModuleList blocks(nn::Linear(3, 4), nn::ReLU());
 ///   for (const auto& block : *blocks) …
-class ModuleListImpl : public Module {
+class ModuleListImpl : public Cloneable<ModuleListImpl> {
  public:
   using Iterator = std::vector<std::shared_ptr<Module>>::iterator;
   using ConstIterator = std::vector<std::shared_ptr<Module>>::const_iterator;
@@ -61,7 +61,7 @@ class ModuleListImpl : public Module {
     return checked_as<M>(*ptr(index));
   }
 
-  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
+  void reset() override {}
   void pretty_print(std::ostream& stream) const override;
 
   /// `module` as an M, or a ValueError.
@@ -73,12 +73,13 @@ class ModuleListImpl : public Module {
   }
 
  private:
+  bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<std::shared_ptr<Module>> modules_;
 };
 GRADUS_MODULE(ModuleList);
 
 /// Modules by name, in order of insertion (torch::nn::ModuleDict).
-class ModuleDictImpl : public Module {
+class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
  public:
   using Modules = OrderedDict<std::string, std::shared_ptr<Module>>;
 
@@ -111,8 +112,11 @@ class ModuleDictImpl : public Module {
     return ModuleListImpl::checked_as<M>(*(*this)[name]);
   }
 
-  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
+  void reset() override {}
   void pretty_print(std::ostream& stream) const override;
+
+ private:
+  bool rebuild(const Module& original, const std::optional<Device>& device) override;
 };
 
 /// Holder of ModuleDictImpl:  nn::ModuleDict heads({{"digits", nn::Linear(8, 10)}, {"sign", nn::Linear(8, 2)}});

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <map>
 #include <ostream>
 #include <typeinfo>
 #include <unordered_set>
@@ -48,6 +49,13 @@ Module::Module(Module&& other)
     if (child.value()->parent_ == &other) child.value()->parent_ = this;
 }
 
+Module& Module::operator=(const Module& other) {
+  if (this != &other) release_children();
+  parameters_ = other.parameters_, buffers_ = other.buffers_, children_ = other.children_;
+  own_name_ = other.own_name_, is_training_ = other.is_training_;
+  return *this;
+}
+
 namespace {
 // Children of modules that are gone, for the outermost destructor of this thread to let go of.
 thread_local constinit std::vector<std::shared_ptr<Module>>* orphans = nullptr;
@@ -85,15 +93,56 @@ void Module::adopt(const std::string& name, Module& child) {
   child.name_in_parent_ = name;
 }
 
-void Module::finish_clone(const Module& original, const std::optional<Device>& device, Reset reset) {
+// ---- Cloning ----
+
+namespace {
+
+using TensorClones = std::map<const TensorImpl*, Tensor>;  // parameters of the clone by those of the original
+thread_local constinit TensorClones* tensor_clones = nullptr;
+
+/// The clones that are made from the outermost clone() on: tied parameters stay tied.
+struct CloneScope {
+  CloneScope() : outer(tensor_clones) {
+    if (!outer) tensor_clones = &own;
+  }
+  ~CloneScope() { tensor_clones = outer; }
+  CloneScope(const CloneScope&) = delete;
+  CloneScope& operator=(const CloneScope&) = delete;
+  TensorClones own;
+  TensorClones* const outer;
+};
+
+}  // namespace
+
+struct Module::Cloning {
+  const Module& original;
+  std::vector<Tensor> replaced;  // what reset() registered in the place of a parameter that has its clone
+
+  Tensor clone_of(const std::string& name, Tensor fresh) {
+    const Tensor* source = original.parameters_.find(name);
+    const auto known = source ? tensor_clones->find(source->impl()) : tensor_clones->end();
+    if (known == tensor_clones->end() || !fresh.defined() || known->second.is_same(fresh)) return fresh;
+    replaced.push_back(std::move(fresh));
+    return known->second;
+  }
+};
+
+void Module::finish_clone(const Module& original, const std::optional<Device>& device) {
+  const CloneScope scope;
   parameters_.clear(), buffers_.clear(), children_.clear();
+  Cloning cloning{original, {}};
+  cloning_ = &cloning;
   Generator& generator = default_generator();
   const uint64_t seed = generator.seed(), offset = generator.offset();
-  reset(*this, original, device);
+  const bool children_too = rebuild(original, device);
   generator.set_state(seed, offset);  // cloning draws no numbers
+  cloning_ = nullptr;
 
   copy_numbers(original, device);
-  check_ties(original);
+  if (children_too) clone_children(original, device);
+  for (const Tensor& fresh : cloning.replaced)
+    GRADUS_CHECK(fresh.use_count() == 1, ValueError, "the clone of a ", name(),
+                 " does not tie a parameter as the original does: keep what register_parameter() returns in reset()");
 }
 
 void Module::copy_numbers(const Module& original, const std::optional<Device>& device) {
@@ -110,33 +159,30 @@ void Module::copy_numbers(const Module& original, const std::optional<Device>& d
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &tensor = *parameters_[i], &source = *original.parameters_[i];
     if (!source.defined()) continue;
+    GRADUS_CHECK(tensor_clones->emplace(source.impl(), tensor).first->second.is_same(tensor), ValueError,
+                 "the clone of a ", name(), " does not tie '", parameters_[i].key(),
+                 "' to another parameter as the original does: tie them in reset(), in modules derived from Cloneable");
     tensor.set_data(copy_of(source));
     tensor.set_requires_grad(source.requires_grad());
   }
   for (size_t i = 0; i < buffers_.size(); ++i)
     if (original.buffers_[i]->defined()) buffers_[i]->set_data(copy_of(*original.buffers_[i]));
-  for (size_t i = 0; i < children_.size(); ++i)
-    children_[i].value()->copy_numbers(*original.children_[i].value(), device);
   is_training_ = original.is_training_;
 }
 
-void Module::check_ties(const Module& original) const {
-  std::vector<std::pair<std::string, std::pair<Tensor, Tensor>>> pairs;  // name, tensor here, tensor there
-  auto walk = [&](auto&& self, const std::string& prefix, const Module& here, const Module& there) -> void {
-    for (size_t i = 0; i < here.parameters_.size(); ++i)
-      if (here.parameters_[i]->defined())
-        pairs.emplace_back(join_name(prefix, here.parameters_[i].key()),
-                           std::pair(*here.parameters_[i], *there.parameters_[i]));
-    for (size_t i = 0; i < here.children_.size(); ++i)
-      self(self, join_name(prefix, here.children_[i].key()), **here.children_[i], **there.children_[i]);
-  };
-  walk(walk, "", *this, original);
-  for (size_t i = 0; i < pairs.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      GRADUS_CHECK(!pairs[i].second.second.is_same(pairs[j].second.second) ||
-                       pairs[i].second.first.is_same(pairs[j].second.first),
-                   ValueError, "the clone of a ", name(), " does not tie '", pairs[i].first, "' to '", pairs[j].first,
-                   "' as the original does: tie them in reset()");
+void Module::clone_children(const Module& original, const std::optional<Device>& device) {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    Module& child = *children_[i].value();
+    child.assign_clone(*original.children_[i].value(), device);
+    for (auto& below : child.children_) child.adopt(below.key(), *below.value());
+  }
+}
+
+bool Module::rebuild(const Module&, const std::optional<Device>&) { return false; }
+
+void Module::assign_clone(const Module& original, const std::optional<Device>& device) {
+  copy_numbers(original, device);
+  clone_children(original, device);
 }
 
 std::shared_ptr<Module> Module::clone(const std::optional<Device>&) const {
@@ -156,6 +202,7 @@ Tensor Module::register_parameter(std::string name, Tensor tensor, bool requires
   check_name(name, "Parameter");
   GRADUS_CHECK(!buffers_.contains(name) && !children_.contains(name), ValueError, "Parameter '", name, "' of ",
                this->name(), " has the name of a buffer or module");
+  if (cloning_) tensor = cloning_->clone_of(name, std::move(tensor));
   if (tensor.defined()) tensor.set_requires_grad(requires_grad);
   return parameters_.insert(std::move(name), std::move(tensor));
 }

@@ -57,7 +57,6 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(const Module& other);
   /// Takes over what `other` holds.
   Module(Module&& other);
-  Module& operator=(const Module&) = delete;
   virtual ~Module();
 
   // ---- Registration. Names are not empty and hold no dot; a name that is taken is a ValueError. ----
@@ -139,8 +138,9 @@ class Module : public std::enable_shared_from_this<Module> {
   /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
   IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
 
-  /// An independent copy, on `device` if one is given. Layers and modules derived from Cloneable have it; for others it
-  /// is a ValueError, and so it is where parameters are tied that the copy's reset() does not tie.
+  /// An independent copy, on `device` if one is given: with the members, numbers and ties of this module and of all below
+  /// it. Layers and modules derived from Cloneable have it; for others it is a ValueError. Below a Cloneable those others
+  /// keep the members that its reset() gives them; their numbers are copied.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
   /// Name of the type, "NetImpl", or what the constructor was given.
@@ -166,12 +166,18 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Names this layer in the messages and recorded nodes of what its forward runs:  auto frame = enter();
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
-  /// Makes this fresh copy of `original` independent: reset(*this, original, device) registers everything anew, then all
-  /// numbers are copied.
-  using Reset = void (*)(Module& fresh, const Module& original, const std::optional<Device>& device);
-  void finish_clone(const Module& original, const std::optional<Device>& device, Reset reset);
+  /// Shares what `other` holds, as the copy constructor does; keeps the own parent and hooks.
+  Module& operator=(const Module& other);
+
+  /// Makes this fresh copy of `original` independent of it.
+  void finish_clone(const Module& original, const std::optional<Device>& device);
+  /// Registers anew what `original` holds. True if the children, too, are yet to become clones.
+  virtual bool rebuild(const Module& original, const std::optional<Device>& device);
+  /// Becomes a clone of `original`. Called for a module that the clone of its parent has made.
+  virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
  private:
+  struct Cloning;
   template <class Visit>
   void visit_modules(const std::string& prefix, Visit&& visit) const;
   template <class Convert>
@@ -181,7 +187,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void adopt(const std::string& name, Module& child);
   void release_children();
   void copy_numbers(const Module& original, const std::optional<Device>& device);
-  void check_ties(const Module& original) const;
+  void clone_children(const Module& original, const std::optional<Device>& device);
   detail::ModuleHooks& need_hooks();
   void check_name(const std::string& name, const char* what) const;
   void print_tree(std::ostream& stream, const std::string& indentation) const;
@@ -194,7 +200,8 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<detail::ModuleHooks> hooks_;  // null while there are none
   std::string own_name_;
   bool is_training_ = true;
-  Module* parent_ = nullptr;  // the first module that registered this one; its destructor clears this
+  Cloning* cloning_ = nullptr;  // while this clone registers what the original holds
+  Module* parent_ = nullptr;    // the first module that registered this one; its destructor clears this
   std::string name_in_parent_;
 };
 
@@ -202,7 +209,8 @@ class Module : public std::enable_shared_from_this<Module> {
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
 /// A module that clones itself. Derived registers all its parameters, buffers and children in reset(), which its
-/// constructor calls too.
+/// constructor calls too, and keeps what register_parameter returns. Other members are copied; for modules within modules
+/// by Derived's copy assignment, as in LibTorch.
 template <class Derived, class Base = Module>
 class Cloneable : public Base {
  public:
@@ -211,10 +219,19 @@ class Cloneable : public Base {
   std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override {
     // By way of Module, so that the compiler makes one kind of shared_ptr for all layers.
     std::shared_ptr<Module> copy(static_cast<Module*>(new Derived(static_cast<const Derived&>(*this))));
-    static_cast<Cloneable&>(*copy).finish_clone(
-        *this, device,
-        [](Module& fresh, const Module&, const std::optional<Device>&) { static_cast<Cloneable&>(fresh).reset(); });
+    static_cast<Cloneable&>(*copy).finish_clone(*this, device);
     return copy;
+  }
+
+ protected:
+  bool rebuild(const Module&, const std::optional<Device>&) override { return reset(), true; }
+  void assign_clone(const Module& original, const std::optional<Device>& device) override {
+    const std::shared_ptr<Module> copy = original.clone(device);
+    const auto* same = dynamic_cast<const Derived*>(copy.get());
+    GRADUS_CHECK(same, ValueError, "a module within the clone is a ", this->name(), ", in the original it is a ",
+                 original.name(), ": make modules of the same type in reset()");
+    if constexpr (std::is_copy_assignable_v<Derived>) static_cast<Derived&>(*this) = *same;
+    else GRADUS_FAIL(ValueError, this->name(), " cannot be cloned within another module: it has no copy assignment");
   }
 };
 

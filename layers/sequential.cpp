@@ -30,21 +30,17 @@ const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
   return modules_[index].ptr();
 }
 
-std::shared_ptr<Module> SequentialImpl::clone(const std::optional<Device>& device) const {
-  auto copy = std::make_shared<SequentialImpl>(*this);
-  copy->finish_clone(*this, device, [](Module& fresh, const Module& original, const std::optional<Device>& to) {
-    auto& copies = static_cast<SequentialImpl&>(fresh);
-    const std::vector<AnyModule> modules = std::move(copies.modules_);
-    copies.modules_.clear();
-    const std::vector<std::string> names = original.named_children().keys();
-    for (size_t i = 0; i < modules.size(); ++i) {
-      // A module that stands here twice is one module in the copy too.
-      size_t first = 0;
-      while (modules[first].ptr() != modules[i].ptr()) ++first;
-      copies.push_back(names[i], first < i ? copies.modules_[first] : modules[i].clone(to));
-    }
-  });
-  return copy;
+bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
+  const std::vector<AnyModule> modules = std::move(modules_);
+  modules_.clear();
+  const std::vector<std::string> names = original.named_children().keys();
+  for (size_t i = 0; i < modules.size(); ++i) {
+    // A module that stands here twice is one module in the copy too.
+    size_t first = 0;
+    while (modules[first].ptr() != modules[i].ptr()) ++first;
+    push_back(names[i], first < i ? modules_[first] : modules[i].clone(device));
+  }
+  return false;
 }
 
 void SequentialImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::Sequential"; }

@@ -9,7 +9,7 @@ namespace gradus::nn {
 /// given:
 ///   nn::Sequential net(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10));
 ///   nn::Sequential net({{"fc1", nn::Linear(784, 64)}, {"relu", nn::ReLU()}});
-class SequentialImpl : public Module {
+class SequentialImpl : public Cloneable<SequentialImpl> {
  public:
   using Iterator = std::vector<AnyModule>::iterator;
   using ConstIterator = std::vector<AnyModule>::const_iterator;
@@ -54,10 +54,11 @@ class SequentialImpl : public Module {
     return modules_[index].get<M>();
   }
 
-  std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override;
+  void reset() override {}
   void pretty_print(std::ostream& stream) const override;
 
  private:
+  bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<AnyModule> modules_;
 };
 

@@ -237,6 +237,132 @@ TEST_CASE("a clone is independent and draws no random numbers") {
   CHECK_THROWS_WITH(Net()->clone(), contains("Cloneable"));
 }
 
+namespace {
+
+/// Members that are no parameters, at three levels, and one level that cannot clone itself.
+struct GainImpl : nn::Cloneable<GainImpl> {
+  GainImpl() { GainImpl::reset(); }
+  void reset() override { weight = register_parameter("weight", ones({1})); }
+  Tensor forward(const Tensor& x) { return x * weight * gain; }
+  double gain = 1;
+  Tensor weight;
+};
+GRADUS_MODULE(Gain);
+
+struct PlainImpl : nn::Module {
+  Gain gain = register_module("gain", Gain());
+};
+GRADUS_MODULE(Plain);
+
+struct MiddleImpl : nn::Cloneable<MiddleImpl> {
+  MiddleImpl() { MiddleImpl::reset(); }
+  void reset() override {
+    gain = register_module("gain", Gain());
+    gain->gain = 2;
+    plain = register_module("plain", Plain());
+    layers = register_module("layers", nn::Sequential(Gain(), nn::Dropout(0.1)));
+  }
+  std::string label = "none";
+  Gain gain{nullptr};
+  Plain plain{nullptr};
+  nn::Sequential layers{nullptr};
+};
+GRADUS_MODULE(Middle);
+
+struct OuterImpl : nn::Cloneable<OuterImpl> {
+  OuterImpl() { OuterImpl::reset(); }
+  void reset() override { middle = register_module("middle", Middle()); }
+  Middle middle{nullptr};
+};
+GRADUS_MODULE(Outer);
+
+}  // namespace
+
+TEST_CASE("a clone has the members of all modules below it") {
+  Outer outer;
+  outer->middle->label = "middle";
+  outer->middle->gain->gain = 3;
+  outer->middle->plain->gain->gain = 4;
+  outer->middle->layers->at<Gain>(0).gain = 5;
+  outer->middle->layers->at<nn::Dropout>(1).options.p(0.7);
+  outer->middle->layers->push_back("late", Gain());  // not in reset()
+  outer->middle->gain->eval();
+  outer->middle->gain->weight.set_requires_grad(false);
+  auto copy = std::dynamic_pointer_cast<OuterImpl>(outer->clone());
+  REQUIRE(copy);
+  const Middle& middle = copy->middle;
+  CHECK(middle->label == "middle");
+  CHECK(middle->gain->gain == 3);
+  CHECK(middle->plain->gain->gain == 4);
+  REQUIRE(middle->layers->size() == 3);
+  CHECK(middle->layers->at<Gain>(0).gain == 5);
+  CHECK(middle->layers->at<nn::Dropout>(1).options.p() == 0.7);
+  CHECK_FALSE(middle->gain->is_training());
+  CHECK_FALSE(middle->gain->weight.requires_grad());
+
+  CHECK(middle->path() == "middle");
+  CHECK(middle->gain->path() == "middle.gain");
+  CHECK(middle->layers->ptr(2)->path() == "middle.layers.late");
+  CHECK(copy->named_parameters().keys() == outer->named_parameters().keys());
+  // What the members hold is what is registered, and nothing of it is the original's.
+  CHECK(copy->named_modules()["middle.gain"] == middle->gain.ptr());
+  CHECK(copy->named_parameters()["middle.gain.weight"].is_same(middle->gain->weight));
+  for (const auto& item : copy->named_parameters()) CHECK_FALSE(item->is_same(outer->named_parameters()[item.key()]));
+  middle->gain->gain = 9;
+  CHECK(outer->middle->gain->gain == 3);
+}
+
+TEST_CASE("tied parameters of modules within modules stay tied in a clone") {
+  Outer outer;
+  auto& layers = *outer->middle->layers;
+  layers.push_back(Gain());
+  for (GainImpl* tied : {outer->middle->plain->gain.get(), &layers.at<Gain>(2)})
+    tied->weight = tied->replace_parameter("weight", outer->middle->gain->weight);
+  nn::init::constant_(outer->middle->gain->weight, 7);
+  auto copy = std::dynamic_pointer_cast<OuterImpl>(outer->clone());
+  REQUIRE(copy);
+  const Tensor weight = copy->middle->gain->weight;
+  CHECK(copy->middle->plain->gain->weight.is_same(weight));
+  CHECK(copy->middle->layers->at<Gain>(2).weight.is_same(weight));
+  CHECK(weight.item<float>() == 7);
+  CHECK_FALSE(weight.is_same(outer->middle->gain->weight));
+
+  // A module that does not keep what register_parameter() returns would train another tensor than its forward uses.
+  struct CarelessImpl : nn::Cloneable<CarelessImpl> {
+    CarelessImpl() { CarelessImpl::reset(); }
+    void reset() override {
+      weight = ones({1});
+      register_parameter("weight", weight);
+    }
+    Tensor forward(const Tensor& x) { return x * weight; }
+    Tensor weight;
+  };
+  nn::Sequential careless(std::make_shared<CarelessImpl>(), std::make_shared<CarelessImpl>());
+  CHECK(careless->clone()->parameters().size() == 2);
+  careless->at<CarelessImpl>(1).weight =
+      careless->ptr(1)->replace_parameter("weight", careless->at<CarelessImpl>(0).weight);
+  CHECK_THROWS_WITH(careless->clone(), contains("keep what register_parameter() returns"));
+}
+
+TEST_CASE("a module within a clone that cannot become one is named") {
+  struct FixedImpl : nn::Cloneable<FixedImpl> {
+    FixedImpl() = default;
+    FixedImpl(const FixedImpl&) = default;
+    void reset() override {}
+    Tensor forward(const Tensor& x) { return x * factor; }
+    const int factor = 2;
+  };
+  struct OwnerImpl : nn::Cloneable<OwnerImpl> {
+    OwnerImpl() { OwnerImpl::reset(); }
+    void reset() override { register_module("part", std::make_shared<FixedImpl>()); }
+  };
+  auto owner = std::make_shared<OwnerImpl>();
+  CHECK(FixedImpl().clone());
+  CHECK_THROWS_WITH(owner->clone(), contains("no copy assignment"));
+  owner->replace_module("part", Gain());
+  CHECK_THROWS_AS(owner->clone(), ValueError);
+}
+
 TEST_CASE("a net prints as LibTorch prints it") {
   const std::string net_type = Net()->name(), block_type = Block(2)->name();
   CHECK(printed(Net()) == net_type + R"((

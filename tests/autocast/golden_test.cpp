@@ -8,6 +8,7 @@
 
 #include <gradus/core/io/safetensors.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -203,17 +204,9 @@ std::string text_of(const Array& bytes) {
   return {begin, begin + bytes.numel()};
 }
 
-// |a - b| <= tolerance (1 + |b|) everywhere; `a` in any type.
-bool close(const Tensor& a, const Tensor& b, double tolerance) {
-  const Tensor x = a.detach().cpu().to(kDouble), y = b.to(kDouble);
-  return x.sizes() == y.sizes() && ((x - y).abs() <= (y.abs() + 1) * tolerance).all().item<bool>();
-}
-
 void compare(const std::string& file, DeviceType type, DType half) {
   const auto golden = io::load_safetensors(source_path("tests/golden/" + file));
   const Device device(type, type == DeviceType::cpu ? 0 : cuda::current_device());
-  // Rounded once or twice on the way, and summed in another order.
-  const double half_tolerance = half == kBFloat16 ? 0x1p-7 : 0x1p-9;
   int compared = 0;
   for (const auto& [name, one] : cases()) {
     for (const bool narrow : {false, true}) {
@@ -236,13 +229,13 @@ void compare(const std::string& file, DeviceType type, DType half) {
       CHECK(std::string(gradus::name(y.dtype())) == text_of(golden.at(name + "/type/" + variant)));
       // Of half logits PyTorch keeps the log-probabilities in their type, on cuda; here they stay float32.
       const bool is_half = y.dtype() == half || (narrow && name.starts_with("cross_entropy"));
-      CHECK(close(y, Tensor(golden.at(name + "/" + variant)), is_half ? half_tolerance : 1e-5));
+      CHECK(error(y, Tensor(golden.at(name + "/" + variant))) <= tolerance_of(is_half ? half : kFloat));
       ++compared;
       if (!golden.contains(name + "/grad") || narrow) continue;
       y.sum().backward();
       REQUIRE(first.grad().defined());
       CHECK(first.grad().dtype() == kFloat);
-      CHECK(close(first.grad(), Tensor(golden.at(name + "/grad")), 4 * half_tolerance));
+      CHECK(error(first.grad(), Tensor(golden.at(name + "/grad"))) <= 3 * tolerance_of(half));
     }
   }
   CHECK(compared > 200);

@@ -64,7 +64,7 @@ TEST_CASE("attention and its gradient agree on every backend") {
           };
         };
         check_agreement("attention_backward", {dy, q, k, v, weights, kept, y}, {dq, dk, dv}, backward(false),
-                        backward(true), 16);
+                        backward(true), 8);
       }
 }
 

@@ -37,33 +37,8 @@ Array dense(const Array& x) {
   return y;
 }
 
-double difference(const Array& a, const Array& b) {
-  const Array x = dense(a), y = dense(b);
-  const double *xs = x.data<double>(), *ys = y.data<double>();
-  double most = 0, scale = 1;
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const double u = xs[i], v = ys[i];
-    if (std::isnan(u) || std::isnan(v)) {
-      if (std::isnan(u) != std::isnan(v)) return INFINITY;
-      continue;
-    }
-    if (u == v) continue;
-    most = std::max(most, std::abs(u - v)), scale = std::max(scale, std::abs(v));
-  }
-  return most / scale;
-}
-
 bool same_bits(const Array& a, const Array& b) {
   return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data(), b.data(), a.nbytes()) == 0);
-}
-
-double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return 1e-12;
-    case DType::f16: return 2e-3;
-    case DType::bf16: return 1.6e-2;
-    default: return 2e-5;
-  }
 }
 
 }  // namespace gradus::test

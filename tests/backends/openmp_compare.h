@@ -9,6 +9,7 @@
 #include <gradus/core/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 namespace gradus::test {
 
@@ -23,10 +24,7 @@ std::mt19937& engine();
 Array random(const Shape& shape, DType dtype = DType::f32, MemoryFormat format = MemoryFormat::contiguous);
 /// Doubles in logical order.
 Array dense(const Array& x);
-/// Largest difference, relative to the largest element where that is above 1.
-double difference(const Array& a, const Array& b);
 bool same_bits(const Array& a, const Array& b);
-double tolerance(DType dtype);
 
 // Runs f(backend) into arrays like `out` on naive and on openmp at every instruction set and at one and two threads.
 template <class F>
@@ -38,6 +36,7 @@ void compare(const Array& out, double allowed, F&& f) {
   };
   const Array expected = fresh();
   f(naive(), expected);
+  REQUIRE(allowed < 0.25);
   const CpuIsa before = cpu_isa();
   for (CpuIsa isa : instruction_sets()) {
     set_cpu_isa(isa);
@@ -45,7 +44,7 @@ void compare(const Array& out, double allowed, F&& f) {
     set_num_threads(2);
     const Array two = fresh(), one = fresh();
     f(openmp(), two);
-    CHECK(difference(two, expected) <= allowed);
+    CHECK(error(two, expected) <= allowed);
     set_num_threads(1);
     f(openmp(), one);
     CHECK(same_bits(one, two));

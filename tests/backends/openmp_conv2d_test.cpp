@@ -24,7 +24,7 @@ void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
   const Array w = random({c.K, c.C / c.g.groups, c.R, c.S}, dtype, format), bias = random({c.K}, dtype);
   const Array y = random({c.N, c.K, P, Q}, dtype, format), dy = random({c.N, c.K, P, Q}, dtype, format);
   const View bias_view(bias), y_view(y);
-  const double allowed = tolerance(dtype) * 10;
+  const double allowed = tolerance_of(dtype) * 10;
   compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d(x, w, out, c.g); });
   compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(x, w, &bias_view, true, out, c.g); });
   compare(x, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_data(dy, w, out, c.g); });

@@ -21,8 +21,6 @@ Array integers(const Shape& shape, DType dtype, int low = -3, int high = 5) {
   return y;
 }
 
-double rounding(DType dtype) { return is_floating(dtype) ? tolerance(dtype) : 0; }
-
 }  // namespace
 
 TEST_CASE("openmp unary ops agree with naive") {
@@ -38,19 +36,19 @@ TEST_CASE("openmp unary ops agree with naive") {
       INFO(name(op) << " on type " << static_cast<int>(dtype));
       const Array x = is_floating(dtype) ? random({7, 5, 129}, dtype) : integers({7, 5, 129}, dtype);
       const DType result = is_predicate(op) ? DType::boolean : dtype;
-      compare(Array::empty({7, 5, 129}, result), rounding(dtype),
+      compare(Array::empty({7, 5, 129}, result), tolerance_of(dtype),
               [&](Backend& on, const Array& y) { on.unary(op, x, y, args); });
       const Array turned = x.transpose(0, 2).slice(1, 0, 5, 2);
       Array out = Array::empty({129, 3, 14}, result);
       naive().fill(out, 0);
-      compare(out, rounding(dtype),
+      compare(out, tolerance_of(dtype),
               [&](Backend& on, const Array& y) { on.unary(op, turned, y.slice(2, 0, 14, 2), args); });
       if (is_predicate(op)) continue;
-      compare(x, rounding(dtype), [&](Backend& on, const Array& y) { on.unary(op, y, y, args); });
+      compare(x, tolerance_of(dtype), [&](Backend& on, const Array& y) { on.unary(op, y, y, args); });
       if (!is_floating(dtype)) continue;
       const Array dy = random({7, 5, 129}, dtype);
-      compare(dy, rounding(dtype), [&](Backend& on, const Array& dx) { on.unary_backward(op, dx, x, dx, args); });
-      compare(Array::empty({129, 3, 7}, dtype), rounding(dtype), [&](Backend& on, const Array& dx) {
+      compare(dy, tolerance_of(dtype), [&](Backend& on, const Array& dx) { on.unary_backward(op, dx, x, dx, args); });
+      compare(Array::empty({129, 3, 7}, dtype), tolerance_of(dtype), [&](Backend& on, const Array& dx) {
         on.unary_backward(op, dy.transpose(0, 2).slice(1, 0, 5, 2), turned, dx, args);
       });
     }
@@ -98,19 +96,19 @@ TEST_CASE("openmp binary ops agree with naive") {
       const Array a = integers({6, 4, 70}, dtype), b = integers({6, 4, 70}, dtype, 0, 4), row = integers({70}, dtype);
       const DType result = is_predicate(op) ? DType::boolean : dtype;
       const Array y = Array::empty({6, 4, 70}, result);
-      compare(y, rounding(dtype), [&](Backend& on, const Array& out) { on.binary(op, a, b, out); });
-      compare(y, rounding(dtype), [&](Backend& on, const Array& out) {
+      compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.binary(op, a, b, out); });
+      compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) {
         on.binary(op, row.expand({6, 4, 70}), b, out);
       });
-      compare(y, rounding(dtype), [&](Backend& on, const Array& out) {
+      compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) {
         on.binary(op, a, b.slice(2, 0, 1).expand({6, 4, 70}), out);
       });
-      compare(Array::empty({70, 4, 6}, result), rounding(dtype),
+      compare(Array::empty({70, 4, 6}, result), tolerance_of(dtype),
               [&](Backend& on, const Array& out) { on.binary(op, a.transpose(0, 2), b.transpose(0, 2), out); });
-      compare(y, rounding(dtype), [&](Backend& on, const Array& out) { on.binary_scalar(op, a, 2, false, out); });
-      compare(y, rounding(dtype), [&](Backend& on, const Array& out) { on.binary_scalar(op, b, 3, true, out); });
+      compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.binary_scalar(op, a, 2, false, out); });
+      compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.binary_scalar(op, b, 3, true, out); });
       if (!is_predicate(op))
-        compare(a, rounding(dtype), [&](Backend& on, const Array& out) { on.binary(op, out, b, out); });
+        compare(a, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.binary(op, out, b, out); });
     }
   }
 }
@@ -149,7 +147,7 @@ TEST_CASE("openmp reductions agree with naive") {
           INFO("op " << static_cast<int>(op) << " shape " << to_string(shape) << " axes " << axes << " type "
                      << static_cast<int>(dtype));
           // Long sums of both signs may cancel to little more than their rounding.
-          compare(Array::empty(out, result), rounding(dtype) * (numel_of(shape) > 10000 ? 4 : 1),
+          compare(Array::empty(out, result), tolerance_of(dtype) * (numel_of(shape) > 10000 ? 4 : 1),
                   [&](Backend& on, const Array& y) { on.reduce(op, x, axes, y); });
         }
       }
@@ -221,13 +219,14 @@ TEST_CASE("openmp max pooling agrees with naive") {
                 [&](Backend& on, const Array& result) { on.max_pool2d(in, Array::empty_like(y), result, c.g); });
         naive().max_pool2d(in, y, index, c.g);
         const Array dy = random(out, dtype, format);
-        compare(in, rounding(dtype), [&](Backend& on, const Array& dx) { on.max_pool2d_backward(dy, index, dx, c.g); });
+        compare(in, tolerance_of(dtype),
+                [&](Backend& on, const Array& dx) { on.max_pool2d_backward(dy, index, dx, c.g); });
       }
 }
 
 TEST_CASE("openmp softmax and cross-entropy agree with naive") {
   for (DType dtype : kFloatTypes) {
-    const double allowed = rounding(dtype) * 2;
+    const double allowed = tolerance_of(dtype) * 2;
     for (const Shape& shape : {Shape{}, Shape{64, 10}, Shape{3, 1000}, Shape{4, 7, 9}, Shape{2, 0}, Shape{0, 3}})
       for (int axis = 0; axis < std::max(1, shape.size()); ++axis)
         for (bool log : {false, true}) {
@@ -317,7 +316,7 @@ TEST_CASE("openmp optimizer steps agree with naive") {
         for (int which = 0; which <= kMaxOptimizerStates; ++which) {  // whose new values are compared
           if (which > 0 && !named.uses(which - 1)) continue;
           INFO(named.name << " variant " << variant << " type " << static_cast<int>(dtype) << " array " << which);
-          compare(parts[which], rounding(dtype), [&](Backend& on, const Array& out) {
+          compare(parts[which], tolerance_of(dtype), [&](Backend& on, const Array& out) {
             ParameterViews views[2];
             const auto part = [&](int i) {
               if (i == which) return out;
@@ -344,7 +343,7 @@ TEST_CASE("openmp grayscale agrees with naive") {
   for (DType dtype : kFloatTypes)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
       const Array x = random({4, 3, 19, 23}, dtype, format);
-      compare(Array::empty({4, 1, 19, 23}, dtype), rounding(dtype),
+      compare(Array::empty({4, 1, 19, 23}, dtype), tolerance_of(dtype),
               [&](Backend& on, const Array& y) { on.rgb_to_grayscale(x, y); });
     }
 }

@@ -34,7 +34,8 @@ void check_max_pool(const Array& x, const Pool2dGeometry& g, bool ceil_mode) {
   });
   naive().max_pool2d(x, y, indices, g);
   const Array dy = random(shape, x.dtype(), format);
-  compare(x, tolerance(x.dtype()), [&](Backend& on, const Array& dx) { on.max_pool2d_backward(dy, indices, dx, g); });
+  compare(x, tolerance_of(x.dtype()),
+          [&](Backend& on, const Array& dx) { on.max_pool2d_backward(dy, indices, dx, g); });
 }
 
 }  // namespace
@@ -81,10 +82,10 @@ void check_resample(const Shape& size, const ops::OwnedStencil& rows, const ops:
   for (MemoryFormat format : kFormats) {
     const Array x = random(size, dtype, format);
     const Array y = random({size[0], size[1], rows.size_out(), columns.size_out()}, dtype, format);
-    compare(y, tolerance(dtype) * 4,
+    compare(y, tolerance_of(dtype) * 4,
             [&](Backend& on, const Array& out) { on.resample2d(x, rows.view(), columns.view(), out); });
     const ops::OwnedStencil up = rows.transposed(), across = columns.transposed();
-    compare(x, tolerance(dtype) * 4,
+    compare(x, tolerance_of(dtype) * 4,
             [&](Backend& on, const Array& out) { on.resample2d(y, up.view(), across.view(), out); });
   }
 }

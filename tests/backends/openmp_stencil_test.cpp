@@ -53,7 +53,7 @@ void check(const Case& c, DType dtype, MemoryFormat format) {
             << c.g.dilation[0] << " groups " << c.g.groups << " dtype " << static_cast<int>(dtype) << " format "
             << static_cast<int>(format));
   const Operands o(c, dtype, format);
-  const double allowed = tolerance(dtype) * 10;
+  const double allowed = tolerance_of(dtype) * 10;
   const View bias(o.bias);
   compare(o.y, allowed, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(o.x, o.w, &bias, true, out, c.g); });
   compare(o.y, allowed, [&](Backend& on, const Array& out) { on.conv2d(o.x, o.w, out, c.g); });

@@ -20,7 +20,7 @@ TEST_CASE("openmp matmul agrees with naive") {
       const Array b = layout & 2 ? random({n, k}, dtype).transpose(0, 1) : random({k, n}, dtype);
       for (bool accumulate : {false, true}) {
         INFO("m " << m << " n " << n << " k " << k << " layout " << layout << " accumulate " << accumulate);
-        compare(random({m, n}, dtype), tolerance(dtype) * 4,
+        compare(random({m, n}, dtype), tolerance_of(dtype) * 4,
                 [&](Backend& on, const Array& y) { on.matmul(a, b, y, accumulate); });
       }
     }
@@ -52,9 +52,9 @@ TEST_CASE("openmp linear agrees with naive") {
          {std::array<int64_t, 3>{64, 10, 84}, {1, 33, 100}, {7, 1, 5}, {128, 300, 784}, {3, 4, 0}}) {
       const Array x = random({m, k}, dtype), w = random({n, k}, dtype), bias = random({n}, dtype);
       const View bias_view(bias);
-      compare(random({m, n}, dtype), tolerance(dtype) * 8,
+      compare(random({m, n}, dtype), tolerance_of(dtype) * 8,
               [&](Backend& on, const Array& y) { on.linear(x, w, &bias_view, y); });
-      compare(random({m, n}, dtype), tolerance(dtype) * 8,
+      compare(random({m, n}, dtype), tolerance_of(dtype) * 8,
               [&](Backend& on, const Array& y) { on.linear(x, w, nullptr, y); });
     }
 }

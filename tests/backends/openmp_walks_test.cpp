@@ -29,13 +29,13 @@ TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
           INFO(to_string(shape) << " axis " << axis << (log ? " log" : "") << " type " << name(dtype));
           const Array x = random(shape, dtype), dy = random(shape, dtype), y = Array::empty(shape, dtype);
           naive().softmax(x, axis, log, y);
-          compare(y, tolerance(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, log, out); });
-          compare(x, tolerance(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, log, out); });
+          compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, log, out); });
+          compare(x, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, log, out); });
           // Sums of many half-precision terms: a few more roundings.
-          compare(dy, 4 * tolerance(dtype),
+          compare(dy, 4 * tolerance_of(dtype),
                   [&](Backend& on, const Array& dx) { on.softmax_backward(dx, y, axis, log, dx); });
           const int last = shape.size() - 1;
-          compare(Array::empty(y.transpose(0, last).shape(), dtype), tolerance(dtype),
+          compare(Array::empty(y.transpose(0, last).shape(), dtype), tolerance_of(dtype),
                   [&](Backend& on, const Array& out) {
                     on.softmax(x.transpose(0, last), last - axis == last ? last : axis == last ? 0 : axis, log, out);
                   });

@@ -177,13 +177,13 @@ TEST_CASE("openmp scans and sorts rows of every length alike, whatever the numbe
       for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {
         INFO("shape " << to_string(shape) << " axis " << axis << " type " << name(dtype));
         const Array x = random(shape, dtype), weights = random(shape, DType::f64);
-        compare(Array::empty(shape, dtype), 10 * tolerance(dtype),
+        compare(Array::empty(shape, dtype), 10 * tolerance_of(dtype),
                 [&](Backend& on, const Array& y) { on.scan(ScanOp::sum, x, axis, false, y); });
         compare(Array::empty(shape, DType::i64), 0,
                 [&](Backend& on, const Array& order) { on.sort(x, axis, true, MutableView(), order); });
         backend("naive").unary(UnaryOp::tanh, weights, weights, {});
         if (dtype == DType::f64)
-          compare(Array::empty(shape, dtype), tolerance(dtype),
+          compare(Array::empty(shape, dtype), tolerance_of(dtype),
                   [&](Backend& on, const Array& y) { on.linear_recurrence(weights, x, axis, true, y); });
       }
 }

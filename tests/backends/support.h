@@ -9,6 +9,7 @@
 #include <gradus/core/backend.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 namespace gradus::test {
 
@@ -54,17 +55,6 @@ auto sample(Maker& make, const List& list) {
 /// A host array (dtype f64 when not said) of given values.
 Array array_of(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f64);
 Array scalar_of(double value, DType dtype = DType::f64);
-/// An array like x on `device` with storage, offset and strides of its own, all bytes copied.
-Array copy_to(const Array& x, Device device);
-/// Elements in logical order, as doubles.
-std::vector<double> values(const Array& x);
-/// All elements of x's storage, gaps included.
-std::vector<double> storage_values(const Array& x);
-
-/// |a - b| <= tolerance * (|b| + largest |b|) everywhere; NaN and infinities agree with themselves.
-bool close(const std::vector<double>& a, const std::vector<double>& b, double tolerance);
-/// A few units in the last place of the type; 0 for integers.
-double tolerance_of(DType dtype);
 
 using Arrays = std::vector<Array>;
 using Run = std::function<void(Backend& backend, const Arrays& in, const Arrays& out)>;

@@ -96,7 +96,7 @@ TEST_CASE("a weight in the other order of memory gives the same numbers") {
   const Tensor expected = conv2d(x, w, {}, 1, 1);
   const Tensor mixed = conv2d(x.contiguous(MemoryFormat::channels_last), w, {}, 1, 1);
   CHECK(mixed.is_contiguous(MemoryFormat::channels_last));
-  CHECK(relative_error(mixed, expected) < 1e-6);
+  CHECK(error(mixed, expected) <= tolerance_of(kFloat));
 }
 
 TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its accuracy") {
@@ -115,11 +115,10 @@ TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its acc
     const Tensor rounded = conv2d(x, w, {}, 1, 1);
     rounded.backward(exact.detach());
     CHECK(kernels.contain("cudnn/conv2d/engine_tf32"));
-    const double error = relative_error(rounded, exact), gradient_error = relative_error(w.grad(), exact_gradient);
-    CHECK(error > 1e-5);  // of float32's 24 bits 11 are left
-    CHECK(error < 1e-3);
-    CHECK(gradient_error < 1e-3);
-    CHECK(relative_error(exact, conv2d(x.to(kDouble), w.detach().to(kDouble), {}, 1, 1)) < 2e-6);
+    CHECK(error(rounded, exact) > tolerance_of(kFloat));  // of float32's 24 bits 11 are left
+    CHECK(error(rounded, exact) < 2e-3);
+    CHECK(error(w.grad(), exact_gradient) < 2e-3);
+    CHECK(error(exact, conv2d(x.to(kDouble), w.detach().to(kDouble), {}, 1, 1)) <= tolerance_of(kFloat));
   }
 }
 
@@ -131,9 +130,9 @@ TEST_CASE("TF32 is what float32 matrix products use where it is allowed") {
   cuda::set_matmul_allow_tf32(true);
   const Tensor rounded = matmul(a, b);
   cuda::set_matmul_allow_tf32(false);
-  CHECK(relative_error(rounded, exact) > 1e-5);
-  CHECK(relative_error(rounded, exact) < 1e-3);
-  CHECK(relative_error(exact, matmul(a.to(kDouble), b.to(kDouble))) < 1e-6);
+  CHECK(error(rounded, exact) > tolerance_of(kFloat));
+  CHECK(error(rounded, exact) < 2e-3);
+  CHECK(error(exact, matmul(a.to(kDouble), b.to(kDouble))) <= tolerance_of(kFloat));
 }
 
 TEST_CASE("engines chosen by timing, non-deterministic ones and those without scratch memory give the same numbers") {
@@ -150,7 +149,7 @@ TEST_CASE("engines chosen by timing, non-deterministic ones and those without sc
   const TensorList expected = run();
   const auto check = [&] {
     const TensorList found = run();
-    for (size_t i = 0; i < found.size(); ++i) CHECK(relative_error(found[i], expected[i]) < 3e-6);
+    for (size_t i = 0; i < found.size(); ++i) CHECK(error(found[i], expected[i]) <= tolerance_of(kFloat));
   };
   SECTION("timed") { cudnn::set_benchmark(true), check(), check(); }
   SECTION("non-deterministic") { cudnn::set_deterministic(false), check(); }
@@ -171,7 +170,7 @@ TEST_CASE("a captured convolution is replayed, also where its engine would have 
     x.copy_(image(x.sizes()));
     graph.replay();
     cudnn::set_benchmark(false);
-    CHECK(relative_error(y, conv2d_relu(x, w, bias, 2, 1)) < 2e-6);
+    CHECK(error(y, conv2d_relu(x, w, bias, 2, 1)) <= tolerance_of(kFloat));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 namespace gradus::test {
 
@@ -69,11 +70,5 @@ struct CudnnSwitches {
     cudnn::set_small_convolutions(small), cudnn::set_workspace_limit(limit);
   }
 };
-
-/// |a - b| over |b|, both as vectors.
-inline double relative_error(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.detach().to(kDouble), y = b.detach().to(kDouble);
-  return ((x - y).pow(2).sum() / y.pow(2).sum()).sqrt().item<double>();
-}
 
 }  // namespace gradus::test

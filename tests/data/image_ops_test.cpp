@@ -6,6 +6,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -22,10 +23,8 @@ const Tensor golden(const std::string& name) {
 const Tensor image() { return golden("image"); }  // (3, 7, 10) in [0, 1]
 
 void check_close(const Tensor& found, const std::string& name) {
-  const Tensor expected = golden(name);
   INFO(name);
-  REQUIRE(found.sizes() == expected.sizes());
-  CHECK((found - expected).abs().max().item<float>() < 3e-6f);
+  CHECK(error(found, golden(name)) <= tolerance_of(kFloat));
 }
 
 constexpr auto bilinear = Interpolation::kBilinear;

@@ -8,6 +8,7 @@
 #include <gradus/layers/layers.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 using namespace gradus;
 
@@ -117,17 +118,6 @@ Trained train(const std::string& backend_name, DType dtype, bool fused, MemoryFo
   return trained;
 }
 
-double largest_error(const std::vector<double>& actual, const Array& expected) {
-  REQUIRE(static_cast<int64_t>(actual.size()) == expected.numel());
-  double largest = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double e = expected.data<double>()[i];
-    const double error = std::abs(actual[i] - e) / std::max(1.0, std::abs(e));
-    largest = std::isnan(error) ? INFINITY : std::max(largest, error);
-  }
-  return largest;
-}
-
 void check_against_pytorch(DType dtype, double tolerance, bool fused, MemoryFormat format = MemoryFormat::contiguous) {
   const std::string type(name(dtype));
   const auto golden = io::load_safetensors(test::source_path("tests/golden/lenet.safetensors"));
@@ -135,8 +125,8 @@ void check_against_pytorch(DType dtype, double tolerance, bool fused, MemoryForm
     INFO(backend_name << " " << type);
     if (fused && backend_name == "naive") continue;  // plain loops either way, and slow ones
     const Trained trained = train(backend_name, dtype, fused, format);
-    CHECK(largest_error(trained.losses, golden.at("losses." + type)) < tolerance);
-    CHECK(largest_error(trained.squares, golden.at("squares." + type)) < tolerance);
+    CHECK(test::error(trained.losses, test::values(golden.at("losses." + type))) < tolerance);
+    CHECK(test::error(trained.squares, test::values(golden.at("squares." + type))) < tolerance);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gradus/core/registry.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 #include <cmath>
 
@@ -13,6 +14,8 @@ using nn::utils::clip_grad_norm_on_device_;
 using nn::utils::clip_grad_value_;
 using nn::utils::get_total_norm;
 using test::contains;
+using test::error;
+using test::tolerance_of;
 
 namespace {
 
@@ -32,14 +35,6 @@ std::vector<Tensor> parameters(DType dtype) {
   return list;
 }
 
-bool near(const Tensor& a, const Tensor& b, double tolerance) {
-  return (a.detach().to(kDouble) - b.detach().to(kDouble)).abs().max().item<double>() <= tolerance;
-}
-
-double tolerance(DType dtype) {
-  return dtype == kDouble ? 1e-14 : dtype == kFloat ? 1e-6 : dtype == kHalf ? 2e-3 : 2e-2;
-}
-
 }  // namespace
 
 TEST_CASE("gradients are clipped by their norm as PyTorch does") {
@@ -54,12 +49,12 @@ TEST_CASE("gradients are clipped by their norm as PyTorch does") {
           const double max_norm = size == std::string("small") ? 0.5 : 1000;
           const std::vector<Tensor> list = parameters(dtype), same = parameters(dtype);
           const double norm = golden().at(prefix + "norm").data<double>()[0];
-          CHECK(clip_grad_norm_(list, max_norm, p) == Approx(norm).epsilon(tolerance(dtype)));
+          CHECK(clip_grad_norm_(list, max_norm, p) == Approx(norm).epsilon(tolerance_of(dtype)));
           const Tensor on_device = clip_grad_norm_on_device_(same, max_norm, p);
-          CHECK(on_device.item<double>() == Approx(norm).epsilon(tolerance(dtype)));
+          CHECK(on_device.item<double>() == Approx(norm).epsilon(tolerance_of(dtype)));
           CHECK(on_device.dtype() == (dtype == kDouble ? kDouble : kFloat));
           for (int i = 0; i < 2; ++i) {
-            CHECK(near(list[i].grad(), Tensor(golden().at(prefix + (i ? "bias" : "weight"))), tolerance(dtype) * 3));
+            CHECK(error(list[i].grad(), Tensor(golden().at(prefix + (i ? "bias" : "weight")))) <= tolerance_of(dtype));
             CHECK(list[i].grad().dtype() == dtype);
             CHECK(list[i].grad().equal(same[i].grad()));
           }

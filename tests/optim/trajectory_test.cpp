@@ -5,6 +5,7 @@
 #include <gradus/core/registry.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,8 @@
 
 using namespace gradus;
 using optim::SGD;
+using test::error;
+using test::tolerance_of;
 
 namespace {
 
@@ -20,23 +23,6 @@ constexpr int kSteps = 20;
 const std::map<std::string, Array>& golden() {
   static const auto tensors = io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
   return tensors;
-}
-
-/// A row-major copy in double.
-std::vector<double> numbers(const Tensor& x) {
-  const Tensor plain = x.detach().cpu().to(kDouble).contiguous();
-  return {plain.data_ptr<double>(), plain.data_ptr<double>() + plain.numel()};
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = numbers(a), y = numbers(b);
-  REQUIRE(x.size() == y.size());
-  double largest = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double difference = std::abs(x[i] - y[i]);
-    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
-  }
-  return largest;
 }
 
 using Parameters = std::vector<Tensor>;
@@ -157,10 +143,9 @@ struct Problem {
   }
   void compare(const std::string& name, int step) const {
     const std::string prefix = name + (dtype == kFloat ? ".f32." : ".f64.");
-    const double tolerance = dtype == kFloat ? 5e-6 : 1e-13;
     INFO(name << " step " << step);
-    CHECK(largest_difference(parameters[0], Tensor(golden().at(prefix + "weight"))[step]) < tolerance);
-    CHECK(largest_difference(parameters[1], Tensor(golden().at(prefix + "bias"))[step]) < tolerance);
+    CHECK(error(parameters[0], Tensor(golden().at(prefix + "weight"))[step]) <= tolerance_of(dtype));
+    CHECK(error(parameters[1], Tensor(golden().at(prefix + "bias"))[step]) <= tolerance_of(dtype));
   }
   DType dtype;
   std::vector<Tensor> parameters, gradients;
@@ -224,9 +209,9 @@ TEST_CASE("half types follow the trajectories as far as their digits go") {
           optimizer->step();
         }
         // Each step rounds the parameter, of magnitude 2, by half a unit in the last place; errors walk.
-        const double allowed = dtype == kHalf ? 0.02 : 0.16;
-        CHECK(largest_difference(problem.parameters[0], golden_step(name, "weight", kSteps - 1)) < allowed);
-        CHECK(largest_difference(problem.parameters[1], golden_step(name, "bias", kSteps - 1)) < allowed);
+        const double allowed = 4 * tolerance_of(dtype);
+        CHECK(error(problem.parameters[0], golden_step(name, "weight", kSteps - 1)) < allowed);
+        CHECK(error(problem.parameters[1], golden_step(name, "bias", kSteps - 1)) < allowed);
       }
     }
   }
@@ -252,7 +237,7 @@ TEST_CASE("the layout of parameters and gradients does not change a trajectory")
         optimizer->step();
         problem.compare(name, step);
       }
-      CHECK(largest_difference(longer.slice(0, 1, 10, 2), zeros({5}, kDouble)) == 0);
+      CHECK(error(longer.slice(0, 1, 10, 2), zeros({5}, kDouble)) == 0);
     }
   }
 }

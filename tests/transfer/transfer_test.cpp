@@ -7,6 +7,7 @@
 #include <gradus/examples/common/resnet.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
 
 using namespace gradus;
 
@@ -31,11 +32,6 @@ GRADUS_MODULE(LeNet);
 
 std::string file(const std::string& name) { return test::source_path("tests/transfer/" + name + ".safetensors"); }
 
-double largest_difference(const Tensor& a, const Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return (a - b).abs().max().item<double>() / b.abs().max().item<double>();
-}
-
 template <class Model>
 void check_logits(Model model, const std::string& name) {
   load(model, file(name));  // strict
@@ -47,10 +43,10 @@ void check_logits(Model model, const std::string& name) {
     const BackendGuard guard(backend_name);
     const NoGradGuard no_grad;
     model->eval();
-    CHECK(largest_difference(model(images), Tensor(results.at("logits"))) < 1e-5);
+    CHECK(test::error(model(images), Tensor(results.at("logits"))) <= test::tolerance_of(kFloat));
   }
   model->train();
-  CHECK(largest_difference(model(images), Tensor(results.at("logits_in_training"))) < 1e-5);
+  CHECK(test::error(model(images), Tensor(results.at("logits_in_training"))) <= test::tolerance_of(kFloat));
 }
 
 /// A model a few steps from its start, its images and its logits, in files.

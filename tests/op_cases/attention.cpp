@@ -24,7 +24,7 @@ static void add_embedding(CaseList& cases) {
 // PyTorch 1.13 has no public function: its formula.
 static void add_attention_proper(CaseList& cases) {
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) -> OpCase& {
-    return cases.add(name, std::move(inputs), run, torch).loose(2);
+    return cases.add(name, std::move(inputs), run, torch);
   };
   const char* op = "scaled_dot_product_attention";
   const auto called = [&](const char* variant) { return std::string(op) + variant; };

@@ -20,48 +20,47 @@ std::string python_pair(const Pair& pair) {
 }  // namespace
 
 static void add_conv1d(CaseList& cases) {
-  cases.add("conv1d", {{2, 3, 7}, {4, 3, 3}, {4}}, [](X x) { return conv1d(x[0], x[1], x[2]); }, "F.conv1d(*x)")
-      .loose(4);
+  cases.add("conv1d", {{2, 3, 7}, {4, 3, 3}, {4}}, [](X x) { return conv1d(x[0], x[1], x[2]); }, "F.conv1d(*x)");
   cases.add("conv1d.options", {{2, 4, 9}, {6, 2, 3}, {6}}, [](X x) { return conv1d(x[0], x[1], x[2], 2, 2, 2, 2); },
-            "F.conv1d(*x, stride=2, padding=2, dilation=2, groups=2)").loose(4);
-  cases.add("conv1d.unbatched", {{3, 7}, {4, 3, 3}}, [](X x) { return conv1d(x[0], x[1]); }, "F.conv1d(*x)").loose(4);
+            "F.conv1d(*x, stride=2, padding=2, dilation=2, groups=2)");
+  cases.add("conv1d.unbatched", {{3, 7}, {4, 3, 3}}, [](X x) { return conv1d(x[0], x[1]); }, "F.conv1d(*x)");
   cases.add("conv1d.same", {{2, 2, 6}, {3, 2, 4}, {3}}, [](X x) { return conv1d(x[0], x[1], x[2], 1, kSame); },
-            "F.conv1d(*x, padding='same')").loose(4);
+            "F.conv1d(*x, padding='same')");
   cases.add("conv1d.stride_beyond", {{2, 3, 7}, {4, 3, 3}, {4}}, [](X x) { return conv1d(x[0], x[1], x[2], 1 << 30); },
-            "F.conv1d(*x, stride=2**30)").loose(4);
+            "F.conv1d(*x, stride=2**30)");
   cases.add("conv2d.stride_beyond", {{1, 2, 6, 7}, {3, 2, 3, 2}, {3}},
             [](X x) { return conv2d(x[0], x[1], x[2], {9, 4}, {1, 0}); },
-            "F.conv2d(*x, stride=(9, 4), padding=(1, 0))").loose(4).is_image();
+            "F.conv2d(*x, stride=(9, 4), padding=(1, 0))").is_image();
   cases.add("conv2d.same", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 1, kSame, {2, 1}); },
-            "F.conv2d(*x, padding='same', dilation=(2, 1))").loose(4).is_image();
+            "F.conv2d(*x, padding='same', dilation=(2, 1))").is_image();
   cases.add("conv2d.valid", {{2, 2, 5, 4}, {3, 2, 3, 2}, {3}}, [](X x) { return conv2d(x[0], x[1], x[2], 2, kValid); },
-            "F.conv2d(*x, padding='valid', stride=2)").loose(4).is_image();
+            "F.conv2d(*x, padding='valid', stride=2)").is_image();
 }
 
 static void add_conv_transpose(CaseList& cases) {
   cases.add("conv_transpose2d", {{2, 3, 3, 4}, {3, 4, 3, 3}, {4}},
-            [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)").loose(4).is_image();
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)").is_image();
   cases.add("conv_transpose2d.stride", {{1, 2, 3, 3}, {2, 3, 3, 3}, {3}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1, 1); },
-            "F.conv_transpose2d(*x, stride=2, padding=1, output_padding=1)").loose(4).is_image();
+            "F.conv_transpose2d(*x, stride=2, padding=1, output_padding=1)").is_image();
   cases.add("conv_transpose2d.uneven", {{2, 2, 3, 4}, {2, 2, 3, 2}, {2}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2], {2, 3}, {1, 0}, {0, 2}, 1, {1, 2}); },
             "F.conv_transpose2d(*x, stride=(2, 3), padding=(1, 0), output_padding=(0, 2), dilation=(1, 2))")
-      .loose(4).is_image();
+      .is_image();
   cases.add("conv_transpose2d.groups", {{2, 4, 3, 3}, {4, 3, 2, 2}, {6}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 0, 0, 2); },
-            "F.conv_transpose2d(*x, stride=2, groups=2)").loose(4).is_image();
+            "F.conv_transpose2d(*x, stride=2, groups=2)").is_image();
   cases.add("conv_transpose2d.unbatched", {{3, 3, 4}, {3, 2, 3, 3}},
-            [](X x) { return conv_transpose2d(x[0], x[1]); }, "F.conv_transpose2d(*x)").loose(4);
+            [](X x) { return conv_transpose2d(x[0], x[1]); }, "F.conv_transpose2d(*x)");
   cases.add("conv_transpose2d.no_images", {{0, 3, 3, 4}, {3, 4, 3, 3}, {4}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)");
   cases.add("conv_transpose2d.large", {{2, 20, 9, 9}, {20, 17, 4, 4}, {17}},
-            [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1); }).loose(4).is_image();
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1); }).is_image();
   cases.add("conv_transpose1d", {{2, 3, 5}, {3, 4, 3}, {4}},
             [](X x) { return conv_transpose1d(x[0], x[1], x[2], 2, 1, 1, 1, 2); },
-            "F.conv_transpose1d(*x, stride=2, padding=1, output_padding=1, dilation=2)").loose(4);
+            "F.conv_transpose1d(*x, stride=2, padding=1, output_padding=1, dilation=2)");
   cases.add("conv_transpose1d.unbatched", {{3, 5}, {3, 4, 3}},
-            [](X x) { return conv_transpose1d(x[0], x[1]); }, "F.conv_transpose1d(*x)").loose(4);
+            [](X x) { return conv_transpose1d(x[0], x[1]); }, "F.conv_transpose1d(*x)");
 }
 
 void add_conv(CaseList& cases) {
@@ -79,7 +78,7 @@ void add_conv(CaseList& cases) {
       {".pointwise", {{2, 3, 3, 4}, {5, 3, 1, 1}, {5}}, 1, 0, 1, 1, true},
       {".one_channel", {{2, 1, 6, 6}, {3, 1, 5, 5}, {3}}, 1, 2, 1, 1, true},
       {".whole_image", {{2, 3, 4, 4}, {4, 3, 4, 4}, {4}}, 1, 0, 1, 1, true},
-      {".unread_edge", {{1, 1, 6, 6}, {1, 1, 2, 2}, {1}}, 3, 0, 1, 1, true},  // columns 2 and 5 reach no output
+      {".unread_edge", {{2, 1, 6, 6}, {1, 1, 2, 2}, {1}}, 3, 0, 1, 1, true},  // columns 2 and 5 reach no output
       {".unbatched", {{3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
       {".no_images", {{0, 3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
       {".lenet1", {{4, 1, 28, 28}, {6, 1, 5, 5}, {6}}, 1, 2, 1, 1, false},
@@ -99,8 +98,10 @@ void add_conv(CaseList& cases) {
       const std::string torch = std::string(fused ? "F.relu(" : "(") + "F.conv2d(*x, stride=" + python_pair(g.stride) +
                                 ", padding=" + python_pair(g.padding) + ", dilation=" + python_pair(g.dilation) +
                                 ", groups=" + std::to_string(g.groups) + "))";
-      cases.add((fused ? "conv2d_relu" : "conv2d") + std::string(g.name), g.inputs, run, g.golden ? torch : "")
-          .loose(4).is_image();
+      std::vector<Input> inputs = g.inputs;
+      // Sums that half types hold exactly: among thousands some would be rounded to the other side of ReLU's kink.
+      if (fused && !g.golden) inputs[0].fill = inputs[1].fill = Fill::ties;
+      cases.add((fused ? "conv2d_relu" : "conv2d") + std::string(g.name), inputs, run, g.golden ? torch : "").is_image();
     }
   }
 }

@@ -21,7 +21,11 @@ Input mask(const Shape& shape) {
 }
 
 bool OpCase::runs_in(DType dtype) const {
-  const Types wanted = is_floating(dtype) ? floats : dtype == DType::boolean ? booleans : integers;
+  const bool half = is_floating(dtype) && size_of(dtype) == 2;
+  const Types wanted = half                      ? half_floats
+                       : is_floating(dtype)      ? wide_floats
+                       : dtype == DType::boolean ? booleans
+                                                 : integers;
   return types & wanted;
 }
 

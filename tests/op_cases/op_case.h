@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/tests/compare.h>
 
 namespace gradus::op_cases {
 
@@ -50,7 +51,14 @@ Input index(const Shape& shape, int64_t bound);
 Input mask(const Shape& shape);
 
 /// Sets of element types that a case runs in.
-enum Types : uint8_t { floats = 1, integers = 2, booleans = 4, all_types = floats | integers | booleans };
+enum Types : uint8_t {
+  wide_floats = 1,  ///< float64 and float32
+  half_floats = 2,
+  integers = 4,
+  booleans = 8,
+  floats = wide_floats | half_floats,
+  all_types = floats | integers | booleans
+};
 
 /// What the strides of the results are checked for, whatever the layout of the inputs.
 enum class Results : uint8_t {
@@ -71,7 +79,7 @@ struct OpCase {
   std::string torch;  ///< the same call in Python; empty: no golden values
   uint8_t types = floats;
   int order = 2;      ///< how often the results can be differentiated: 0, 1 or 2
-  double tolerance = 1;
+  test::Tolerance tolerances;  ///< of the results; gradients may be off by more (op_testing::differences)
   bool contiguous_only = false;
   bool finite_differences = true;
   Results results = Results::any;
@@ -79,8 +87,8 @@ struct OpCase {
 
   OpCase& on(int types_) { types = static_cast<uint8_t>(types_); return *this; }
   OpCase& differentiable(int times) { order = times; return *this; }
-  /// Multiplies the tolerances.
-  OpCase& loose(double factor) { tolerance = factor; return *this; }
+  /// Tolerances where the tests' own are too narrow: .tolerance({.f32 = 1e-4}) leaves those of the other types alone.
+  OpCase& tolerance(const test::Tolerance& wider) { tolerances = wider; return *this; }
   /// Views and strides whose meaning depends on the input's layout.
   OpCase& only_contiguous() { contiguous_only = true; return *this; }
   /// No finite differences: of compositions of operators that have cases of their own, where they would take long.

@@ -95,7 +95,8 @@ static void add_statistics(CaseList& cases) {
             "x[0].var((0, -1), unbiased=False, keepdim=True)");
   cases.add("var.biased", {{3, 4}}, [](X x) { return var(x[0], false); }, "x[0].var(unbiased=False)");
   cases.add("var.image", {{2, 3, 2, 4}}, [](X x) { return var(x[0], {0, 2, 3}); }, "x[0].var((0, 2, 3))");
-  cases.add("var.offset", {{40}}, [](X x) { return var(x[0] + 1000); }, "(x[0] + 1000).var()").loose(1000);
+  cases.add("var.offset", {{40}}, [](X x) { return var(x[0] + 1000); }, "(x[0] + 1000).var()").on(wide_floats)
+      .tolerance({.f32 = 4e-5});
   cases.add("var.large", {{53, 997}}, [](X x) { return TensorList{var(x[0]), var(x[0], {0}), var(x[0], {1})}; });
   cases.add("std", {{3, 4, 5}}, [](X x) { return gradus::std(x[0]); }, "x[0].std()");
   cases.add("std.dims", {{3, 4, 5}}, [](X x) { return x[0].std({1, 2}, true); }, "x[0].std((1, 2))");
@@ -128,7 +129,7 @@ static void add_statistics(CaseList& cases) {
   cases.add("logsumexp.dims_keep", {{3, 4, 5}}, [](X x) { return x[0].logsumexp({0, 2}, true); },
             "x[0].logsumexp((0, 2), keepdim=True)");
   cases.add("logsumexp.large", {{3, 4}}, [](X x) { return logsumexp(x[0] * 1000, {1}); },
-            "(x[0] * 1000).logsumexp(1)").loose(1000);
+            "(x[0] * 1000).logsumexp(1)").differentiable(1);
   cases.add("logsumexp.special", {special({4, 11})}, [](X x) { return logsumexp(x[0], {0}); }, "x[0].logsumexp(0)")
       .differentiable(0);
   cases.add("logsumexp.nothing", {{2, 0}}, [](X x) { return logsumexp(x[0], {1}); }, "x[0].logsumexp(1)")

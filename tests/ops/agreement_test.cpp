@@ -32,8 +32,7 @@ std::string compare(const std::string& backend_name, const OpCase& op_case, DTyp
     if (!(actual.y[i].strides() == expected.y[i].strides()))
       return "strides " + to_string(actual.y[i].strides()) + ", naive's are " + to_string(expected.y[i].strides());
   if (is_random(op_case)) return differences("result ", actual.y, expected.y, 0);
-  // Long sums round differently in different orders.
-  return differences(actual, expected, 4 * op_case.tolerance * std::max(tolerance_of(dtype), tolerance_of(kDouble)));
+  return differences(actual, expected, tolerance_of(op_case, dtype, expected));
 }
 
 }  // namespace

@@ -1,56 +1,13 @@
 // Every case against PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second gradients, on every
 // backend, in every element type and layout. Half types are held against the float64 values, with their own tolerance.
-#include <set>
-
-#include <gradus/core/io/safetensors.h>
 #include <gradus/tests/catch.h>
 
-#include "op_testing.h"
+#include "golden.h"
 
 using namespace gradus;
 using namespace gradus::op_testing;
 
 namespace {
-
-class Golden {
- public:
-  static const Golden& instance() {
-    static const Golden golden;
-    return golden;
-  }
-
-  /// The tensors "<key>/<part><0, 1, …>" for `count` numbers; undefined where there is none.
-  TensorList list(const std::string& key, const std::string& part, size_t count) const {
-    TensorList found(count);
-    for (size_t i = 0; i < count; ++i) {
-      const auto entry = arrays_.find(key + "/" + part + std::to_string(i));
-      if (entry != arrays_.end()) found[i] = Tensor(entry->second);
-    }
-    return found;
-  }
-  size_t count(const std::string& key, const std::string& part) const {
-    size_t n = 0;
-    while (arrays_.count(key + "/" + part + std::to_string(n))) ++n;
-    return n;
-  }
-  /// The Python call that the values were made with.
-  std::string torch(const std::string& name) const {
-    const auto entry = arrays_.find(name + "/torch");
-    if (entry == arrays_.end()) return "";
-    return std::string(static_cast<const char*>(entry->second.data()), static_cast<size_t>(entry->second.numel()));
-  }
-
- private:
-  Golden() {
-    std::set<std::string> families;
-    for (const OpCase& op_case : op_cases::all_cases())
-      if (!op_case.torch.empty()) families.insert(op_case.family);
-    for (const std::string& family : families)
-      arrays_.merge(io::load_safetensors(test::source_path("tests/golden/op_cases/" + family + ".safetensors")));
-  }
-
-  std::map<std::string, Array> arrays_;
-};
 
 std::vector<Layout> layouts_of(const OpCase& op_case) {
   if (op_case.contiguous_only) return {Layout::contiguous};
@@ -71,21 +28,14 @@ std::string check_dtypes(const OpCase& op_case, const TensorList& y, const Tenso
 }
 
 std::string check_case(const OpCase& op_case, DType dtype, Layout layout, Device device) {
-  const Golden& golden = Golden::instance();
-  const std::string key = is_floating(dtype) ? op_case.name : op_case.name + "@" + std::string(name(dtype));
-  const size_t inputs = op_case.inputs.size(), outputs = golden.count(key, "y");
-  TensorList x = golden.list(key, "x", inputs);
-  for (Tensor& t : x)
-    if (t.is_floating_point()) t = t.to(dtype);
-
-  const Computed expected{golden.list(key, "y", outputs), golden.list(key, "g", inputs), golden.list(key, "h", inputs),
-                          golden.list(key, "hdy", outputs)};
-  const Directions directions{golden.list(key, "dy", outputs), golden.list(key, "v", inputs)};
-  const Computed actual = compute(op_case, place(x, layout, device), op_case.order, directions);
+  const Golden golden = golden_of(op_case, dtype);
+  const Computed& expected = golden.results;
+  const size_t outputs = expected.y.size();
+  const Computed actual = compute(op_case, place(golden.inputs, layout, device), op_case.order, golden.directions);
   if (actual.y.size() != outputs)
     return std::to_string(actual.y.size()) + " results instead of " + std::to_string(outputs);
   for (size_t i = 0; i < outputs; ++i) {
-    if (op_case.order > 0 && actual.y[i].requires_grad() != directions.dy[i].defined())
+    if (op_case.order > 0 && actual.y[i].requires_grad() != golden.directions.dy[i].defined())
       return "result " + std::to_string(i) + (actual.y[i].requires_grad() ? " requires" : " does not require") +
              " a gradient";
     if (!(actual.y[i].device() == device))
@@ -93,9 +43,7 @@ std::string check_case(const OpCase& op_case, DType dtype, Layout layout, Device
   }
   const std::string wrong = check_dtypes(op_case, actual.y, expected.y, dtype);
   if (!wrong.empty()) return wrong;
-  double tolerance = is_floating(dtype) ? tolerance_of(dtype) : tolerance_of(kFloat);
-  for (const Tensor& y : actual.y) tolerance = std::max(tolerance, tolerance_of(y.dtype()));
-  return differences(actual, expected, op_case.tolerance * tolerance);
+  return differences(actual, expected, tolerance_of(op_case, dtype, expected));
 }
 
 void check_all(DType dtype) {
@@ -119,10 +67,10 @@ void check_all(DType dtype) {
 TEST_CASE("golden values belong to the op cases of this tree") {
   for (const OpCase& op_case : op_cases::all_cases()) {
     INFO(op_case.name << ": run tests/golden/make_golden.py");
-    CHECK(Golden::instance().torch(op_case.name) == op_case.torch);
+    CHECK(golden_call(op_case) == op_case.torch);
     if (op_case.torch.empty() || !op_case.runs_in(kDouble)) continue;
-    const TensorList stored = Golden::instance().list(op_case.name, "x", op_case.inputs.size());
-    CHECK(differences("input ", stored, op_cases::make_inputs(op_case, kDouble), 0) == "");
+    const TensorList inputs = op_cases::make_inputs(op_case, kDouble);
+    CHECK(differences("input ", golden_of(op_case, kDouble).inputs, inputs, 0) == "");
   }
 }
 

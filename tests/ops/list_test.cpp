@@ -1,13 +1,16 @@
-// Hands the op cases to tests/golden/make_golden.py.
+// The list of op cases itself: its comparisons refuse what is wrong; it is handed to tests/golden/make_golden.py.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
 #include <gradus/tests/catch.h>
-#include <gradus/tests/op_cases/op_case.h>
+
+#include "golden.h"
 
 using namespace gradus;
 using namespace gradus::op_cases;
+using namespace gradus::op_testing;
 
 namespace {
 
@@ -59,7 +62,68 @@ std::string json(const OpCase& op_case) {
          joined(types, inputs) + "}}\n";
 }
 
+/// What may be wrong with a tensor: its numbers are zeros, have the other sign, or one of them is a NaN or off by ten times
+/// `tolerance`. What would change nothing is left out.
+TensorList mutations(const Tensor& x, double tolerance) {
+  const Tensor same = x.to(kDouble).contiguous();
+  const std::vector<double> numbers = test::values(x.array());
+  const auto finite = std::find_if(numbers.begin(), numbers.end(), [](double value) { return std::isfinite(value); });
+  TensorList found;
+  if (std::any_of(numbers.begin(), numbers.end(), [](double value) { return std::abs(value) > 0; }))
+    found = {zeros_like(same), -same};
+  if (finite == numbers.end()) return found;
+  double scale = 0;
+  for (double value : numbers)
+    if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
+  const double much = tolerance * scale > 0 ? 10 * tolerance * scale : 1;
+  for (double wrong : {static_cast<double>(NAN), *finite + much}) {
+    found.push_back(same.clone());
+    found.back().data_ptr<double>()[finite - numbers.begin()] = wrong;
+  }
+  return found;
+}
+
+/// Where the comparison of the other tests accepts a mutation of `right`, or "".
+std::string accepted(const OpCase& op_case, DType dtype, const Computed& right) {
+  const double tolerance = tolerance_of(op_case, dtype, right);
+  const double largest = tolerance * (op_case.order == 0 ? 1 : op_case.order == 1 ? kGradient : kSecondGradient);
+  if (largest >= 0.25) return "a tolerance of " + std::to_string(largest);
+  const auto check = [&](const char* what, TensorList Computed::*part, double factor) -> std::string {
+    for (size_t i = 0; i < (right.*part).size(); ++i) {
+      const Tensor& x = (right.*part)[i];
+      if (!x.defined()) continue;
+      for (const Tensor& mutation : mutations(x, x.is_floating_point() ? factor * tolerance : 0)) {
+        Computed wrong = right;
+        (wrong.*part)[i] = mutation;
+        if (differences(wrong, right, tolerance).empty())
+          return what + std::to_string(i) + " may be " + number(test::values(mutation.array())[0]) + ", …";
+      }
+    }
+    return "";
+  };
+  std::string text = check("result ", &Computed::y, 1);
+  if (text.empty()) text = check("gradient of input ", &Computed::g, kGradient);
+  if (text.empty()) text = check("second gradient of input ", &Computed::h, kSecondGradient);
+  if (text.empty()) text = check("second gradient of dy ", &Computed::hdy, kSecondGradient);
+  return text;
+}
+
 }  // namespace
+
+TEST_CASE("comparisons refuse zeros, swapped signs and errors of ten tolerances, of every op case in every type") {
+  const OneThread one_thread;
+  const BackendGuard guard("naive");
+  for (const OpCase& op_case : all_cases()) {
+    for (DType dtype : {kDouble, kFloat, kHalf, kBFloat16, kLong, kInt, kByte, kBool}) {
+      if (!op_case.runs_in(dtype)) continue;
+      const std::string where = std::string(name(dtype)) + " " + op_case.name + ": ";
+      if (!op_case.torch.empty()) CHECK(where + accepted(op_case, dtype, golden_of(op_case, dtype).results) == where);
+      const TensorList inputs = place(make_inputs(op_case, dtype), Layout::contiguous, Device());
+      const Computed result = compute(op_case, inputs, std::min(op_case.order, 1));
+      CHECK(where + accepted(op_case, dtype, result) == where);
+    }
+  }
+}
 
 TEST_CASE("list the op cases", "[.]") {
   const char* path = std::getenv("GRADUS_OP_CASE_LIST");

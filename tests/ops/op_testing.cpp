@@ -1,7 +1,6 @@
 #include "op_testing.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace gradus::op_testing {
 
@@ -63,37 +62,10 @@ Computed compute(const OpCase& op_case, const TensorList& inputs, int order, con
   return found;
 }
 
-double tolerance_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return 1e-11;
-    case DType::f32: return 4e-6;
-    case DType::f16: return 4e-3;
-    case DType::bf16: return 3e-2;
-    default: return 0;
-  }
-}
-
-static std::vector<double> numbers(const Tensor& x) {
-  const Tensor flat = x.detach().cpu().to(kDouble).contiguous();
-  return std::vector<double>(flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
-}
-
-std::string difference(const Tensor& actual, const Tensor& expected, double tolerance) {
-  if (!(actual.sizes() == expected.sizes()))
-    return "shape " + to_string(actual.sizes()) + " instead of " + to_string(expected.sizes());
-  const std::vector<double> a = numbers(actual), e = numbers(expected);
-  double scale = 0.1;
-  for (double value : e)
-    if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
-  for (size_t i = 0; i < a.size(); ++i) {
-    const bool same_kind = std::isnan(a[i]) == std::isnan(e[i]) && std::isinf(a[i]) == std::isinf(e[i]);
-    const bool close =
-        std::isfinite(e[i]) ? std::abs(a[i] - e[i]) <= tolerance * scale : std::isnan(e[i]) || a[i] == e[i];
-    if (!same_kind || !close)
-      return "element " + std::to_string(i) + " is " + std::to_string(a[i]) + " instead of " + std::to_string(e[i]) +
-             " (off by " + std::to_string(std::abs(a[i] - e[i]) / scale / std::max(tolerance, 1e-300)) + " tolerances)";
-  }
-  return "";
+double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected) {
+  double largest = op_case.tolerances.of(dtype);
+  for (const Tensor& y : expected.y) largest = std::max(largest, op_case.tolerances.of(y.dtype()));
+  return largest;
 }
 
 std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance) {
@@ -102,7 +74,7 @@ std::string differences(const char* what, const TensorList& actual, const Tensor
     if (!a.defined() && !e.defined()) continue;
     if (!a.defined()) a = zeros_like(e);
     if (!e.defined()) e = zeros_like(a);
-    const std::string text = difference(a, e, tolerance);
+    const std::string text = test::difference(a, e, e.is_floating_point() ? tolerance : 0);
     if (!text.empty()) return std::string(what) + std::to_string(i) + ": " + text;
   }
   return "";
@@ -110,9 +82,9 @@ std::string differences(const char* what, const TensorList& actual, const Tensor
 
 std::string differences(const Computed& actual, const Computed& expected, double tolerance) {
   std::string text = differences("result ", actual.y, expected.y, tolerance);
-  if (text.empty()) text = differences("gradient of input ", actual.g, expected.g, 3 * tolerance);
-  if (text.empty()) text = differences("second gradient of input ", actual.h, expected.h, 10 * tolerance);
-  if (text.empty()) text = differences("second gradient of dy ", actual.hdy, expected.hdy, 10 * tolerance);
+  if (text.empty()) text = differences("gradient of input ", actual.g, expected.g, kGradient * tolerance);
+  if (text.empty()) text = differences("second gradient of input ", actual.h, expected.h, kSecondGradient * tolerance);
+  if (text.empty()) text = differences("second gradient of dy ", actual.hdy, expected.hdy, kSecondGradient * tolerance);
   return text;
 }
 

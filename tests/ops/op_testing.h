@@ -35,17 +35,16 @@ Computed compute(const OpCase& op_case, const TensorList& inputs, int order, con
 /// `inputs` in that layout on that device, as leaves.
 TensorList place(const TensorList& inputs, Layout layout, Device device);
 
-/// Largest relative error of `dtype` that a short computation may make.
-double tolerance_of(DType dtype);
+/// How many times the tolerance of its results the gradients and second gradients of a case may be off.
+inline constexpr double kGradient = 3, kSecondGradient = 10;
 
-/// What is wrong with `actual`, or "": another shape, or an element further from `expected` than `tolerance` times the
-/// largest of the expected magnitudes. NaNs and infinities must be in the same places.
-std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
+/// What the results of `op_case` may be off in `dtype`: the case's tolerance for that type or, if it is wider, for the result's.
+double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected);
 
-/// difference() for lists; an undefined tensor counts as zeros.
+/// test::difference() for lists; an undefined tensor counts as zeros. Integers and booleans have to be equal.
 std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance);
 
-/// Results and derivatives of `actual` against `expected`; derivatives are allowed more.
+/// Results and derivatives of `actual` against `expected`, the derivatives with their multiples of `tolerance`.
 std::string differences(const Computed& actual, const Computed& expected, double tolerance);
 
 /// One thread until the end of the scope: results do not depend on the number, and small cases run faster.

@@ -1,6 +1,7 @@
 #include <gradus/data/prefetcher.h>
 
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/core/deadline.h>
 #include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
 
@@ -53,7 +54,7 @@ void Prefetcher::wait_for(const Job& job) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return job.done; };
   if (!timeout_) return done_.wait(lock, done);
-  GRADUS_CHECK(done_.wait_for(lock, *timeout_, done), Error, "the data loader has waited ", timeout_->count(),
+  GRADUS_CHECK(done_.wait_for(lock, bounded(*timeout_), done), Error, "the data loader has waited ", timeout_->count(),
                " ms for a batch (DataLoaderOptions::timeout)");
 }
 

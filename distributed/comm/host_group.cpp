@@ -30,7 +30,7 @@ class HostGroup::HostWork final : public Work {
   }
   bool wait(Milliseconds timeout) const override {
     std::unique_lock lock(mutex_);
-    if (!finished_.wait_for(lock, timeout, [&] { return done_; })) return false;
+    if (!finished_.wait_for(lock, bounded(timeout), [&] { return done_; })) return false;
     if (!status_.ok()) throw CollectiveError(status_);
     return true;
   }

@@ -80,14 +80,14 @@ void HashStore::set(const std::string& key, std::string_view value) {
 std::string HashStore::get(const std::string& key, Milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const std::string* value = nullptr;
-  if (!changed_.wait_for(lock, timeout, [&] { return (value = table_.find(key)) != nullptr; }))
+  if (!changed_.wait_for(lock, bounded(timeout), [&] { return (value = table_.find(key)) != nullptr; }))
     detail::fail_to_find({key}, timeout);
   return *value;
 }
 
 void HashStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, timeout, [&] { return table_.missing(keys).empty(); }))
+  if (!changed_.wait_for(lock, bounded(timeout), [&] { return table_.missing(keys).empty(); }))
     detail::fail_to_find(table_.missing(keys), timeout);
 }
 

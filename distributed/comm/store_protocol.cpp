@@ -3,16 +3,11 @@
 #include <gradus/core/error.h>
 
 namespace gradus::dist {
-namespace {
-
-/// No wait of a client lasts longer, whatever it asks for.
-constexpr uint64_t kLongestWaitMs = 7 * 24 * 3600 * 1000ull;
-
-}  // namespace
 
 Frame StoreRequest::encode(uint64_t id) const {
   PayloadWriter payload;
-  if (kind == StoreMessage::get || kind == StoreMessage::wait) payload.number(static_cast<uint64_t>(timeout.count()));
+  if (kind == StoreMessage::get || kind == StoreMessage::wait)
+    payload.number(static_cast<uint64_t>(bounded(timeout).count()));
   for (const std::string& key : keys) payload.string(key);
   if (kind == StoreMessage::set) payload.string(value);
   if (kind == StoreMessage::add) payload.number(static_cast<uint64_t>(amount));
@@ -27,7 +22,7 @@ StoreRequest StoreRequest::decode(const Frame& frame) {
   const auto read_key = [&] { request.keys.emplace_back(payload.string()); };
   const auto read_timeout = [&] {
     const uint64_t ms = payload.number();
-    GRADUS_CHECK(ms <= kLongestWaitMs, CommError, "a request would wait for ", ms, " ms");
+    GRADUS_CHECK(ms <= static_cast<uint64_t>(kLongestWait.count()), CommError, "a request would wait for ", ms, " ms");
     request.timeout = Milliseconds(ms);
   };
   switch (request.kind) {

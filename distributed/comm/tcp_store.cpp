@@ -63,8 +63,8 @@ StoreAnswer TcpStore::ask(const StoreRequest& request) {
   const uint64_t id = next_id_++;
   StoreAnswer answer;
   try {
-    connection_.send(request.encode(id).encode(), Deadline(timeout() + kGrace), peer_);
-    const Frame frame = receive(Deadline(std::max(timeout(), request.timeout) + kGrace));
+    connection_.send(request.encode(id).encode(), Deadline(bounded(timeout()) + kGrace), peer_);
+    const Frame frame = receive(Deadline(bounded(std::max(timeout(), request.timeout)) + kGrace));
     GRADUS_CHECK(frame.id == id, CommError, peer_, " answers request ", frame.id, " instead of ", id);
     answer = StoreAnswer::decode(frame);
   } catch (...) {

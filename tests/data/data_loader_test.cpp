@@ -316,6 +316,10 @@ TEST_CASE("a batch that is too late is an error", "[data][loader]") {
   auto loader = make_data_loader<SequentialSampler>(
       Numbers(1, SIZE_MAX, 300).map(Stack<>()), DataLoaderOptions(1).workers(1).timeout(std::chrono::milliseconds(20)));
   CHECK_THROWS_WITH(loader->begin(), contains("waited 20 ms"));
+  auto patient =
+      make_data_loader<SequentialSampler>(Numbers(1, SIZE_MAX, 20).map(Stack<>()),
+                                          DataLoaderOptions(1).workers(1).timeout(std::chrono::milliseconds::max()));
+  CHECK_NOTHROW(patient->begin());
 }
 
 TEST_CASE("loaders end at any moment", "[data][loader]") {

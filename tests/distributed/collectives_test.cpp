@@ -163,6 +163,32 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
   });
 }
 
+TEST_CASE("a timeout of any length is that of a wait", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto body = [](ProcessGroup& group) {
+    if (group.rank() == 1) std::this_thread::sleep_for(Milliseconds(50));
+    Array x = contribution<float>(group.rank(), 10);
+    const auto work = group.all_reduce(x, ReduceKind::sum, {.async = true, .timeout = Milliseconds::max()});
+    require(work->wait(Milliseconds::max()), "done");
+  };
+  expect_ranks(transport, 2, body, {.timeout = Milliseconds::max()});
+  for (const Milliseconds none : {Milliseconds(0), Milliseconds(-1), Milliseconds::min()}) {
+    const auto without_rank_1 = [&](const std::function<void(ProcessGroup&)>& rank_0) {
+      std::atomic<bool> ended = false;
+      const auto results = run_ranks(transport, 2, [&](ProcessGroup& group) {
+        while (group.rank() == 1 && !ended) std::this_thread::sleep_for(Milliseconds(1));
+        const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { ended = true; });
+        if (group.rank() == 0) rank_0(group);
+      });
+      return results[0].status.failure;
+    };
+    bool waited = true;
+    without_rank_1([&](ProcessGroup& group) { waited = group.barrier({.async = true})->wait(none); });
+    CHECK_FALSE(waited);
+    CHECK(without_rank_1([&](ProcessGroup& group) { group.barrier({.timeout = none}); }) == CommFailure::timeout);
+  }
+}
+
 TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int odd = GENERATE(0, 1, 2);

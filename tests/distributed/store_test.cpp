@@ -161,6 +161,22 @@ TEST_CASE("a wait ends when all keys are there, or names those that are missing"
   CHECK(any.store->get("x") == "1");  // and it goes on working
 }
 
+TEST_CASE("a wait may be as long as there are numbers, and as short", "[store]") {
+  const auto kind = GENERATE(as<std::string>(), "hash", "tcp4");
+  AnyStore any = make_store(kind);
+  const std::unique_ptr<Store> other = kind == "hash" ? nullptr : dynamic_cast<TcpStore&>(*any.store).clone();
+  std::thread late([&] {
+    std::this_thread::sleep_for(Milliseconds(50));
+    (other ? *other : *any.store).set("x", "1");
+  });
+  any.store->set_timeout(Milliseconds::max());
+  CHECK(any.store->get("x") == "1");
+  late.join();
+  for (const Milliseconds none : {Milliseconds(0), Milliseconds(-1), Milliseconds::min()})
+    CHECK_THROWS_WITH(any.store->get("y", none), contains("nobody set 'y'"));
+  CHECK(any.store->get("x") == "1");
+}
+
 TEST_CASE("a prefix separates groups", "[store]") {
   const auto shared = std::make_shared<HashStore>();
   PrefixStore a("a", shared), b("b", shared);

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 
 #include <gradus/core/error.h>
 #include <gradus/core/runtime.h>
@@ -203,6 +204,19 @@ struct Children {
   }
 };
 
+/// What was printed reaches its file: neither a copy of this process prints it again, nor does _exit() lose it.
+void flush_output() {
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+}
+
+/// The end of a copy, without what its parent has for its own.
+[[noreturn]] void leave(int code, void* = nullptr) {
+  flush_output();
+  _exit(code);
+}
+
 /// A copy of this process that SIGTERM, by which spawn() ends the others when one has failed, ends from its first moment on,
 /// whatever handler this process has.
 pid_t fork_without_handler() {
@@ -216,19 +230,23 @@ pid_t fork_without_handler() {
   return pid;
 }
 
+/// Nothing leaves it: outside is the parent's program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
-                            int error_pipe) {
+                            int error_pipe) noexcept {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  set_job_environment({rank, size, rank, size, store}, token);
-  int code = 0;
+  on_exit(leave, nullptr);  // where exit() in fn comes to first
+  int code = 1;
+  const auto report = [&](const char* error) {
+    [[maybe_unused]] const ssize_t written = write(error_pipe, error, std::strlen(error));
+  };
   try {
+    set_job_environment({rank, size, rank, size, store}, token);
     fn(rank);
-  } catch (const std::exception& error) {
-    [[maybe_unused]] const ssize_t written = write(error_pipe, error.what(), std::strlen(error.what()));
-    code = 1;
+    code = 0;
+  } catch (const std::exception& error) { report(error.what()); } catch (...) {
+    report("threw something that is no std::exception");
   }
-  std::fflush(nullptr);
-  _exit(code);
+  leave(code);
 }
 
 }  // namespace
@@ -241,7 +259,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
       threads == 1, CommError, "this process has ", threads,
       " threads already, and a copy of it would have one of them: call spawn() before tensors are computed with or a "
       "device is used, or start the program with gradus-run");
-  std::fflush(nullptr);  // or the children would print it again
+  flush_output();
   const Token token = Token::random();
   // A port of this process's own, which its children cannot take; its server starts when they are there.
   const uint16_t port = find_free_port();

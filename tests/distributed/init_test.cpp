@@ -3,7 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <thread>
 
 #include <gradus/distributed/comm/init.h>
@@ -40,13 +43,14 @@ class Environment {
 std::string in_a_copy(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
+  std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid == 0) {
     try {
       body();
     } catch (const std::exception& error) {
       [[maybe_unused]] const ssize_t written = write(ends[1], error.what(), std::string(error.what()).size());
-    }
+    } catch (...) {}
     _exit(0);
   }
   close(ends[1]);
@@ -171,6 +175,35 @@ TEST_CASE("one job makes several groups of all ranks, one after the other and si
         2);
   });
   CHECK(error == "");
+}
+
+TEST_CASE("what a process of spawn throws, leaves by and prints stays its own", "[init][processes]") {
+  const Environment none({});
+  static std::FILE* notes = nullptr;  // who came where, in all processes
+  notes = std::tmpfile();
+  const auto note = [](char who) { [[maybe_unused]] const auto written = write(fileno(notes), &who, 1); };
+  CHECK_THAT(in_a_copy([&] {
+               try {
+                 spawn([](int rank) { throw rank; }, 1);
+               } catch (int) { note('c'); }  // the child, in the parent's program
+             }),
+             contains("rank 0: threw something that is no std::exception"));
+  CHECK_THAT(in_a_copy([&] {
+               std::atexit([] { [[maybe_unused]] const auto written = write(fileno(notes), "h", 1); });
+               spawn([](int) { std::exit(3); }, 1);
+             }),
+             contains("rank 0 ended with code 3"));
+  CHECK(in_a_copy([&] {
+          std::ios::sync_with_stdio(false);  // std::cout has a buffer of its own then
+          dup2(fileno(notes), STDOUT_FILENO);
+          std::cout << "1";
+          spawn([](int) { std::cout << "2"; }, 1);
+          std::cout << "3" << std::flush;
+        }) == "");
+  char text[16] = {};
+  CHECK(pread(fileno(notes), text, sizeof text - 1, 0) >= 0);
+  CHECK(std::string(text) == "123");
+  std::fclose(notes);
 }
 
 TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init][processes]") {

@@ -42,7 +42,9 @@ inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
         body(*group);
       } catch (const dist::CollectiveError& error) {
         result = {error.status(), error.what()};
-      } catch (const std::exception& error) { result.error = error.what(); }
+      } catch (const std::exception& error) { result.error = error.what(); } catch (...) {
+        result.error = "no std::exception";
+      }
     });
   for (std::thread& thread : threads) thread.join();
   return results;

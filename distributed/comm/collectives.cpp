@@ -24,6 +24,7 @@ std::byte* Collectives::scratch(size_t bytes) {
 }
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {
+  if (call.descriptor.kind == CollectiveKind::send) return send_or_receive(call, deadline);
   transfers_.clear();  // a call that failed may have left some
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier:
@@ -34,7 +35,7 @@ void Collectives::run(const Collective& call, const Deadline& deadline) {
     case CollectiveKind::gather: return to_root(call, deadline);
     case CollectiveKind::broadcast:
     case CollectiveKind::scatter: return from_root(call, deadline);
-    case CollectiveKind::send: return send_or_receive(call, deadline);
+    case CollectiveKind::send: return;
   }
 }
 
@@ -209,8 +210,9 @@ void Collectives::from_root(const Collective& call, const Deadline& deadline) {
 
 void Collectives::send_or_receive(const Collective& call, const Deadline& deadline) {
   const size_t bytes = call.descriptor.count * size_of(call.descriptor.dtype);
-  transfers_ = {call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes)};
-  exchange(call, deadline);
+  const Transfer message =
+      call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes);
+  transport_.exchange({&message, 1}, call.told(), deadline);
 }
 
 }  // namespace gradus::dist

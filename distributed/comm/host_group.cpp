@@ -1,5 +1,7 @@
 #include <gradus/distributed/comm/host_group.h>
 
+#include <algorithm>
+
 #include <gradus/core/error.h>
 
 namespace gradus::dist {
@@ -7,6 +9,12 @@ namespace {
 
 /// From here on a second lane is worth its thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
+
+/// Calls with the same number are done one after the other. Collectives (0) besides wait for all in front of them, as all
+/// behind them do.
+int order_of(const Collective& call) {
+  return call.descriptor.kind == CollectiveKind::send ? 1 + 2 * call.peer + call.sends : 0;
+}
 
 }  // namespace
 
@@ -50,14 +58,14 @@ class HostGroup::HostWork final : public Work {
 };
 
 void HostGroup::stop() {
-  std::thread thread;
+  std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    thread.swap(thread_);
+    threads.swap(threads_);
     changed_.notify_all();
   }
-  if (thread.joinable()) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 void HostGroup::execute(const Job& job) noexcept {
@@ -75,9 +83,23 @@ void HostGroup::execute(const Job& job) noexcept {
 
 void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& deadline) {
   const Device device = job.in.defined() ? job.in.device() : job.out.device();
-  if (!staging_ || !(staging_->device() == device)) staging_.emplace(device, rank(), size());
-  staging_->run(job.call, range, job.in, job.out, *job.ready, deadline,
-                [&](const Collective& piece) { run(piece, deadline); });
+  struct Borrowed {
+    HostGroup& group;
+    std::list<Staging> one = {};
+    ~Borrowed() {
+      const std::lock_guard lock(group.mutex_);
+      group.staging_.splice(group.staging_.end(), one);
+    }
+  } borrowed{*this};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [&](const Staging& staging) { return staging.device() == device; };
+    const auto found = std::find_if(staging_.begin(), staging_.end(), fits);
+    if (found != staging_.end()) borrowed.one.splice(borrowed.one.end(), staging_, found);
+  }
+  if (borrowed.one.empty()) borrowed.one.emplace_back(device, rank(), size());
+  borrowed.one.front().run(job.call, range, job.in, job.out, *job.ready, deadline,
+                           [&](const Collective& piece) { run(piece, deadline); });
 }
 
 void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
@@ -102,20 +124,37 @@ void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
     if (!failure.ok()) throw CollectiveError(failure);
 }
 
+bool HostGroup::may_begin(const Job& job) const {
+  for (const std::shared_ptr<Job>& earlier : jobs_) {
+    if (earlier.get() == &job) break;
+    const int before = order_of(earlier->call), own = order_of(job.call);
+    if (before == own || before == 0 || own == 0) return false;
+  }
+  return true;
+}
+
+std::shared_ptr<HostGroup::Job> HostGroup::next() const {
+  for (const std::shared_ptr<Job>& job : jobs_)
+    if (job->async && !job->begun && may_begin(*job)) return job;
+  return nullptr;
+}
+
+void HostGroup::carry_out(Job& job, std::unique_lock<std::mutex>& lock) {
+  job.begun = true;
+  lock.unlock();
+  execute(job);
+  lock.lock();
+  jobs_.erase(std::ranges::find(jobs_, &job, &std::shared_ptr<Job>::get));
+  changed_.notify_all();
+}
+
 void HostGroup::work_off() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || (!queue_.empty() && !busy_); });
-    if (queue_.empty()) return;
-    if (busy_) continue;
-    const Job job = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    execute(job);
-    lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+    std::shared_ptr<Job> job;
+    changed_.wait(lock, [&] { return (job = next()) || (stopping_ && jobs_.empty()); });
+    if (!job) return;
+    carry_out(*job, lock);
   }
 }
 
@@ -131,23 +170,24 @@ HostGroup::WorkPtr HostGroup::submit(const Collective& call, const Array& in, co
     ready->record(runtime.current_stream(device.index));
   }
   std::unique_lock lock(mutex_);
-  Job job{call, options.timeout.value_or(timeout()), in, out, std::move(ready), nullptr};
+  if (options.async && !async_orders_.contains(order_of(call))) {
+    threads_.emplace_back([this] { work_off(); });
+    async_orders_.insert(order_of(call));
+  }
+  Job job{call, options.timeout.value_or(timeout()), in, out, std::move(ready), nullptr, options.async};
   take_number(&job.call);
   job.work = std::make_shared<HostWork>(job.call.descriptor.sequence);
-
-  if (!options.async && !busy_ && queue_.empty()) {  // nothing is in front of it, so no other thread need be woken
-    busy_ = true;
-    lock.unlock();
-    execute(job);
-    lock.lock();
-    busy_ = false;
-  } else {
-    queue_.push_back(job);
-    if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
+  if (options.async) {
+    const auto work = job.work;
+    jobs_.push_back(std::make_shared<Job>(std::move(job)));
+    changed_.notify_all();
+    return work;
   }
-  changed_.notify_all();
+  jobs_.push_back({std::shared_ptr<void>(), &job});
+  changed_.wait(lock, [&] { return may_begin(job); });
+  carry_out(job, lock);
   lock.unlock();
-  if (!options.async) job.work->wait();
+  job.work->wait();
   return job.work;
 }
 

@@ -1,12 +1,14 @@
-// Groups whose collectives a thread of this process carries out: all but nccl. A call that is not `async` and has nothing in
-// front of it runs on the thread of its caller, others on a thread of the group, in the order of the calls.
+// Groups whose collectives threads of this process carry out: all but nccl. A call that is `async` runs on a thread of the
+// group, others on that of their caller. They are done in the order of the calls, but messages wait only for collectives and
+// for the messages of their own direction between the same two ranks: so a send that nobody takes yet holds up no recv.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <memory>
-#include <optional>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/staging.h>
@@ -16,10 +18,11 @@ namespace gradus::dist {
 class HostGroup : public ProcessGroup {
  protected:
   HostGroup(int rank, int size, uint32_t epoch, Milliseconds timeout) : ProcessGroup(rank, size, epoch, timeout) {}
-  /// Ends the thread. Classes that derive call it before their members go.
+  /// Ends the threads. Classes that derive call it before their members go.
   void stop();
 
-  /// Does the work, or throws a CollectiveError. Called by one thread at a time, in the order of the calls.
+  /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on a
+  /// thread of its own.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
   /// A second way between the same ranks, which carries half of a large array of a device at the same time as the first:
   /// what a thread copies into and out of sockets is what such arrays wait for.
@@ -41,9 +44,15 @@ class HostGroup : public ProcessGroup {
     Array in, out;                 // keep the memory
     std::shared_ptr<Event> ready;  // of the caller's stream, where the memory is a device's
     std::shared_ptr<HostWork> work;
+    bool async = false, begun = false;
   };
 
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
+  /// True if nothing in front of it holds it up.
+  bool may_begin(const Job& job) const;
+  /// The first call that a thread of the group can carry out now; null if there is none.
+  std::shared_ptr<Job> next() const;
+  void carry_out(Job& job, std::unique_lock<std::mutex>& lock);
   void execute(const Job& job) noexcept;
   void run_staged(const Job& job, const Deadline& deadline);
   /// Part of it, on this lane.
@@ -52,11 +61,12 @@ class HostGroup : public ProcessGroup {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> queue_;
-  bool busy_ = false, stopping_ = false;
-  std::optional<Staging> staging_;
+  std::vector<std::shared_ptr<Job>> jobs_;  // that have not ended
+  bool stopping_ = false;
+  std::list<Staging> staging_;  // that no call uses now
   std::unique_ptr<HostGroup> second_lane_;
-  std::thread thread_;  // started by the first call that is async
+  std::set<int> async_orders_;        // order_of() the calls that were async: as many can run at the same time
+  std::vector<std::thread> threads_;  // for each of these one
 };
 
 }  // namespace gradus::dist

@@ -77,7 +77,7 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
     // Whoever has not come is to blame; if all have, then the one whose message is missing.
     int culprit = transfer.peer;
     for (size_t r = 0; r < world_->ranks_.size(); ++r)
-      if (!world_->ranks_[r].in_collective && !world_->ranks_[r].left) culprit = static_cast<int>(r);
+      if (world_->ranks_[r].exchanges == 0 && !world_->ranks_[r].left) culprit = static_cast<int>(r);
     throw CollectiveError(timed_out(descriptor, rank_, {culprit}, deadline.timeout()));
   }
   const LocalWorld::Message message = std::move(inbox.front());
@@ -92,15 +92,15 @@ void LocalTransport::exchange(std::span<const Transfer> transfers, const Descrip
   Descriptor own = descriptor;
   const bool sends = follow_script(&own);
   std::unique_lock lock(world_->mutex_);
-  bool& in_collective = world_->ranks_[static_cast<size_t>(rank_)].in_collective;
-  in_collective = true;
+  int& exchanges = world_->ranks_[static_cast<size_t>(rank_)].exchanges;
+  ++exchanges;
   if (sends)
     for (const Transfer& transfer : transfers)
       if (transfer.sends) post(transfer, own);
   world_->changed_.notify_all();
   for (const Transfer& transfer : transfers)
     if (!transfer.sends) receive(transfer, own, deadline, lock);
-  in_collective = false;
+  --exchanges;
 }
 
 }  // namespace gradus::dist

@@ -43,7 +43,8 @@ class LocalWorld {
   };
   struct Rank {
     std::vector<std::deque<Message>> inbox;  // by sender
-    bool lost = false, left = false, in_collective = false;
+    bool lost = false, left = false;
+    int exchanges = 0;  // that it is in
   };
 
   const std::vector<LocalFault> script_;

@@ -42,9 +42,10 @@ Frame control_frame(Control type, io::Bytes payload = {}) {
 class TcpTransport::Exchange {
  public:
   Exchange(TcpTransport& transport, std::span<const Transfer> transfers, const Descriptor& descriptor)
-      : transport_(transport), peers_(transport.peers_), descriptor_(descriptor) {
+      : transport_(transport), lock_(transport.mutex_, std::defer_lock), peers_(transport.peers_),
+        descriptor_(descriptor) {
     messages_.resize(transfers.size());
-    inspected_.assign(peers_.size(), false);
+    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // which contradicts nothing
     for (size_t i = 0; i < transfers.size(); ++i) {
       messages_[i].transfer = transfers[i];
       if (!transfers[i].sends) continue;
@@ -54,6 +55,7 @@ class TcpTransport::Exchange {
   }
 
   void run(const Deadline& deadline) {
+    lock_.lock();
     const Deadline patience(kPatience);
     bool warned = false;
     while (!advance_all()) {
@@ -166,7 +168,10 @@ class TcpTransport::Exchange {
       add(held_[2 * r + 1], peer.out, POLLOUT);
     }
     constexpr int64_t kLongest = 3'600'000;
-    if (poll(entries_.data(), entries_.size(), static_cast<int>(std::min(timeout.count(), kLongest))) <= 0) return;
+    lock_.unlock();
+    const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(std::min(timeout.count(), kLongest)));
+    lock_.lock();
+    if (ready <= 0) return;
     if (entries_[0].revents != 0) {
       const std::lock_guard lock(transport_.announce_mutex_);
       throw CollectiveError(transport_.announced_);
@@ -226,10 +231,10 @@ class TcpTransport::Exchange {
         PayloadReader payload(frame.payload);
         const uint64_t failure = payload.number(), about = payload.number();
         const std::string message(payload.string());
-        throw CollectiveError({failure <= static_cast<uint64_t>(CommFailure::aborted)
-                                   ? static_cast<CommFailure>(failure)
-                                   : CommFailure::aborted,
-                               static_cast<int>(static_cast<int64_t>(about)), message});
+        transport_.heard_ = {failure <= static_cast<uint64_t>(CommFailure::aborted) ? static_cast<CommFailure>(failure)
+                                                                                    : CommFailure::aborted,
+                             static_cast<int>(static_cast<int64_t>(about)), message};
+        throw CollectiveError(transport_.heard_);
       }
       case Control::question: say(rank, control_frame(Control::answer)); break;
       case Control::answer: peer.answered = true; break;
@@ -281,11 +286,15 @@ class TcpTransport::Exchange {
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 
-  [[noreturn]] void fail(CommStatus status) { throw CollectiveError(std::move(status)); }
+  /// What another exchange has just heard of the cause comes first.
+  [[noreturn]] void fail(CommStatus status) {
+    throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
+  }
 
   Peer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
 
   TcpTransport& transport_;
+  std::unique_lock<std::mutex> lock_;
   std::vector<Peer>& peers_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;

@@ -62,9 +62,11 @@ class TcpTransport final : public Transport {
 
   const int rank_;
   const bool checksum_;
+  std::mutex mutex_;  // of what follows: an exchange holds it, except while it waits
   std::vector<Peer> peers_;
-  std::mutex announce_mutex_;
-  FileDescriptor wake_;  // eventfd(2): readable once this rank has announced a failure
+  CommStatus heard_;           // the failure that another rank has announced
+  std::mutex announce_mutex_;  // of control connections that are written to or closed
+  FileDescriptor wake_;        // eventfd(2): readable once this rank has announced a failure
   CommStatus announced_;
 };
 

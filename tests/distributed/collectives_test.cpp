@@ -163,6 +163,89 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
   });
 }
 
+TEST_CASE("around a ring everybody sends before it receives, whatever the size", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int64_t count = GENERATE(10, 3'000'000);  // what the way between two ranks holds, and more
+  CAPTURE(transport, count);
+  const auto body = [&](ProcessGroup& group) {
+    const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
+    const Array x = contribution<float>(group.rank(), count), arrived = Array::empty({count}, DType::f32);
+    const auto sent = group.send(x, next, {.async = true});
+    group.recv(arrived, previous);
+    sent->wait();
+    require(equals<float>(arrived, 0, count, [&](int64_t i) { return element(previous, i); }), "what arrived");
+    group.barrier();
+  };
+  expect_ranks(transport, 3, body, {.timeout = Milliseconds(10'000)});
+}
+
+TEST_CASE("messages wait for none of other ranks or the other direction", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  constexpr int64_t kCount = 1'000'000;
+  const TcpOptions options{.timeout = Milliseconds(10'000)};
+  SECTION("in whatever order they are called") {
+    const auto body = [&](ProcessGroup& group) {
+      const Array x = contribution<float>(group.rank(), kCount), y = x.slice(0, 0, kCount / 2);
+      if (group.rank() == 0) {  // rank 2 serves both orders the other way round
+        const auto a = group.send(x, 1, {.async = true}), b = group.send(y, 2, {.async = true});
+        b->wait();
+        const Array from_1 = Array::empty({kCount}, DType::f32), from_2 = Array::empty({kCount / 2}, DType::f32);
+        const auto c = group.recv(from_1, 1, {.async = true}), d = group.recv(from_2, 2, {.async = true});
+        for (const auto& work : {a, c, d}) work->wait();
+        require(equals<float>(from_1, 0, kCount, [](int64_t i) { return element(1, i); }), "from rank 1");
+        require(equals<float>(from_2, 0, kCount / 2, [](int64_t i) { return element(2, i); }), "from rank 2");
+      } else if (group.rank() == 1) {
+        group.recv(Array::empty({1}, DType::f32), 2);
+        group.recv(Array::empty({kCount}, DType::f32), 0);
+        group.recv(Array::empty({1}, DType::f32), 2);
+        group.send(x, 0);
+      } else {
+        const Array one = x.slice(0, 0, 1);
+        group.recv(Array::empty({kCount / 2}, DType::f32), 0);
+        group.send(one, 1);
+        group.send(y, 0);
+        group.send(one, 1);
+      }
+    };
+    expect_ranks(transport, 3, body, options);
+  }
+  SECTION("all at once, those between two ranks in their order") {
+    const auto body = [&](ProcessGroup& group) {
+      std::vector<std::shared_ptr<Work>> works;
+      std::vector<std::pair<int, Array>> arrived;
+      for (int64_t count : {0, 300'001, 5, 100'000}) {
+        const Array x = contribution<float>(group.rank(), count);
+        for (int peer = 0; peer < group.size(); ++peer) {
+          if (peer == group.rank()) continue;
+          works.push_back(group.send(x, peer, {.async = true}));
+          arrived.emplace_back(peer, Array::empty({count}, DType::f32));
+          works.push_back(group.recv(arrived.back().second, peer, {.async = true}));
+        }
+      }
+      Array x = contribution<float>(group.rank(), 1000);
+      group.all_reduce(x);  // behind all of them
+      for (const auto& work : works) require(work->is_completed() && work->status().ok(), "a message is done");
+      for (const auto& [peer, y] : arrived)
+        require(equals<float>(y, 0, y.numel(), [&, from = peer](int64_t i) { return element(from, i); }), "message");
+      require(equals<float>(x, 0, 1000, [](int64_t i) { return reduced(ReduceKind::sum, 4, i); }), "sum");
+    };
+    expect_ranks(transport, 4, body, options);
+  }
+  SECTION("but all end with the first that fails") {
+    const auto body = [&](ProcessGroup& group) {
+      if (group.rank() == 1) return;
+      const Array x = contribution<float>(group.rank(), kCount);
+      const auto lost = group.rank() == 0 ? group.recv(x, 1, {.async = true}) : nullptr;
+      group.recv(x, group.rank() == 0 ? 2 : 0);
+    };
+    const auto results = run_ranks(transport, 3, body, options);
+    for (size_t rank : {0, 2}) {
+      CHECK(results[rank].status.failure == CommFailure::peer_lost);
+      CHECK(results[rank].status.rank == 1);
+    }
+  }
+}
+
 TEST_CASE("a timeout of any length is that of a wait", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto body = [](ProcessGroup& group) {

@@ -115,6 +115,23 @@ TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls
   });
 }
 
+TEST_CASE("arrays of a device are sent around a ring before they are received", "[staging]") {
+  if (no_fake_device()) return;
+  const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
+  const int64_t count = GENERATE(10, 3'000'000);
+  CAPTURE(way, count);
+  const auto body = [&](ProcessGroup& group) {
+    const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
+    const Array x = on_device(count), arrived = on_device(count);
+    fill_late(x, group.rank());
+    const auto sent = group.send(x, next, {.async = true});
+    group.recv(arrived, previous);
+    sent->wait();
+    require(holds(arrived, 0, count, [&](int64_t i) { return static_cast<double>(previous + i % 7); }), "what arrived");
+  };
+  expect_ranks(way.substr(0, 3), 3, body, {.timeout = Milliseconds(10'000), .two_lanes = way.size() > 3});
+}
+
 TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "[staging]") {
   if (no_fake_device()) return;
   const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");

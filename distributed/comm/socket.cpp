@@ -6,16 +6,15 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <thread>
-
-#include <gradus/core/error.h>
 
 namespace gradus::dist {
 namespace {
@@ -35,9 +34,16 @@ AddressList resolve(const Address& address, bool passive) {
   return {found, &freeaddrinfo};
 }
 
+FileDescriptor open_socket(int family) {
+  while (true) {
+    FileDescriptor descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (descriptor || errno != EMFILE || !raise_descriptor_limit()) return descriptor;
+  }
+}
+
 /// One attempt; nothing if refused or unreachable, with errno set.
 FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
-  FileDescriptor descriptor(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor descriptor = open_socket(to.ai_family);
   if (!descriptor) return {};
   if (connect(descriptor.number(), to.ai_addr, to.ai_addrlen) == 0) return descriptor;
   if (errno != EINPROGRESS) return {};
@@ -66,6 +72,21 @@ uint16_t bound_port(int descriptor) {
 void FileDescriptor::reset() {
   if (number_ >= 0) close(std::exchange(number_, -1));
 }
+
+size_t descriptor_limit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+bool raise_descriptor_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+size_t most_strangers() { return std::clamp<size_t>(descriptor_limit() / 8, 1, 1024); }
 
 std::string Address::str() const {
   const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
@@ -120,6 +141,8 @@ Connection Connection::open(const Address& to, const Deadline& deadline) {
     for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next)
       if (FileDescriptor descriptor = try_to_connect(*address, deadline)) return Connection(std::move(descriptor));
     const int error = errno;
+    GRADUS_CHECK(error != EMFILE && error != ENFILE, CommError, "no descriptor is left for a connection to ", to.str(),
+                 ": ", cause(error), " (this process may have ", descriptor_limit(), ": ulimit -n)");
     GRADUS_CHECK(deadline.left() > kPause, CommError, "nobody accepts at ", to.str(), ": ", cause(error), " (waited ",
                  deadline.timeout().count(), " ms)");
     std::this_thread::sleep_for(kPause);
@@ -148,7 +171,7 @@ std::optional<size_t> Connection::receive_some(std::span<std::byte> bytes) const
 void Connection::send(io::ByteSpan bytes, const Deadline& deadline, const std::string& peer) const {
   while (!bytes.empty()) {
     const std::optional<size_t> sent = send_some(bytes);
-    GRADUS_CHECK(sent, CommError, peer, " closed the connection");
+    GRADUS_CHECK(sent, dist::ConnectionClosed, peer, " closed the connection");
     bytes = bytes.subspan(*sent);
     GRADUS_CHECK(bytes.empty() || wait_for(descriptor(), POLLOUT, deadline), CommError, peer, " took nothing for ",
                  deadline.timeout().count(), " ms");
@@ -158,7 +181,7 @@ void Connection::send(io::ByteSpan bytes, const Deadline& deadline, const std::s
 void Connection::receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const {
   while (!bytes.empty()) {
     const std::optional<size_t> got = receive_some(bytes);
-    GRADUS_CHECK(got, CommError, peer, " closed the connection");
+    GRADUS_CHECK(got, dist::ConnectionClosed, peer, " closed the connection");
     bytes = bytes.subspan(*got);
     GRADUS_CHECK(bytes.empty() || *got > 0 || wait_for(descriptor(), POLLIN, deadline), CommError, peer,
                  " sent nothing for ", deadline.timeout().count(), " ms");
@@ -169,7 +192,7 @@ Listener::Listener(const Address& at) : address_(at) {
   const AddressList list = resolve(at, true);
   int error = 0;
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
-    FileDescriptor descriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    FileDescriptor descriptor = open_socket(address->ai_family);
     const int on = 1;
     // A port that a dead process used a moment ago counts as free.
     setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -190,10 +213,13 @@ std::optional<Connection> Listener::accept(const Deadline& deadline) const {
   while (true) {
     FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
+    const int error = errno;
     // What went wrong with a connection before it was accepted concerns the other side alone (accept(2)).
-    const bool none = errno == EAGAIN || errno == EWOULDBLOCK;
-    const bool lasting = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM || errno == EBADF;
-    GRADUS_CHECK(!lasting, CommError, "cannot accept connections at ", address_.str(), ": ", cause(errno));
+    const bool none = error == EAGAIN || error == EWOULDBLOCK;
+    if (error == EMFILE && raise_descriptor_limit()) continue;
+    const bool lasting = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EBADF;
+    GRADUS_CHECK(!lasting, CommError, "cannot accept connections at ", address_.str(), ": ", cause(error),
+                 " (this process may have ", descriptor_limit(), " descriptors: ulimit -n)");
     if (none && !wait_for(this->descriptor(), POLLIN, deadline)) return std::nullopt;
   }
 }

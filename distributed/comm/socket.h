@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include <gradus/core/error.h>
 #include <gradus/core/io/file.h>
 #include <gradus/distributed/comm/deadline.h>
 
@@ -36,6 +38,38 @@ class FileDescriptor {
   int number_ = -1;
 };
 
+/// How many descriptors this process may have (RLIMIT_NOFILE): the soft limit.
+size_t descriptor_limit();
+/// Raises it to the hard one. False if it is that already.
+bool raise_descriptor_limit();
+
+// Strangers, connections that have not proved yet that they belong to the job, must not use up the descriptors of a process.
+
+/// So many are kept at a time; then nobody is accepted until those are dropped that have had kStrangerTime.
+size_t most_strangers();
+inline constexpr Milliseconds kStrangerTime{200};
+
+/// The other side ended the connection.
+class ConnectionClosed : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+/// Calls connect(), which also shakes hands, again when the other side ends the connection meanwhile, until the deadline: that
+/// it had too many strangers is no refusal.
+template <class F>
+auto connect_again(const Deadline& deadline, F&& connect) {
+  constexpr Milliseconds kPause{20};
+  while (true) {
+    try {
+      return connect();
+    } catch (const ConnectionClosed&) {
+      if (deadline.left() <= kPause) throw;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 /// Where a socket listens: a name, an IPv4 or an IPv6 literal, and a port. Literals are taken as given.
 struct Address {
   std::string host;
@@ -63,7 +97,7 @@ class Connection {
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
   void close() { descriptor_.reset(); }
 
-  /// Sends all bytes, or throws: a CommError that says who was lost or late. `peer` names the other side in it.
+  /// Sends all bytes, or throws: a ConnectionClosed, or a CommError that says who was late. `peer` names the other side in it.
   void send(io::ByteSpan bytes, const Deadline& deadline, const std::string& peer) const;
   /// Fills `bytes`, or throws likewise.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;
@@ -86,7 +120,7 @@ class Listener {
   int descriptor() const { return descriptor_.number(); }
   uint16_t port() const { return address_.port; }
   const Address& address() const { return address_; }
-  /// The next connection; nothing when none came before the deadline.
+  /// The next connection; nothing when none came before the deadline. A CommError when no descriptor is left.
   std::optional<Connection> accept(const Deadline& deadline) const;
 
  private:

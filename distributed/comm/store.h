@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/socket.h>
 
 namespace gradus::dist {
 
@@ -21,8 +22,9 @@ struct StoreLimits {
   size_t key_bytes = 1 << 10;
   size_t value_bytes = 1 << 22;
   size_t total_bytes = 1 << 26;  // keys and values together
-  size_t clients = 4096;
-  Milliseconds handshake{5000};  // until a client has proved that it knows the token
+  // Of a server: until a client has proved that it knows the token, and clients that have not.
+  Milliseconds handshake{5000};
+  size_t strangers = most_strangers();
 };
 
 class Store {

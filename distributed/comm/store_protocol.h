@@ -26,7 +26,7 @@ enum class StoreMessage : uint8_t {
   num_keys,       // nothing
   done,           // server: number, string: what the request asked for, 0 and "" where that is nothing
   timed_out,      // server: the keys that are missing
-  refused,        // server: the message
+  refused,        // server: the message. Instead of a welcome too
 };
 
 struct StoreRequest {

@@ -18,9 +18,10 @@ namespace {
 //   4  version        1           12  size of group   4      64  proof  32
 //   5  byte order     1           16  epoch           4
 //   6  channel        1           20  zero           12
-// and the first ends with its byte order, 1 byte, and its proof, 32.
+// and the first ends with its byte order, 1 byte, and its proof, 32; or with kRefused and zeros.
 constexpr uint32_t kMagic = 0x47524448;  // "GRDH"
 constexpr uint8_t kVersion = 1;
+constexpr std::byte kRefused{2};
 constexpr size_t kHelloBytes = 96, kReplyBytes = 33;
 enum class Channel : uint8_t { up = 0, control = 1, down = 2 };  // up: messages of the side that connects
 constexpr Channel kChannels[] = {Channel::up, Channel::down, Channel::control};
@@ -66,7 +67,7 @@ class Rendezvous {
     store_.set(key_of(rank_), listener.address().str());
     for (int peer = 0; peer < rank_; ++peer) {
       const Address address = Address::parse(store_.get(key_of(peer), options_.timeout));
-      for (const Channel channel : kChannels) connect(peer, address, channel);
+      for (const Channel channel : kChannels) connect_again(deadline_, [&] { connect(peer, address, channel); });
     }
     accept_others(listener);
     for (const TcpPeer& peer : peers_)
@@ -81,7 +82,7 @@ class Rendezvous {
     Digest s = random_digest();
     std::byte hello[kHelloBytes];
     size_t got = 0;
-    Deadline deadline{Milliseconds(5000)};
+    Deadline deadline{Milliseconds(5000)}, haste{kStrangerTime};
   };
 
   static std::string key_of(int rank) { return "address/" + std::to_string(rank); }
@@ -111,12 +112,9 @@ class Rendezvous {
     connection.send(hello, deadline_, name);
 
     std::byte reply[kReplyBytes];
-    try {
-      connection.receive(reply, deadline_, name);
-    } catch (const CommError& error) {
-      GRADUS_FAIL(CommError, error.what(), " instead of accepting rank ", rank_,
-                  ": do both have the same token and number of ranks?");
-    }
+    connection.receive(reply, deadline_, name);
+    GRADUS_CHECK(reply[0] != kRefused, CommError, name, " refused rank ", rank_,
+                 ": do both have the same token and number of ranks?");
     GRADUS_CHECK(same_digest(Handshake::server_proof(options_.token, about, s, c), io::ByteSpan(reply).subspan(1)),
                  CommError, name, " does not know the token of this job");
     peers_[static_cast<size_t>(peer)].byte_order = order_of(reply[0]);
@@ -126,6 +124,7 @@ class Rendezvous {
   /// Until all ranks behind this one have come. Strangers are dropped, and hold up nobody.
   void accept_others(const Listener& listener) {
     std::vector<Stranger> strangers;
+    bool out_of_descriptors = false;
     while (true) {
       std::string missing;
       for (int peer = rank_ + 1; peer < static_cast<int>(peers_.size()); ++peer)
@@ -135,16 +134,25 @@ class Rendezvous {
       GRADUS_CHECK(!deadline_.passed(), CommError, "rank ", rank_, " waited ", deadline_.timeout().count(),
                    " ms for these ranks, which did not connect: ", missing);
 
-      std::vector<pollfd> entries = {{listener.descriptor(), POLLIN, 0}};
+      const bool full = out_of_descriptors || strangers.size() >= most_strangers();
+      std::vector<pollfd> entries = {{full ? -1 : listener.descriptor(), POLLIN, 0}};
       for (const Stranger& stranger : strangers) entries.push_back({stranger.connection.descriptor(), POLLIN, 0});
-      poll(entries.data(), entries.size(), std::min(deadline_.poll_timeout(), 1000));
-      std::erase_if(strangers, [&](Stranger& stranger) { return !hear(stranger); });
-      while (std::optional<Connection> connection = listener.accept(Deadline(Milliseconds(0)))) {
-        constexpr size_t kMostStrangers = 4096;
-        if (strangers.size() >= kMostStrangers) continue;
-        Stranger& stranger = strangers.emplace_back();
-        stranger.connection = std::move(*connection);
-        if (!stranger.connection.send_some(stranger.s)) strangers.pop_back();
+      poll(entries.data(), entries.size(), std::min(deadline_.poll_timeout(), full ? 50 : 1000));
+      std::erase_if(strangers, [&](Stranger& stranger) {
+        return !hear(stranger) || (full ? stranger.haste : stranger.deadline).passed();
+      });
+      out_of_descriptors = false;
+      try {
+        while (strangers.size() < most_strangers()) {
+          std::optional<Connection> connection = listener.accept(Deadline(Milliseconds(0)));
+          if (!connection) break;
+          Stranger& stranger = strangers.emplace_back();
+          stranger.connection = std::move(*connection);
+          if (!stranger.connection.send_some(stranger.s)) strangers.pop_back();
+        }
+      } catch (const CommError&) {
+        if (strangers.empty()) throw;  // nobody could make way
+        out_of_descriptors = true;
       }
     }
   }
@@ -152,23 +160,25 @@ class Rendezvous {
   /// Takes what came; false when the stranger is none any more, or was dropped.
   bool hear(Stranger& stranger) {
     const std::optional<size_t> got = stranger.connection.receive_some(std::span(stranger.hello).subspan(stranger.got));
-    if (!got || stranger.deadline.passed()) return false;
+    if (!got) return false;
     stranger.got += *got;
     if (stranger.got < kHelloBytes) return true;
 
     const std::byte* hello = stranger.hello;
     const auto peer = static_cast<int>(io::read_big_endian<uint32_t>(hello + 8));
     const auto channel = static_cast<Channel>(hello[6]);
-    const bool fits = io::read_big_endian<uint32_t>(hello) == kMagic && hello[4] == std::byte{kVersion} &&
-                      channel <= Channel::down && rank_ < peer && peer < static_cast<int>(peers_.size()) &&
+    if (io::read_big_endian<uint32_t>(hello) != kMagic || hello[4] != std::byte{kVersion}) return false;
+    const bool fits = channel <= Channel::down && rank_ < peer && peer < static_cast<int>(peers_.size()) &&
                       io::read_big_endian<uint32_t>(hello + 12) == peers_.size() &&
-                      io::read_big_endian<uint32_t>(hello + 16) == options_.epoch;
-    if (!fits || place(peer, channel)) return false;
+                      io::read_big_endian<uint32_t>(hello + 16) == options_.epoch && !place(peer, channel);
     Digest c;
     copy_digest({hello + 32, 32}, &c);
     const std::string about = purpose(peer, rank_, options_.epoch, channel);
-    if (!same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) return false;
-    std::byte reply[kReplyBytes];
+    std::byte reply[kReplyBytes] = {kRefused};
+    if (!fits || !same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) {
+      stranger.connection.send_some(reply);  // a rank that is dropped without a word comes again
+      return false;
+    }
     reply[0] = std::byte{code_of(std::endian::native)};
     const Digest proof = Handshake::server_proof(options_.token, about, stranger.s, c);
     std::copy(proof.begin(), proof.end(), reply + 1);

@@ -13,6 +13,8 @@ constexpr uint32_t kAnswerLimit = 1u << 30;
 constexpr Milliseconds kGrace{10'000};
 
 Digest read_digest(const Frame& frame, StoreMessage expected, const std::string& peer) {
+  if (frame.type == static_cast<uint8_t>(StoreMessage::refused))
+    GRADUS_FAIL(CommError, peer, " did not accept this process: ", PayloadReader(frame.payload).string());
   GRADUS_CHECK(frame.type == static_cast<uint8_t>(expected) && frame.payload.size() == sizeof(Digest), CommError, peer,
                " does not shake hands as a store does");
   Digest digest;
@@ -26,8 +28,11 @@ TcpStore::TcpStore(const Address& server, const Token& token, Milliseconds timeo
     : server_(server), token_(token), peer_("[store] the server at " + server.str()), reader_(kAnswerLimit) {
   set_timeout(timeout);
   const Deadline deadline(timeout);
-  connection_ = Connection::open(server, deadline);
-  shake_hands(deadline);
+  connect_again(deadline, [&] {
+    connection_ = Connection::open(server, deadline);
+    reader_ = FrameReader(kAnswerLimit);
+    shake_hands(deadline);
+  });
 }
 
 void TcpStore::shake_hands(const Deadline& deadline) {
@@ -35,12 +40,7 @@ void TcpStore::shake_hands(const Deadline& deadline) {
   const Digest proof = Handshake::client_proof(token_, kStorePurpose, s, c);
   const Frame answer{static_cast<uint8_t>(StoreMessage::proof), 0, PayloadWriter().bytes(c).bytes(proof).take()};
   connection_.send(answer.encode(), deadline, peer_);
-  Digest theirs;
-  try {
-    theirs = read_digest(receive(deadline), StoreMessage::welcome, peer_);
-  } catch (const CommError&) {
-    GRADUS_FAIL(CommError, peer_, " did not accept this process: is the token that of its job?");
-  }
+  const Digest theirs = read_digest(receive(deadline), StoreMessage::welcome, peer_);
   GRADUS_CHECK(same_digest(Handshake::server_proof(token_, kStorePurpose, s, c), theirs), CommError, peer_,
                " does not know the token of this job");
 }
@@ -52,7 +52,7 @@ Frame TcpStore::receive(const Deadline& deadline) {
     GRADUS_CHECK(wait_for(connection_.descriptor(), POLLIN, deadline), CommError, peer_, " sent nothing for ",
                  deadline.timeout().count(), " ms");
     const std::optional<size_t> got = connection_.receive_some(chunk);
-    GRADUS_CHECK(got, CommError, peer_, " closed the connection");
+    GRADUS_CHECK(got, dist::ConnectionClosed, peer_, " closed the connection");
     reader_.append({chunk, *got});
   }
 }

@@ -16,7 +16,8 @@
 namespace gradus::dist {
 
 /// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send anything
-/// but requests, or do not prove in time that they know the token, are dropped; the others do not notice.
+/// but requests, or do not prove in time that they know the token, are dropped; the others do not notice. It takes as many
+/// clients as its descriptors allow (RLIMIT_NOFILE, raised to the hard limit where that is needed); more are refused.
 class TcpStoreServer {
  public:
   /// Port 0: one that is free. Without a token only loopback addresses are served, anything else is a CommError.
@@ -42,7 +43,8 @@ class TcpStoreServer {
   void check_proof(Client& client, const Frame& frame);
   void run(Client& client, const StoreRequest& request, uint64_t id);
   void resolve_waiters();
-  Milliseconds next_deadline() const;
+  size_t strangers() const;
+  Milliseconds next_deadline(bool full) const;
 
   const Token token_;
   const StoreLimits limits_;
@@ -51,7 +53,7 @@ class TcpStoreServer {
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<int> client_count_ = 0;
-  bool out_of_descriptors_ = false;
+  bool out_of_descriptors_ = false, warned_ = false;
   std::thread thread_;
 };
 

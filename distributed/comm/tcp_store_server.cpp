@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <utility>
 
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/tcp_store.h>
 
 namespace gradus::dist {
 namespace {
+
+/// Clients that the descriptors allow: what is left is for strangers and for whatever else this process does.
+size_t most_clients() { return descriptor_limit() / 4 * 3; }
 
 /// What a client may send before it has proved that it knows the token.
 constexpr uint32_t kStrangerLimit = 2 * sizeof(Digest);
@@ -50,7 +55,7 @@ struct TcpStoreServer::Client {
   Connection connection;
   FrameReader reader;
   io::Bytes output;
-  Deadline handshake;
+  Deadline handshake, haste{kStrangerTime};
   Digest challenge;
   bool trusted = false, lost = false;
   std::optional<Waiter> waiter;
@@ -75,14 +80,15 @@ TcpStoreServer::~TcpStoreServer() {
 void TcpStoreServer::serve() {
   std::vector<pollfd> entries;
   while (true) {
+    const bool full = out_of_descriptors_ || strangers() >= limits_.strangers;
     entries.clear();
     entries.push_back({stop_.number(), POLLIN, 0});
-    entries.push_back({out_of_descriptors_ ? -1 : listener_.descriptor(), POLLIN, 0});
+    entries.push_back({full ? -1 : listener_.descriptor(), POLLIN, 0});
     for (const auto& client : clients_) {
       const short events = client->output.empty() ? (client->waiter ? POLLRDHUP : POLLIN) : POLLOUT;
       entries.push_back({client->connection.descriptor(), events, 0});
     }
-    const int ready = poll(entries.data(), entries.size(), static_cast<int>(next_deadline().count()));
+    const int ready = poll(entries.data(), entries.size(), static_cast<int>(next_deadline(full).count()));
     if (ready < 0) continue;  // a signal
     if (entries[0].revents != 0) return;
 
@@ -93,9 +99,11 @@ void TcpStoreServer::serve() {
       if (events & POLLOUT) client.flush();
       if (events & POLLIN) read(client);
       if ((events & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !(events & POLLIN)) client.lost = true;
-      if (!client.trusted && client.handshake.passed()) client.lost = true;
     }
-    for (const auto& client : clients_) answer_all(*client);
+    for (const auto& client : clients_) {
+      answer_all(*client);
+      if (!client->trusted && (full ? client->haste : client->handshake).passed()) client->lost = true;
+    }
     resolve_waiters();
     std::erase_if(clients_, [](const auto& client) { return client->lost; });
     if (entries[1].revents != 0) accept();
@@ -105,18 +113,25 @@ void TcpStoreServer::serve() {
 
 void TcpStoreServer::accept() {
   try {
-    while (std::optional<Connection> connection = listener_.accept(Deadline(Milliseconds(0))))
-      if (clients_.size() < limits_.clients)
-        clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
-  } catch (const CommError&) {
+    for (size_t count = strangers(); count < limits_.strangers; ++count) {
+      std::optional<Connection> connection = listener_.accept(Deadline(Milliseconds(0)));
+      if (!connection) break;
+      clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
+    }
+  } catch (const CommError& error) {
     out_of_descriptors_ = true;  // those that are connected may go, and then there is room again
+    if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
   }
 }
 
-Milliseconds TcpStoreServer::next_deadline() const {
+size_t TcpStoreServer::strangers() const {
+  return static_cast<size_t>(std::ranges::count_if(clients_, [](const auto& client) { return !client->trusted; }));
+}
+
+Milliseconds TcpStoreServer::next_deadline(bool full) const {
   Milliseconds next = out_of_descriptors_ ? kPauseWithoutDescriptors : Milliseconds(3'600'000);
   for (const auto& client : clients_) {
-    if (!client->trusted) next = std::min(next, client->handshake.left());
+    if (!client->trusted) next = std::min(next, (full ? client->haste : client->handshake).left());
     if (client->waiter) next = std::min(next, client->waiter->deadline.left());
   }
   return next;
@@ -161,8 +176,16 @@ void TcpStoreServer::check_proof(Client& client, const Frame& frame) {
   const io::ByteSpan bytes = payload.bytes(sizeof number);
   std::copy(bytes.begin(), bytes.end(), number.begin());
   const io::ByteSpan proof = payload.bytes(sizeof(Digest));
-  GRADUS_CHECK(same_digest(Handshake::client_proof(token_, kStorePurpose, client.challenge, number), proof), CommError,
-               "the proof is wrong");
+  const auto refuse = [&](const std::string& why) {  // a client that is dropped without a word comes again
+    client.send({static_cast<uint8_t>(StoreMessage::refused), 0, PayloadWriter().string(why).take()});
+    client.lost = true;
+  };
+  if (!same_digest(Handshake::client_proof(token_, kStorePurpose, client.challenge, number), proof))
+    return refuse("is the token that of its job?");
+  const size_t others = clients_.size() - strangers();
+  if (others >= most_clients() && !(raise_descriptor_limit() && others < most_clients()))
+    return refuse("it has " + std::to_string(others) + " clients, as many as its limit of " +
+                  std::to_string(descriptor_limit()) + " descriptors allows (ulimit -n)");
   client.trusted = true;
   client.reader.set_payload_limit(
       static_cast<uint32_t>(std::min<size_t>(limits_.value_bytes * 2 + limits_.key_bytes * 64, 1u << 30)));

@@ -3,19 +3,56 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradus/distributed/comm/tcp_store.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {
+
+/// A process of the test that may have so many descriptors, `soft` at first. It runs body() and ends with the scope.
+class FewDescriptors {
+ public:
+  FewDescriptors(rlim_t soft, rlim_t hard, const std::function<void()>& body) : pid_(fork()) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int code = 1;
+    try {
+      const rlimit limit = {soft, hard};
+      if (setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::runtime_error("the limit of descriptors cannot be set");
+      body();
+      code = 0;
+    } catch (const std::exception& error) { std::fprintf(stderr, "%s\n", error.what()); } catch (...) {
+    }
+    _exit(code);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  /// Waits for its end; true if body() returned.
+  bool succeeds() {
+    int status = 1;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return status == 0;
+  }
+
+ private:
+  pid_t pid_;
+};
 
 /// Processes of this test: they reach each other by a store that the test serves.
 class Processes {

@@ -5,7 +5,7 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fault_proxy.h>
-#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/processes.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -74,15 +74,15 @@ Connection knock(const Address& address, const std::function<io::Bytes(const Dig
   return connection;
 }
 
-/// Whether the rank closes that connection and says nothing.
+/// Whether the rank closes that connection, with a word or without.
 bool is_turned_away(const Address& address, const std::function<io::Bytes(const Digest&)>& answer) {
   const Deadline deadline(Milliseconds(3000));
   const Connection stranger = knock(address, answer, deadline);
-  std::byte reply[1];
+  std::byte reply[33];
   while (!deadline.passed()) {
     const std::optional<size_t> got = stranger.receive_some(reply);
     if (!got) return true;
-    if (*got > 0) return false;
+    if (*got > 0 && reply[0] != std::byte{2}) return false;
     std::this_thread::sleep_for(Milliseconds(1));
   }
   return false;
@@ -237,6 +237,42 @@ TEST_CASE("strangers at the door of a rank are dropped, and hold up nobody", "[f
   second.join();
   CHECK(errors[0] == "");
   CHECK(errors[1] == "");
+}
+
+TEST_CASE("a rank has more strangers at its door than descriptors", "[faults][processes]") {
+  constexpr int kDescriptors = 128, kStrangers = 150;
+  const Token token = Token::random();
+  const TcpOptions options{.token = token, .timeout = Milliseconds(20'000)};
+  const TcpStoreServer server({"127.0.0.1", 0}, token);
+  const auto meet = [&](int rank) {
+    TcpStore store(server.address(), token);
+    TcpGroup group(store, rank, 2, options);
+    communicate(group, 3, 1000);
+  };
+  FewDescriptors rank_0(kDescriptors, kDescriptors, [&] { meet(0); });
+  TcpStore store(server.address(), token);
+  const Address address = Address::parse(store.get("address/0"));
+  std::vector<Connection> strangers;
+  for (int i = 0; i < kStrangers; ++i) strangers.push_back(Connection::open(address, Deadline(Milliseconds(10'000))));
+  CHECK_NOTHROW(meet(1));
+  CHECK(rank_0.succeeds());
+}
+
+TEST_CASE("ranks that have another token or number of ranks are refused at once", "[faults]") {
+  const Token token = Token::random();
+  HashStore store;
+  std::string error;
+  std::thread rank_0([&] {
+    try {
+      const TcpGroup group(store, 0, 2, {.token = token, .timeout = Milliseconds(3000)});
+    } catch (const CommError& late) { error = late.what(); }
+  });
+  const Milliseconds timeout(60'000);
+  const auto refused = contains("refused rank 1: do both have the same token and number of ranks?");
+  CHECK_THROWS_WITH(TcpGroup(store, 1, 2, {.token = Token::random(), .timeout = timeout}), refused);
+  CHECK_THROWS_WITH(TcpGroup(store, 1, 3, {.token = token, .timeout = timeout}), refused);
+  rank_0.join();
+  CHECK_THAT(error, contains("which did not connect: 1"));
 }
 
 TEST_CASE("the right token opens the door of a rank, and what was recorded there opens no other", "[faults]") {

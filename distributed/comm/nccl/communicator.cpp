@@ -20,8 +20,10 @@ bool within(Milliseconds time, int device, std::function<void()> work) noexcept 
     const auto done = std::make_shared<std::promise<void>>();
     const std::future<void> finished = done->get_future();
     std::thread([done, device, work = std::move(work)] {
-      runtime(DeviceType::cuda).set_current_device(device);  // or NCCL would wake another one
-      work();
+      try {
+        runtime(DeviceType::cuda).set_current_device(device);  // or NCCL would wake another one
+        work();
+      } catch (const std::exception&) {}  // the device has failed: there is nothing to end any more
       done->set_value();
     }).detach();
     return finished.wait_for(time) == std::future_status::ready;

@@ -43,7 +43,13 @@ Outcome run_through_proxy(int size, const WireFault& fault, const std::function<
   ProxiedStore proxied(store, fault);
   const auto begin = steady_clock::now();
   std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
-  return {ranks, std::chrono::duration_cast<Milliseconds>(steady_clock::now() - begin), proxied.has_struck()};
+  const auto time = std::chrono::duration_cast<Milliseconds>(steady_clock::now() - begin);
+  // Where another rank has told of the failure, the proxy may not have come to its part yet.
+  for (const Deadline patience(Milliseconds(2000)); !proxied.has_struck() && !patience.passed();) {
+    if (fault.kind == Kind::trickle) break;
+    std::this_thread::sleep_for(Milliseconds(1));
+  }
+  return {ranks, time, proxied.has_struck()};
 }
 
 size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }

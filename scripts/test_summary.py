@@ -20,7 +20,7 @@ import sys
 
 CATCH = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped", re.M)  # tests/catch_main.cpp prints it
 UNITTEST = re.compile(r"^Ran (\d+) tests? in [^\n]*\n+(?:OK|FAILED)(?: \((.*)\))?", re.M)
-SKIPS = re.compile(r"^skipped for want of (.+?): |\.\.\. skipped ['\"]for want of (.+)['\"]", re.M)
+SKIPS = re.compile(r"^skipped for want of (.+?): |skipped ['\"](?:for want of )?(.+)['\"]$", re.M)
 
 
 class Counts(collections.namedtuple("Counts", "passed failed skipped")):
@@ -75,6 +75,8 @@ def is_there(want, build):
     gpus = 0
     if has(build, "GRADUS_WITH_CUDA") and shutil.which("nvidia-smi"):
         gpus = len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
+    if want.startswith("not run: "):
+        return False  # a block of a page, which says why
     if devices := re.fullmatch(r"(\d+) CUDA devices?", want):
         return gpus >= int(devices[1])
     tests = {

@@ -66,7 +66,7 @@ class Blocks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
         if result.returncode == SKIPPED:
-            self.skipTest(block.how)
+            self.skipTest({"needs CUDA": "for want of 1 CUDA device", "needs cuDNN": "for want of cuDNN"}[block.how])
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         if block.place == "output":
             expected = re.escape("\n".join(block.code)).replace("…", ".*")

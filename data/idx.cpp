@@ -19,8 +19,8 @@ DType dtype_of_code(int code, const std::string& name) {
               "; known are 8 (unsigned byte), 12 (int32), 13 (float32) and 14 (float64)");
 }
 
-// The array of an IDX file. read(to, bytes) fetches the next bytes and returns how many there were, `most_bytes` at most
-// in all.
+// The array of an IDX file. read(to, bytes) fetches the next bytes and returns how many there were, in all at most
+// `most_bytes`.
 template <class Read>
 Array parse(Read read, uint64_t most_bytes, const std::string& name) {
   std::byte header[4 + 4 * kMaxDims];

@@ -138,9 +138,9 @@ class Module : public std::enable_shared_from_this<Module> {
   /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
   IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
 
-  /// An independent copy, on `device` if one is given: with the members, numbers and ties of this module and of all below
-  /// it. Layers and modules derived from Cloneable have it; for others it is a ValueError. Below a Cloneable those others
-  /// keep the members that its reset() gives them; their numbers are copied.
+  /// An independent copy, on `device` if one is given: with the members, numbers and ties of this module and of all
+  /// below it. Layers and modules derived from Cloneable have it; for others it is a ValueError. Below a Cloneable the
+  /// others keep the members that its reset() gives them; their numbers are copied.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
   /// Name of the type, "NetImpl", or what the constructor was given.
@@ -209,8 +209,8 @@ class Module : public std::enable_shared_from_this<Module> {
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
 /// A module that clones itself. Derived registers all its parameters, buffers and children in reset(), which its
-/// constructor calls too, and keeps what register_parameter returns. Other members are copied; for modules within modules
-/// by Derived's copy assignment, as in LibTorch.
+/// constructor calls too, and keeps what register_parameter returns. Other members are copied; for modules within
+/// modules by Derived's copy assignment, as in LibTorch.
 template <class Derived, class Base = Module>
 class Cloneable : public Base {
  public:

@@ -52,7 +52,8 @@ bool is_gzip(ByteSpan bytes);
 class GzipReader {
  public:
   GzipReader(ByteSpan bytes, std::string name);
-  /// Fills `to` with the next bytes and returns their number: fewer than `bytes` where the data end, checksums verified.
+  /// Fills `to` with the next bytes and returns their number: fewer than `bytes` where the data end, checksums
+  /// verified.
   size_t read(void* to, size_t bytes);
 
  private:
@@ -68,9 +69,10 @@ class GzipReader {
 /// temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile of the
 /// same name: writers hold a lock on theirs.
 ///
-/// A symbolic link is followed: the file that it names is replaced, or made where it is missing, and the link stays. What
-/// is there and no regular file (a directory, device or pipe) is an IoError, and stays. The new file has the permissions
-/// of the one that it replaces, and its owner and group where the process may set them; other hard links keep the old one.
+/// A symbolic link is followed: the file that it names is replaced, or made where it is missing, and the link stays.
+/// What is there and no regular file (a directory, device or pipe) is an IoError, and stays. The new file has the
+/// permissions of the one that it replaces, and its owner and group where the process may set them; other hard links
+/// keep the old one.
 ///
 /// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new one,
 /// which a power cut may still undo.

@@ -42,8 +42,8 @@ inline std::string gzip(const std::string& text) {
   return out;
 }
 
-/// By how many MiB `refused`, which throws an IoError, raises the most memory that a process has had. Runs it in a child;
-/// 255 if it does not throw.
+/// By how many MiB `refused`, which throws an IoError, raises the most memory that a process has had. Runs it in a
+/// child; 255 if it does not throw.
 template <class Function>
 int peak_memory_of(const Function& refused) {
   const auto peak = [] {

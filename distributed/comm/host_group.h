@@ -18,7 +18,7 @@ namespace gradus::dist {
 class HostGroup : public ProcessGroup {
  protected:
   HostGroup(int rank, int size, uint32_t epoch, Milliseconds timeout) : ProcessGroup(rank, size, epoch, timeout) {}
-  /// Ends the threads. Classes that derive call it before their members go.
+  /// Ends the threads, behind what is under way. The destructors of final classes call it: threads call methods of theirs.
   void stop();
 
   /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on a

@@ -82,6 +82,7 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
  public:
   LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout)
       : LocalGroup(world, rank, 0, timeout) {}
+  ~LocalGroup() override { stop(); }
 
   std::string_view backend() const override { return "local"; }
 

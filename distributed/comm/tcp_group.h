@@ -11,6 +11,7 @@ class TcpGroup final : public TransportGroup<TcpTransport> {
   /// Meets the other ranks by way of the store, which has to outlive the group.
   TcpGroup(Store& store, int rank, int size, const TcpOptions& options = {})
       : TcpGroup(borrow(store), rank, size, options) {}
+  ~TcpGroup() override { stop(); }
 
   std::string_view backend() const override { return "tcp"; }
   std::string congestion_control() const { return transport().congestion_control(); }

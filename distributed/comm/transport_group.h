@@ -10,9 +10,6 @@ namespace gradus::dist {
 
 template <class T>
 class TransportGroup : public HostGroup {
- public:
-  ~TransportGroup() override { stop(); }
-
  protected:
   template <class... Arguments>
   TransportGroup(int rank, int size, uint32_t epoch, Milliseconds timeout, Arguments&&... of_transport)

@@ -63,17 +63,17 @@ TEST_CASE("convolutions whose windows are sparse") {
       const Tensor x2 = drawn(g.x, "x", device), w2 = drawn(g.w, "w", device);
       const Tensor expected = by_columns(x2, w2, g, y.sizes());
       expected.backward(dy);
-      CHECK(difference(y, expected, 1e-12) == "");
-      CHECK(difference(x.grad(), x2.grad(), 1e-12) == "");
-      CHECK(difference(w.grad(), w2.grad(), 1e-12) == "");
+      CHECK(test::difference(y, expected, 1e-12) == "");
+      CHECK(test::difference(x.grad(), x2.grad(), 1e-12) == "");
+      CHECK(test::difference(w.grad(), w2.grad(), 1e-12) == "");
 
       const Pair behind(rest(x.size(2), g.padding.h, g.dilation.h * (w.size(2) - 1) + 1, g.stride.h),
                         rest(x.size(3), g.padding.w, g.dilation.w * (w.size(3) - 1) + 1, g.stride.w));
       const Tensor leaf = dy.detach().set_requires_grad(true);
       const Tensor dx = conv_transpose2d(leaf, w.detach(), {}, g.stride, g.padding, behind, g.groups, g.dilation);
-      CHECK(difference(dx, x2.grad(), 1e-12) == "");
+      CHECK(test::difference(dx, x2.grad(), 1e-12) == "");
       dx.backward(x.detach());
-      CHECK(difference(leaf.grad(), y, 1e-12) == "");
+      CHECK(test::difference(leaf.grad(), y, 1e-12) == "");
     }
 }
 
@@ -85,6 +85,6 @@ TEST_CASE("a convolution's padding and dilation may be beyond any image") {
     CHECK(conv2d(x, w, {}, 1, far, far).equal(x));  // the tap in the middle is the one that meets the image
     const Tensor y = conv2d(x, w, {}, far, far);    // and here the window in the middle
     CHECK(y.sizes() == Shape{1, 1, 3, 3});
-    CHECK(difference(y, pad(x.sum().view({1, 1, 1, 1}), {1, 1, 1, 1}), 1e-12) == "");
+    CHECK(test::difference(y, pad(x.sum().view({1, 1, 1, 1}), {1, 1, 1, 1}), 1e-12) == "");
   }
 }

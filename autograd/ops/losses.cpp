@@ -28,7 +28,8 @@ Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
 
 void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
 
-// x and target fit together by broadcasting; `what` names the second in messages.
+// x and target fit together by broadcasting one of them; `what` names the second in messages. Where both would grow, as (4,
+// 1) and (4) to (4, 4), rows would meet all the others.
 void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
   check_input(x);
   bool fits = true;
@@ -36,6 +37,10 @@ void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "
     fits = fits && (x.size(-i) == target.size(-i) || x.size(-i) == 1 || target.size(-i) == 1);
   GRADUS_CHECK(fits, ShapeError, "input of shape ", x.sizes(), " and ", what, " of shape ", target.sizes(),
                " do not fit together");
+  const Shape both = broadcast_shapes(x.sizes(), target.sizes());
+  GRADUS_CHECK(both == x.sizes() || both == target.sizes(), ShapeError, "input of shape ", x.sizes(), " and ", what,
+               " of shape ", target.sizes(), " would both be broadcast to ", both,
+               "; give them one shape, for example by squeeze(-1), unsqueeze(-1) or view_as");
 }
 
 void check_same_shape(const Tensor& x, const Tensor& target, const char* what = "target") {

@@ -9,6 +9,14 @@ namespace {
 // clang-format off
 const WrongCalls losses("losses", {
     wrong<ShapeError>("mse_loss", {"(2, 3)", "(4,)"}, [] { mse_loss(f({2, 3}), f({4})); }),
+    wrong<ShapeError>("mse_loss", {"(4, 1)", "(4,)", "(4, 4)", "squeeze"}, [] { mse_loss(f({4, 1}), f({4})); }),
+    wrong<ShapeError>("l1_loss", {"(4,)", "(4, 1)", "(4, 4)"}, [] { l1_loss(f({4}), f({4, 1})); }),
+    wrong<ShapeError>("smooth_l1_loss", {"(4, 1)", "(4,)"}, [] { smooth_l1_loss(f({4, 1}), f({4})); }),
+    wrong<ShapeError>("huber_loss", {"(4, 1)", "(1, 4)"}, [] { huber_loss(f({4, 1}), f({1, 4})); }),
+    wrong<ShapeError>("poisson_nll_loss", {"(4, 1)", "(4,)"}, [] { poisson_nll_loss(f({4, 1}), f({4})); }),
+    wrong<ShapeError>("gaussian_nll_loss", {"(4, 1)", "(4,)"}, [] { gaussian_nll_loss(f({4, 1}), f({4}), f({4})); }),
+    wrong<ShapeError>("soft_margin_loss", {"(4, 1)", "(4,)"}, [] { soft_margin_loss(f({4, 1}), f({4})); }),
+    wrong<ShapeError>("margin_ranking_loss", {"(4, 1)", "(4,)"}, [] { margin_ranking_loss(f({4, 1}), f({4}), f({4})); }),
     wrong<DTypeError>("mse_loss", {"int64"}, [] { mse_loss(i({2}), i({2})); }),
     wrong<ShapeError>("mse_loss", {"(2, 3)", "(3, 2)"}, [] { mse_loss(f({2, 3}), f({3, 2})); }),
     wrong<Error>("mse_loss", {"undefined"}, [] { mse_loss(f({2, 3}), Tensor()); }),

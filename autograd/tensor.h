@@ -4,6 +4,7 @@
 // handle. Operators live in autograd/ops, one file per family; those that users call as methods are declared here too.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ struct Operand {
   Scalar scalar;
   Loc where;
 };
+
+/// What a parameter takes that is a flag and nothing else: a number, which C++ would make a bool of, is a dimension.
+template <class T>
+concept Flag = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>;
 
 template <class T, int N>
 class TensorAccessor;
@@ -416,29 +421,22 @@ class Tensor {
   Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
-  Tensor var(bool unbiased = true, Loc where = Loc::current()) const;
-  Tensor var(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor std(bool unbiased = true, Loc where = Loc::current()) const;
-  Tensor std(IntArrayRef dim, bool unbiased = true, bool keepdim = false, Loc where = Loc::current()) const;
-  // Braces fit several parameters: without these overloads {0} would be the boolean `unbiased`.
-  Tensor var(std::initializer_list<int64_t> dim, bool unbiased = true, bool keepdim = false,
-             Loc where = Loc::current()) const {
-    return var(IntArrayRef(dim), unbiased, keepdim, where);
-  }
-  Tensor std(std::initializer_list<int64_t> dim, bool unbiased = true, bool keepdim = false,
-             Loc where = Loc::current()) const {
-    return std(IntArrayRef(dim), unbiased, keepdim, where);
-  }
-  Tensor norm(const Scalar& p = 2, Loc where = Loc::current()) const;
-  Tensor norm(const Scalar& p, IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor norm(const Scalar& p, std::initializer_list<int64_t> dim, bool keepdim = false,
-              Loc where = Loc::current()) const {
-    return norm(p, IntArrayRef(dim), keepdim, where);
+  /// correction (1 unless given) is subtracted from the count; true and false are 1 and 0, LibTorch's `unbiased`.
+  Tensor var(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+             Loc where = Loc::current()) const;
+  Tensor std(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+             Loc where = Loc::current()) const;
+  Tensor var(Flag auto unbiased, Loc where = Loc::current()) const { return var({}, unbiased, false, where); }
+  Tensor std(Flag auto unbiased, Loc where = Loc::current()) const { return std({}, unbiased, false, where); }
+  Tensor norm(std::optional<Scalar> p = 2, IntArrayRef dim = {}, bool keepdim = false, std::optional<DType> dtype = {},
+              Loc where = Loc::current()) const;
+  Tensor norm(std::optional<Scalar> p, std::same_as<DType> auto dtype, Loc where = Loc::current()) const {
+    return norm(p, {}, false, dtype, where);
   }
   Tensor logsumexp(IntArrayRef dim, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor cumsum(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
-  Tensor count_nonzero(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
+  Tensor count_nonzero(IntArrayRef dim = {}, Loc where = Loc::current()) const;
   Tensor median(Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
@@ -449,6 +447,14 @@ class Tensor {
                                   Loc where = Loc::current()) const;
   Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
   Tensor bmm(const Tensor& other, Loc where = Loc::current()) const;
+  /// LibTorch's `stable` changes nothing: all sorts are.
+  std::tuple<Tensor, Tensor> sort(Flag auto, int64_t dim = -1, bool descending = false,
+                                  Loc where = Loc::current()) const {
+    return sort(dim, descending, where);
+  }
+  Tensor argsort(Flag auto, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const {
+    return argsort(dim, descending, where);
+  }
   Tensor mv(const Tensor& vector, Loc where = Loc::current()) const;
   Tensor dot(const Tensor& other, Loc where = Loc::current()) const;
   Tensor outer(const Tensor& other, Loc where = Loc::current()) const;

@@ -127,9 +127,7 @@ Tensor Tensor::all(int64_t dim, bool keepdim, Loc where) const { return gradus::
 Tensor Tensor::any(int64_t dim, bool keepdim, Loc where) const { return gradus::any(*this, dim, keepdim, where); }
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
 Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
-Tensor Tensor::count_nonzero(std::optional<int64_t> dim, Loc where) const {
-  return gradus::count_nonzero(*this, dim, where);
-}
+Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }
 Tensor Tensor::prod(std::optional<DType> dtype, Loc where) const { return gradus::prod(*this, dtype, where); }
 Tensor Tensor::prod(int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   return gradus::prod(*this, dim, keepdim, dtype, where);
@@ -140,17 +138,15 @@ Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const 
 Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
   return gradus::cumprod(*this, dim, dtype, where);
 }
-Tensor Tensor::var(bool unbiased, Loc where) const { return gradus::var(*this, unbiased, where); }
-Tensor Tensor::var(IntArrayRef dim, bool unbiased, bool keepdim, Loc where) const {
-  return gradus::var(*this, dim, unbiased, keepdim, where);
+Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return gradus::var(*this, dim, correction, keepdim, where);
 }
-Tensor Tensor::std(bool unbiased, Loc where) const { return gradus::std(*this, unbiased, where); }
-Tensor Tensor::std(IntArrayRef dim, bool unbiased, bool keepdim, Loc where) const {
-  return gradus::std(*this, dim, unbiased, keepdim, where);
+Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return gradus::std(*this, dim, correction, keepdim, where);
 }
-Tensor Tensor::norm(const Scalar& p, Loc where) const { return gradus::norm(*this, p, where); }
-Tensor Tensor::norm(const Scalar& p, IntArrayRef dim, bool keepdim, Loc where) const {
-  return gradus::norm(*this, p, dim, keepdim, where);
+Tensor Tensor::norm(std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
+                    Loc where) const {
+  return gradus::norm(*this, p, dim, keepdim, dtype, where);
 }
 Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
   return gradus::logsumexp(*this, dim, keepdim, where);

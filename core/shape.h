@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ class Dims {
  public:
   using value_type = int64_t;
   Dims() = default;
+  Dims(std::nullopt_t) {}  // NOLINT(google-explicit-constructor): an optional list's absence is an empty one
   Dims(std::initializer_list<int64_t> values) : Dims(values.begin(), values.size()) {}  // NOLINT
   Dims(const std::vector<int64_t>& values) : Dims(values.data(), values.size()) {}      // NOLINT
   template <std::integral T>

@@ -56,7 +56,7 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
   check_embedding(weight, indices);
   NoGradGuard no_grad;
   const Tensor flat = indices.reshape({-1}, where), rows = weight.index_select(0, flat, where);
-  const Tensor norms = rows.norm(norm_type, {1}, true, where);
+  const Tensor norms = rows.norm(norm_type, {1}, true, {}, where);
   const Tensor scale = gradus::where(norms > max_norm, max_norm / (norms + 1e-7), 1.0);
   return index_copy_(weight, 0, flat, rows * scale, where);
 }

@@ -190,7 +190,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
 
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps, bool keepdim, Loc where) {
   OpScope op("pairwise_distance", where);
-  return (a - b + eps).norm(p, {-1}, keepdim, where);
+  return (a - b + eps).norm(p, {-1}, keepdim, {}, where);
 }
 
 // ---- Methods ----

@@ -145,13 +145,9 @@ Tensor any(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
   return reduce<NotDifferentiable>("any", ReduceOp::any, x, {dim}, keepdim, where);
 }
 
-Tensor count_nonzero(const Tensor& x, std::optional<int64_t> dim, Loc where) {
+Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
   OpScope op("count_nonzero", where);
-  return sum(x != 0, dim ? IntArrayRef{*dim} : IntArrayRef());
-}
-Tensor count_nonzero(const Tensor& x, std::initializer_list<int64_t> dim, Loc where) {
-  OpScope op("count_nonzero", where);
-  return sum(x != 0, IntArrayRef(dim));
+  return sum(x != 0, dim);
 }
 
 }  // namespace gradus

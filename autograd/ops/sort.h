@@ -11,6 +11,15 @@ namespace gradus {
 /// (values in order along `dim`, int64 indices of where they were)
 std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
+/// LibTorch's `stable` changes nothing.
+inline std::tuple<Tensor, Tensor> sort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
+                                       Loc where = Loc::current()) {
+  return sort(x, dim, descending, where);
+}
+inline Tensor argsort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
+                      Loc where = Loc::current()) {
+  return argsort(x, dim, descending, where);
+}
 /// The k largest or smallest along `dim`: (values, int64 indices), in order whatever `sorted` says.
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
                                 Loc where = Loc::current());

@@ -86,39 +86,36 @@ struct LogSumExp final : Node {  // dx = dy exp(x - y), the softmax
 };
 
 template <class N>
-Tensor deviation(const char* name, const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+Tensor deviation(const char* name, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                 Loc where) {
   OpScope op(name, where);
-  return apply<N>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim, unbiased ? 1.0 : 0.0);
+  return apply<N>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim, correction.value_or(1).to_double());
 }
 
 }  // namespace
 
-Tensor var(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
-  return deviation<Var>("var", x, dim, unbiased, keepdim, where);
+Tensor var(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
+  return deviation<Var>("var", x, dim, correction, keepdim, where);
 }
-Tensor std(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
-  return deviation<Std>("std", x, dim, unbiased, keepdim, where);
+Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
+  return deviation<Std>("std", x, dim, correction, keepdim, where);
 }
-std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                                    Loc where) {
   OpScope op("var_mean", where);
-  return {var(x, dim, unbiased, keepdim), mean(x, dim, keepdim)};
+  return {var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
 }
-std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, bool unbiased, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                                    Loc where) {
   OpScope op("std_mean", where);
-  return {gradus::std(x, dim, unbiased, keepdim), mean(x, dim, keepdim)};
-}
-Tensor var(const Tensor& x, bool unbiased, Loc where) { return var(x, IntArrayRef(), unbiased, false, where); }
-Tensor std(const Tensor& x, bool unbiased, Loc where) { return gradus::std(x, IntArrayRef(), unbiased, false, where); }
-std::tuple<Tensor, Tensor> var_mean(const Tensor& x, bool unbiased, Loc where) {
-  return var_mean(x, IntArrayRef(), unbiased, false, where);
-}
-std::tuple<Tensor, Tensor> std_mean(const Tensor& x, bool unbiased, Loc where) {
-  return std_mean(x, IntArrayRef(), unbiased, false, where);
+  return {gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
 }
 
-Tensor norm(const Tensor& x, const Scalar& p, IntArrayRef dim, bool keepdim, Loc where) {
+Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
+            Loc where) {
   OpScope op("norm", where);
-  const double order = p.to_double();
+  if (dtype) return norm(x.to(*dtype), p, dim, keepdim, {}, where);
+  const double order = p.value_or(2).to_double();
   GRADUS_CHECK(!std::isnan(order), ValueError, "p must be a number, got NaN");
   GRADUS_CHECK(is_floating(x.dtype()), DTypeError, "the tensor must be of a floating type, got ", x.dtype(),
                "; convert with .to(kFloat)");
@@ -126,7 +123,6 @@ Tensor norm(const Tensor& x, const Scalar& p, IntArrayRef dim, bool keepdim, Loc
   if (order == 1) return sum(abs(x), dim, keepdim);
   return apply<Norm>(op, x, order, axis_mask(dim, static_cast<int>(x.dim())), keepdim);
 }
-Tensor norm(const Tensor& x, const Scalar& p, Loc where) { return norm(x, p, IntArrayRef(), false, where); }
 
 Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   OpScope op("logsumexp", where);

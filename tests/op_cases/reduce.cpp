@@ -95,6 +95,16 @@ static void add_statistics(CaseList& cases) {
             "x[0].var((0, -1), unbiased=False, keepdim=True)");
   cases.add("var.biased", {{3, 4}}, [](X x) { return var(x[0], false); }, "x[0].var(unbiased=False)");
   cases.add("var.image", {{2, 3, 2, 4}}, [](X x) { return var(x[0], {0, 2, 3}); }, "x[0].var((0, 2, 3))");
+  cases.add("var.number", {{3, 4}}, [](X x) { return var(x[0], 0); }, "x[0].var(0)");
+  cases.add("var.correction", {{3, 4, 5}}, [](X x) { return var(x[0], {0, 1}, 2, true); },
+            "x[0].var(dim=(0, 1), correction=2, keepdim=True)");
+  cases.add("var.correction_all", {{3, 4}}, [](X x) { return x[0].var(std::nullopt, 3); },
+            "x[0].var(dim=(0, 1), correction=3)");
+  cases.add("std.correction", {{3, 4}}, [](X x) { return x[0].std(1, 0); }, "x[0].std(dim=1, correction=0)");
+  cases.add("var_mean.correction", {{3, 4}}, [](X x) { return var_mean(x[0], {1}, 2, true); },
+            "torch.var_mean(x[0], dim=1, correction=2, keepdim=True)");
+  cases.add("std_mean.correction", {{3, 4}}, [](X x) { return std_mean(x[0], {0}, 0); },
+            "torch.std_mean(x[0], dim=0, correction=0)");
   cases.add("var.offset", {{40}}, [](X x) { return var(x[0] + 1000); }, "(x[0] + 1000).var()").on(wide_floats)
       .tolerance({.f32 = 4e-5});
   cases.add("var.large", {{53, 997}}, [](X x) { return TensorList{var(x[0]), var(x[0], {0}), var(x[0], {1})}; });
@@ -123,6 +133,10 @@ static void add_statistics(CaseList& cases) {
   }, "[(x[0] * 0).norm(p) for p in (2, 1, 1.5, 3, float('inf'))]").differentiable(1);
   cases.add("norm.wide", {{3, 4}}, [](X x) { return norm(x[0] * 1e4) / 1e4; }, "(x[0] * 1e4).norm() / 1e4")
       .differentiable(0);
+  cases.add("norm.to_double", {{3, 4}}, [](X x) { return norm(x[0], {}, {1}, true, kDouble); },
+            "x[0].norm(2, 1, True, dtype=torch.float64)").gives(kDouble);
+  cases.add("norm.all_to_double", {{3, 4}}, [](X x) { return x[0].norm(3, kDouble); },
+            "x[0].norm(3, dtype=torch.float64)").gives(kDouble);
   cases.add("norm.scalar", {{}}, [](X x) { return norm(x[0]); }, "x[0].norm()");
   cases.add("norm.empty", {{0, 3}}, [](X x) { return norm(x[0], 2, {0}); }, "x[0].norm(2, 0)").differentiable(1);
   cases.add("logsumexp", {{3, 4, 5}}, [](X x) { return logsumexp(x[0], {1}); }, "x[0].logsumexp(1)");

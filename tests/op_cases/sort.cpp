@@ -11,6 +11,8 @@ static void add_sorts(CaseList& cases) {
   cases.add("sort.middle", {{2, 5, 3}}, [](X x) { return sort(x[0], 1); }, "torch.sort(x[0], dim=1, stable=True)");
   cases.add("sort.ties", {ties({4, 9})}, [](X x) { return sort(x[0], 1, true); },
             "torch.sort(x[0], dim=1, descending=True, stable=True)");
+  cases.add("sort.stable", {ties({4, 9})}, [](X x) { return sort(x[0], true, 0, true); },
+            "torch.sort(x[0], stable=True, dim=0, descending=True)").on(floats | integers);
   cases.add("sort.special", {special({11})}, [](X x) { return sort(x[0]); }, "torch.sort(x[0], stable=True)")
       .differentiable(0);
   cases.add("sort.special_descending", {special({11})}, [](X x) { return sort(x[0], 0, true); },
@@ -22,6 +24,8 @@ static void add_sorts(CaseList& cases) {
   cases.add("sort.large", {{3, 20000}}, [](X x) { return sort(x[0]); });
   cases.add("argsort", {{3, 7}}, [](X x) { return argsort(x[0]); }, "torch.argsort(x[0], stable=True, dim=-1)")
       .on(all_types).differentiable(0);
+  cases.add("argsort.stable", {ties({4, 9})}, [](X x) { return x[0].argsort(true); },
+            "torch.argsort(x[0], stable=True, dim=-1)").on(floats | integers).differentiable(0);
   cases.add("argsort.descending", {ties({7, 3})}, [](X x) { return x[0].argsort(0, true); },
             "torch.argsort(x[0], stable=True, dim=0, descending=True)").on(floats | integers).differentiable(0);
 }

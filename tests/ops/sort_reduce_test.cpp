@@ -17,6 +17,23 @@ TEST_CASE("braces mean dimensions wherever a bool would take them, too") {
   CHECK(std::get<1>(var_mean(x, {0})).equal(tensor({1., 3., 7.})));
   CHECK(x.norm(1, {0}).equal(tensor({2., 6., 14.})));
   CHECK(count_nonzero(x, {0, 1}).item<int64_t>() == 6);
+  CHECK(x.norm(1, {}).dim() == 0);
+}
+
+TEST_CASE("a number in front is a dimension, a boolean is not") {
+  const Tensor x = tensor({{1., 2., 4.}, {1., 4., 10.}});
+  CHECK(x.var(0).equal(x.var({0})));
+  CHECK(var(x, 1).equal(var(x, {1})));
+  CHECK(x.std(0).sizes() == Shape{3});
+  CHECK(gradus::std(x, -1).sizes() == Shape{2});
+  CHECK(std::get<0>(var_mean(x, 0)).sizes() == Shape{3});
+  CHECK(std::get<1>(std_mean(x, 1)).sizes() == Shape{2});
+  CHECK(var(x, false).equal(var(x, std::nullopt, 0)));
+  CHECK(gradus::std(x, std::optional<bool>(true)).equal(x.std()));
+  CHECK(x.var({0}, 1).equal(x.var({0}, true)));
+  CHECK(std::get<0>(x.sort(false)).equal(std::get<0>(x.sort())));
+  CHECK(std::get<0>(sort(x, true, 0)).equal(std::get<0>(x.sort(0))));
+  static_assert(!std::is_convertible_v<bool, IntArrayRef>);
 }
 
 TEST_CASE("norms and variances of half types neither overflow nor lose the digits they have") {

@@ -292,7 +292,8 @@ class Tensor {
   Tensor add(const Operand& other, const Scalar& alpha = 1) const;
   Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
   Tensor mul(const Operand& other) const;
-  Tensor div(const Operand& other) const;
+  Tensor div(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const;
+  Tensor floor_divide(const Operand& other) const;
   Tensor pow(const Operand& exponent) const;
   Tensor neg(Loc where = Loc::current()) const;
   Tensor abs(Loc where = Loc::current()) const;
@@ -303,7 +304,7 @@ class Tensor {
   Tensor relu(Loc where = Loc::current()) const;
   Tensor sigmoid(Loc where = Loc::current()) const;
   Tensor tanh(Loc where = Loc::current()) const;
-  Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current()) const;
+  Tensor clamp(std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current()) const;
   Tensor eq(const Operand& other) const;
   Tensor ne(const Operand& other) const;
   Tensor lt(const Operand& other) const;
@@ -330,8 +331,8 @@ class Tensor {
   Tensor expm1(Loc where = Loc::current()) const;
   Tensor log2(Loc where = Loc::current()) const;
   Tensor log10(Loc where = Loc::current()) const;
-  Tensor clamp_min(const Scalar& min, Loc where = Loc::current()) const { return clamp(min, {}, where); }
-  Tensor clamp_max(const Scalar& max, Loc where = Loc::current()) const { return clamp({}, max, where); }
+  Tensor clamp_min(const Operand& min) const { return clamp(min, {}, min.where); }
+  Tensor clamp_max(const Operand& max) const { return clamp({}, max, max.where); }
   Tensor maximum(const Operand& other) const;
   Tensor minimum(const Operand& other) const;
   Tensor fmod(const Operand& other) const;
@@ -351,7 +352,7 @@ class Tensor {
   const Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& sub_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& mul_(const Operand& other) const;
-  const Tensor& div_(const Operand& other) const;
+  const Tensor& div_(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const;
   const Tensor& zero_(Loc where = Loc::current()) const;
   const Tensor& fill_(const Scalar& value, Loc where = Loc::current()) const;
   const Tensor& copy_(const Tensor& source, bool non_blocking = false, Loc where = Loc::current()) const;
@@ -381,8 +382,8 @@ class Tensor {
   const Tensor& expm1_(Loc where = Loc::current()) const;
   const Tensor& sigmoid_(Loc where = Loc::current()) const;
   const Tensor& tanh_(Loc where = Loc::current()) const;
-  const Tensor& clamp_min_(const Scalar& min, Loc where = Loc::current()) const { return clamp_(min, {}, where); }
-  const Tensor& clamp_max_(const Scalar& max, Loc where = Loc::current()) const { return clamp_({}, max, where); }
+  const Tensor& clamp_min_(const Operand& min) const { return clamp_(min, {}, min.where); }
+  const Tensor& clamp_max_(const Operand& max) const { return clamp_({}, max, max.where); }
   const Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
   const Tensor& index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current()) const;
   const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
@@ -390,7 +391,7 @@ class Tensor {
   const Tensor& scatter_(int64_t dim, const Tensor& index, const Operand& source) const;
   const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current()) const;
   const Tensor& relu_(Loc where = Loc::current()) const;
-  const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current()) const;
+  const Tensor& clamp_(std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current()) const;
   const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
   const Tensor& normal_(double mean = 0, double std = 1, Loc where = Loc::current()) const;
   const Tensor& bernoulli_(double p = 0.5, Loc where = Loc::current()) const;

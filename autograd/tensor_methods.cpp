@@ -14,7 +14,10 @@ Operand self(const Tensor& x) { return Operand(x, Loc{}); }
 Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
 Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
 Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
-Tensor Tensor::div(const Operand& other) const { return gradus::div(self(*this), other); }
+Tensor Tensor::div(const Operand& other, std::optional<std::string_view> rounding_mode) const {
+  return gradus::div(self(*this), other, rounding_mode);
+}
+Tensor Tensor::floor_divide(const Operand& other) const { return gradus::floor_divide(self(*this), other); }
 Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*this), exponent); }
 Tensor Tensor::neg(Loc where) const { return gradus::neg(*this, where); }
 Tensor Tensor::abs(Loc where) const { return gradus::abs(*this, where); }
@@ -25,7 +28,7 @@ Tensor Tensor::reciprocal(Loc where) const { return gradus::reciprocal(*this, wh
 Tensor Tensor::relu(Loc where) const { return gradus::relu(*this, where); }
 Tensor Tensor::sigmoid(Loc where) const { return gradus::sigmoid(*this, where); }
 Tensor Tensor::tanh(Loc where) const { return gradus::tanh(*this, where); }
-Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
+Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   return gradus::clamp(*this, min, max, where);
 }
 Tensor Tensor::eq(const Operand& other) const { return gradus::eq(self(*this), other); }

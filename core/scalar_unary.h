@@ -160,11 +160,17 @@ template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return select(x < T(0), T(0), x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return select(y > T(0), T(1), T(0)); }
 };
-/// NaN passes through; the derivative is 1 on the closed interval. The bounds of integers may be fractions or out of range.
+/// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of integers
+/// may be fractions or out of range.
 template <> struct Unary<UnaryOp::clamp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
-    if constexpr (std::is_integral_v<T>) return double(x) < args.a ? T(args.a) : double(x) > args.b ? T(args.b) : x;
-    else return select(x < T(args.a), T(args.a), select(x > T(args.b), T(args.b), x));
+    if constexpr (std::is_integral_v<T>) {
+      const T raised = double(x) < args.a ? T(args.a) : x;
+      return double(raised) > args.b ? T(args.b) : raised;
+    } else {
+      const T raised = select(x < T(args.a), T(args.a), x);
+      return select(raised > T(args.b), T(args.b), raised);
+    }
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs& args) {
     return select((x >= T(args.a)) & (x <= T(args.b)), T(1), T(0));

@@ -40,7 +40,8 @@ inline Tensor leaky_relu(const Tensor& x, const LeakyReLUFuncOptions& options = 
 }
 using ELUFuncOptions = ELUOptions;
 inline Tensor elu(const Tensor& x, const ELUFuncOptions& options = {}, Loc where = Loc::current()) {
-  return options.inplace() ? gradus::elu_(x, options.alpha(), where) : gradus::elu(x, options.alpha(), where);
+  return options.inplace() ? gradus::elu_(x, options.alpha(), 1, 1, where)
+                           : gradus::elu(x, options.alpha(), 1, 1, where);
 }
 using SELUFuncOptions = SELUOptions;
 inline Tensor selu(const Tensor& x, const SELUFuncOptions& options = {}, Loc where = Loc::current()) {

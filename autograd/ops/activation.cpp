@@ -36,10 +36,14 @@ Tensor random_slopes(const Tensor& x, double lower, double upper) {
 Tensor leaky_relu(const Tensor& x, double negative_slope, Loc where) {
   return unary("leaky_relu", UnaryOp::leaky_relu, x, where, {negative_slope});
 }
-Tensor elu(const Tensor& x, double alpha, Loc where) { return unary("elu", UnaryOp::elu, x, where, {alpha, 1}); }
+Tensor elu(const Tensor& x, double alpha, double scale, double input_scale, Loc where) {
+  OpScope op("elu", where);
+  const Tensor y = unary("elu", UnaryOp::elu, x, where, {alpha, input_scale});
+  return scale == 1 ? y : y * scale;
+}
 Tensor selu(const Tensor& x, Loc where) {
   OpScope op("selu", where);
-  return elu(x, kSeluAlpha) * kSeluScale;
+  return elu(x, kSeluAlpha, kSeluScale);
 }
 Tensor celu(const Tensor& x, double alpha, Loc where) {
   const OpContext context("celu", where);
@@ -127,12 +131,14 @@ Tensor softmin(const Tensor& x, int64_t dim, Loc where) {
 const Tensor& leaky_relu_(const Tensor& x, double negative_slope, Loc where) {
   return unary_("leaky_relu_", UnaryOp::leaky_relu, x, where, {negative_slope});
 }
-const Tensor& elu_(const Tensor& x, double alpha, Loc where) {
-  return unary_("elu_", UnaryOp::elu, x, where, {alpha, 1});
+const Tensor& elu_(const Tensor& x, double alpha, double scale, double input_scale, Loc where) {
+  OpScope op("elu_", where);
+  unary_("elu_", UnaryOp::elu, x, where, {alpha, input_scale});
+  return scale == 1 ? x : x.mul_(scale);
 }
 const Tensor& selu_(const Tensor& x, Loc where) {
   OpScope op("selu_", where);
-  return elu_(x, kSeluAlpha).mul_(kSeluScale);
+  return elu_(x, kSeluAlpha, kSeluScale);
 }
 const Tensor& celu_(const Tensor& x, double alpha, Loc where) {
   const OpContext context("celu_", where);

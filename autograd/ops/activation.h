@@ -10,8 +10,8 @@ namespace gradus {
 
 /// x for x > 0, else negative_slope x
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01, Loc where = Loc::current());
-/// x for x > 0, else alpha (exp(x) - 1)  (Clevert et al. 2015)
-Tensor elu(const Tensor& x, double alpha = 1, Loc where = Loc::current());
+/// scale x for x > 0, else scale alpha (exp(input_scale x) - 1)  (Clevert et al. 2015)
+Tensor elu(const Tensor& x, double alpha = 1, double scale = 1, double input_scale = 1, Loc where = Loc::current());
 /// elu scaled so that activations keep mean 0 and variance 1  (Klambauer et al. 2017)
 Tensor selu(const Tensor& x, Loc where = Loc::current());
 /// x for x > 0, else alpha (exp(x / alpha) - 1)  (Barron 2017)
@@ -55,7 +55,8 @@ Tensor glu(const Tensor& x, int64_t dim = -1, Loc where = Loc::current());
 Tensor softmin(const Tensor& x, int64_t dim, Loc where = Loc::current());
 
 const Tensor& leaky_relu_(const Tensor& x, double negative_slope = 0.01, Loc where = Loc::current());
-const Tensor& elu_(const Tensor& x, double alpha = 1, Loc where = Loc::current());
+const Tensor& elu_(const Tensor& x, double alpha = 1, double scale = 1, double input_scale = 1,
+                   Loc where = Loc::current());
 const Tensor& selu_(const Tensor& x, Loc where = Loc::current());
 const Tensor& celu_(const Tensor& x, double alpha = 1, Loc where = Loc::current());
 const Tensor& silu_(const Tensor& x, Loc where = Loc::current());

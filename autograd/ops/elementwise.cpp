@@ -173,6 +173,26 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
   }
 };
 
+struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down: constant between its steps
+  Array forward(const Array& A, const Array& B, bool down) {
+    const DType dtype = ops::result_type(A, B);
+    const bool whole = !is_floating(dtype), half = !whole && dtype != kFloat && dtype != kDouble;
+    const Array a = ops::cast(A, half ? kFloat : dtype), b = ops::cast(B, half ? kFloat : dtype);
+    const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
+    if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
+    // Not floor(a / b): 1 / 0.1 is rounded up to 10, although 0.1 is a little more than a tenth.
+    const Array rest = ops::binary(BinaryOp::fmod, a, b), rest_down = ops::binary(BinaryOp::remainder, a, b);
+    const auto one_less = [&](const Array& q) {  // where the remainders towards 0 and down differ
+      return ops::binary(BinaryOp::sub, q, ops::binary(BinaryOp::ne, rest, rest_down));
+    };
+    if (whole) return one_less(plain);
+    const Array quotient = ops::binary(BinaryOp::div, ops::binary(BinaryOp::sub, a, rest), b);
+    const Array floored = one_less(ops::unary(UnaryOp::round, quotient));
+    return ops::cast(ops::where(ops::binary_scalar(BinaryOp::eq, b, 0), plain, floored), dtype);
+  }
+  Grads backward(const Tensor& dy) override { return {zeros_like(dy), zeros_like(dy)}; }
+};
+
 // N of two operands that are made tensors where they are numbers.
 template <class N, class... Options>
 Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Options&... options) {
@@ -183,7 +203,7 @@ Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Op
 
 void check_divisor(const Tensor* dividend, const Operand& divisor) {
   const bool whole = (!dividend || !is_floating(dividend->dtype())) && !divisor.tensor && !divisor.scalar.is_floating();
-  GRADUS_CHECK(!whole || divisor.scalar.to_int64() != 0, ValueError, "integers have no remainder of a division by 0");
+  GRADUS_CHECK(!whole || divisor.scalar.to_int64() != 0, ValueError, "integers cannot be divided by 0");
 }
 
 Tensor modulo(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
@@ -247,14 +267,22 @@ Tensor mul(const Operand& a, const Operand& b) {
   return apply<MulScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), BinaryOp::mul, a.scalar);
 }
 
-Tensor div(const Operand& a, const Operand& b) {
+Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode) {
   OpScope op("div", line_of(a, b));
   check_operands(a, b);
+  if (rounding_mode) {
+    GRADUS_CHECK(*rounding_mode == "trunc" || *rounding_mode == "floor", ValueError,
+                 "rounding_mode must be 'trunc' or 'floor', got '", *rounding_mode, "'");
+    check_divisor(a.tensor, b);
+    return apply<RoundedDiv>(op, as_tensor(a, b), as_tensor(b, a), *rounding_mode == "floor");
+  }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
   OpScope reciprocal("reciprocal", Loc{});  // whose autocast rule it has in PyTorch
   return apply<RDivScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
 }
+
+Tensor floor_divide(const Operand& a, const Operand& b) { return div(a, b, "floor"); }
 
 Tensor pow(const Operand& base, const Operand& exponent) {
   OpScope op("pow", line_of(base, exponent));
@@ -326,8 +354,13 @@ const Tensor& Tensor::mul_(const Operand& other) const {
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::mul, other.scalar);
 }
 
-const Tensor& Tensor::div_(const Operand& other) const {
+const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view> rounding_mode) const {
   OpScope op("div_", other.where);
+  if (rounding_mode) {
+    const Tensor y = gradus::div(*this, other, rounding_mode);
+    ops::check_into(array(), y.sizes(), y.dtype());
+    return copy_(y);
+  }
   check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Div>(op, *this, *other.tensor)
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);

@@ -8,8 +8,11 @@ namespace gradus {
 Tensor add(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor mul(const Operand& a, const Operand& b);
-/// True division: integers become float32.
-Tensor div(const Operand& a, const Operand& b);
+/// True division: integers become float32. With rounding_mode "trunc" (towards 0) or "floor" (down) the quotient of
+/// integers is an integer, and the gradient 0.
+Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode = {});
+/// div(a, b, "floor")
+Tensor floor_divide(const Operand& a, const Operand& b);
 Tensor pow(const Operand& base, const Operand& exponent);
 /// NaN wins; at a tie each side gets half of the gradient.
 Tensor maximum(const Operand& a, const Operand& b);
@@ -53,13 +56,11 @@ Tensor log10(const Tensor& x, Loc where = Loc::current());
 Tensor relu(const Tensor& x, Loc where = Loc::current());
 Tensor sigmoid(const Tensor& x, Loc where = Loc::current());
 Tensor tanh(const Tensor& x, Loc where = Loc::current());
-Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max = {}, Loc where = Loc::current());
-inline Tensor clamp_min(const Tensor& x, const Scalar& min, Loc where = Loc::current()) {
-  return clamp(x, min, {}, where);
-}
-inline Tensor clamp_max(const Tensor& x, const Scalar& max, Loc where = Loc::current()) {
-  return clamp(x, {}, max, where);
-}
+/// min(max(x, min), max), the bounds being numbers or tensors that broadcast: where min > max it is max. A bound that is NaN
+/// gives NaN. Gradients go to what the result is taken from, at a bound to x.
+Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current());
+inline Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
+inline Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
 
 /// Comparisons give booleans and have no gradient.
 Tensor eq(const Operand& a, const Operand& b);

@@ -1,6 +1,8 @@
 #include <gradus/autograd/ops/unary.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include <gradus/autograd/op_scope.h>
@@ -85,9 +87,50 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
   }
 }
 
-UnaryArgs clamp_bounds(const std::optional<Scalar>& min, const std::optional<Scalar>& max) {
-  GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
-  return {min ? min->to_double() : -HUGE_VAL, max ? max->to_double() : HUGE_VAL};
+using Bound = std::optional<Operand>;
+
+// The nearest number that `dtype` has: no uint8 is less than -1.
+Scalar within(const Scalar& bound, DType dtype) {
+  if (bound.is_floating()) return bound;
+  return visit(dtype, [&]<class T>() -> Scalar {
+    if constexpr (!std::is_integral_v<T>) return bound;
+    else return std::clamp<int64_t>(bound.to_int64(), std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  });
+}
+
+struct ClampIntegers final : Node {  // y = min(max(x, a), b) without derivative, for bounds that a double would round
+  Array forward(const Array& x, const Bound& min, const Bound& max) {
+    Array y = x;
+    if (min) y = ops::binary_scalar(BinaryOp::maximum, y, min->scalar, false, destination(x));
+    if (max) y = ops::binary_scalar(BinaryOp::minimum, y, max->scalar, false, destination(x));
+    return y;
+  }
+};
+
+// How x is clamped: by numbers in one kernel, by integers that no double is, or by tensors or NaN.
+struct Clamp {
+  Clamp(const Tensor& x, const Bound& min, const Bound& max) {
+    GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
+    for (const Bound* bound : {&min, &max}) {
+      if (!*bound) continue;
+      const Operand& b = **bound;
+      by_tensors = by_tensors || b.tensor || std::isnan(b.scalar.to_double());
+      fractions = fractions || b.scalar.is_floating();
+      (bound == &min ? args.a : args.b) = within(b.scalar, x.dtype()).to_double();
+    }
+    const auto is_exact = [](double bound) { return std::isinf(bound) || std::abs(bound) < 0x1p53; };
+    in_one_kernel = is_floating(x.dtype()) || (is_exact(args.a) && is_exact(args.b));
+  }
+  UnaryArgs args{-HUGE_VAL, HUGE_VAL};
+  bool by_tensors = false, fractions = false, in_one_kernel = true;
+};
+
+// Of tensors: what is NaN, a bound too, stays so.
+Tensor clamp_by_choice(const Tensor& x, const Bound& min, const Bound& max) {
+  Tensor y = x;
+  if (min) y = where((y >= *min).logical_or(isnan(y)), y, *min);
+  if (max) y = where((y <= *max).logical_or(isnan(y)), y, *max);
+  return y;
 }
 
 }  // namespace
@@ -144,9 +187,12 @@ Tensor logical_not(const Tensor& x, Loc where) { return unary("logical_not", Una
 Tensor isfinite(const Tensor& x, Loc where) { return unary("isfinite", UnaryOp::isfinite, x, where); }
 Tensor isnan(const Tensor& x, Loc where) { return unary("isnan", UnaryOp::isnan, x, where); }
 Tensor isinf(const Tensor& x, Loc where) { return unary("isinf", UnaryOp::isinf, x, where); }
-Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Loc where) {
+Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max, Loc where) {
   OpScope op("clamp", where);
-  return apply<Unary>(op, x, UnaryOp::clamp, clamp_bounds(min, max));
+  const Clamp how(x, min, max);
+  if (how.by_tensors) return clamp_by_choice(x, min, max);
+  if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max, where);
+  return how.in_one_kernel ? apply<Unary>(op, x, UnaryOp::clamp, how.args) : apply<ClampIntegers>(op, x, min, max);
 }
 Tensor tan(const Tensor& x, Loc where) {
   OpScope op("tan", where);
@@ -176,9 +222,16 @@ const Tensor& Tensor::expm1_(Loc where) const { return unary_("expm1_", UnaryOp:
 const Tensor& Tensor::sigmoid_(Loc where) const { return unary_("sigmoid_", UnaryOp::sigmoid, *this, where); }
 const Tensor& Tensor::tanh_(Loc where) const { return unary_("tanh_", UnaryOp::tanh, *this, where); }
 const Tensor& Tensor::relu_(Loc where) const { return unary_("relu_", UnaryOp::relu, *this, where); }
-const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max, Loc where) const {
+const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   OpScope op("clamp_", where);
-  return apply_in_place<Unary>(op, *this, UnaryOp::clamp, clamp_bounds(min, max));
+  const Clamp how(*this, min, max);
+  if (how.by_tensors || (how.fractions && !is_floating(dtype()))) {
+    const Tensor y = clamp_by_choice(*this, min, max);
+    ops::check_into(array(), y.sizes(), y.dtype());
+    return copy_(y);
+  }
+  return how.in_one_kernel ? apply_in_place<Unary>(op, *this, UnaryOp::clamp, how.args)
+                           : apply_in_place<ClampIntegers>(op, *this, min, max);
 }
 
 }  // namespace gradus

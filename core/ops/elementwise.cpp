@@ -55,16 +55,27 @@ DType compute_type(BinaryOp op, DType dtype) {
   return fractions && !is_floating(dtype) ? DType::f32 : dtype;
 }
 
-bool has_no_value_at_0(BinaryOp op, DType dtype) {
-  return (op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
+bool divides_integers(BinaryOp op, DType dtype) {
+  return (op == BinaryOp::div || op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
 }
 
-// Integers are not divided by 0. As in PyTorch nobody looks on a GPU, where the host would have to wait; there the
-// remainder is 0.
+// As in PyTorch nobody looks on a GPU, where the host would have to wait; there the result is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
   const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);
-  GRADUS_CHECK(item(fine).to_bool(), ValueError, "integers have no remainder of a division by 0");
+  GRADUS_CHECK(item(fine).to_bool(), ValueError, "integers cannot be divided by 0");
+}
+
+// op(a, b), broadcast, computed in the type `compute`.
+Array binary_in(DType compute, BinaryOp op, const Array& a, const Array& b, const Array* into) {
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  if (divides_integers(op, compute) && numel_of(shape) > 0) check_divisor(b);
+  const DType dtype = is_predicate(op) ? DType::boolean : compute;
+  Array left_room, right_room;
+  const Array& left = operand(a, compute, shape, into, &left_room);
+  const Array& right = operand(b, compute, shape, into, &right_room);
+  return produce(shape, dtype, a.device(), {&a, &b}, into,
+                 [&](const Array& y) { backend_of(a).binary(op, left, right, y); });
 }
 
 }  // namespace
@@ -105,15 +116,12 @@ Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
     }
     check_same_device({&a, &b});
   }
-  const DType compute = compute_type(op, result_type(a, b));
-  const Shape shape = broadcast_shapes(a.shape(), b.shape());
-  if (has_no_value_at_0(op, compute) && numel_of(shape) > 0) check_divisor(b);
-  const DType dtype = is_predicate(op) ? DType::boolean : compute;
-  Array left_room, right_room;
-  const Array& left = operand(a, compute, shape, into, &left_room);
-  const Array& right = operand(b, compute, shape, into, &right_room);
-  return produce(shape, dtype, a.device(), {&a, &b}, into,
-                 [&](const Array& y) { backend_of(a).binary(op, left, right, y); });
+  return binary_in(compute_type(op, result_type(a, b)), op, a, b, into);
+}
+
+Array divide_integers(const Array& a, const Array& b) {
+  check_same_device({&a, &b});
+  return binary_in(result_type(a, b), BinaryOp::div, a, b, nullptr);
 }
 
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first, const Array* into) {

@@ -16,6 +16,8 @@ Array unary(UnaryOp op, const Array& x, const UnaryArgs& args = {}, const Array*
 Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const UnaryArgs& args = {});
 /// op(a, b), broadcast. div and atan2 of integers are float32; predicates are boolean.
 Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into = nullptr);
+/// a / b of integers, broadcast: an integer, rounded towards 0.
+Array divide_integers(const Array& a, const Array& b);
 /// op(a, scalar), or op(scalar, a).
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first = false,
                     const Array* into = nullptr);

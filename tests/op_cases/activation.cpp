@@ -14,6 +14,7 @@ static void add_elements(CaseList& cases) {
   add("leaky_relu.slope", {3, 5}, [](X x) { return leaky_relu(x[0], 0.3); }, "F.leaky_relu(x[0], 0.3)");
   add("elu", {3, 5}, [](X x) { return elu(x[0]); }, "F.elu(x[0])");
   add("elu.alpha", {3, 5}, [](X x) { return elu(x[0], 0.5); }, "F.elu(x[0], 0.5)");
+  add("elu.scales", {3, 5}, [](X x) { return elu(x[0], 0.5, 1.5, 2); }, "torch.ops.aten.elu(x[0], 0.5, 1.5, 2)");
   add("selu", {3, 5}, [](X x) { return selu(x[0]); }, "F.selu(x[0])");
   add("celu", {3, 5}, [](X x) { return celu(x[0]); }, "F.celu(x[0])");
   add("celu.alpha", {3, 5}, [](X x) { return celu(x[0], 0.5); }, "F.celu(x[0], 0.5)");

@@ -25,6 +25,17 @@ static void add_unary(CaseList& cases) {
   cases.add("clamp.min", {{3, 5}}, [](X x) { return clamp(x[0], 0.5); }, "x[0].clamp(min=0.5)");
   cases.add("clamp.max", {{3, 5}}, [](X x) { return clamp(x[0], {}, 0.5); }, "x[0].clamp(max=0.5)");
   cases.add("clamp.at_bounds", {ties({12})}, [](X x) { return clamp(x[0], 0, 1); }, "x[0].clamp(0, 1)");
+  cases.add("clamp.crossed", {{3, 5}}, [](X x) { return clamp(x[0], 2, 1); }, "x[0].clamp(2, 1)").on(floats | integers);
+  cases.add("clamp.real_bound", {{3, 5}}, [](X x) { return clamp(x[0], 0.25, 1.5); }, "x[0].clamp(0.25, 1.5)")
+      .on(floats | integers);
+  cases.add("clamp.tensors", {{3, 5}, {5}, {3, 1}}, [](X x) { return clamp(x[0], x[1], x[2]); },
+            "torch.clamp(x[0], x[1], x[2])").on(floats | integers);
+  cases.add("clamp.least_tensor", {{5}, {3, 5}}, [](X x) { return clamp(x[0], x[1]); }, "torch.clamp(x[0], min=x[1])");
+  cases.add("clamp.at_tensors", {ties({12}), ties({12})}, [](X x) { return clamp(x[0], x[1], x[1] + 0.5); },
+            "torch.clamp(x[0], x[1], x[1] + 0.5)");
+  cases.add("clamp_min.tensor", {{3, 5}, {3, 1}}, [](X x) { return clamp_min(x[0], x[1]); },
+            "torch.clamp_min(x[0], x[1])").on(floats | integers);
+  cases.add("clamp_max.tensor", {{3, 5}, {}}, [](X x) { return x[0].clamp_max(x[1]); }, "x[0].clamp_max(x[1])");
   // Sizes that leave a tail behind every width of vector register.
   cases.add("sigmoid.tail", {{2, 3, 11}}, [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()");
   cases.add("tanh.large", {{37, 1021}}, [](X x) { return tanh(x[0]); });
@@ -33,6 +44,9 @@ static void add_unary(CaseList& cases) {
   for (auto [name, run, torch] : std::initializer_list<std::tuple<const char*, Tensor (*)(X), const char*>>{
            {"relu.special", [](X x) { return relu(x[0]); }, "x[0].relu()"},
            {"clamp.special", [](X x) { return clamp(x[0], -1, 1); }, "x[0].clamp(-1, 1)"},
+           {"clamp.nan_bound", [](X x) { return clamp(x[0], NAN, 1); }, "x[0].clamp(float('nan'), 1)"},
+           {"clamp.special_tensor", [](X x) { return clamp(ones_like(x[0]), x[0]); },
+            "torch.clamp(torch.ones_like(x[0]), x[0])"},
            {"sigmoid.special", [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()"},
            {"tanh.special", [](X x) { return tanh(x[0]); }, "x[0].tanh()"},
            {"log.special", [](X x) { return log(x[0]); }, "x[0].log()"},
@@ -114,6 +128,18 @@ static void add_binary(CaseList& cases) {
   cases.add("div.broadcast", {{2, 1, 3}, nonzero({4, 1})}, [](X x) { return x[0] / x[1]; }, "x[0] / x[1]");
   cases.add("div.number", {{2, 3}}, [](X x) { return x[0] / 4; }, "x[0] / 4").on(floats | integers);
   cases.add("div.number_first", {nonzero({2, 3})}, [](X x) { return 1 / x[0]; }, "1 / x[0]").on(floats | integers);
+  for (auto [name, run, torch] : std::initializer_list<std::tuple<const char*, Tensor (*)(X), const char*>>{
+           {"div.floor", [](X x) { return div(x[0], x[1], "floor"); }, "torch.div(x[0], x[1], rounding_mode='floor')"},
+           {"div.trunc", [](X x) { return x[0].div(x[1], "trunc"); }, "x[0].div(x[1], rounding_mode='trunc')"},
+           {"floor_divide", [](X x) { return floor_divide(x[0], x[1]); }, "torch.div(x[0], x[1], rounding_mode='floor')"}})
+    cases.add(name, {{3, 5}, nonzero({5})}, run, torch).on(floats | integers).differentiable(1)
+        .without_finite_differences();
+  cases.add("div.floor_number", {{3, 5}}, [](X x) { return x[0].div(2, "floor"); }, "x[0].div(2, rounding_mode='floor')")
+      .on(floats | integers).differentiable(1).without_finite_differences();
+  cases.add("div.floor_special", {special({11})}, [](X x) { return div(3, x[0], "floor"); },
+            "torch.div(torch.full_like(x[0], 3), x[0], rounding_mode='floor')").differentiable(0);
+  cases.add("div.trunc_special", {special({11})}, [](X x) { return div(x[0], 3, "trunc"); },
+            "torch.div(x[0], 3, rounding_mode='trunc')").differentiable(0);
   cases.add("pow", {positive({3, 5}), {3, 5}}, [](X x) { return pow(x[0], x[1]); }, "x[0] ** x[1]").keeps_layout();
   cases.add("pow.integer", {{3, 5}, positive({5})}, [](X x) { return pow(x[0], x[1]); }, "x[0] ** x[1]").on(integers);
   cases.add("pow.square", {{3, 5}}, [](X x) { return x[0].pow(2); }, "x[0] ** 2").on(floats | integers);

@@ -66,6 +66,8 @@ static void add_unary_to_whole(CaseList& cases) {
   add("trunc_", {3, 5}, [](X x) { return x[0].clone().trunc_(); }, "x[0].clone().trunc_()").differentiable(1);
   add("leaky_relu_", {3, 5}, [](X x) { return leaky_relu_(x[0].clone(), 0.2); }, "F.leaky_relu_(x[0].clone(), 0.2)");
   add("elu_", {3, 5}, [](X x) { return elu_(x[0].clone(), 1.5); }, "F.elu_(x[0].clone(), 1.5)");
+  add("elu_.scales", {3, 5}, [](X x) { return elu_(x[0].clone(), 0.5, 1.5, 2); },
+      "torch.ops.aten.elu_(x[0].clone(), 0.5, 1.5, 2)");
   add("selu_", {3, 5}, [](X x) { return selu_(x[0].clone()); }, "F.selu_(x[0].clone())");
   add("celu_", {3, 5}, [](X x) { return celu_(x[0].clone(), 1.5); }, "F.celu_(x[0].clone(), 1.5)");
   add("silu_", {3, 5}, [](X x) { return silu_(x[0].clone()); }, "F.silu(x[0].clone(), inplace=True)");
@@ -104,6 +106,13 @@ static void add_binary_to_whole(CaseList& cases) {
             "x[0].clone().addcmul_(x[1], x[2], value=2)").on(floats | integers).keeps_layout();
   cases.add("addcdiv_", {{3, 5}, {3, 5}, nonzero({5})}, [](X x) { return x[0].clone().addcdiv_(x[1], x[2], -0.5); },
             "x[0].clone().addcdiv_(x[1], x[2], value=-0.5)").keeps_layout();
+  cases.add("clamp_.tensors", {{3, 5}, {5}, {3, 1}}, [](X x) { return x[0].clone().clamp_(x[1], x[2]); },
+            "x[0].clone().clamp_(x[1], x[2])").on(floats | integers);
+  cases.add("clamp_.crossed", {{3, 5}}, [](X x) { return x[0].clone().clamp_(2, 1); }, "x[0].clone().clamp_(2, 1)")
+      .on(floats | integers);
+  cases.add("div_.floor", {{3, 5}, nonzero({5})}, [](X x) { return x[0].clone().div_(x[1], "floor"); },
+            "x[0].clone().div_(x[1], rounding_mode='floor')").on(floats | integers).differentiable(1)
+      .without_finite_differences();
   cases.add("clamp_min_", {{3, 5}}, [](X x) { return x[0].clone().clamp_min_(1); }, "x[0].clone().clamp_min_(1)")
       .on(floats | integers);
   cases.add("clamp_max_", {{3, 5}}, [](X x) { return x[0].clone().clamp_max_(1); }, "x[0].clone().clamp_max_(1)")

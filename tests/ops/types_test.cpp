@@ -90,3 +90,76 @@ TEST_CASE("sums of integers are int64, sums of halves accumulate wider") {
   CHECK(full({4096}, 1, kBFloat16).sum().item<float>() == 4096.0f);
   CHECK(full({3}, 40000, kHalf).mean().item<float>() == Approx(40000).epsilon(1e-3));
 }
+
+TEST_CASE("int64 keeps its digits beyond 2^53") {
+  constexpr int64_t odd = (int64_t{1} << 53) + 1, most = INT64_MAX;
+  for (const std::string& backend_name : backend_names()) {
+    if (!op_testing::device_of(backend_name).is_cpu()) continue;
+    CAPTURE(backend_name);
+    const BackendGuard guard(backend_name);
+    const Tensor x = tensor({odd, -odd, most, int64_t{0}});
+    const auto is = [](const Tensor& y, std::initializer_list<int64_t> wanted) {
+      return y.equal(tensor(std::vector<int64_t>(wanted)));
+    };
+    CHECK(x[0].item<int64_t>() == odd);
+    CHECK(is(clamp(x, 1 - most, most - 1), {odd, -odd, most - 1, 0}));
+    CHECK(is(clamp(x, odd + 2), {odd + 2, odd + 2, most, odd + 2}));
+    CHECK(is(x.clone().clamp_(-odd + 1, odd - 1), {odd - 1, -odd + 1, odd - 1, 0}));
+    CHECK(is(clamp(x, tensor(odd + 2), tensor(odd + 4)), {odd + 2, odd + 2, odd + 4, odd + 2}));
+    CHECK(is(hardtanh(tensor({odd, -odd}), 0, 1e18), {odd, 0}));
+    CHECK(is(maximum(x, odd - 1), {odd, odd - 1, most, odd - 1}));
+    CHECK(is(minimum(odd - 1, x), {odd - 1, -odd, odd - 1, 0}));
+    CHECK(is(x + odd, {2 * odd, 0, INT64_MIN + odd - 1, odd}));
+    CHECK(is(sub(odd, x), {0, 2 * odd, odd - most, odd}));
+    CHECK(is(add(tensor({odd}), tensor({odd}), 3), {4 * odd}));
+    CHECK(is(x.narrow(0, 0, 2) * 3, {3 * odd, -3 * odd}));
+    CHECK(is(x.remainder(10), {odd % 10, 10 - odd % 10, most % 10, 0}));
+    CHECK(is(x.fmod(odd - 1), {1, -1, most % (odd - 1), 0}));
+    CHECK(is(x.div(3, "trunc"), {odd / 3, -odd / 3, most / 3, 0}));
+    CHECK(is(x.div(-2, "floor"), {-odd / 2 - 1, odd / 2, -most / 2 - 1, 0}));
+    CHECK(is(tensor({INT64_MIN, INT64_MIN}).div(tensor({-1, 3}), "floor"), {INT64_MIN, INT64_MIN / 3 - 1}));
+    CHECK(is(pow(tensor({int64_t{208065}, int64_t{3}}), 3), {int64_t{208065} * 208065 * 208065, 27}));
+    CHECK(is(pow(tensor({int64_t{3}}), 39), {4052555153018976267}));
+    CHECK(is(square(tensor({int64_t{94906267}})), {int64_t{94906267} * 94906267}));
+    CHECK(is((x == odd).to(kLong), {1, 0, 0, 0}));
+    CHECK(is((x == odd - 1).to(kLong), {0, 0, 0, 0}));
+    CHECK(is((x < odd).to(kLong), {0, 1, 0, 1}));
+    CHECK(is((x <= odd - 1).to(kLong), {0, 1, 0, 1}));
+    CHECK(is((x > odd - 1).to(kLong), {1, 0, 1, 0}));
+    CHECK(is(x & odd, {odd, 1, odd, 0}));
+    CHECK(is(where(x > 0, odd, most), {odd, most, odd, most}));
+    CHECK(is(where(x > 0, x, odd), {odd, odd, most, odd}));
+    CHECK(is(masked_fill(x, x == 0, odd), {odd, -odd, most, odd}));
+    CHECK(is(index_fill(x, 0, tensor({3}), odd), {odd, -odd, most, odd}));
+    CHECK(is(index_add(x, 0, tensor({3, 3}), tensor({odd, int64_t{1}})), {odd, -odd, most, odd + 1}));
+    CHECK(is(x.scatter(0, tensor({3}), odd), {odd, -odd, most, odd}));
+    CHECK(is(x.scatter_add(0, tensor({3, 3}), tensor({odd, int64_t{1}})), {odd, -odd, most, odd + 1}));
+    CHECK(is(full({1}, odd), {odd}));
+    CHECK(is(zeros({1}, kLong).fill_(odd), {odd}));
+    CHECK(is(gather(x, 0, tensor({2, 0})), {most, odd}));
+    CHECK(sum(tensor({odd, int64_t{1}, int64_t{1}})).item<int64_t>() == odd + 2);
+    CHECK(prod(tensor({odd, int64_t{3}})).item<int64_t>() == 3 * odd);
+    CHECK(is(cumsum(tensor({odd, int64_t{1}, int64_t{1}}), 0), {odd, odd + 1, odd + 2}));
+    CHECK(is(cumprod(tensor({odd, int64_t{3}}), 0), {odd, 3 * odd}));
+    CHECK(max(x).item<int64_t>() == most);
+    CHECK(amin(x).item<int64_t>() == -odd);
+    CHECK(argmax(tensor({odd - 1, odd, odd - 2})).item<int64_t>() == 1);
+    CHECK(is(std::get<1>(sort(tensor({odd, odd - 1, odd + 1}))), {1, 0, 2}));
+    CHECK(is(std::get<0>(topk(tensor({odd, odd - 1, odd + 1}), 1)), {odd + 1}));
+    CHECK(median(tensor({odd, odd - 1, odd + 1})).item<int64_t>() == odd);
+    CHECK(is(std::get<0>(_unique2(tensor({odd, odd - 1, odd}))), {odd - 1, odd}));
+    CHECK(matmul(tensor({{odd, int64_t{1}}}), tensor({{int64_t{1}}, {int64_t{1}}})).item<int64_t>() == odd + 1);
+    CHECK(abs(tensor({-odd}))[0].item<int64_t>() == odd);
+    CHECK(addcmul(tensor({odd}), tensor({int64_t{1}}), tensor({int64_t{1}})).item<int64_t>() == odd + 1);
+    CHECK(cat({tensor({odd}), tensor({1}, kInt)})[0].item<int64_t>() == odd);
+    CHECK_FALSE(tensor({odd}).equal(tensor({odd - 1})));
+  }
+}
+
+TEST_CASE("bounds that a type does not have are the nearest ones that it has") {
+  const Tensor bytes = tensor({0, 7, 255}, kByte);
+  CHECK(bytes.clamp(-1, 300).equal(bytes));
+  CHECK(bytes.clamp(-9, 6).equal(tensor({0, 6, 6}, kByte)));
+  CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // as torch.result_type says
+  CHECK(tensor({1, 2}, kInt).clamp(int64_t{1} << 40).equal(full({2}, INT32_MAX, kInt)));
+}

@@ -9,15 +9,18 @@
 
 namespace gradus::nn {
 
+int64_t detail::padding_row(std::optional<int64_t> padding_idx, int64_t rows) {
+  if (!padding_idx) return -1;
+  const int64_t index = *padding_idx;
+  GRADUS_CHECK(index >= -rows && index < rows, IndexError, "padding_idx ", index, " of an Embedding of ", rows,
+               " rows");
+  return index < 0 ? rows + index : index;
+}
+
 void EmbeddingImpl::reset() {
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, "Embedding of ", rows, " rows with ", columns, " columns");
-  if (options.padding_idx()) {
-    const int64_t index = *options.padding_idx();
-    GRADUS_CHECK(index >= -rows && index < rows, IndexError, "padding_idx ", index, " of an Embedding of ", rows,
-                 " rows");
-    if (index < 0) options.padding_idx(rows + index);
-  }
+  if (options.padding_idx()) options.padding_idx(detail::padding_row(options.padding_idx(), rows));
   if (options._weight().defined()) {
     const Tensor given = std::exchange(options, EmbeddingOptions(options)._weight(Tensor()))._weight();  // serves once
     GRADUS_CHECK(given.sizes() == Shape({rows, columns}), ShapeError, "the weight of an Embedding of ", rows,
@@ -37,7 +40,7 @@ void EmbeddingImpl::reset_parameters() {
 Tensor EmbeddingImpl::forward(const Tensor& x) {
   const auto frame = enter();
   if (options.max_norm()) embedding_renorm_(weight, x, *options.max_norm(), options.norm_type());
-  return embedding(weight, x, options.padding_idx().value_or(-1));
+  return embedding(weight, x, options.padding_idx().value_or(-1), options.scale_grad_by_freq(), options.sparse());
 }
 
 void EmbeddingImpl::pretty_print(std::ostream& stream) const {
@@ -46,6 +49,7 @@ void EmbeddingImpl::pretty_print(std::ostream& stream) const {
   if (options.padding_idx()) printer("padding_idx", *options.padding_idx());
   if (options.max_norm()) printer("max_norm", *options.max_norm());
   printer("norm_type", options.norm_type(), options.norm_type() != 2);
+  printer("scale_grad_by_freq", options.scale_grad_by_freq(), options.scale_grad_by_freq());
 }
 
 Embedding Embedding::from_pretrained(const Tensor& embeddings, const EmbeddingFromPretrainedOptions& options) {
@@ -54,7 +58,9 @@ Embedding Embedding::from_pretrained(const Tensor& embeddings, const EmbeddingFr
                      ._weight(embeddings)
                      .padding_idx(options.padding_idx())
                      .max_norm(options.max_norm())
-                     .norm_type(options.norm_type()));
+                     .norm_type(options.norm_type())
+                     .scale_grad_by_freq(options.scale_grad_by_freq())
+                     .sparse(options.sparse()));
   made->weight.set_requires_grad(!options.freeze());
   return made;
 }

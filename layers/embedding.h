@@ -18,6 +18,10 @@ struct EmbeddingOptions {
   /// Rows that are looked up and have a larger norm are scaled down to it.
   GRADUS_ARG(std::optional<double>, max_norm);
   GRADUS_ARG(double, norm_type) = 2;
+  /// Whether a row's gradient is divided by how often the indices have it.
+  GRADUS_ARG(bool, scale_grad_by_freq) = false;
+  /// There are no sparse gradients: forward refuses true.
+  GRADUS_ARG(bool, sparse) = false;
   /// The table to start with, instead of N(0, 1); the layer takes it out of its options.
   GRADUS_ARG(Tensor, _weight);
 };
@@ -28,7 +32,14 @@ struct EmbeddingFromPretrainedOptions {
   GRADUS_ARG(std::optional<int64_t>, padding_idx);
   GRADUS_ARG(std::optional<double>, max_norm);
   GRADUS_ARG(double, norm_type) = 2;
+  GRADUS_ARG(bool, scale_grad_by_freq) = false;
+  GRADUS_ARG(bool, sparse) = false;
 };
+
+namespace detail {
+/// The row that padding_idx means, -1 without one; negative ones count from the end. Else an IndexError.
+int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows);
+}  // namespace detail
 
 /// Rows of the parameter `weight` (num_embeddings, embedding_dim): int64 indices x (…) give (…, embedding_dim).
 struct EmbeddingImpl : Cloneable<EmbeddingImpl> {

@@ -16,6 +16,7 @@
 #include <gradus/layers/activation.h>
 #include <gradus/layers/conv.h>
 #include <gradus/layers/distance.h>
+#include <gradus/layers/embedding.h>
 #include <gradus/layers/loss.h>
 #include <gradus/layers/norm.h>
 #include <gradus/layers/pool.h>
@@ -125,12 +126,20 @@ inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc
   return gradus::one_hot(x, num_classes, where);
 }
 
+/// The fields of EmbeddingOptions that the function takes.
 struct EmbeddingFuncOptions {
   GRADUS_ARG(std::optional<int64_t>, padding_idx);
+  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(double, norm_type) = 2;
+  GRADUS_ARG(bool, scale_grad_by_freq) = false;
+  GRADUS_ARG(bool, sparse) = false;
 };
 inline Tensor embedding(const Tensor& indices, const Tensor& weight, const EmbeddingFuncOptions& options = {},
                         Loc where = Loc::current()) {
-  return gradus::embedding(weight, indices, options.padding_idx().value_or(-1), where);
+  const OpContext context("embedding", where);
+  const int64_t padding = nn::detail::padding_row(options.padding_idx(), weight.size(0));
+  if (options.max_norm()) embedding_renorm_(weight, indices, *options.max_norm(), options.norm_type(), where);
+  return gradus::embedding(weight, indices, padding, options.scale_grad_by_freq(), options.sparse(), where);
 }
 
 /// Size is int64_t for sequences, Pair for images.

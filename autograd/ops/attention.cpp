@@ -22,13 +22,19 @@ struct Embedding final : Node {  // Y[…, :] = W[indices[…], :]
   Saved indices{this, "indices"};
   Shape shape;
   int64_t padding = -1;
-  Array forward(const Array& W, const Array& places, int64_t padding_idx) {
-    shape = W.shape(), padding = padding_idx, indices = places;
+  bool by_freq = false;
+  Array forward(const Array& W, const Array& places, int64_t padding_idx, bool scale_grad_by_freq) {
+    shape = W.shape(), padding = padding_idx, by_freq = scale_grad_by_freq, indices = places;
     return ops::index_select(W, 0, places);
   }
-  Grads backward(const Tensor& dy) override {  // dW = the sum of the rows of dY that each row went to, in order
-    const Tensor dW = zeros(shape, dy.options());
-    dW.index_add_(0, indices().reshape({-1}), dy.reshape({-1, shape[1]}));
+  Grads backward(const Tensor& dy) override {  // dW = the sum (by_freq: the mean) of dY's rows that each row went to
+    const Tensor dW = zeros(shape, dy.options()), flat = indices().reshape({-1});
+    dW.index_add_(0, flat, dy.reshape({-1, shape[1]}));
+    if (by_freq) {
+      const TensorOptions numbers = TensorOptions(kFloat).device(dy.device());
+      const Tensor count = zeros({shape[0], 1}, numbers).index_add(0, flat, ones({flat.numel(), 1}, numbers));
+      dW.div_(count.clamp_min(1));
+    }
     if (padding >= 0) dW.select(0, padding).zero_();
     return {dW};
   }
@@ -42,12 +48,14 @@ void check_embedding(const Tensor& weight, const Tensor& indices) {
 
 }  // namespace
 
-Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx, Loc where) {
+Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq, bool sparse,
+                 Loc where) {
   OpScope op("embedding", where);
   check_embedding(weight, indices);
+  GRADUS_CHECK(!sparse, ValueError, "gradients are dense here; leave sparse false");
   GRADUS_CHECK(padding_idx >= -1 && padding_idx < weight.size(0), IndexError, "padding_idx ", padding_idx,
                " is not a row of weight ", weight.sizes());
-  return apply<Embedding>(op, weight, indices.array(), padding_idx);
+  return apply<Embedding>(op, weight, indices.array(), padding_idx, scale_grad_by_freq);
 }
 
 const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, double max_norm, double norm_type,

@@ -5,8 +5,11 @@
 
 namespace gradus {
 
-/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx (-1: none) gets no gradient.
-Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, Loc where = Loc::current());
+/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx gets no gradient; -1 is none, as
+/// in LibTorch, where nn::functional counts negative ones from the end. scale_grad_by_freq divides a row's gradient by how
+/// often indices has it. sparse: there are no sparse gradients; true is a ValueError.
+Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, bool scale_grad_by_freq = false,
+                 bool sparse = false, Loc where = Loc::current());
 /// Scales the rows at `indices` that have a larger norm down to max_norm, in place and outside of autograd
 /// (nn.Embedding's max_norm).
 const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, double max_norm, double norm_type = 2,

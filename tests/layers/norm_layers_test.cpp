@@ -216,3 +216,43 @@ TEST_CASE("an embedding from given vectors is them, frozen unless told") {
   CHECK_THROWS_AS(nn::Embedding::from_pretrained(randn({4})), ShapeError);
   CHECK_THROWS_AS(nn::Embedding(nn::EmbeddingOptions(4, 3)._weight(vectors)), ShapeError);
 }
+
+TEST_CASE("an embedding's padding row counts from the end where it is negative") {
+  namespace F = nn::functional;
+  const Tensor indices = tensor({0, 3, 1, 3});
+  for (int64_t padding : {-1, -2, -4, 3}) {
+    CAPTURE(padding);
+    const int64_t row = padding < 0 ? padding + 4 : padding;
+    Tensor expected = zeros({4, 2});
+    expected.index_put_({0}, 1.0), expected.index_put_({1}, 1.0), expected.index_put_({3}, 2.0);
+    expected[row].zero_();
+    const Tensor weight = randn({4, 2}).requires_grad_();
+    F::embedding(indices, weight, F::EmbeddingFuncOptions().padding_idx(padding)).sum().backward();
+    CHECK(weight.grad().equal(expected));
+    nn::Embedding layer(nn::EmbeddingOptions(4, 2).padding_idx(padding));
+    CHECK(layer->weight.detach()[row].equal(zeros({2})));
+    layer(indices).sum().backward();
+    CHECK(layer->weight.grad().equal(expected));
+    auto pretrained = nn::Embedding::from_pretrained(
+        randn({4, 2}), nn::EmbeddingFromPretrainedOptions().freeze(false).padding_idx(padding));
+    pretrained(indices).sum().backward();
+    CHECK(pretrained->weight.grad().equal(expected));
+  }
+}
+
+TEST_CASE("embeddings take max_norm, norm_type and scale_grad_by_freq, as functions and as layers") {
+  namespace F = nn::functional;
+  const Tensor table = tensor({{3., 4.}, {0.3, 0.4}, {6., 8.}}), indices = tensor({0, 1, 0});
+  const Tensor weight = table.clone();
+  CHECK(F::embedding(indices, weight, F::EmbeddingFuncOptions().max_norm(1.0))
+            .allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {0.6, 0.8}})));
+  CHECK(weight.allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {6., 8.}})));  // the rows looked up, in place
+  CHECK(F::embedding(indices, table.clone(), F::EmbeddingFuncOptions().max_norm(1.0).norm_type(1))[0].allclose(
+      tensor({3. / 7, 4. / 7})));
+  nn::Embedding layer(nn::EmbeddingOptions(3, 2).scale_grad_by_freq(true)._weight(table.clone()));
+  layer(indices).sum().backward();
+  CHECK(layer->weight.grad().equal(tensor({{1., 1.}, {1., 1.}, {0., 0.}})));
+  CHECK(printed(layer) == "gradus::nn::Embedding(num_embeddings=3, embedding_dim=2, scale_grad_by_freq=true)");
+  nn::Embedding sparse(nn::EmbeddingOptions(3, 2).sparse(true));
+  CHECK_THROWS_WITH(sparse(indices), contains("sparse"));
+}

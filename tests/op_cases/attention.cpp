@@ -14,6 +14,10 @@ static void add_embedding(CaseList& cases) {
   // The gradient of the padding row is 0 by rule, which finite differences (they leave out ties) do not know.
   add("embedding.padding", {ties({3, 4}), index({3, 4}, 3)}, [](X x) { return embedding(x[0], x[1], 1); },
       "F.embedding(x[1], x[0], padding_idx=1)");
+  // Nor do they know a gradient that is divided by how often a row is looked up.
+  add("embedding.scale_grad_by_freq", {ties({3, 4}), index({3, 4}, 3)},
+      [](X x) { return embedding(x[0], x[1], 2, true); },
+      "F.embedding(x[1], x[0], padding_idx=2, scale_grad_by_freq=True)").differentiable(1);
   cases.add("embedding.large", {{50, 96}, index({20, 40}, 50)}, [](X x) { return embedding(x[0], x[1]); });
   add("embedding_renorm_", {{5, 3}, index({2, 2}, 5)}, [](X x) {
     const NoGradGuard no_grad;

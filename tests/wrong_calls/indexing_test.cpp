@@ -87,6 +87,8 @@ const WrongCalls indexing("indexing", {
     wrong<ShapeError>("embedding", {"(3,)"}, [] { embedding(f({3}), i({2})); }),
     wrong<IndexError>("embedding", {"index 4", "position (1, 0)", "size 4"}, [] { embedding(f({4, 2}), tensor({{0, 1}, {4, 3}})); }),
     wrong<IndexError>("embedding", {"padding_idx 4", "(4, 2)"}, [] { embedding(f({4, 2}), index({0}), 4); }),
+    wrong<IndexError>("embedding", {"padding_idx -5", "4"}, [] { nn::functional::embedding(index({0}), f({4, 2}), nn::functional::EmbeddingFuncOptions().padding_idx(-5)); }),
+    wrong<ValueError>("embedding", {"sparse"}, [] { embedding(f({4, 2}), index({0}), -1, false, true); }),
     wrong<DTypeError>("embedding", {"float32", "weight"}, [] { embedding(i({3, 2}), f({3, 2})); }),
     wrong<IndexError>("embedding", {"7", "3"}, [] { embedding(f({3, 2}), full({2}, 7)); }),
     wrong<DTypeError>("embedding", {"float32"}, [] { embedding(f({3, 2}), f({2})); }),

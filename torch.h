@@ -131,12 +131,45 @@ inline Tensor replication_pad2d(const Tensor& x, ExpandingArray<4> padding) {
 inline const Tensor& add_out(const Tensor& out, const Tensor& a, const Tensor& b, const Scalar& alpha = 1) {
   return out.copy_(gradus::add(a, b, alpha));
 }
+inline Tensor divide(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode = {}) {
+  return gradus::div(a, b, rounding_mode);
+}
+inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = false) {
+  return gradus::norm(x, 2, dim, keepdim);
+}
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
 inline Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);
 }
 inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);
+}
+
+// ---- Operators that end in a choice between cuDNN and others, which the current backend makes here; LibTorch has the
+// running statistics of batch_norm and instance_norm behind weight and bias. ----
+
+using gradus::batch_norm;
+using gradus::group_norm;
+using gradus::instance_norm;
+using gradus::layer_norm;
+
+inline Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                         const Tensor& running_var, bool training, double momentum, double eps, bool /*cudnn_enabled*/,
+                         Loc where = Loc::current()) {
+  return gradus::batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, {}, where);
+}
+inline Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                            const Tensor& running_var, bool use_input_stats, double momentum, double eps,
+                            bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps, {}, where);
+}
+inline Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight, const Tensor& bias,
+                         double eps, bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::layer_norm(x, normalized_shape, weight, bias, eps, where);
+}
+inline Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps,
+                         bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::group_norm(x, num_groups, weight, bias, eps, where);
 }
 
 // ---- Files. All are safetensors, which PyTorch's Python side reads too. ----
@@ -200,6 +233,10 @@ using torch::str;
 
 namespace at {
 using namespace gradus;  // operators are in both places in LibTorch too
+using torch::batch_norm;
+using torch::group_norm;
+using torch::instance_norm;
+using torch::layer_norm;
 using torch::Reduction;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;

@@ -219,6 +219,11 @@ class Tensor {
 
   // ---- Views and shapes (autograd/ops/shape.cpp) ----
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
+  /// The same bytes as elements of another type, without history. A wider or narrower type divides or multiplies the last
+  /// size: rows must be contiguous there.
+  Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // {} is a list of sizes
+    return view_as_type(dtype, where);
+  }
   Tensor view_as(const Tensor& other, Loc where = Loc::current()) const { return view(other.sizes(), where); }
   Tensor reshape(IntArrayRef size, Loc where = Loc::current()) const;
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1, Loc where = Loc::current()) const;
@@ -442,12 +447,6 @@ class Tensor {
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
   Tensor argsort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false,
-                                      Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
-                                  Loc where = Loc::current()) const;
-  Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
-  Tensor bmm(const Tensor& other, Loc where = Loc::current()) const;
   /// LibTorch's `stable` changes nothing: all sorts are.
   std::tuple<Tensor, Tensor> sort(Flag auto, int64_t dim = -1, bool descending = false,
                                   Loc where = Loc::current()) const {
@@ -456,6 +455,12 @@ class Tensor {
   Tensor argsort(Flag auto, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const {
     return argsort(dim, descending, where);
   }
+  std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false,
+                                      Loc where = Loc::current()) const;
+  std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
+                                  Loc where = Loc::current()) const;
+  Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
+  Tensor bmm(const Tensor& other, Loc where = Loc::current()) const;
   Tensor mv(const Tensor& vector, Loc where = Loc::current()) const;
   Tensor dot(const Tensor& other, Loc where = Loc::current()) const;
   Tensor outer(const Tensor& other, Loc where = Loc::current()) const;
@@ -466,8 +471,9 @@ class Tensor {
                  Loc where = Loc::current()) const;
   Tensor matmul(const Tensor& other, Loc where = Loc::current()) const;
   Tensor mm(const Tensor& other, Loc where = Loc::current()) const { return matmul(other, where); }
-  Tensor softmax(int64_t dim, Loc where = Loc::current()) const;
-  Tensor log_softmax(int64_t dim, Loc where = Loc::current()) const;
+  /// Of x converted to `dtype` first, where given.
+  Tensor softmax(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
+  Tensor log_softmax(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
   /// Same sizes, dtype and elements.
   bool equal(const Tensor& other) const;
@@ -477,6 +483,7 @@ class Tensor {
 
  private:
   Scalar item_scalar(Loc where) const;
+  Tensor view_as_type(DType dtype, Loc where) const;
   Ref<TensorImpl> impl_;
 };
 

@@ -183,7 +183,11 @@ Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::mat
 
 // ---- Softmax ----
 
-Tensor Tensor::softmax(int64_t dim, Loc where) const { return gradus::softmax(*this, dim, where); }
-Tensor Tensor::log_softmax(int64_t dim, Loc where) const { return gradus::log_softmax(*this, dim, where); }
+Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::softmax(*this, dim, dtype, where);
+}
+Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::log_softmax(*this, dim, dtype, where);
+}
 
 }  // namespace gradus

@@ -16,9 +16,8 @@ namespace nn {
 /// Padding of a convolution: numbers of pixels, or kSame or kValid.
 template <class Size>
 struct ConvPadding {
-  ConvPadding(int64_t all) : size(all) {}                     // NOLINT(google-explicit-constructor)
-  ConvPadding(Size size) requires(!std::is_integral_v<Size>)  // NOLINT(google-explicit-constructor)
-      : size(size) {}
+  template <std::convertible_to<Size> T>
+  ConvPadding(const T& size) : size(size) {}  // NOLINT(google-explicit-constructor)
   ConvPadding(int64_t h, int64_t w) requires std::is_same_v<Size, Pair> : size(h, w) {}
   ConvPadding(AutoPadding name) : size(0), name(name) {}  // NOLINT(google-explicit-constructor)
   Size size;

@@ -82,17 +82,22 @@ using GLUFuncOptions = GLUOptions;
 inline Tensor glu(const Tensor& x, const GLUFuncOptions& options = {}, Loc where = Loc::current()) {
   return gradus::glu(x, options.dim(), where);
 }
-using SoftmaxFuncOptions = SoftmaxOptions;
+struct SoftmaxFuncOptions {
+  SoftmaxFuncOptions(int64_t dim) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, dim);
+  /// What x is converted to first.
+  GRADUS_ARG(std::optional<DType>, dtype);
+};
 inline Tensor softmax(const Tensor& x, const SoftmaxFuncOptions& options, Loc where = Loc::current()) {
-  return gradus::softmax(x, options.dim(), where);
+  return gradus::softmax(x, options.dim(), options.dtype(), where);
 }
-using SoftminFuncOptions = SoftminOptions;
+using SoftminFuncOptions = SoftmaxFuncOptions;
 inline Tensor softmin(const Tensor& x, const SoftminFuncOptions& options, Loc where = Loc::current()) {
-  return gradus::softmin(x, options.dim(), where);
+  return gradus::softmin(options.dtype() ? x.to(*options.dtype()) : x, options.dim(), where);
 }
-using LogSoftmaxFuncOptions = LogSoftmaxOptions;
+using LogSoftmaxFuncOptions = SoftmaxFuncOptions;
 inline Tensor log_softmax(const Tensor& x, const LogSoftmaxFuncOptions& options, Loc where = Loc::current()) {
-  return gradus::log_softmax(x, options.dim(), where);
+  return gradus::log_softmax(x, options.dim(), options.dtype(), where);
 }
 struct RReLUFuncOptions {
   GRADUS_ARG(double, lower) = 1.0 / 8;
@@ -223,6 +228,16 @@ using MaxPool2dFuncOptions = MaxPool2dOptions;
 inline Tensor max_pool2d(const Tensor& x, const MaxPool2dFuncOptions& options, Loc where = Loc::current()) {
   return gradus::max_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
                             options.ceil_mode(), where);
+}
+inline std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const MaxPool1dFuncOptions& options,
+                                                          Loc where = Loc::current()) {
+  return gradus::max_pool1d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
+                                         options.dilation(), options.ceil_mode(), where);
+}
+inline std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const MaxPool2dFuncOptions& options,
+                                                          Loc where = Loc::current()) {
+  return gradus::max_pool2d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
+                                         options.dilation(), options.ceil_mode(), where);
 }
 using AdaptiveAvgPool2dFuncOptions = AdaptiveAvgPool2dOptions;
 inline Tensor adaptive_avg_pool2d(const Tensor& x, const AdaptiveAvgPool2dFuncOptions& options,

@@ -6,21 +6,23 @@
 namespace gradus::nn {
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).
-/// A last parameter of type SourceLocation, which operators have, is filled in.
+/// A last parameter of type SourceLocation, which operators have, is filled in, and one optional one in front of it.
 struct FunctionalImpl : Cloneable<FunctionalImpl> {
   using Function = std::function<Tensor(const Tensor&)>;
   /// Whether f(x, args…) is a tensor.
   template <class F, class... Args>
   static constexpr bool takes = std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&...>;
   template <class F, class... Args>
-  static constexpr bool callable = takes<F, Args...> || takes<F, Args..., SourceLocation>;
+  static constexpr bool callable =
+      takes<F, Args...> || takes<F, Args..., SourceLocation> || takes<F, Args..., std::nullopt_t, SourceLocation>;
 
   template <class F, class... Args>
   requires callable<F, Args...>
   explicit FunctionalImpl(F function, Args... args)
       : function_([function = std::move(function), ... args = std::move(args)](const Tensor& x) -> Tensor {
           if constexpr (takes<F, Args...>) return function(x, args...);
-          else return function(x, args..., SourceLocation{});
+          else if constexpr (takes<F, Args..., SourceLocation>) return function(x, args..., SourceLocation{});
+          else return function(x, args..., std::nullopt, SourceLocation{});
         }) {}
   void reset() override {}
   Tensor forward(const Tensor& x);

@@ -79,7 +79,7 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   if (causal) seen = ones({q.size(-2), k.size(-2)}, TensorOptions(kBool).device(q.device())).tril();
   if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
   else if (seen.defined()) scores = scores + seen;
-  return scores.softmax(-1, where);
+  return scores.softmax(-1, {}, where);
 }
 
 // What q (N, H, L, E), k and v are made of, and what backward needs besides.

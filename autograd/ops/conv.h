@@ -6,10 +6,19 @@
 
 namespace gradus {
 
-/// One number for both directions, or a pair (height, width).
+/// One number for both directions, or a pair (height, width), or a list of one or two numbers.
 struct Pair {
-  Pair(int64_t both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Pair(T both)
+      : h(static_cast<int64_t>(both)), w(h) {}  // NOLINT(google-explicit-constructor)
   Pair(int64_t h, int64_t w) : h(h), w(w) {}
+  template <class List>
+  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // no braces: those are (h, w)
+  Pair(const List& sizes) {  // NOLINT(google-explicit-constructor)
+    const IntArrayRef list = sizes;
+    GRADUS_CHECK(list.size() == 1 || list.size() == 2, ValueError, "expected one or two numbers, got ", list);
+    h = list.front(), w = list.back();
+  }
   int64_t h, w;
 };
 
@@ -17,12 +26,17 @@ struct Pair {
 /// number, the end gets one more than the start. `same` needs stride 1.
 enum class AutoPadding : uint8_t { valid, same };
 inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
-/// Padding of a convolution: one number, a pair, or a name.
+/// Padding of a convolution: one number, a pair, or a name, "valid" or "same" too.
 struct ConvPadding : Pair {
-  ConvPadding(int64_t both) : Pair(both) {}  // NOLINT(google-explicit-constructor)
-  ConvPadding(int64_t h, int64_t w) : Pair(h, w) {}
+  using Pair::Pair;
   ConvPadding(Pair pair) : Pair(pair) {}                                       // NOLINT(google-explicit-constructor)
   ConvPadding(AutoPadding name) : Pair(0), same(name == AutoPadding::same) {}  // NOLINT(google-explicit-constructor)
+  template <std::convertible_to<std::string_view> Name>
+  ConvPadding(const Name& name)
+      : Pair(0), same(std::string_view(name) == "same") {  // NOLINT(google-explicit-constructor)
+    GRADUS_CHECK(same || std::string_view(name) == "valid", ValueError, "padding must be 'valid' or 'same', got '",
+                 std::string_view(name), "'");
+  }
   bool same = false;
 };
 

@@ -161,21 +161,23 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
     column[static_cast<int>(axis)] = classes;
     wanted = wanted * weight.to(dtype).view(column);
   }
-  const Tensor losses = -(log_softmax(x, axis, where) * wanted).sum({axis});
+  const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? losses.sum() : losses.mean();
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim, Loc where) {
+Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
   OpScope op("softmax", where);
-  return apply<Softmax>(op, x, normalize_axis(dim, static_cast<int>(x.dim())), false);
+  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
+  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, false);
 }
 
-Tensor log_softmax(const Tensor& x, int64_t dim, Loc where) {
+Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
   OpScope op("log_softmax", where);
-  return apply<Softmax>(op, x, normalize_axis(dim, static_cast<int>(x.dim())), true);
+  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
+  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, true);
 }
 
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
@@ -198,7 +200,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
     if (!weight.defined() && label_smoothing == 0)
       return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
     ops::check_classes(rows.array(), classes.array());
-    return likelihood(op, log_softmax(rows, 1, where), classes, weight, reduction, ignore_index, label_smoothing);
+    return likelihood(op, log_softmax(rows, 1, {}, where), classes, weight, reduction, ignore_index, label_smoothing);
   });
 }
 

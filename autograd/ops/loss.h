@@ -6,8 +6,9 @@
 
 namespace gradus {
 
-Tensor softmax(const Tensor& x, int64_t dim, Loc where = Loc::current());
-Tensor log_softmax(const Tensor& x, int64_t dim, Loc where = Loc::current());
+/// Along `dim`; of x converted to `dtype` first, where given.
+Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
+Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
 /// Negative log likelihood of log-probabilities x (N, C), (C) or (N, C, d1, …) at int64 classes target (N), () or
 /// (N, d1, …). `weight` (C), where defined, weighs the rows by their class: the mean is the weighted one. Rows at
 /// ignore_index do not count.

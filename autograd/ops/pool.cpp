@@ -121,14 +121,14 @@ Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, Run&& run) {
 
 }  // namespace
 
-Tensor max_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride, Pair padding, Pair dilation,
-                  bool ceil_mode, Loc where) {
+Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding, Pair dilation, bool ceil_mode,
+                  Loc where) {
   OpScope op("max_pool2d", where);
   return std::get<0>(run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode));
 }
 
-std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, std::optional<Pair> stride,
-                                                   Pair padding, Pair dilation, bool ceil_mode, Loc where) {
+std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding,
+                                                   Pair dilation, bool ceil_mode, Loc where) {
   OpScope op("max_pool2d_with_indices", where);
   auto [y, indices] = run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode);
   return {y, indices.to(kLong)};
@@ -148,7 +148,7 @@ Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> s
   return std::get<0>(max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode, where));
 }
 
-Tensor avg_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride, Pair padding, bool ceil_mode,
+Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding, bool ceil_mode,
                   bool count_include_pad, std::optional<int64_t> divisor_override, Loc where) {
   OpScope op("avg_pool2d", where);
   check_image(x);

@@ -7,11 +7,19 @@
 
 namespace gradus {
 
+/// The stride of a pooling of images: absent ({}, nullopt), the kernel's size.
+struct PoolStride : std::optional<Pair> {
+  PoolStride() = default;
+  PoolStride(int64_t h, int64_t w) : optional(Pair(h, w)) {}
+  template <std::convertible_to<std::optional<Pair>> T>
+  PoolStride(const T& stride) : optional(stride) {}  // NOLINT(google-explicit-constructor)
+};
+
 /// Maximum over windows of x (N, C, H, W) or (C, H, W); stride defaults to the kernel's size.
-Tensor max_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride = {}, Pair padding = 0,
-                  Pair dilation = 1, bool ceil_mode = false, Loc where = Loc::current());
+Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, Pair dilation = 1,
+                  bool ceil_mode = false, Loc where = Loc::current());
 /// The same and the int64 index h * W + w of each maximum in its plane.
-std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, std::optional<Pair> stride = {},
+std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride = {},
                                                    Pair padding = 0, Pair dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
 Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
@@ -23,8 +31,8 @@ std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kern
 
 /// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` where given, else by
 /// the number of elements of the window: those in the image and, with `count_include_pad`, those in the padding.
-Tensor avg_pool2d(const Tensor& x, Pair kernel_size, std::optional<Pair> stride = {}, Pair padding = 0,
-                  bool ceil_mode = false, bool count_include_pad = true, std::optional<int64_t> divisor_override = {},
+Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, bool ceil_mode = false,
+                  bool count_include_pad = true, std::optional<int64_t> divisor_override = {},
                   Loc where = Loc::current());
 Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
                   bool ceil_mode = false, bool count_include_pad = true, Loc where = Loc::current());
@@ -33,6 +41,9 @@ Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> s
 struct OutputSize {
   OutputSize(int64_t both) : h(both), w(both) {}  // NOLINT
   OutputSize(std::optional<int64_t> h, std::optional<int64_t> w) : h(h), w(w) {}
+  template <class List>
+  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>> OutputSize(const List& sizes)
+      : OutputSize(Pair(sizes).h, Pair(sizes).w) {}  // NOLINT(google-explicit-constructor)
   std::optional<int64_t> h, w;
 };
 /// Mean over windows that cut H into output_size.h parts, and W alike: part p is [floor(p H / P), ceil((p + 1) H / P)).

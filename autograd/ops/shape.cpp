@@ -194,6 +194,28 @@ Tensor Tensor::view(IntArrayRef size, Loc where) const {
   return apply_view<View_>(op, *this, size);
 }
 
+Tensor Tensor::view_as_type(DType dtype, Loc where) const {
+  OpScope op("view", where);
+  const Array& x = array();
+  const int64_t from = static_cast<int64_t>(size_of(x.dtype())), to = static_cast<int64_t>(size_of(dtype));
+  int64_t offset = x.offset();
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  if (from != to) {
+    GRADUS_CHECK(x.ndim() > 0 && strides.back() == 1, ShapeError, "a view of ", x.dtype(), " as ", dtype,
+                 ", of another size, needs a last dimension with stride 1; shape ", x.shape(), " has strides ",
+                 x.strides());
+    const auto rescale = [&](int64_t& count) {
+      GRADUS_CHECK(count * from % to == 0, ShapeError, "shape ", x.shape(), " with strides ", x.strides(),
+                   " at offset ", x.offset(), " of ", x.dtype(), " does not divide into ", dtype);
+      count = count * from / to;
+    };
+    rescale(offset), rescale(shape[x.ndim() - 1]);
+    for (int axis = 0; axis < x.ndim() - 1; ++axis) rescale(strides[axis]);
+  }
+  return Tensor(Array(x.storage(), offset, shape, strides, dtype));
+}
+
 Tensor Tensor::reshape(IntArrayRef size, Loc where) const {
   OpScope op("reshape", where);
   Strides strides;

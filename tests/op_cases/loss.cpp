@@ -11,6 +11,10 @@ static void add_softmax(CaseList& cases) {
   cases.add("softmax.extreme", {ties({3, 5})}, [](X x) { return softmax(500 * x[0], 1); }, "(500 * x[0]).softmax(1)")
       .differentiable(1);
   cases.add("log_softmax", {{3, 5}}, [](X x) { return log_softmax(x[0], -1); }, "x[0].log_softmax(-1)");
+  cases.add("softmax.to_double", {{3, 5}}, [](X x) { return softmax(x[0], 1, kDouble); },
+            "x[0].softmax(1, dtype=torch.float64)").on(floats | integers).gives(kDouble);
+  cases.add("log_softmax.to_double", {{3, 5}}, [](X x) { return x[0].log_softmax(0, kDouble); },
+            "x[0].log_softmax(0, dtype=torch.float64)").on(floats | integers).gives(kDouble);
   cases.add("log_softmax.middle", {{3, 4, 2}}, [](X x) { return log_softmax(x[0], 1); }, "x[0].log_softmax(1)");
   cases.add("log_softmax.extreme", {{3, 5}}, [](X x) { return log_softmax(500 * x[0], 1); },
             "(500 * x[0]).log_softmax(1)").differentiable(1);

@@ -18,6 +18,7 @@ TEST_CASE("braces mean dimensions wherever a bool would take them, too") {
   CHECK(x.norm(1, {0}).equal(tensor({2., 6., 14.})));
   CHECK(count_nonzero(x, {0, 1}).item<int64_t>() == 6);
   CHECK(x.norm(1, {}).dim() == 0);
+  CHECK(tensor({1}).view({}).dtype() == kLong);
 }
 
 TEST_CASE("a number in front is a dimension, a boolean is not") {
@@ -33,6 +34,7 @@ TEST_CASE("a number in front is a dimension, a boolean is not") {
   CHECK(x.var({0}, 1).equal(x.var({0}, true)));
   CHECK(std::get<0>(x.sort(false)).equal(std::get<0>(x.sort())));
   CHECK(std::get<0>(sort(x, true, 0)).equal(std::get<0>(x.sort(0))));
+  static_assert(!std::is_convertible_v<bool, Pair>);  // max_pool2d(x, 2, 2, 0, true): a dilation?
   static_assert(!std::is_convertible_v<bool, IntArrayRef>);
 }
 

@@ -163,3 +163,23 @@ TEST_CASE("bounds that a type does not have are the nearest ones that it has") {
   CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // as torch.result_type says
   CHECK(tensor({1, 2}, kInt).clamp(int64_t{1} << 40).equal(full({2}, INT32_MAX, kInt)));
 }
+
+TEST_CASE("a view of another type has the same bytes") {
+  const Tensor x = arange(8, kFloat).view({2, 4});
+  CHECK(x.view(kInt)[0][1].item<int>() == 0x3f800000);
+  CHECK(x.view(kInt).strides() == x.strides());
+  CHECK(x.view(kHalf).sizes() == Shape({2, 8}));
+  CHECK(x.view(kHalf).strides() == Strides({8, 1}));
+  CHECK(x.view(kLong).sizes() == Shape({2, 2}));
+  CHECK(x[1].view(kByte)[3].item<int>() == 0x40);  // 4.0f
+  CHECK(x.view(kDouble).view(kFloat).equal(x));
+  CHECK(x.t().view(kInt).sizes() == Shape({4, 2}));
+  x.view(kInt).zero_();
+  CHECK(x.equal(zeros({2, 4})));
+  CHECK_FALSE(x.clone().requires_grad_().view(kInt).requires_grad());
+  CHECK_THROWS_AS(x.t().view(kHalf), ShapeError);
+  CHECK_THROWS_AS(x.narrow(1, 0, 3).view(kDouble), ShapeError);
+  CHECK_THROWS_AS(x.narrow(1, 1, 2).view(kDouble), ShapeError);  // begins between two doubles
+  CHECK_THROWS_AS(tensor(1.0).view(kDouble), ShapeError);
+  CHECK(tensor({1}).view({}).dim() == 0);  // no type but no sizes
+}

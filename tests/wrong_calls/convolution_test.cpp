@@ -9,6 +9,8 @@ namespace {
 // clang-format off
 const WrongCalls convolution("convolution", {
     wrong<ShapeError>("conv2d", {"3", "(8, 4, 32, 32)"}, [] { conv2d(f({8, 4, 32, 32}), f({5, 3, 3, 3})); }),
+    wrong<ValueError>("", {"'valid'", "'same'", "'full'"}, [] { conv2d(f({1, 1, 5, 5}), f({1, 1, 3, 3}), {}, 1, "full"); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"one or two numbers", "(1, 2, 3)"}, [] { conv2d(f({1, 1, 5, 5}), f({1, 1, 3, 3}), {}, Shape{1, 2, 3}); }).found_outside_of_operators(),
     wrong<ShapeError>("conv2d", {"(32, 32)"}, [] { conv2d(f({32, 32}), f({5, 4, 3, 3})); }),
     wrong<ShapeError>("conv2d", {"5", "(1, 1, 3, 3)"}, [] { conv2d(f({1, 1, 3, 3}), f({1, 1, 5, 5})); }),
     wrong<ShapeError>("conv2d", {"(2,)", "(5, 3, 3, 3)"}, [] { conv2d(f({1, 3, 5, 5}), f({5, 3, 3, 3}), f({2})); }),

@@ -177,7 +177,12 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down: const
   Array forward(const Array& A, const Array& B, bool down) {
     const DType dtype = ops::result_type(A, B);
     const bool whole = !is_floating(dtype), half = !whole && dtype != kFloat && dtype != kDouble;
-    const Array a = ops::cast(A, half ? kFloat : dtype), b = ops::cast(B, half ? kFloat : dtype);
+    const auto operand = [&](const Array& x, const Array& other) {  // a number of the host goes with any device
+      const Array y = ops::cast(x, half ? kFloat : dtype);
+      const bool moves = y.ndim() == 0 && y.device().is_cpu() && !other.device().is_cpu();
+      return moves ? ops::full({}, ops::item(y), y.dtype(), other.device()) : y;
+    };
+    const Array a = operand(A, B), b = operand(B, A);
     const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
     if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
     // Not floor(a / b): 1 / 0.1 is rounded up to 10, although 0.1 is a little more than a tenth.

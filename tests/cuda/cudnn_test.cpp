@@ -193,7 +193,7 @@ TEST_CASE("images too large to be counted in 31 bits are refused by name and sha
     const BackendGuard guard(name);
     const Tensor x = zeros({1, 1, 1, 1}, cuda_device()).expand({1, 1, 65536, 32768}),
                  w = ones({1, 1, 1, 1}, cuda_device());
-    CHECK_THROWS_AS(conv2d(x, w, {}, 30000), ShapeError);
-    CHECK_THROWS_WITH(conv2d(x, w, {}, 30000), contains("[conv2d]") && contains("2147483648"));
+    CHECK_THROWS_AS(conv2d(x, w, {}, 8), ShapeError);
+    CHECK_THROWS_WITH(conv2d(x, w, {}, 8), contains("[conv2d]") && contains("2147483648"));
   }
 }

@@ -65,21 +65,23 @@ std::string json(const OpCase& op_case) {
 /// What may be wrong with a tensor: its numbers are zeros, have the other sign, or one of them is a NaN or off by ten times
 /// `tolerance`. What would change nothing is left out.
 TensorList mutations(const Tensor& x, double tolerance) {
-  const Tensor same = x.to(kDouble).contiguous();
+  const Tensor same = x.to(x.is_floating_point() ? kDouble : kLong).contiguous();
   const std::vector<double> numbers = test::values(x.array());
   const auto finite = std::find_if(numbers.begin(), numbers.end(), [](double value) { return std::isfinite(value); });
   TensorList found;
   if (std::any_of(numbers.begin(), numbers.end(), [](double value) { return std::abs(value) > 0; }))
     found = {zeros_like(same), -same};
   if (finite == numbers.end()) return found;
+  const auto copy_of_element = [&] { return found.emplace_back(same.clone()).view({-1})[finite - numbers.begin()]; };
+  if (!x.is_floating_point()) {
+    copy_of_element().sub_(1);
+    return found;
+  }
   double scale = 0;
   for (double value : numbers)
     if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
-  const double much = tolerance * scale > 0 ? 10 * tolerance * scale : 1;
-  for (double wrong : {static_cast<double>(NAN), *finite + much}) {
-    found.push_back(same.clone());
-    found.back().data_ptr<double>()[finite - numbers.begin()] = wrong;
-  }
+  copy_of_element().fill_(NAN);
+  copy_of_element().add_(tolerance * scale > 0 ? 10 * tolerance * scale : 1);
   return found;
 }
 

@@ -75,6 +75,8 @@ def is_there(want, build):
     gpus = 0
     if has(build, "GRADUS_WITH_CUDA") and shutil.which("nvidia-smi"):
         gpus = len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
+        if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+            gpus = min(gpus, visible.count(",") + 1)
     if want.startswith("not run: "):
         return False  # a block of a page, which says why
     if devices := re.fullmatch(r"(\d+) CUDA devices?", want):

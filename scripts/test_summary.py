@@ -10,7 +10,6 @@ that is not listed here, makes the exit status 1.
 import argparse
 import collections
 import glob
-import importlib.util
 import os
 import pathlib
 import re
@@ -66,8 +65,9 @@ def has_data(pattern):
     return any(root and glob.glob(f"{root}/{pattern}") for root in roots)
 
 
-def has_torch():
-    return any(os.path.exists(python) and succeeds(python, "-c", "import torch") for python in (sys.executable, "/usr/bin/python3"))
+def has_module(name):
+    pythons = (sys.executable, "/usr/bin/python3")
+    return any(os.path.exists(python) and succeeds(python, "-c", f"import {name}") for python in pythons)
 
 
 def is_there(want, build):
@@ -89,8 +89,8 @@ def is_there(want, build):
         "CIFAR-10": lambda: has_data("cifar10/*.bin.xz") and shutil.which("xz"),
         "STL-10": lambda: has_data("stl10/*.bin.xz") and shutil.which("xz"),
         "network namespaces": lambda: succeeds("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"),
-        "PyTorch": has_torch,
-        "matplotlib": lambda: importlib.util.find_spec("matplotlib"),
+        "PyTorch": lambda: has_module("torch"),
+        "matplotlib": lambda: has_module("matplotlib"),
     }
     return bool(tests[want]()) if want in tests else None
 

@@ -44,7 +44,7 @@ bool fits_integer(const Scalar& value) {
   using Limits = std::numeric_limits<T>;
   if (value.is_floating())
     return value.to_double() >= static_cast<double>(Limits::min()) &&
-           value.to_double() <= static_cast<double>(Limits::max());
+           value.to_double() <= static_cast<double>(Limits::max()) && value.to_double() < 0x1p63;
   constexpr int64_t most = Limits::max(), least = Limits::is_signed ? int64_t{Limits::min()} : -most;
   return value.to_int64() >= least && value.to_int64() <= most;
 }

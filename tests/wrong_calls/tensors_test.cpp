@@ -32,6 +32,7 @@ const WrongCalls tensors("tensors", {
     wrong<ValueError>("full", {"300", "uint8"}, [] { full({2}, 300, kByte); }),
     wrong<ValueError>("full", {"-256", "uint8"}, [] { full({0}, -256, kByte); }),
     wrong<ValueError>("full", {"nan", "int32"}, [] { full({2}, NAN, kInt); }),
+    wrong<ValueError>("full", {"9.22337e+18", "int64"}, [] { full({2}, 0x1p63, kLong); }),
     wrong<ValueError>("full", {"70000", "float16"}, [] { full({2}, 70000, kHalf); }),
     wrong<ValueError>("full_like", {"1e+20", "int64"}, [] { full_like(i({2}), 1e20); }),
     wrong<ValueError>("new_full", {"300", "uint8"}, [] { f({2}).new_full({2}, 300, kByte); }),

@@ -19,6 +19,7 @@
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/launcher/guard_process.h>
 #include <gradus/distributed/launcher/line_writer.h>
 #include <gradus/distributed/launcher/nodes.h>
 #include <gradus/distributed/launcher/orphans.h>
@@ -87,7 +88,7 @@ class Launch {
     token_ = options_.nodes == 1 ? Token::random() : Token::from_environment();
     GRADUS_CHECK(!token_.empty(), ValueError,
                  "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on all");
-    guard();             // before there is anything that it should not inherit
+    guard_.emplace();    // before there is anything that it should not inherit
     orphans_.emplace();  // ranks that are started from here on may leave some
     address_ = options_.rendezvous.value_or(Address{"127.0.0.1", 0});
     if (options_.node_rank == 0) {
@@ -109,8 +110,7 @@ class Launch {
 
   ~Launch() {
     for (const Worker& worker : workers_) kill_group(worker, SIGKILL);
-    guard_pipe_.reset();
-    if (guard_ > 0) waitpid(guard_, nullptr, 0);
+    guard_.reset();
   }
 
  private:
@@ -134,31 +134,6 @@ class Launch {
     sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
     signal_pipe_ = FileDescriptor(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
     signal(SIGPIPE, SIG_IGN);  // nobody may read what the ranks print
-  }
-
-  /// A process that outlives this one, if need be, by as long as it takes to kill the ranks and what they started.
-  void guard() {
-    int ends[2];
-    GRADUS_CHECK(pipe2(ends, O_CLOEXEC) == 0, CommError, "cannot make a pipe: ", std::strerror(errno));
-    guard_pipe_ = FileDescriptor(ends[1]);
-    const FileDescriptor read_end(ends[0]);
-    guard_ = fork();
-    GRADUS_CHECK(guard_ >= 0, CommError, "cannot start a process: ", std::strerror(errno));
-    if (guard_ != 0) return;
-    guard_pipe_.reset();
-    setsid();
-    std::vector<pid_t> groups;
-    pid_t group = 0;
-    while (read(read_end.number(), &group, sizeof group) == sizeof group) {
-      if (group > 0) groups.push_back(group);
-      else std::erase(groups, -group);
-    }
-    for (pid_t dead : groups) killpg(dead, SIGKILL);
-    _exit(0);
-  }
-
-  void tell_guard(pid_t group) {
-    [[maybe_unused]] const ssize_t told = write(guard_pipe_.number(), &group, sizeof group);
   }
 
   void open_output() {
@@ -194,7 +169,7 @@ class Launch {
     if (worker.pid == 0) become(worker, out_end.number(), err_end.number(), token.number());
     setpgid(worker.pid, worker.pid);  // the child does so too: whoever comes first
     worker.running = true;
-    tell_guard(worker.pid);
+    guard_->watch(worker.pid);
     for (Output& output : worker.output) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
   }
 
@@ -273,7 +248,7 @@ class Launch {
   void ended(Worker& worker, int status) {
     worker.running = false;
     killpg(worker.pid, SIGKILL);  // what it started and left behind
-    tell_guard(-worker.pid);
+    guard_->forget(worker.pid);
     if (code_of(status) == 0 || interrupted_ != 0 || ended_by_others_) return;
     const bool explains = first_known_at_ && was_killed(status) && !was_killed(failed_status_);
     if (failed_ && !explains) return;
@@ -410,8 +385,8 @@ class Launch {
   std::unique_ptr<TcpStoreServer> server_;
   std::deque<Worker> workers_;  // their addresses stay
   sigset_t signals_, signals_before_;
-  FileDescriptor signal_pipe_, guard_pipe_;
-  pid_t guard_ = -1;
+  FileDescriptor signal_pipe_;
+  std::optional<GuardProcess> guard_;
   std::optional<Orphans> orphans_;
   std::shared_ptr<LineWriter> writers_[2];  // stdout and stderr
   std::unique_ptr<Nodes> nodes_;

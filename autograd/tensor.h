@@ -219,8 +219,8 @@ class Tensor {
 
   // ---- Views and shapes (autograd/ops/shape.cpp) ----
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
-  /// The same bytes as elements of another type, without history. A wider or narrower type divides or multiplies the last
-  /// size: rows must be contiguous there.
+  /// The same bytes as elements of another type, without history. A wider or narrower type divides or multiplies the
+  /// last size: rows must be contiguous there.
   Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // {} is a list of sizes
     return view_as_type(dtype, where);
   }

@@ -160,8 +160,8 @@ template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return select(x < T(0), T(0), x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return select(y > T(0), T(1), T(0)); }
 };
-/// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of integers
-/// may be fractions or out of range.
+/// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of
+/// integers may be fractions or out of range.
 template <> struct Unary<UnaryOp::clamp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
     if constexpr (std::is_integral_v<T>) {

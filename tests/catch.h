@@ -31,10 +31,11 @@ inline auto contains(const std::string& part) {
 #endif
 }
 
-/// Notes that the running test case is skipped for want of something that not every build and machine has, and returns true:
+/// Notes that the running test case is skipped for want of something that not every build and machine has, and returns
+/// true:
 ///   if (!cuda::is_available() && skip("1 CUDA device")) return;
-/// Such a case does not count as passed, and scripts/test_summary.py, which knows all wants, refuses it where there is what
-/// it wants.
+/// Such a case does not count as passed, and scripts/test_summary.py, which knows all wants, refuses it where there is
+/// what it wants.
 bool skip(const std::string& want);
 
 /// The file of that name, relative to the root of the source tree: source_path("tests/golden/conv2d.npy").

@@ -5,9 +5,9 @@
 
 namespace gradus {
 
-/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx gets no gradient; -1 is none, as
-/// in LibTorch, where nn::functional counts negative ones from the end. scale_grad_by_freq divides a row's gradient by how
-/// often indices has it. sparse: there are no sparse gradients; true is a ValueError.
+/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx gets no gradient; -1 is
+/// none, as in LibTorch, where nn::functional counts negative ones from the end. scale_grad_by_freq divides a row's
+/// gradient by how often indices has it. sparse: there are no sparse gradients; true is a ValueError.
 Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, bool scale_grad_by_freq = false,
                  bool sparse = false, Loc where = Loc::current());
 /// Scales the rows at `indices` that have a larger norm down to max_norm, in place and outside of autograd

@@ -56,8 +56,8 @@ Tensor log10(const Tensor& x, Loc where = Loc::current());
 Tensor relu(const Tensor& x, Loc where = Loc::current());
 Tensor sigmoid(const Tensor& x, Loc where = Loc::current());
 Tensor tanh(const Tensor& x, Loc where = Loc::current());
-/// min(max(x, min), max), the bounds being numbers or tensors that broadcast: where min > max it is max. A bound that is NaN
-/// gives NaN. Gradients go to what the result is taken from, at a bound to x.
+/// min(max(x, min), max), the bounds being numbers or tensors that broadcast: where min > max it is max. A bound that
+/// is NaN gives NaN. Gradients go to what the result is taken from, at a bound to x.
 Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current());
 inline Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
 inline Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }

@@ -28,8 +28,8 @@ Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
 
 void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
 
-// x and target fit together by broadcasting one of them; `what` names the second in messages. Where both would grow, as (4,
-// 1) and (4) to (4, 4), rows would meet all the others.
+// x and target fit together by broadcasting one of them; `what` names the second in messages. Where both would grow, as
+// (4, 1) and (4) to (4, 4), rows would meet all the others.
 void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
   check_input(x);
   bool fits = true;

@@ -1,6 +1,6 @@
 // Losses beyond cross-entropy. x and target have one shape, or one of them broadcasts to the other's; `reduction` takes
-// the mean or the sum over all elements (or rows) of the loss, or leaves them. Formulas, names and defaults are those of
-// torch.nn.functional.
+// the mean or the sum over all elements (or rows) of the loss, or leaves them. Formulas, names and defaults are those
+// of torch.nn.functional.
 #pragma once
 
 #include <gradus/autograd/tensor.h>

@@ -42,9 +42,10 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim = false, std::optional<DT
 Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
 Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
 
-/// Sum of squared deviations from the mean over max(0, count - correction); in two passes, half types in float. correction
-/// is 1 unless given; true and false are 1 and 0, LibTorch's `unbiased`. Deviations of 0 have the gradient 0. Floating
-/// types only. A number in front is a dimension, true or false `unbiased`: var(x, 0) and var(x, false) differ.
+/// Sum of squared deviations from the mean over max(0, count - correction); in two passes, half types in float.
+/// correction is 1 unless given; true and false are 1 and 0, LibTorch's `unbiased`. Deviations of 0 have the gradient
+/// 0. Floating types only. A number in front is a dimension, true or false `unbiased`: var(x, 0) and var(x, false)
+/// differ.
 Tensor var(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
            Loc where = Loc::current());
 Tensor std(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
@@ -68,8 +69,8 @@ inline std::tuple<Tensor, Tensor> std_mean(const Tensor& x, Flag auto unbiased, 
 }
 
 /// (sum |x|^p)^(1/p), p being 2 unless given; the number of elements that are not 0 for p = 0, the largest and smallest
-/// magnitude for p = inf and -inf. Where the norm is 0 so is the gradient. Floating types only; half types compute in float.
-/// With dtype, of x converted to it first.
+/// magnitude for p = inf and -inf. Where the norm is 0 so is the gradient. Floating types only; half types compute in
+/// float. With dtype, of x converted to it first.
 Tensor norm(const Tensor& x, std::optional<Scalar> p = 2, IntArrayRef dim = {}, bool keepdim = false,
             std::optional<DType> dtype = {}, Loc where = Loc::current());
 inline Tensor norm(const Tensor& x, std::optional<Scalar> p, std::same_as<DType> auto dtype,

@@ -71,7 +71,8 @@ class SparseWindows {
   }
 
  private:
-  // `from` with the sizes of `to` along the axes that change, where move(image, pixels under a tap) is called for every tap.
+  // `from` with the sizes of `to` along the axes that change, where move(image, pixels under a tap) is called for every
+  // tap.
   template <class Move>
   Array each_axis(Array from, const Shape& to, Move&& move) const {
     for (int i = 0; i < 2; ++i) {

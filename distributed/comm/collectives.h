@@ -25,8 +25,8 @@ struct Collective {
   const Descriptor& told() const { return whole ? *whole : descriptor; }
 };
 
-/// Runs on every rank of the transport at about the same time. Scratch memory is kept from one call to the next. Messages may
-/// run at the same time as each other (host_group.h).
+/// Runs on every rank of the transport at about the same time. Scratch memory is kept from one call to the next.
+/// Messages may run at the same time as each other (host_group.h).
 class Collectives {
  public:
   explicit Collectives(Transport& transport) : transport_(transport) {}

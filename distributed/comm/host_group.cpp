@@ -10,8 +10,8 @@ namespace {
 /// From here on a second lane is worth its thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
 
-/// Calls with the same number are done one after the other. Collectives (0) besides wait for all in front of them, as all
-/// behind them do.
+/// Calls with the same number are done one after the other. Collectives (0) besides wait for all in front of them, as
+/// all behind them do.
 int order_of(const Collective& call) {
   return call.descriptor.kind == CollectiveKind::send ? 1 + 2 * call.peer + call.sends : 0;
 }

@@ -1,6 +1,7 @@
-// Groups whose collectives threads of this process carry out: all but nccl. A call that is `async` runs on a thread of the
-// group, others on that of their caller. They are done in the order of the calls, but messages wait only for collectives and
-// for the messages of their own direction between the same two ranks: so a send that nobody takes yet holds up no recv.
+// Groups whose collectives threads of this process carry out: all but nccl. A call that is `async` runs on a thread of
+// the group, others on that of their caller. They are done in the order of the calls, but messages wait only for
+// collectives and for the messages of their own direction between the same two ranks: so a send that nobody takes yet
+// holds up no recv.
 #pragma once
 
 #include <condition_variable>
@@ -18,11 +19,12 @@ namespace gradus::dist {
 class HostGroup : public ProcessGroup {
  protected:
   HostGroup(int rank, int size, uint32_t epoch, Milliseconds timeout) : ProcessGroup(rank, size, epoch, timeout) {}
-  /// Ends the threads, behind what is under way. The destructors of final classes call it: threads call methods of theirs.
+  /// Ends the threads, behind what is under way. The destructors of final classes call it: threads call methods of
+  /// theirs.
   void stop();
 
-  /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on a
-  /// thread of its own.
+  /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on
+  /// a thread of its own.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
   /// A second way between the same ranks, which carries half of a large array of a device at the same time as the first:
   /// what a thread copies into and out of sockets is what such arrays wait for.

@@ -42,10 +42,10 @@ struct InitOptions {
 /// The group of all ranks, which meet at the job's store.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
-/// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may call
-/// init_process_group(). What a rank throws, or how it died, is a CommError here that names the first that failed. Ranks end
-/// without the atexit handlers and static objects of this process. A process with several threads cannot be copied: call it
-/// before any tensor has started the thread pool or a device.
+/// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may
+/// call init_process_group(). What a rank throws, or how it died, is a CommError here that names the first that failed.
+/// Ranks end without the atexit handlers and static objects of this process. A process with several threads cannot be
+/// copied: call it before any tensor has started the thread pool or a device.
 void spawn(const std::function<void(int rank)>& fn, int size);
 
 }  // namespace gradus::dist

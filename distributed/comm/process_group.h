@@ -1,9 +1,9 @@
 // Collectives between the ranks of a group, named as in torch.distributed. All ranks call the same ones in the same order.
 //
-// A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() says how it went. Tensors
-// must not be touched meanwhile. The work is done in the order of the calls, except that of messages (send, recv): they wait
-// for collectives in front of them, but for no messages except those of the same direction between the same two ranks. Over
-// NCCL they wait for all in front of them.
+// A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() says how it went.
+// Tensors must not be touched meanwhile. The work is done in the order of the calls, except that of messages (send,
+// recv): they wait for collectives in front of them, but for no messages except those of the same direction between the
+// same two ranks. Over NCCL they wait for all in front of them.
 //
 // The first failure of a group ends it: it reaches every rank, and all calls from then on throw it.
 #pragma once

@@ -43,7 +43,8 @@ size_t descriptor_limit();
 /// Raises it to the hard one. False if it is that already.
 bool raise_descriptor_limit();
 
-// Strangers, connections that have not proved yet that they belong to the job, must not use up the descriptors of a process.
+// Strangers, connections that have not proved yet that they belong to the job, must not use up the descriptors of a
+// process.
 
 /// So many are kept at a time; then nobody is accepted until those are dropped that have had kStrangerTime.
 size_t most_strangers();
@@ -55,8 +56,8 @@ class ConnectionClosed : public CommError {
   using CommError::CommError;
 };
 
-/// Calls connect(), which also shakes hands, again when the other side ends the connection meanwhile, until the deadline: that
-/// it had too many strangers is no refusal.
+/// Calls connect(), which also shakes hands, again when the other side ends the connection meanwhile, until the
+/// deadline: that it had too many strangers is no refusal.
 template <class F>
 auto connect_again(const Deadline& deadline, F&& connect) {
   constexpr Milliseconds kPause{20};
@@ -97,7 +98,8 @@ class Connection {
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
   void close() { descriptor_.reset(); }
 
-  /// Sends all bytes, or throws: a ConnectionClosed, or a CommError that says who was late. `peer` names the other side in it.
+  /// Sends all bytes, or throws: a ConnectionClosed, or a CommError that says who was late. `peer` names the other side
+  /// in it.
   void send(io::ByteSpan bytes, const Deadline& deadline, const std::string& peer) const;
   /// Fills `bytes`, or throws likewise.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;

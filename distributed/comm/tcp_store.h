@@ -15,9 +15,10 @@
 
 namespace gradus::dist {
 
-/// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send anything
-/// but requests, or do not prove in time that they know the token, are dropped; the others do not notice. It takes as many
-/// clients as its descriptors allow (RLIMIT_NOFILE, raised to the hard limit where that is needed); more are refused.
+/// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send
+/// anything but requests, or do not prove in time that they know the token, are dropped; the others do not notice. It
+/// takes as many clients as its descriptors allow (RLIMIT_NOFILE, raised to the hard limit where that is needed); more
+/// are refused.
 class TcpStoreServer {
  public:
   /// Port 0: one that is free. Without a token only loopback addresses are served, anything else is a CommError.

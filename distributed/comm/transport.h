@@ -34,8 +34,8 @@ class Transport {
 
   /// Carries out all transfers at the same time; those with the same peer and direction one after the other, as listed.
   /// Each message carries the descriptor, and the receiver compares it with its own; else the body is void. Throws a
-  /// CollectiveError: Timeout, PeerLost, Mismatch, or the failure that another rank has announced. Several threads may call
-  /// this at the same time if no two of them share a peer and a direction.
+  /// CollectiveError: Timeout, PeerLost, Mismatch, or the failure that another rank has announced. Several threads may
+  /// call this at the same time if no two of them share a peer and a direction.
   virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                         const Deadline& deadline) = 0;
 

@@ -109,9 +109,9 @@ TEST_CASE("a captured step gives the bits of an eager one, with every other opti
 
 TEST_CASE("LeNet's first 100 losses are the CPU's, from the same weights and with the same dropout masks") {
   if (no_cuda_device()) return;
-  // Sooner or later rounding puts some activation on the other side of zero or makes another one the largest of its window,
-  // which moves losses by 1e-2. Four images and this seed keep clear of it: the CPU's losses move by less than 1e-5 when
-  // every step changes all weights by 3e-7 of themselves, and two backends of the CPU are 1e-6 apart.
+  // Sooner or later rounding puts some activation on the other side of zero or makes another one the largest of its
+  // window, which moves losses by 1e-2. Four images and this seed keep clear of it: the CPU's losses move by less than
+  // 1e-5 when every step changes all weights by 3e-7 of themselves, and two backends of the CPU are 1e-6 apart.
   const auto losses = [](Device device) { return train(device, 100, 100, sgd, 4, 6).losses; };
   const auto first_losses = [](Device device) { return train(device, 15, 15, sgd).losses; };
   const std::vector<double> expected = losses(Device(kCPU)), first_expected = first_losses(Device(kCPU));

@@ -11,7 +11,8 @@ using namespace gradus::test;
 
 namespace {
 
-/// True, and the case is skipped, where a real device is in the fake's place: tests/distributed_gpu has the same for it.
+/// True, and the case is skipped, where a real device is in the fake's place: tests/distributed_gpu has the same for
+/// it.
 bool no_fake_device() { return !use_fake_device() && skip("a machine without CUDA devices"); }
 
 Array on_device(int64_t count, DType dtype = DType::f32, int index = 0) {

@@ -61,7 +61,8 @@ static void add_batch_norm_relu(CaseList& cases) {
             },
             "F.relu(F.batch_norm(x[0], torch.linspace(-1, 1, 2, dtype=x[0].dtype), "
             "torch.linspace(0.5, 2.5, 2, dtype=x[0].dtype), x[1], x[2]) + x[3])").keeps_layout();
-  // Of thousands of sums some would be rounded to the other side of ReLU's kink, did the residual not decide on the sign.
+  // Of thousands of sums some would be rounded to the other side of ReLU's kink, did the residual not decide on the
+  // sign.
   cases.add("batch_norm_relu.large", {{8, 20, 14, 14}, {20}, {20}, {8, 20, 14, 14}}, [](X x) {
     return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-5, x[3] + 8 * sign(x[3]).detach());
   }).keeps_layout();

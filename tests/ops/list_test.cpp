@@ -62,8 +62,8 @@ std::string json(const OpCase& op_case) {
          joined(types, inputs) + "}}\n";
 }
 
-/// What may be wrong with a tensor: its numbers are zeros, have the other sign, or one of them is a NaN or off by ten times
-/// `tolerance`. What would change nothing is left out.
+/// What may be wrong with a tensor: its numbers are zeros, have the other sign, or one of them is a NaN or off by ten
+/// times `tolerance`. What would change nothing is left out.
 TensorList mutations(const Tensor& x, double tolerance) {
   const Tensor same = x.to(x.is_floating_point() ? kDouble : kLong).contiguous();
   const std::vector<double> numbers = test::values(x.array());

@@ -38,7 +38,8 @@ TensorList place(const TensorList& inputs, Layout layout, Device device);
 /// How many times the tolerance of its results the gradients and second gradients of a case may be off.
 inline constexpr double kGradient = 3, kSecondGradient = 10;
 
-/// What the results of `op_case` may be off in `dtype`: the case's tolerance for that type or, if it is wider, for the result's.
+/// What the results of `op_case` may be off in `dtype`: the case's tolerance for that type or, if it is wider, for the
+/// result's.
 double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected);
 
 /// test::difference() for lists; an undefined tensor counts as zeros. Integers and booleans have to be equal.

@@ -1,5 +1,5 @@
-// Overloads and options of LibTorch's operators, line by line as its programs have them. The numbers are those that LibTorch
-// 1.13 gives for the same source.
+// Overloads and options of LibTorch's operators, line by line as its programs have them. The numbers are those that
+// LibTorch 1.13 gives for the same source.
 #include <gradus/torch.h>
 
 #include <gradus/tests/catch.h>

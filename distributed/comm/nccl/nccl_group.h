@@ -1,9 +1,9 @@
 // The process group over NCCL: ranks with a GPU each.
 //
 // A call queues its work on the current stream, or, if it is `async`, on a stream of the group behind what the current
-// stream has to do; the host goes on, as in torch.distributed. The device does one call after the other, messages too: around
-// a ring some ranks have to receive first, even if the others' sends are `async`. A thread, the watchdog, sees to deadlines:
-// it finds out who is missing, tells all ranks by way of the store, and makes the device give up.
+// stream has to do; the host goes on, as in torch.distributed. The device does one call after the other, messages too:
+// around a ring some ranks have to receive first, even if the others' sends are `async`. A thread, the watchdog, sees
+// to deadlines: it finds out who is missing, tells all ranks by way of the store, and makes the device give up.
 #pragma once
 
 #include <atomic>

@@ -32,8 +32,8 @@ struct ConvPadding : Pair {
   ConvPadding(Pair pair) : Pair(pair) {}                                       // NOLINT(google-explicit-constructor)
   ConvPadding(AutoPadding name) : Pair(0), same(name == AutoPadding::same) {}  // NOLINT(google-explicit-constructor)
   template <std::convertible_to<std::string_view> Name>
-  ConvPadding(const Name& name)
-      : Pair(0), same(std::string_view(name) == "same") {  // NOLINT(google-explicit-constructor)
+  ConvPadding(Name&& name)  // NOLINT(google-explicit-constructor): `const Name&` would hide Pair's list from clang 14
+      : Pair(0), same(std::string_view(name) == "same") {
     GRADUS_CHECK(same || std::string_view(name) == "valid", ValueError, "padding must be 'valid' or 'same', got '",
                  std::string_view(name), "'");
   }

@@ -1,5 +1,8 @@
 // Overloads and options of LibTorch's operators, line by line as its programs have them. The numbers are those that
 // LibTorch 1.13 gives for the same source.
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wbraced-scalar-init"  // LibTorch's one-dimensional sizes are lists
+#endif
 #include <gradus/torch.h>
 
 #include <gradus/tests/catch.h>

@@ -12,20 +12,20 @@ namespace gradus::scalar {
 template <BinaryOp op> struct Binary;  // apply(a, b)
 
 template <> struct Binary<BinaryOp::add> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a + b); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) + wrapping_t<T>(b)); }
 };
 template <> struct Binary<BinaryOp::sub> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a - b); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) - wrapping_t<T>(b)); }
 };
 template <> struct Binary<BinaryOp::mul> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a * b); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) * wrapping_t<T>(b)); }
 };
 /// Of integers rounded towards 0, by 0: 0. torch.div promotes them first; ops::divide_integers does not.
 template <> struct Binary<BinaryOp::div> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       if constexpr (std::is_signed_v<T>)
-        if (b == T(-1)) return T(uint64_t{0} - static_cast<uint64_t>(a));  // INT64_MIN / -1 traps
+        if (b == T(-1)) return T(-wrapping_t<T>(a));  // INT64_MIN / -1 traps
       return b == T(0) ? T(0) : T(a / b);
     } else return a / b;
   }

@@ -17,6 +17,10 @@ template <class T>
 GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
   return condition ? a : b;
 }
+/// The type that sums and products of T are computed in: integers wrap around, as in PyTorch.
+template <class T>
+using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && std::is_signed_v<T>, std::make_unsigned<T>,
+                                               std::type_identity<T>>::type;
 /// NaN is the number that does not equal itself.
 template <class T>
 GRADUS_HOST_DEVICE inline auto is_nan(T x) {
@@ -51,12 +55,12 @@ GRADUS_HOST_DEVICE inline T normal_density(T x) {
 template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
 
 template <> struct Unary<UnaryOp::neg> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-x); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-wrapping_t<T>(x)); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(-1); }
 };
 template <> struct Unary<UnaryOp::abs> {  // -0 becomes 0
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    return select(x < T(0), T(-x), T(x + T(0)));
+    return select(x < T(0), T(-wrapping_t<T>(x)), T(x + T(0)));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
     return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
@@ -97,7 +101,7 @@ template <> struct Unary<UnaryOp::trunc> {
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
 };
 template <> struct Unary<UnaryOp::square> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(x * x); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(wrapping_t<T>(x) * wrapping_t<T>(x)); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(2) * x; }
 };
 template <> struct Unary<UnaryOp::exp> {

@@ -4,3 +4,4 @@
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/store.h>
+#include <gradus/distributed/parallel/distributed_data_parallel.h>

@@ -62,6 +62,12 @@ class ProcessGroup {
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
+  /// Uninitialised memory of the kind that the group's collectives are fastest with. All ranks call this at the same point,
+  /// with the same arguments but for the device.
+  virtual Array empty(const Shape& shape, DType dtype, Device device = {}) {
+    return Array::empty(shape, dtype, device);
+  }
+
   // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
   // rank of this group.
 

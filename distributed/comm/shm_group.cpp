@@ -309,8 +309,9 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
   } while (begin < d.count);
 }
 
-Array ShmGroup::empty(const Shape& shape, DType dtype) {
+Array ShmGroup::empty(const Shape& shape, DType dtype, Device device) {
   const OpContext context("shm_group.empty");
+  if (!device.is_cpu()) return ProcessGroup::empty(shape, dtype, device);
   const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)));
   checked_product(static_cast<int64_t>(bytes), size());  // of all ranks
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());

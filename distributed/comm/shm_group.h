@@ -29,9 +29,8 @@ class ShmGroup final : public HostGroup {
   ~ShmGroup() override;
 
   std::string_view backend() const override { return "shm"; }
-  /// An array that all ranks see, each its own: all_reduce of it copies nothing. All ranks call this at the same point, with
-  /// the same shape and dtype.
-  Array empty(const Shape& shape, DType dtype);
+  /// On the cpu an array that all ranks see, each its own: all_reduce of it copies nothing.
+  Array empty(const Shape& shape, DType dtype, Device device = {}) override;
 
  private:
   struct Header;    // of the segment: who failed

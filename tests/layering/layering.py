@@ -21,7 +21,7 @@ ALLOWED = {
     "optim": ["core", "autograd", "optim"],
     "data": ["core", "autograd", "data"],
     "training": ["core", "autograd", "layers", "optim", "data", "training"],
-    "distributed": ["core", "distributed"],
+    "distributed": ["core", "distributed", "autograd", "layers", "optim"],
     "distributed/comm": ["core", "distributed/comm"],
     "distributed/launcher": ["core", "distributed/comm", "distributed/launcher"],
     "distributed/parallel": ["core", "distributed", "autograd", "layers", "optim"],

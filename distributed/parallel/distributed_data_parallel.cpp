@@ -1,0 +1,199 @@
+#include <gradus/distributed/parallel/distributed_data_parallel.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::dist {
+namespace {
+
+size_t bytes_of(double mebibytes, const char* option) {
+  GRADUS_CHECK(mebibytes > 0 && mebibytes < 1e6, ValueError, option, " must be a positive number of MiB, got ",
+               mebibytes);
+  return static_cast<size_t>(mebibytes * (1 << 20));
+}
+
+/// x becomes rank 0's, whatever its order in memory.
+void broadcast_from_first(ProcessGroup& group, const Array& x) {
+  if (x.is_dense()) {
+    const Array line(x.storage(), x.offset(), {x.numel()}, {1}, x.dtype());
+    group.broadcast(line, 0);
+    return;
+  }
+  const Array copy = ops::clone(x, MemoryFormat::contiguous);
+  group.broadcast(copy, 0);
+  ops::copy_into(x, copy);
+}
+
+}  // namespace
+
+/// A backward pass that has begun to average. Where it ends without finish(), by an exception, the other ranks must not wait.
+class DistributedDataParallel::Pass {
+ public:
+  explicit Pass(DistributedDataParallel& ddp) : ddp_(ddp) {}
+  ~Pass() {
+    if (finished_) return;
+    ddp_.reducer_->cancel();
+    if (runtime(ddp_.parameters_[0].device().type).capturing()) return;  // nothing has run
+    ddp_.group_->abort("its backward pass ended by an exception");
+  }
+  void finish() {
+    ddp_.finish();
+    finished_ = true;
+  }
+
+ private:
+  DistributedDataParallel& ddp_;
+  bool finished_ = false;
+};
+
+DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+                                                 DistributedDataParallelOptions options)
+    : group_(std::move(group)), options_(std::move(options)) {
+  const OpContext context("DistributedDataParallel");
+  GRADUS_CHECK(group_, ValueError, "the process group is null");
+  const std::optional<DType>& compression = options_.gradient_compression();
+  GRADUS_CHECK(!compression || *compression == kHalf || *compression == kBFloat16, DTypeError,
+               "gradient_compression takes kHalf or kBFloat16, not ", compression.value_or(kFloat));
+  ReducerOptions of_reducer;
+  of_reducer.bucket_sizes = {bytes_of(options_.first_bucket_mb(), "first_bucket_mb"),
+                             bytes_of(options_.bucket_cap_mb(), "bucket_cap_mb")};
+  of_reducer.zero_unused = options_.find_unused_parameters();
+  of_reducer.strict = options_.strict();
+  of_reducer.compression = compression;
+
+  gradus::detail::Message description;
+  OrderedDict<std::string, Tensor> trained("Parameter");
+  const auto all = module.named_parameters();
+  for (const auto& item : all) {
+    description << item.key() << " " << item.value().array().shape() << " " << item.value().dtype() << "\n";
+    if (!item.value().requires_grad()) continue;
+    trained.insert(item.key(), item.value());
+    parameters_.push_back(item.value());
+  }
+  GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
+  check_same_on_all_ranks(std::move(description).take());
+  for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
+  gather_buffers(module.buffers());
+  reducer_.emplace(trained, group_, of_reducer);
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
+}
+
+DistributedDataParallel::~DistributedDataParallel() {
+  for (size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
+}
+
+void DistributedDataParallel::check_same_on_all_ranks(const std::string& own) const {
+  const Device device = parameters_[0].device();
+  const auto from_first = [&](Array x) {
+    const Array there = ops::to_device(x, device);
+    group_->broadcast(there, 0);
+    return ops::to_device(there, Device());
+  };
+  const auto bytes = static_cast<int64_t>(own.size());
+  const int64_t first_bytes = ops::item(from_first(ops::full({}, bytes, DType::i64))).to<int64_t>();
+  Array text = ops::zeros({first_bytes}, DType::u8);
+  std::copy_n(own.begin(), std::min(bytes, first_bytes), text.data<uint8_t>());
+  text = from_first(text);
+  const std::string first(reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(first_bytes));
+
+  const Array differs = ops::full({1}, own == first ? 0 : 1, DType::i64, device);
+  const Array all = Array::empty({group_->size()}, DType::i64, device);
+  group_->all_gather(differs, all);
+  const Array here = ops::to_device(all, Device());
+  const int64_t* const flags = here.data<int64_t>();
+  const int64_t* const odd = std::find(flags, flags + group_->size(), 1);
+  if (odd == flags + group_->size()) return;
+  std::istringstream ours(own), theirs(first);
+  std::string mine = "(none)", zeroth = "(none)";
+  while (std::getline(ours, mine) && std::getline(theirs, zeroth) && mine == zeroth) mine = zeroth = "(none)";
+  GRADUS_CHECK(own == first, ValueError, "the nets differ: rank 0 has the parameter ", zeroth, ", rank ",
+               group_->rank(), " at its place ", mine);
+  GRADUS_FAIL(ValueError, "the nets differ: rank ", odd - flags, " has other parameters than rank 0");
+}
+
+void DistributedDataParallel::gather_buffers(const std::vector<Tensor>& buffers) {
+  std::vector<std::vector<Tensor>> by_type;
+  for (const Tensor& buffer : buffers) {
+    const auto fits = [&](const auto& group) { return group[0].dtype() == buffer.dtype(); };
+    auto found = std::find_if(by_type.begin(), by_type.end(), fits);
+    if (found == by_type.end()) by_type.push_back({buffer});
+    else found->push_back(buffer);
+  }
+  for (const std::vector<Tensor>& group : by_type) {
+    int64_t count = 0;
+    for (const Tensor& buffer : group) count += buffer.numel();
+    Buffers& joined = buffers_.emplace_back();
+    joined.flat = group_->empty({count}, group[0].dtype(), group[0].device());
+    int64_t begin = 0;
+    for (const Tensor& buffer : group) {
+      const Array place = slice_like(joined.flat, begin, buffer.array());
+      ops::copy_into(place, buffer.array());
+      buffer.set_data(Tensor(place));
+      joined.parts.emplace_back(buffer, place);
+      begin += buffer.numel();
+    }
+    group_->broadcast(joined.flat, 0);
+  }
+}
+
+double DistributedDataParallel::loss_weight(int64_t samples, int64_t global_samples) const {
+  const OpContext context("DistributedDataParallel::loss_weight");
+  GRADUS_CHECK(0 <= samples && samples <= global_samples && global_samples > 0, ValueError, samples,
+               " samples of this rank among ", global_samples, " of all ranks");
+  return static_cast<double>(samples) * group_->size() / static_cast<double>(global_samples);
+}
+
+void DistributedDataParallel::on_gradient(size_t index) {
+  if (!synchronizes_) return;
+  const OpContext context("DistributedDataParallel");
+  if (!reducer_->in_pass()) {
+    const auto pass = std::make_shared<Pass>(*this);
+    autograd::queue_callback([pass] { pass->finish(); });
+    if (joining_) announce(true);
+  }
+  reducer_->add(index);
+}
+
+void DistributedDataParallel::finish() {
+  const OpContext context("DistributedDataParallel");
+  try {
+    reducer_->flush();
+  } catch (const AutogradError& error) {
+    group_->abort(error.what());
+    throw;
+  }
+  std::vector<ProcessGroup::WorkPtr> works;
+  for (const Buffers& buffers : buffers_) {
+    for (const auto& [buffer, place] : buffers.parts) {
+      GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "a buffer of shape ", buffer.sizes(),
+                   " was moved or replaced: bring the net to its device and dtype before");
+      place.bump_version();
+    }
+    works.push_back(group_->broadcast(buffers.flat, 0, {.async = true}));
+  }
+  reducer_->finalize();
+  for (const ProcessGroup::WorkPtr& work : works) work->wait();
+}
+
+Array DistributedDataParallel::announce(bool takes_part) {
+  const Array count = ops::full({1}, takes_part ? 1 : 0, DType::f32, parameters_[0].device());
+  group_->all_reduce(count);
+  return count;
+}
+
+void Join::finish(const std::function<void()>& step) {
+  const OpContext context("Join");
+  while (ops::item(ddp_.announce(false)).to_double() > 0) {
+    ddp_.reducer_->add_zeros();
+    ddp_.finish();
+    step();
+  }
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,144 @@
+#include <gradus/distributed/parallel/reducer.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::dist {
+namespace {
+
+/// Where a parameter's gradient begins in its bucket: vector instructions and cache lines end before.
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned_count(const Tensor& parameter) {
+  const int64_t unit = kAlignment / static_cast<int64_t>(size_of(parameter.dtype()));
+  return (parameter.numel() + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
+                 ReducerOptions options)
+    : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
+      options_(std::move(options)), slots_(parameters_.size()), bucket_of_(parameters_.size()),
+      arrived_(parameters_.size()) {
+  std::vector<Array> arrays;
+  std::vector<size_t> last_first;  // a guess: the backward pass goes through the layers from the last to the first
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    arrays.push_back(parameters_[i].array());
+    last_first.push_back(parameters_.size() - 1 - i);
+  }
+  lay_out(plan_buckets(arrays, last_first, options_.bucket_sizes));
+}
+
+void Reducer::lay_out(BucketPlan plan) {
+  plan_ = std::move(plan);
+  buckets_.clear();
+  for (const std::vector<size_t>& members : plan_) {
+    const Tensor& first = parameters_[members.front()];
+    int64_t count = 0;
+    for (const size_t i : members) count += aligned_count(parameters_[i]);
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.members = members;
+    bucket.missing = members.size();
+    bucket.flat = group_->empty({count}, first.dtype(), first.device());
+    ops::fill(bucket.flat, 0);
+    const bool compressed = options_.compression && size_of(*options_.compression) < size_of(first.dtype());
+    bucket.sent = compressed ? group_->empty({count}, *options_.compression, first.device()) : bucket.flat;
+    int64_t begin = 0;
+    for (const size_t i : members) {
+      slots_[i] = slice_like(bucket.flat, begin, parameters_[i].array());
+      bucket_of_[i] = buckets_.size() - 1;
+      parameters_[i].bind_grad(slots_[i]);  // takes the present gradient along
+      begin += aligned_count(parameters_[i]);
+    }
+  }
+}
+
+void Reducer::add(size_t index) {
+  GRADUS_CHECK(!arrived_[index], AutogradError, "the gradient of '", names_[index],
+               "' came twice in one backward pass");
+  // Somebody may have put another tensor into the slot, or moved the parameter.
+  const Tensor& gradient = parameters_[index].grad();
+  if (gradient.array().data() != slots_[index].data()) parameters_[index].bind_grad(slots_[index]);
+  in_pass_ = true;
+  arrived_[index] = true;
+  order_.push_back(index);
+  --buckets_[bucket_of_[index]].missing;
+  launch_full();
+}
+
+void Reducer::add_zeros() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    ops::fill(slots_[i], 0);
+    parameters_[i].mutable_grad() = Tensor(slots_[i]);
+  }
+  for (const std::vector<size_t>& members : plan_)
+    for (const size_t i : members) add(i);
+}
+
+void Reducer::launch_full() {
+  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
+    Bucket& bucket = buckets_[next_];
+    if (bucket.is_compressed()) ops::copy_into(bucket.sent, bucket.flat);
+    bucket.work = group_->all_reduce(bucket.sent, ReduceKind::avg, {.async = true, .strict = options_.strict});
+  }
+}
+
+void Reducer::flush() {
+  std::string missing;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (arrived_[i]) continue;
+    missing += (missing.empty() ? "'" : ", '") + names_[i] + "'";
+    if (!options_.zero_unused) continue;
+    if (!parameters_[i].grad().defined()) {
+      ops::fill(slots_[i], 0);
+      parameters_[i].mutable_grad() = Tensor(slots_[i]);
+    }
+    add(i);
+  }
+  GRADUS_CHECK(missing.empty() || options_.zero_unused, AutogradError, "rank ", group_->rank(),
+               " has no gradient in this backward pass for ", missing,
+               ": the loss does not depend on it, or it was frozen later. Leave it out of the net, or set "
+               "find_unused_parameters(true), which counts it as 0");
+}
+
+void Reducer::finalize() {
+  for (const Bucket& bucket : buckets_) {
+    bucket.work->wait();
+    if (bucket.is_compressed()) ops::copy_into(bucket.flat, bucket.sent);
+    for (const size_t i : bucket.members) slots_[i].bump_version();
+  }
+  // A plan of its own needs numbers from the device, which a capture does not have.
+  if (!planned_by_order_ && !runtime(parameters_[0].device().type).capturing()) plan_by_order_of_first_rank();
+  cancel();
+}
+
+void Reducer::cancel() {
+  for (Bucket& bucket : buckets_) {
+    bucket.work.reset();
+    bucket.missing = bucket.members.size();
+  }
+  std::fill(arrived_.begin(), arrived_.end(), false);
+  order_.clear();
+  next_ = 0;
+  in_pass_ = false;
+}
+
+void Reducer::plan_by_order_of_first_rank() {
+  planned_by_order_ = true;
+  Array order = Array::empty({static_cast<int64_t>(order_.size())}, DType::i64);
+  std::copy(order_.begin(), order_.end(), order.data<int64_t>());
+  const Array there = ops::to_device(order, parameters_[0].device());
+  group_->broadcast(there, 0);
+  order = ops::to_device(there, Device());
+  std::vector<Array> arrays;
+  for (const Tensor& parameter : parameters_) arrays.push_back(parameter.array());
+  const int64_t* const first = order.data<int64_t>();
+  BucketPlan plan = plan_buckets(arrays, {first, first + order.numel()}, options_.bucket_sizes);
+  if (plan != plan_) lay_out(std::move(plan));
+}
+
+}  // namespace gradus::dist

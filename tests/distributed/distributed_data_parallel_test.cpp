@@ -1,0 +1,419 @@
+// Training over ranks: N of them with a share of every batch make the steps that one process makes with the whole of it.
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+#include <mutex>
+
+#include <gradus/distributed/parallel/distributed_data_parallel.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/distributed/processes.h>
+#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/values.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+/// A convolution, a layer that is used twice and a frozen one; its parameters need several small buckets.
+struct NetImpl : nn::Module {
+  nn::Conv2d conv = register_module("conv", nn::Conv2d(1, 3, 3));
+  nn::Linear twice = register_module("twice", nn::Linear(12, 12));
+  nn::Linear frozen = register_module("frozen", nn::Linear(12, 12));
+  nn::Linear out = register_module("out", nn::Linear(12, 4));
+  NetImpl() {
+    for (const Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  }
+  Tensor forward(const Tensor& images) {  // (N, 1, 4, 4)
+    Tensor x = conv(images).flatten(1).tanh();
+    x = twice(twice(x).tanh());
+    return out(frozen(x).tanh());  // (N, 4)
+  }
+};
+using Net = nn::ModuleHolder<NetImpl>;
+
+std::mutex generator_mutex;  // rank threads share the default generator
+
+Net make_net(uint64_t seed, DType dtype) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(seed);
+  Net net;
+  net->to(dtype);
+  return net;
+}
+
+struct Batch {
+  Tensor images, labels;
+};
+
+/// Rows rank, rank + ranks, … of a batch.
+Batch share(const Batch& batch, int rank, int ranks) {
+  const auto part = [&](const Tensor& x) { return Tensor(x.array().slice(0, rank, x.size(0), ranks)).contiguous(); };
+  return {part(batch.images), part(batch.labels)};
+}
+
+std::vector<Batch> make_batches(int count, int64_t samples, DType dtype) {
+  std::vector<Batch> batches;
+  for (int i = 0; i < count; ++i)
+    batches.push_back({randn({samples, 1, 4, 4}, dtype), randint(0, 4, {samples}, kLong)});
+  return batches;
+}
+
+Tensor loss_of(const Net& net, const Batch& batch) { return cross_entropy(net(batch.images), batch.labels); }
+
+std::vector<Tensor> numbers_of(nn::Module& net) {
+  std::vector<Tensor> copies;
+  for (const Tensor& parameter : net.parameters()) copies.push_back(parameter.detach().clone());
+  return copies;
+}
+
+double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    worst = std::max(worst, (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
+                                (1 + b[i].abs().max().to(kDouble).item<double>()));
+  return worst;
+}
+
+/// Several buckets, even of this small net.
+DistributedDataParallelOptions small_buckets() {
+  return DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
+}
+
+}  // namespace
+
+TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const bool strict = GENERATE(false, true);
+  CAPTURE(kind, ranks, strict);
+  const auto batches = make_batches(3, 7, kDouble);  // shares of 1 to 7 samples
+  const Net alone = make_net(1, kDouble);
+  optim::SGD sgd(alone->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  for (const Batch& batch : batches) {
+    sgd.zero_grad();
+    loss_of(alone, batch).backward();
+    sgd.step();
+  }
+  const std::vector<Tensor> expected = numbers_of(*alone);
+  expect_ranks(kind, ranks, [&](ProcessGroup& group) {
+    const Net net = make_net(1 + static_cast<uint64_t>(group.rank()), kDouble);  // become rank 0's
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().strict(strict));
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+    for (const Batch& batch : batches) {
+      const Batch own = share(batch, group.rank(), ranks);
+      sgd.zero_grad();
+      (loss_of(net, own) * ddp.loss_weight(own.labels.size(0), 7)).backward();
+      sgd.step();
+    }
+    const double difference = difference_of(numbers_of(*net), expected);
+    require(difference < 1e-12, "parameters differ by " + std::to_string(difference * 1e12) + "e-12");
+  });
+}
+
+TEST_CASE("ddp: strict sums have the bits of one process that adds up the shares and divides once") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(2, 3, 4);
+  CAPTURE(kind, ranks);
+  const auto batches = make_batches(4, 12, kFloat);
+  const Net alone = make_net(1, kFloat);
+  optim::Adam adam(alone->parameters(), optim::AdamOptions(0.01));
+  for (const Batch& batch : batches) {
+    adam.zero_grad();
+    for (int rank = 0; rank < ranks; ++rank) loss_of(alone, share(batch, rank, ranks)).backward();
+    for (const Tensor& parameter : alone->parameters())
+      if (parameter.grad().defined()) parameter.grad().div_(ranks);
+    adam.step();
+  }
+  const std::vector<Tensor> expected = numbers_of(*alone);
+  expect_ranks(kind, ranks, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().strict(true));
+    optim::Adam adam(net->parameters(), optim::AdamOptions(0.01));
+    for (const Batch& batch : batches) {
+      adam.zero_grad();
+      loss_of(net, share(batch, group.rank(), ranks)).backward();
+      adam.step();
+    }
+    const auto numbers = numbers_of(*net);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      require(numbers[i].equal(expected[i]), "parameter " + std::to_string(i));
+  });
+}
+
+TEST_CASE("ddp: 100 steps of Adam in float32 keep the losses of one process") {
+  const auto batches = make_batches(100, 16, kFloat);
+  const Net alone = make_net(1, kFloat);
+  const std::vector<Tensor> start = numbers_of(*alone);
+  optim::Adam adam(alone->parameters(), optim::AdamOptions(0.01));
+  std::vector<double> expected;
+  for (const Batch& batch : batches) {
+    adam.zero_grad();
+    const Tensor loss = loss_of(alone, batch);
+    expected.push_back(loss.item<double>());
+    loss.backward();
+    adam.step();
+  }
+  expect_ranks("shm", 3, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    optim::Adam adam(net->parameters(), optim::AdamOptions(0.01));
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const Batch own = share(batches[i], group.rank(), 3);
+      adam.zero_grad();
+      const Tensor loss = loss_of(net, own) * ddp.loss_weight(own.labels.size(0), 16);
+      const Array mean = loss.detach().clone().array();
+      group.all_reduce(mean, ReduceKind::avg);
+      const double difference = std::abs(Tensor(mean).item<double>() - expected[i]);
+      require(difference < 1e-3 * expected[i], "the loss of step " + std::to_string(i));
+      loss.backward();
+      adam.step();
+    }
+    require(difference_of(numbers_of(*net), start) > 0.1, "it trains");
+  });
+}
+
+TEST_CASE("ddp: gradients are parts of few buckets, before and after zero_grad") {
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    const std::vector<std::string> names = net->state_dict().keys();
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
+    const Batch batch{ones({2, 1, 4, 4}), zeros({2}, kLong)};
+    const auto distance = [&] {
+      const Tensor &a = net->out->weight.grad(), &b = net->conv->weight.grad();
+      return std::abs(static_cast<char*>(a.array().data()) - static_cast<char*>(b.array().data()));
+    };
+    loss_of(net, batch).backward();
+    require(distance() < 8192, "one bucket");
+    const void* const place = net->out->weight.grad().array().data();
+    for (const bool to_none : {true, false}) {
+      net->zero_grad(to_none);
+      loss_of(net, batch).backward();
+      require(net->out->weight.grad().array().data() == place, "the slot stays");
+    }
+    // Another tensor in the slot counts, and goes back into the bucket.
+    net->zero_grad();
+    net->out->weight.mutable_grad() = ones_like(net->out->weight);
+    loss_of(net, batch).backward();
+    require(net->out->weight.grad().array().data() == place, "back in the bucket");
+    require(net->state_dict().keys() == names, "names without a prefix");
+  });
+}
+
+TEST_CASE("ddp: no_sync adds up on each rank, the next pass averages the sums") {
+  const auto batches = make_batches(3, 8, kDouble);
+  const Net alone = make_net(1, kDouble);
+  for (const Batch& batch : batches) loss_of(alone, batch).backward();
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kDouble);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      net->zero_grad();
+      {
+        const auto alone_for_now = ddp.no_sync();
+        for (int i = 0; i < 2; ++i) loss_of(net, share(batches[static_cast<size_t>(i)], group.rank(), 2)).backward();
+      }
+      loss_of(net, share(batches[2], group.rank(), 2)).backward();
+      for (const char* name : {"conv", "out"}) {
+        const Tensor grad = net->named_parameters()[std::string(name) + ".weight"].grad();
+        const Tensor expected = alone->named_parameters()[std::string(name) + ".weight"].grad();
+        require(grad.allclose(expected, 1e-12, 1e-14), name);
+      }
+    }
+    // A second pass without no_sync adds its average to the average that is there.
+    net->zero_grad();
+    for (const Batch& batch : batches) loss_of(net, share(batch, group.rank(), 2)).backward();
+    require(net->out->weight.grad().allclose(alone->out->weight.grad(), 1e-12, 1e-14), "averages add up");
+  });
+}
+
+TEST_CASE("ddp: a parameter without a gradient is named on its rank, and ends the others' wait") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto results = run_ranks(kind, 3, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    const Tensor images = ones({2, 1, 4, 4});
+    if (group.rank() == 1) net->twice(net->conv(images).flatten(1)).sum().backward();
+    else net(images).sum().backward();
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    INFO("rank " << rank << ": " << results[static_cast<size_t>(rank)].error);
+    const std::string& error = results[static_cast<size_t>(rank)].error;
+    CHECK(error.find("rank 1 has no gradient in this backward pass for 'out.weight', 'out.bias'") != std::string::npos);
+    CHECK(error.find("find_unused_parameters(true)") != std::string::npos);
+  }
+}
+
+TEST_CASE("ddp: find_unused_parameters counts them as 0") {
+  const Tensor images = randn({2, 1, 4, 4}, kDouble);
+  const Net alone = make_net(1, kDouble);
+  (alone(images).sum() / 2).backward();
+  expect_ranks("shm", 2, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kDouble);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().find_unused_parameters(true));
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      net->zero_grad();
+      if (group.rank() == 1) (net->conv(images).sum() * 0).backward();
+      else net(images).sum().backward();
+      require(net->out->weight.grad().allclose(alone->out->weight.grad(), 1e-12, 1e-14), "half of rank 0's");
+      require(net->conv->weight.grad().allclose(alone->conv->weight.grad(), 1e-12, 1e-14), "half of rank 0's");
+    }
+  });
+}
+
+TEST_CASE("ddp: buffers follow rank 0") {
+  expect_ranks("shm", 2, [&](ProcessGroup& group) {
+    nn::BatchNorm1d norm(3);
+    DistributedDataParallel ddp(norm, {std::shared_ptr<void>(), &group});
+    const Tensor x = full({4, 3}, group.rank() + 1.0) * Tensor(arange(4).reshape({4, 1}));
+    for (int step = 0; step < 2; ++step) {
+      norm(x).sum().backward();
+      const Array all = Array::empty({6}, DType::f32);
+      group.all_gather(norm->running_var.array(), all);
+      require(Tensor(all.slice(0, 0, 3)).equal(Tensor(all.slice(0, 3, 6))), "running_var");
+      require(norm->num_batches_tracked.item<int64_t>() == step + 1, "num_batches_tracked");
+    }
+  });
+}
+
+TEST_CASE("ddp: an inf on one rank makes all scalers skip the same step") {
+  expect_ranks("tcp", 3, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+    amp::GradScaler scaler(amp::GradScalerOptions().init_scale(16));
+    const Batch batch{ones({2, 1, 4, 4}), zeros({2}, kLong)};
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<Tensor> before = numbers_of(*net);
+      sgd.zero_grad();
+      const Tensor loss = loss_of(net, batch);
+      scaler.scale(step == 1 && group.rank() == 2 ? loss * INFINITY : loss).backward();
+      scaler.step(sgd);
+      scaler.update();
+      const bool moved = difference_of(numbers_of(*net), before) > 0;
+      require(moved == (step != 1), "step " + std::to_string(step));
+    }
+    require(scaler.get_scale() == 8, "one step back");
+  });
+}
+
+TEST_CASE("ddp: norms and clipping see the global gradient") {
+  const auto batches = make_batches(1, 8, kDouble);
+  const Net alone = make_net(1, kDouble);
+  loss_of(alone, batches[0]).backward();
+  const double expected = nn::utils::clip_grad_norm_(alone->parameters(), 0.01);
+  expect_ranks("local", 4, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kDouble);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
+    loss_of(net, share(batches[0], group.rank(), 4)).backward();
+    require(std::abs(nn::utils::clip_grad_norm_(net->parameters(), 0.01) / expected - 1) < 1e-12, "norm");
+    require(net->out->weight.grad().allclose(alone->out->weight.grad(), 1e-12, 1e-14), "clipped");
+  });
+}
+
+TEST_CASE("ddp: ranks with fewer batches take part in the others' steps") {
+  // Rank r has r + 1 batches; in step k the ranks k and after it have one.
+  const auto batches = make_batches(3, 4, kDouble);
+  const Net alone = make_net(1, kDouble);
+  optim::Adam adam(alone->parameters(), optim::AdamOptions(0.01));
+  for (int k = 0; k < 3; ++k) {
+    adam.zero_grad();
+    (loss_of(alone, batches[static_cast<size_t>(k)]) * (3 - k) / 3).backward();
+    adam.step();
+  }
+  const std::vector<Tensor> expected = numbers_of(*alone);
+  expect_ranks("shm", 3, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kDouble);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    optim::Adam adam(net->parameters(), optim::AdamOptions(0.01));
+    int steps = 0;
+    {
+      Join join(ddp);
+      for (int k = 0; k <= group.rank(); ++k, ++steps) {
+        adam.zero_grad();
+        loss_of(net, batches[static_cast<size_t>(k)]).backward();
+        adam.step();
+      }
+      join.finish([&] { adam.step(), ++steps; });
+    }
+    require(steps == 3, "all ranks make 3 steps");
+    require(difference_of(numbers_of(*net), expected) < 1e-12, "the same steps");
+    loss_of(net, batches[0]).backward();  // and go on without it
+  });
+}
+
+TEST_CASE("ddp: gradients in a half type are off by its rounding") {
+  const DType type = GENERATE(kBFloat16, kHalf);
+  const auto batches = make_batches(1, 8, kFloat);
+  const Net alone = make_net(1, kFloat);
+  loss_of(alone, batches[0]).backward();
+  expect_ranks("tcp", 2, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().gradient_compression(type));
+    loss_of(net, share(batches[0], group.rank(), 2)).backward();
+    const Tensor &grad = net->out->weight.grad(), &expected = alone->out->weight.grad();
+    const double error = (grad - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+    const double unit = type == kHalf ? 0x1p-11 : 0x1p-8;
+    require(error > unit / 64 && error < 2 * unit, "error " + std::to_string(error));
+    require(grad.dtype() == kFloat, "gradients stay float32");
+  });
+}
+
+TEST_CASE("ddp: nets that differ are told on every rank") {
+  const auto results = run_ranks("tcp", 3, [&](ProcessGroup& group) {
+    nn::Sequential net(nn::Linear(3, group.rank() == 2 ? 5 : 4), nn::Linear(4, 2));
+    const DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
+  });
+  CHECK(results[2].error ==
+        "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight (4, 3) float32, rank 2 at its place "
+        "0.weight (5, 3) float32");
+  for (const int rank : {0, 1})
+    CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);
+}
+
+TEST_CASE("ddp: an exception in one rank's backward pass reaches the others") {
+  const auto results = run_ranks("shm", 3, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    if (group.rank() == 1)
+      net->conv->weight.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("out of luck"); });
+    net(ones({2, 1, 4, 4})).sum().backward();
+  });
+  CHECK(results[1].error == "out of luck");
+  for (const size_t rank : {size_t{0}, size_t{2}})
+    CHECK(results[rank].error.find("rank 1 ended the group: its backward pass ended by an exception") !=
+          std::string::npos);
+}
+
+TEST_CASE("ddp: wrong options and nets say so") {
+  run_ranks("local", 1, [&](ProcessGroup& group) {
+    const std::shared_ptr<ProcessGroup> shared{std::shared_ptr<void>(), &group};
+    nn::Linear net(2, 2);
+    const auto error_of = [&](auto f) -> std::string {
+      try {
+        f();
+      } catch (const Error& error) { return error.what(); }
+      return "";
+    };
+    using Options = DistributedDataParallelOptions;
+    const auto with = [&](const Options& options) {
+      return error_of([&] { DistributedDataParallel(net, shared, options); });
+    };
+    require(with(Options().bucket_cap_mb(0)).find("bucket_cap_mb must be a positive") != std::string::npos, "size");
+    require(with(Options().gradient_compression(kDouble)).find("kHalf or kBFloat16") != std::string::npos, "type");
+    require(error_of([&] { DistributedDataParallel(net, nullptr); }).find("null") != std::string::npos, "group");
+    nn::ReLU relu;
+    require(error_of([&] { DistributedDataParallel(relu, shared); }).find("no parameter") != std::string::npos, "none");
+  });
+}
+
+TEST_CASE("bucket plan: every parameter once, by type, closed at its size") {
+  const auto array = [](int64_t count, DType dtype) { return Array::empty({count}, dtype); };
+  const std::vector<Array> parameters = {array(100, DType::f32), array(1000, DType::f32), array(10, DType::f64),
+                                         array(300, DType::f32), array(10, DType::f32)};
+  CHECK(plan_buckets(parameters, {4, 3, 2, 1, 0}, {1000, 4000}) == BucketPlan{{4, 3}, {1}, {2}, {0}});
+  CHECK(plan_buckets(parameters, {0, 1, 2, 3, 4}, {1, 1 << 20}) == BucketPlan{{0}, {1, 3, 4}, {2}});
+  CHECK(plan_buckets(parameters, {0, 1, 2, 3, 4}, {1 << 20, 1}) == BucketPlan{{0, 1, 3, 4}, {2}});
+  CHECK(plan_buckets({}, {}, {1, 1}).empty());
+}

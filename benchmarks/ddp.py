@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""What DistributedDataParallel adds to a training step: gradus beside PyTorch, on the GPUs of this machine.
+
+usage: ddp.py --program BUILD/benchmarks/ddp [--comm nccl] [--nets stl10_net,lenet] [--batches 16,32,64,128] [--rounds 2]
+              [--json FILE]
+
+Both time a step with DDP and the same step without, alternately; gradus also what cannot be hidden ("exposed"): the
+all-reduces of its buckets, one after the other, each from when it is full on, minus the backward pass that is left. Batches
+are those of a rank. The rounds alternate between the two programs; figures are medians of all rounds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts" / "experiments"))
+from record import code_version, machine  # noqa: E402
+
+PEERS = {"nccl": "nccl", "tcp": "gloo", "shm": "gloo"}
+FIGURES = ["step_ms", "local_ms", "exposed_us", "bucket_megabytes", "bucket_all_reduce_us", "backward_left_us"]
+
+
+def time_torch_case(net, batch, mode, precision, rank, settings):
+    """(step_ms, local_ms) of PyTorch."""
+    import torch
+    import torch.distributed as dist
+    from nets import WORKLOADS
+    from pytorch_step import captured
+
+    workload = next(workload for workload in WORKLOADS if workload.name == net)
+    torch.manual_seed(0)
+
+    def make(with_ddp):
+        model = workload.make().cuda()
+        x = torch.randn(workload.input(batch), device="cuda")
+        y = torch.randint(0, 10, (batch,), device="cuda")
+        called = model
+        if with_ddp:
+            called = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True, capturable=mode == "graph")
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                loss = torch.nn.functional.cross_entropy(called(x), y)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    def ready(make_one):
+        if mode != "graph":
+            step = make_one()
+            for _ in range(5):
+                step()
+            return step
+        with torch.cuda.stream(torch.cuda.Stream()):  # where DDP has to be made, too, for its hooks to be captured
+            step = make_one()
+            for _ in range(11):  # DDP needs as many before a capture
+                step()
+            return captured(step)
+
+    def time_row(step):
+        dist.barrier()
+        torch.cuda.synchronize()
+        before = time.perf_counter()
+        for _ in range(50):
+            step()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - before) * 1e3 / 50
+
+    alone, averaged = ready(lambda: make(False)), ready(lambda: make(True))
+    samples = [(time_row(alone), time_row(averaged)) for _ in range(settings.samples)]
+    return {"local_ms": statistics.median(a for a, _ in samples), "step_ms": statistics.median(b for _, b in samples)}
+
+
+def run_torch_rank(settings):
+    """One rank of PyTorch's job; RANK and the like come from the environment."""
+    import torch
+    import torch.distributed as dist
+
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    dist.init_process_group(PEERS[settings.comm])
+    for net in settings.nets:
+        for batch in settings.batches:
+            for mode in settings.modes:
+                for precision in settings.precisions:
+                    row = {"net": net, "batch": batch, "mode": mode, "precision": precision}
+                    row |= time_torch_case(net, batch, mode, precision, rank, settings)
+                    if rank == 0:
+                        print(json.dumps(row), flush=True)
+    dist.destroy_process_group()
+
+
+def lines_of(output):
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def common_options(settings):
+    options = ["--comm", settings.comm, "--samples", str(settings.samples)]
+    for name in "nets", "batches", "modes", "precisions":
+        options += ["--" + name, ",".join(map(str, getattr(settings, name)))]
+    return options
+
+
+def run_gradus(settings):
+    command = [settings.program, "--ranks", str(settings.ranks), *common_options(settings)]
+    return lines_of(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def run_torch(settings):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(settings.ranks):
+        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(settings.ranks),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+                           TORCH_NCCL_ASYNC_ERROR_HANDLING="0")  # which captured DDP asks for
+        command = [sys.executable, __file__, "--torch-rank", *common_options(settings)]
+        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate()[0] for process in ranks]
+    if any(process.returncode for process in ranks):
+        sys.exit("PyTorch's ranks failed")
+    return lines_of(outputs[0])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = {"type": lambda text: text.split(",")}
+    parser.add_argument("--program", type=pathlib.Path)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--comm", choices=list(PEERS), default="nccl")
+    parser.add_argument("--nets", **names, default=["stl10_net", "lenet"])
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[16, 32, 64, 128])
+    parser.add_argument("--modes", **names, default=["eager", "graph"])
+    parser.add_argument("--precisions", **names, default=["fp32", "bf16"])
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
+    settings = parser.parse_args()
+    if settings.torch_rank:
+        run_torch_rank(settings)
+        return
+
+    samples = {}
+    for _ in range(settings.rounds):
+        for name, run in ("gradus", run_gradus), ("torch", run_torch):
+            for line in run(settings):
+                key = line["net"], line["batch"], line["mode"], line["precision"]
+                samples.setdefault(key, {}).setdefault(name, []).append(line)
+    print(f"{'net':10} {'batch':>5} {'mode':5} {'':4} | {'step':>8} {'without':>8} {'added us':>8} {'exposed':>8} |"
+          f" {'PyTorch':>8} {'without':>8} {'added us':>8} | ratio")
+    rows = []
+    for key, lines in samples.items():
+        row = dict(zip(("net", "batch", "mode", "precision"), key))
+        for name, prefix in ("gradus", ""), ("torch", "torch_"):
+            for figure in FIGURES:
+                values = [line[figure] for line in lines[name] if figure in line]
+                if values:
+                    row[prefix + figure] = statistics.median(values)
+            row[prefix + "added_us"] = (row[prefix + "step_ms"] - row[prefix + "local_ms"]) * 1e3
+        row["allowed_us"] = max(60, 50 * row["local_ms"], 1.15 * row["exposed_us"])
+        row["ratio"] = row["torch_step_ms"] / row["step_ms"]
+        rows.append(row)
+        print(f"{row['net']:10} {row['batch']:5} {row['mode']:5} {row['precision']:4} | {row['step_ms']:8.3f}"
+              f" {row['local_ms']:8.3f} {row['added_us']:8.0f} {row['exposed_us']:8.0f} | {row['torch_step_ms']:8.3f}"
+              f" {row['torch_local_ms']:8.3f} {row['torch_added_us']:8.0f} | {row['ratio']:5.2f}"
+              f"{'' if row['added_us'] <= row['allowed_us'] else '  more than allowed: ' + format(row['allowed_us'], '.0f')}")
+    if settings.json:
+        result = {"machine": machine(), "code": code_version(), "ranks": settings.ranks, "comm": settings.comm,
+                  "rounds": settings.rounds, "rows": rows}
+        settings.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

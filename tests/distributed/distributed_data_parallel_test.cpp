@@ -2,86 +2,14 @@
 #include <gradus/tests/catch.h>
 
 #include <cmath>
-#include <mutex>
 
-#include <gradus/distributed/parallel/distributed_data_parallel.h>
-#include <gradus/gradus.h>
-#include <gradus/tests/distributed/processes.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
 using namespace gradus::dist;
 using namespace gradus::test;
-
-namespace {
-
-/// A convolution, a layer that is used twice and a frozen one; its parameters need several small buckets.
-struct NetImpl : nn::Module {
-  nn::Conv2d conv = register_module("conv", nn::Conv2d(1, 3, 3));
-  nn::Linear twice = register_module("twice", nn::Linear(12, 12));
-  nn::Linear frozen = register_module("frozen", nn::Linear(12, 12));
-  nn::Linear out = register_module("out", nn::Linear(12, 4));
-  NetImpl() {
-    for (const Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
-  }
-  Tensor forward(const Tensor& images) {  // (N, 1, 4, 4)
-    Tensor x = conv(images).flatten(1).tanh();
-    x = twice(twice(x).tanh());
-    return out(frozen(x).tanh());  // (N, 4)
-  }
-};
-using Net = nn::ModuleHolder<NetImpl>;
-
-std::mutex generator_mutex;  // rank threads share the default generator
-
-Net make_net(uint64_t seed, DType dtype) {
-  const std::lock_guard lock(generator_mutex);
-  manual_seed(seed);
-  Net net;
-  net->to(dtype);
-  return net;
-}
-
-struct Batch {
-  Tensor images, labels;
-};
-
-/// Rows rank, rank + ranks, … of a batch.
-Batch share(const Batch& batch, int rank, int ranks) {
-  const auto part = [&](const Tensor& x) { return Tensor(x.array().slice(0, rank, x.size(0), ranks)).contiguous(); };
-  return {part(batch.images), part(batch.labels)};
-}
-
-std::vector<Batch> make_batches(int count, int64_t samples, DType dtype) {
-  std::vector<Batch> batches;
-  for (int i = 0; i < count; ++i)
-    batches.push_back({randn({samples, 1, 4, 4}, dtype), randint(0, 4, {samples}, kLong)});
-  return batches;
-}
-
-Tensor loss_of(const Net& net, const Batch& batch) { return cross_entropy(net(batch.images), batch.labels); }
-
-std::vector<Tensor> numbers_of(nn::Module& net) {
-  std::vector<Tensor> copies;
-  for (const Tensor& parameter : net.parameters()) copies.push_back(parameter.detach().clone());
-  return copies;
-}
-
-double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
-                                (1 + b[i].abs().max().to(kDouble).item<double>()));
-  return worst;
-}
-
-/// Several buckets, even of this small net.
-DistributedDataParallelOptions small_buckets() {
-  return DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
-}
-
-}  // namespace
 
 TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
   const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
@@ -366,7 +294,8 @@ TEST_CASE("ddp: nets that differ are told on every rank") {
     const DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
   });
   CHECK(results[2].error ==
-        "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight (4, 3) float32, rank 2 at its place "
+        "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight (4, 3) float32, rank 2 at its "
+        "place "
         "0.weight (5, 3) float32");
   for (const int rank : {0, 1})
     CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);

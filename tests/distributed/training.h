@@ -1,0 +1,78 @@
+// A small net to train over ranks, its batches, and how far two trainings are apart.
+#pragma once
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include <gradus/distributed/parallel/distributed_data_parallel.h>
+#include <gradus/gradus.h>
+
+namespace gradus::test {
+
+/// A convolution, a layer that is used twice and a frozen one; its parameters need several small buckets.
+struct NetImpl : nn::Module {
+  nn::Conv2d conv = register_module("conv", nn::Conv2d(1, 3, 3));
+  nn::Linear twice = register_module("twice", nn::Linear(12, 12));
+  nn::Linear frozen = register_module("frozen", nn::Linear(12, 12));
+  nn::Linear out = register_module("out", nn::Linear(12, 4));
+  NetImpl() {
+    for (const Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  }
+  Tensor forward(const Tensor& images) {  // (N, 1, 4, 4)
+    Tensor x = conv(images).flatten(1).tanh();
+    x = twice(twice(x).tanh());
+    return out(frozen(x).tanh());  // (N, 4)
+  }
+};
+using Net = nn::ModuleHolder<NetImpl>;
+
+inline std::mutex generator_mutex;  // rank threads share the default generator
+
+inline Net make_net(uint64_t seed, DType dtype) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(seed);
+  Net net;
+  net->to(dtype);
+  return net;
+}
+
+struct Batch {
+  Tensor images, labels;
+};
+
+/// Rows rank, rank + ranks, … of a batch.
+inline Batch share(const Batch& batch, int rank, int ranks) {
+  const auto part = [&](const Tensor& x) { return Tensor(x.array().slice(0, rank, x.size(0), ranks)).contiguous(); };
+  return {part(batch.images), part(batch.labels)};
+}
+
+inline std::vector<Batch> make_batches(int count, int64_t samples, DType dtype) {
+  std::vector<Batch> batches;
+  for (int i = 0; i < count; ++i)
+    batches.push_back({randn({samples, 1, 4, 4}, dtype), randint(0, 4, {samples}, kLong)});
+  return batches;
+}
+
+inline Tensor loss_of(const Net& net, const Batch& batch) { return cross_entropy(net(batch.images), batch.labels); }
+
+inline std::vector<Tensor> numbers_of(nn::Module& net) {
+  std::vector<Tensor> copies;
+  for (const Tensor& parameter : net.parameters()) copies.push_back(parameter.detach().clone());
+  return copies;
+}
+
+inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    worst = std::max(worst, (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
+                                (1 + b[i].abs().max().to(kDouble).item<double>()));
+  return worst;
+}
+
+/// Several buckets, even of this small net.
+inline dist::DistributedDataParallelOptions small_buckets() {
+  return dist::DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
+}
+
+}  // namespace gradus::test

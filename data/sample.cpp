@@ -2,8 +2,6 @@
 
 #include <gradus/data/random_streams.h>
 
-#include <string>
-
 namespace gradus::data {
 namespace {
 
@@ -16,12 +14,6 @@ struct ThreadState {
 ThreadState& state() {
   thread_local ThreadState state;
   return state;
-}
-
-// Rethrows `error` with `prefix` if it is a Kind.
-template <class Kind>
-void rethrow_if(const std::exception& error, const std::string& prefix) {
-  if (dynamic_cast<const Kind*>(&error)) throw Kind(prefix + error.what());
 }
 
 }  // namespace
@@ -57,23 +49,6 @@ SampleScope::~SampleScope() {
   ThreadState& thread = state();
   thread.in_sample = outer_in_sample_;
   thread.generator.set_state(outer_seed_, outer_offset_);
-}
-
-void rethrow_for_sample(size_t index) {
-  const std::string prefix = "sample " + std::to_string(index) + ": ";
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    rethrow_if<IoError>(error, prefix);
-    rethrow_if<ValueError>(error, prefix);
-    rethrow_if<IndexError>(error, prefix);
-    rethrow_if<ShapeError>(error, prefix);
-    rethrow_if<DTypeError>(error, prefix);
-    rethrow_if<DeviceError>(error, prefix);
-    rethrow_if<AutogradError>(error, prefix);
-    rethrow_if<OutOfMemoryError>(error, prefix);
-    throw Error(prefix + error.what());
-  }
 }
 
 }  // namespace detail

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <string>
 
 #include <gradus/core/random.h>
+#include <gradus/core/rethrow.h>
 
 namespace gradus::data {
 
@@ -44,16 +46,13 @@ class SampleScope {
   uint64_t outer_seed_, outer_offset_;  // of the sample's generator
 };
 
-/// Throws the exception that is being handled again, of the same kind, with "sample 17: " before its message.
-[[noreturn]] void rethrow_for_sample(size_t index);
-
 /// make() for the sample `index`; an exception names the sample.
 template <class Make>
 auto with_sample(size_t index, uint64_t stage, const Make& make) {
   const SampleScope scope(index, stage);
   try {
     return make();
-  } catch (const std::exception&) { rethrow_for_sample(index); }
+  } catch (const std::exception&) { rethrow_with_prefix("sample " + std::to_string(index) + ": "); }
 }
 
 }  // namespace detail

@@ -45,12 +45,6 @@ double NormBase<Options>::next_momentum() const {
 }
 
 template <class Options>
-Tensor NormBase<Options>::batch_normalized(const Tensor& x) {
-  return batch_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
-                    num_batches_tracked);
-}
-
-template <class Options>
 Tensor NormBase<Options>::instance_normalized(const Tensor& x) {
   GRADUS_CHECK(x.size(1) == options.num_features(), ShapeError, "x of shape ", x.sizes(), " has ", x.size(1),
                " channels, expected ", options.num_features());
@@ -70,6 +64,16 @@ void NormBase<Options>::print(std::ostream& stream, const char* name) const {
 template struct NormBase<BatchNormOptions>;
 template struct NormBase<InstanceNormOptions>;
 
+Tensor BatchNormBase::batch_normalized(const Tensor& x) {
+  if (synchronized && is_training()) return synchronized(x, *this, next_momentum());
+  return batch_norm(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
+                    num_batches_tracked);
+}
+
+void BatchNormBase::print(std::ostream& stream, const char* name) const {
+  NormBase::print(stream, synchronized ? "SyncBatchNorm" : name);
+}
+
 }  // namespace detail
 
 Tensor BatchNorm1dImpl::forward(const Tensor& x) {
@@ -88,6 +92,8 @@ Tensor BatchNorm2dImpl::forward(const Tensor& x) {
 Tensor BNReLU2dImpl::forward(const Tensor& x, const Tensor& residual) {
   const auto frame = enter();
   GRADUS_CHECK(x.dim() == 4, ShapeError, "BNReLU2d needs x of shape (N, C, H, W), got ", x.sizes());
+  if (synchronized && is_training())
+    return (residual.defined() ? batch_normalized(x) + residual : batch_normalized(x)).relu();
   return batch_norm_relu(x, running_mean, running_var, weight, bias, uses_batch(), next_momentum(), options.eps(),
                          residual, num_batches_tracked);
 }

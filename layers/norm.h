@@ -1,6 +1,7 @@
 // Normalisation. Formulas and their sources stand in autograd/ops/norm.h.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -54,15 +55,26 @@ struct NormBase : Module {
   double next_momentum() const;
   /// Whether the statistics are the batch's.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
-  Tensor batch_normalized(const Tensor& x);
   Tensor instance_normalized(const Tensor& x);
+  void print(std::ostream& stream, const char* name) const;
+};
+
+/// What BatchNorm1d, BatchNorm2d and BNReLU2d have in common.
+struct BatchNormBase : NormBase<BatchNormOptions> {
+  using NormBase::NormBase;
+  /// Where set, takes the place of batch_norm in training and moves the running statistics by `momentum`: batch norm with
+  /// the statistics of all ranks (nn::convert_sync_batchnorm sets it).
+  std::function<Tensor(const Tensor& x, const BatchNormBase& norm, double momentum)> synchronized;
+
+ protected:
+  Tensor batch_normalized(const Tensor& x);
   void print(std::ostream& stream, const char* name) const;
 };
 
 }  // namespace detail
 
 /// x (N, C) or (N, C, L), normalised for each channel over the batch.
-struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::NormBase<BatchNormOptions>> {
+struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::BatchNormBase> {
   explicit BatchNorm1dImpl(const BatchNorm1dOptions& options) : Cloneable(options) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
@@ -71,7 +83,7 @@ struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::NormBase<BatchNormOp
 GRADUS_MODULE(BatchNorm1d);
 
 /// x (N, C, H, W), normalised for each channel over the batch.
-struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::NormBase<BatchNormOptions>> {
+struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
   explicit BatchNorm2dImpl(const BatchNorm2dOptions& options) : Cloneable(options) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
@@ -81,7 +93,7 @@ GRADUS_MODULE(BatchNorm2d);
 
 /// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward and
 /// one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
-struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::NormBase<BatchNormOptions>> {
+struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
   explicit BNReLU2dImpl(const BNReLU2dOptions& options) : Cloneable(options) {}
   void reset() override { register_tensors(); }
   /// residual, where defined, has the shape and type of x.

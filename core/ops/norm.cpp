@@ -22,15 +22,15 @@ Array aligned_with(const Array& x, const Array& array) {
   return aligned;
 }
 
-// Views of what is kept, which is about to be written. Each of the statistics stands for `count` elements.
-RunningStatistics running_of(const KeptStatistics& kept, int64_t count) {
+// Views of what is kept, which is about to be written.
+RunningStatistics running_of(const KeptStatistics& kept, double correction) {
   RunningStatistics running;
   const auto written = [](const Array& array, MutableView& view) {
     if (array.defined()) array.bump_version(), view = array;
   };
   written(kept.mean, running.mean), written(kept.variance, running.variance), written(kept.batches, running.batches);
   running.momentum = kept.momentum;
-  running.correction = static_cast<double>(count) / static_cast<double>(count - 1);
+  running.correction = correction;
   return running;
 }
 
@@ -64,13 +64,19 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
   const View r = aligned.defined() ? View(aligned) : View();
   const View* const added = aligned.defined() ? &r : nullptr;
   Backend& backend = backend_of(x);
+  const double count = static_cast<double>(x.numel() / result.mean.numel());  // that each of the statistics is of
   if (kept.mean.defined() || kept.variance.defined() || kept.batches.defined())
     backend.normalize_training(x, axes, weights, biases, eps, relu, added, result.y, result.mean, result.variance,
-                               running_of(kept, x.numel() / result.mean.numel()));
+                               running_of(kept, count / (count - 1)));
   else if (relu)
     backend.normalize_relu(x, axes, weights, biases, eps, fixed, added, result.y, result.mean, result.variance);
   else backend.normalize(x, axes, weights, biases, eps, fixed, result.y, result.mean, result.variance);
   return result;
+}
+
+void update_running_statistics(const KeptStatistics& kept, const Array& mean, const Array& variance) {
+  const auto row = [](const Array& statistic) { return statistic.view({1, statistic.numel()}); };
+  backend_of(mean).update_running_statistics(row(mean), row(variance), running_of(kept, 1));
 }
 
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,

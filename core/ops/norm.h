@@ -21,6 +21,9 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
                      const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {},
                      const KeptStatistics& kept = {});
 
+/// Moves what is kept towards a batch's mean and (unbiased) variance of each channel, (C), and counts the batch.
+void update_running_statistics(const KeptStatistics& kept, const Array& mean, const Array& variance);
+
 struct NormalizeGradients {
   Array dx, dweight, dbias, dresidual;
 };

@@ -20,7 +20,7 @@ ALLOWED = {
     "layers": ["core", "autograd", "layers"],
     "optim": ["core", "autograd", "optim"],
     "data": ["core", "autograd", "data"],
-    "training": ["core", "autograd", "layers", "optim", "data", "training"],
+    "training": ["core", "autograd", "layers", "optim", "data", "distributed", "training"],
     "distributed": ["core", "distributed", "autograd", "layers", "optim"],
     "distributed/comm": ["core", "distributed/comm"],
     "distributed/launcher": ["core", "distributed/comm", "distributed/launcher"],

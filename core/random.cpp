@@ -1,10 +1,13 @@
-#include <gradus/core/random.h>
+#include <gradus/core/generator_guard.h>
+
+#include <utility>
 
 namespace gradus {
 namespace {
 thread_local bool capturing = false;
 thread_local uint64_t captured_draws = 0;
 thread_local const uint64_t* captured_offset = nullptr;
+thread_local constinit Generator* guarded = nullptr;  // what a GeneratorGuard made this thread's default
 }  // namespace
 
 RandomState Generator::next() {
@@ -25,8 +28,11 @@ uint64_t Generator::end_capture() {
 
 Generator& default_generator() {
   static Generator generator;
-  return generator;
+  return guarded ? *guarded : generator;
 }
+
+GeneratorGuard::GeneratorGuard(Generator& generator) : previous_(std::exchange(guarded, &generator)) {}
+GeneratorGuard::~GeneratorGuard() { guarded = previous_; }
 
 void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
 

@@ -1,0 +1,21 @@
+// Another default generator for a thread.
+#pragma once
+
+#include <gradus/core/random.h>
+
+namespace gradus {
+
+/// Makes `generator` what default_generator() is on this thread until the end of the scope: threads that work side by
+/// side draw numbers that do not depend on who comes first.
+class GeneratorGuard {
+ public:
+  explicit GeneratorGuard(Generator& generator);
+  ~GeneratorGuard();
+  GeneratorGuard(const GeneratorGuard&) = delete;
+  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
+
+ private:
+  Generator* const previous_;
+};
+
+}  // namespace gradus

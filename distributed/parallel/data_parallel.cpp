@@ -1,0 +1,118 @@
+#include <gradus/distributed/parallel/data_parallel.h>
+
+#include <exception>
+#include <string>
+#include <thread>
+
+#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/engine.h>
+#include <gradus/autograd/node.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/core/convolution_accuracy.h>
+#include <gradus/core/cuda.h>
+#include <gradus/core/generator_guard.h>
+#include <gradus/core/registry.h>
+#include <gradus/core/rethrow.h>
+#include <gradus/core/runtime.h>
+
+namespace gradus::nn::parallel {
+
+TensorList scatter(const Tensor& x, const std::vector<Device>& devices, int64_t dim) {
+  GRADUS_CHECK(!devices.empty(), ValueError, "scatter needs at least one device");
+  if (devices.size() == 1) return {x.to(devices[0])};
+  TensorList parts = x.chunk(static_cast<int64_t>(devices.size()), dim);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i].to(devices[i]);
+  return parts;
+}
+
+Tensor gather(const TensorList& parts, Device device, int64_t dim) {
+  TensorList there;
+  for (const Tensor& part : parts) there.push_back((part.dim() == 0 ? part.reshape({1}) : part).to(device));
+  return cat(there, dim);
+}
+
+namespace detail {
+
+std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::vector<Device>& devices) {
+  const TensorList parameters = module.parameters();
+  std::vector<std::shared_ptr<Module>> replicas;
+  for (const Device device : devices) {
+    const bool is_first = replicas.empty();
+    Module& replica = *replicas.emplace_back(module.clone(device));
+    const TensorList copies = replica.parameters();
+    for (size_t i = 0; i < copies.size(); ++i) {
+      copies[i].set_requires_grad(false);
+      copies[i].copy_(parameters[i]);  // recorded: the copy is no leaf any more
+    }
+    if (!is_first) continue;
+    auto own = replica.named_buffers();
+    for (const auto& buffer : module.named_buffers())
+      if (buffer->device() == settled(device)) own[buffer.key()].set_data(*buffer);
+  }
+  return replicas;
+}
+
+TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward) {
+  GRADUS_CHECK(!SavedKeeper::current(), AutogradError,
+               "parallel_apply cannot run again inside of a checkpointed function: call checkpoint() in the modules");
+  // What decides how operators run is set for each thread: the replicas' get what the caller's has.
+  const bool is_inference = InferenceMode::is_enabled(), records = GradMode::is_enabled(),
+             looks_for_nan = AnomalyGuard::is_enabled();
+  const amp::AutocastSettings casts = amp::Autocast::settings();
+  const ConvolutionAccuracy exactness = convolution_accuracy();
+  const std::string_view cpu_kernels = current_backend(kCPU).name();
+  const RandomState draw = default_generator().next();
+  TensorList outputs(devices.size());
+  std::vector<std::exception_ptr> errors(devices.size());
+  {
+    std::vector<std::jthread> threads;  // joined at the end of the scope
+    for (size_t i = 0; i < devices.size(); ++i) {
+      const Device device = settled(devices[i]);
+      const std::string_view kernels = current_backend(device.type).name();
+      const Stream queue = runtime(device.type).current_stream(device.index);
+      threads.emplace_back([&, i, device, kernels, queue] {
+        try {
+          const InferenceMode inference(is_inference);
+          const AutoGradMode grad_mode(records);
+          const AnomalyGuard anomaly(looks_for_nan);
+          const amp::Autocast autocast(casts);
+          const ConvolutionAccuracyGuard accuracy(exactness);
+          const BackendGuard cpu_backend(cpu_kernels), backend(kernels);
+          const DeviceGuard current(device);
+          const StreamGuard stream(queue);
+          Generator generator(random_bits64(draw.seed, draw.offset, i));
+          const GeneratorGuard numbers(generator);
+          outputs[i] = forward(i);
+        } catch (...) { errors[i] = std::current_exception(); }
+      });
+    }
+  }
+  for (size_t i = 0; i < errors.size(); ++i) {
+    if (!errors[i]) continue;
+    try {
+      std::rethrow_exception(errors[i]);
+    } catch (const std::exception&) {
+      rethrow_with_prefix("replica " + std::to_string(i) + " on " + devices[i].str() + ": ");
+    }
+  }
+  return outputs;
+}
+
+std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices) {
+  if (!devices) {
+    devices.emplace();
+    for (int i = 0; i < cuda::device_count(); ++i) devices->push_back(Device(kCUDA, i));
+  }
+  GRADUS_CHECK(!devices->empty(), DeviceError, "data_parallel needs devices and finds no GPU: name some, {kCPU, kCPU}");
+  for (Device& device : *devices) device = settled(device);
+  return *std::move(devices);
+}
+
+void move_to(Module& module, Device device) {
+  for (const TensorList& tensors : {module.parameters(), module.buffers()})
+    for (const Tensor& tensor : tensors)
+      if (tensor.device() != device) return module.to(device);
+}
+
+}  // namespace detail
+}  // namespace gradus::nn::parallel

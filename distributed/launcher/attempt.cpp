@@ -1,0 +1,208 @@
+#include <gradus/distributed/launcher/attempt.h>
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <gradus/distributed/launcher/worker.h>
+
+namespace gradus::dist {
+namespace {
+
+/// A rank that is killed is seen by its peers before it is by its parent, and they may have ended by then.
+constexpr Milliseconds kUntilFirstIsKnown{100};
+/// Of killed processes that are not gone (in a call of the kernel that does not end), and of output that nobody takes.
+constexpr Milliseconds kUntilGivenUp{5000};
+
+std::string describe_signal(int number) {
+  return std::string(strsignal(number)) + " (signal " + std::to_string(number) + ")";
+}
+
+std::string describe(int status) {
+  if (WIFEXITED(status)) return "ended with code " + std::to_string(WEXITSTATUS(status));
+  return "was killed by " + describe_signal(WTERMSIG(status)) +
+         (WTERMSIG(status) == SIGKILL ? ", possibly out of memory" : "");
+}
+
+/// Not by itself: abort() is also how the uncaught exception of a rank that misses another ends.
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT; }
+
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+class Attempt {
+ public:
+  explicit Attempt(Job& job) : job_(job), options_(job.options) {}
+
+  Outcome run() {
+    for (int local = 0; local < options_.processes; ++local) workers_.emplace_back(job_, local);
+    if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token);
+    while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running(); })) step();
+    for (const Deadline deadline(kUntilGivenUp); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
+    const Outcome outcome = agree();
+    flush();
+    report();
+    if (const std::string losses = job_.writers[0]->losses(); !losses.empty()) job_.say("of stdout " + losses);
+    flush();
+    return outcome;
+  }
+
+ private:
+  /// Waits for output, the end of a rank, a signal or news of other nodes, at most for `at_most`, and deals with it.
+  void step(Milliseconds at_most = std::chrono::hours(1)) {
+    std::vector<pollfd> entries = {{job_.signals.number(), POLLIN, 0}, {nodes_ ? nodes_->changed() : -1, POLLIN, 0}};
+    for (const auto& writer : job_.writers) entries.push_back({writer->emptied(), POLLIN, 0});
+    for (const Worker& worker : workers_)
+      for (int stream : {0, 1}) entries.push_back({full(stream) ? -1 : worker.output(stream), POLLIN, 0});
+    const std::optional<Deadline>& next = first_known_at_ ? first_known_at_ : kill_at_;
+    poll(entries.data(), entries.size(), static_cast<int>((next ? std::min(at_most, next->left()) : at_most).count()));
+    for (const auto& writer : job_.writers) writer->acknowledge();
+    read_output();
+    read_signals();
+    collect();
+    if (nodes_) listen();
+    if (first_known_at_ && first_known_at_->passed()) {
+      first_known_at_.reset();
+      announce();
+      end_ranks();
+    }
+    if (kill_at_ && kill_at_->passed()) {
+      kill_at_.reset();
+      kill_all(SIGKILL);
+    }
+  }
+
+  void read_signals() {
+    while (const std::optional<int> number = job_.next_signal()) {
+      if (number == SIGCHLD) continue;
+      kill_all(*number);
+      if (number == SIGUSR1 || number == SIGUSR2) continue;
+      job_.interrupted = *number;
+      ++job_.interruptions;
+      if (!kill_at_) kill_at_.emplace(options_.grace);
+      announce();
+    }
+  }
+
+  void kill_all(int signal_number) const {
+    for (const Worker& worker : workers_) worker.kill(signal_number);
+  }
+
+  void end_ranks() {
+    kill_all(SIGTERM);
+    if (!kill_at_) kill_at_.emplace(options_.grace);
+  }
+
+  void collect() {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      job_.orphans->forget(pid);
+      const auto worker = std::find_if(workers_.begin(), workers_.end(),
+                                       [&](const Worker& w) { return w.running() && w.pid() == pid; });
+      if (worker != workers_.end()) ended(*worker, status);
+    }
+  }
+
+  void ended(Worker& worker, int status) {
+    worker.ended();
+    if (code_of(status) == 0 || job_.interrupted != 0 || ended_by_others_) return;
+    const bool explains = first_known_at_ && was_killed(status) && !was_killed(failed_status_);
+    if (failed_ && !explains) return;
+    failed_ = &worker;
+    failed_status_ = status;
+    if (was_killed(status)) announce();  // those on other nodes that miss it come later
+    if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
+  }
+
+  /// How this node's part of the attempt ended, or is about to.
+  Outcome own_outcome() const {
+    if (failed_) return {code_of(failed_status_), failed_->name() + " " + describe(failed_status_)};
+    if (job_.interrupted == 0) return {};
+    return {128 + job_.interrupted,
+            "node " + std::to_string(options_.node_rank) + " was asked to end: " + describe_signal(job_.interrupted)};
+  }
+
+  void announce() {
+    if (nodes_) nodes_->ended(own_outcome());
+  }
+
+  /// When the job has failed elsewhere, it ends here.
+  void listen() {
+    nodes_->acknowledge();
+    if (ended_by_others_ || !nodes_->outcome() || nodes_->outcome()->code == 0) return;
+    ended_by_others_ = true;
+    end_ranks();
+  }
+
+  /// Of the attempt: of all nodes, unless somebody is asking for the second time that it ends.
+  Outcome agree() {
+    if (!nodes_) return own_outcome();
+    announce();
+    while (!nodes_->finished() && job_.interruptions < 2) step();
+    const Outcome own = own_outcome(), outcome = nodes_->outcome().value_or(own);
+    if (outcome.cause != own.cause) job_.say("the job failed: " + outcome.cause);
+    return outcome;
+  }
+
+  bool full(int stream) const { return job_.writers[stream]->full(); }
+
+  /// One piece of what each rank has written: none keeps the others, or a signal, waiting. While nobody takes it, ranks
+  /// are not read, so that their own writes wait.
+  void read_output() {
+    const bool open[] = {!full(0), !full(1)};
+    something_read_ = false;
+    for (Worker& worker : workers_)
+      for (int stream : {0, 1})
+        if (open[stream] && worker.read_some(stream)) something_read_ = true;
+  }
+
+  /// Reads and writes the rest of the output, but drops what nobody takes for a while, or until somebody asks to end.
+  void flush() {
+    LineWriter &out = *job_.writers[0], &err = *job_.writers[1];
+    int interruptions = job_.interruptions;
+    size_t gone = 0;
+    Deadline patience(kUntilGivenUp);
+    something_read_ = true;
+    while (something_read_ || out.waiting() + err.waiting() > 0) {
+      step(something_read_ ? Milliseconds(0) : patience.left());
+      const bool interrupted = std::exchange(interruptions, job_.interruptions) < job_.interruptions;
+      const size_t before = std::exchange(gone, out.gone() + err.gone());
+      if (gone > before && !interrupted) patience = Deadline(kUntilGivenUp);
+      if (!patience.passed() && !interrupted) continue;
+      if (out.waiting() + err.waiting() == 0) return;
+      for (const auto& writer : job_.writers)
+        if (writer->waiting() > 0) writer->give_up("nobody took them");
+      patience = Deadline(kUntilGivenUp);
+      something_read_ = true;  // the ranks' pipes, which were not read while nobody took anything
+    }
+  }
+
+  void report() {
+    if (failed_) {
+      std::string text = own_outcome().cause + "; the others were ended. Its last lines:";
+      for (const std::string& line : failed_->last_lines()) text += "\n  " + line;
+      job_.say(text);
+    }
+    for (const Worker& worker : workers_)
+      if (const std::string losses = worker.losses(); !losses.empty()) job_.say(losses);
+  }
+
+  Job& job_;
+  const LaunchOptions& options_;
+  std::deque<Worker> workers_;  // their addresses stay
+  std::optional<Nodes> nodes_;
+  std::optional<Deadline> first_known_at_, kill_at_;
+  const Worker* failed_ = nullptr;
+  int failed_status_ = 0;
+  bool ended_by_others_ = false, something_read_ = false;
+};
+
+}  // namespace
+
+Outcome run_attempt(Job& job) { return Attempt(job).run(); }
+
+}  // namespace gradus::dist

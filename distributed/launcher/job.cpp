@@ -1,0 +1,80 @@
+#include <gradus/distributed/launcher/job.h>
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gradus/core/error.h>
+
+namespace gradus::dist {
+namespace {
+
+/// One that is closed would be given to a pipe, and then be taken for stdout.
+void reserve_standard_descriptors() {
+  int number = 0;
+  while (number <= STDERR_FILENO)
+    GRADUS_CHECK((number = open("/dev/null", O_RDWR)) >= 0, IoError, "cannot open /dev/null");
+  close(number);
+}
+
+}  // namespace
+
+Job::Job(const LaunchOptions& options) : options(options) {
+  GRADUS_CHECK(options.processes > 0 && options.nodes > 0, ValueError,
+               "a job needs processes: --nproc and --nnodes are ", options.processes, " and ", options.nodes);
+  GRADUS_CHECK(0 <= options.node_rank && options.node_rank < options.nodes, ValueError, "node rank ", options.node_rank,
+               " is none of 0 to ", options.nodes - 1);
+  GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
+               "several nodes meet at an address of the first: --rdzv host:port");
+  GRADUS_CHECK(!options.command.empty(), ValueError, "no program to run");
+  reserve_standard_descriptors();
+  block_signals();
+  token = options.nodes == 1 ? Token::random() : Token::from_environment();
+  GRADUS_CHECK(!token.empty(), ValueError,
+               "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on all");
+  guard.emplace();    // before there is anything that it should not inherit
+  orphans.emplace();  // ranks that are started from here on may leave some
+  address = options.rendezvous.value_or(Address{"127.0.0.1", 0});
+  if (options.node_rank == 0) {
+    server = std::make_unique<TcpStoreServer>(address, token);
+    address = server->address();
+  }
+  open_output();
+}
+
+void Job::block_signals() {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGCHLD);
+  signal(SIGCHLD, SIG_DFL);  // whoever ignored it would get no statuses
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction action;
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&blocked, number);  // nohup and "&" of shells ignore some
+  }
+  sigprocmask(SIG_BLOCK, &blocked, &signals_before_);
+  signals = FileDescriptor(signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
+  signal(SIGPIPE, SIG_IGN);  // nobody may read what the ranks print
+}
+
+void Job::open_output() {
+  writers[0] = writers[1] = std::make_shared<LineWriter>(STDOUT_FILENO);
+  struct stat out = {}, err = {};
+  const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+                    out.st_ino == err.st_ino;
+  if (!same) writers[1] = std::make_shared<LineWriter>(STDERR_FILENO);  // else lines stay whole and in order
+}
+
+std::optional<int> Job::next_signal() {
+  signalfd_siginfo info;
+  if (read(signals.number(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+void Job::restore_signals() const {
+  sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,136 @@
+#include <gradus/distributed/launcher/worker.h>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <gradus/core/error.h>
+#include <gradus/distributed/comm/init.h>
+
+namespace gradus::dist {
+namespace {
+
+constexpr size_t kLastLines = 10;
+constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
+
+int cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+Worker::Worker(Job& job, int local_rank)
+    : job_(job), local_rank_(local_rank), rank_(job.options.node_rank * job.options.processes + local_rank) {
+  if (!job.options.log_directory.empty()) open_log();
+  int out[2], err[2];
+  GRADUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, CommError, "cannot make pipes for rank ",
+               rank_, ": ", std::strerror(errno));
+  const FileDescriptor out_end(out[1]), err_end(err[1]);
+  output_[0].pipe = FileDescriptor(out[0]);
+  output_[1].pipe = FileDescriptor(err[0]);
+  const FileDescriptor token = job.token.to_descriptor();
+
+  pid_ = fork();
+  GRADUS_CHECK(pid_ >= 0, CommError, "cannot start rank ", rank_, ": ", std::strerror(errno));
+  if (pid_ == 0) become(out_end.number(), err_end.number(), token.number());
+  setpgid(pid_, pid_);  // the child does so too: whoever comes first
+  running_ = true;
+  job.guard->watch(pid_);
+  for (Output& output : output_) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
+}
+
+void Worker::become(int out, int err, int token) const {
+  const LaunchOptions& options = job_.options;
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  const int inherited = dup(token);  // without close-on-exec
+  set_job_environment({rank_, options.processes * options.nodes, local_rank_, options.processes, job_.address},
+                      inherited);
+  setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores() / options.processes)).c_str(), 0);
+  job_.restore_signals();
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  write_all(STDERR_FILENO, "cannot run '" + options.command[0] + "': " + std::strerror(error) + "\n");
+  _exit(error == ENOENT ? 127 : 126);
+}
+
+std::string Worker::name() const {
+  const std::string node = job_.options.nodes > 1 ? " on node " + std::to_string(job_.options.node_rank) : "";
+  return "rank " + std::to_string(rank_) + node;
+}
+
+void Worker::kill(int signal_number) const {
+  if (running_) killpg(pid_, signal_number);
+}
+
+void Worker::ended() {
+  kill(SIGKILL);
+  running_ = false;
+  job_.guard->forget(pid_);
+}
+
+bool Worker::read_some(int stream) {
+  Output& output = output_[stream];
+  char chunk[1 << 14];
+  const ssize_t got = output.pipe ? read(output.pipe.number(), chunk, sizeof chunk) : -1;
+  if (got < 0) return false;
+  if (got == 0) {
+    output.pipe.reset();
+    if (!output.line.empty()) print(stream);
+    return true;
+  }
+  const std::string_view text(chunk, static_cast<size_t>(got));
+  log(text);
+  for (char c : text) {
+    if (c != '\n') output.line.push_back(c);
+    if (c == '\n' || output.line.size() >= kLongestLine) print(stream);
+  }
+  return true;
+}
+
+void Worker::print(int stream) {
+  std::string& line = output_[stream].line;
+  job_.writers[stream]->put("[" + std::to_string(rank_) + "] " + line + "\n");
+  last_lines_.push_back(std::exchange(line, {}));
+  if (last_lines_.size() > kLastLines) last_lines_.pop_front();
+}
+
+void Worker::open_log() {
+  const std::string& directory = job_.options.log_directory;
+  mkdir(directory.c_str(), 0777);
+  log_path_ = directory + "/rank" + std::to_string(rank_) + ".log";
+  // O_NONBLOCK: a pipe by that name that nobody reads is an error.
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_TRUNC;
+  log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));
+  GRADUS_CHECK(log_, IoError, "cannot write '", log_path_, "': ", std::strerror(errno));
+}
+
+void Worker::log(std::string_view text) {
+  if (!log_) return;
+  const ssize_t written = write(log_.number(), text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return;
+  lost_ += text.size() - static_cast<size_t>(std::max<ssize_t>(written, 0));
+  cause_of_loss_ = written < 0 ? std::strerror(errno) : "the file is full";
+}
+
+std::string Worker::losses() const {
+  if (lost_ == 0) return "";
+  return "of the output of " + name() + " in '" + log_path_ + "' " + std::to_string(lost_) +
+         " bytes were lost: " + cause_of_loss_;
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,64 @@
+// A rank as its launcher sees it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include <gradus/distributed/launcher/job.h>
+
+namespace gradus::dist {
+
+/// A process that runs the job's program, the group of processes that it leads, and what they print.
+class Worker {
+ public:
+  /// Starts it.
+  Worker(Job& job, int local_rank);
+  /// Kills what still runs.
+  ~Worker() { kill(SIGKILL); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// "rank 3", of several nodes "rank 3 on node 1"
+  std::string name() const;
+  pid_t pid() const { return pid_; }
+  bool running() const { return running_; }
+  /// Sends a signal to the group, while the process runs.
+  void kill(int signal_number) const;
+  /// The process has been waited for: ends what it started and left behind.
+  void ended();
+
+  /// Where its stdout (0) or stderr (1) comes from, -1 when it has ended.
+  int output(int stream) const { return output_[stream].pipe.number(); }
+  /// Takes one piece of it, whose lines go to the job's as "[rank] …". False if nothing has come.
+  bool read_some(int stream);
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+  /// What is missing in its log, as a sentence; "" if nothing is.
+  std::string losses() const;
+
+ private:
+  struct Output {
+    FileDescriptor pipe;
+    std::string line;  // that has not ended yet
+  };
+
+  void open_log();
+  void log(std::string_view text);
+  void print(int stream);
+  [[noreturn]] void become(int out, int err, int token) const;
+
+  Job& job_;
+  const int local_rank_, rank_;
+  pid_t pid_ = -1;
+  bool running_ = false;
+  Output output_[2];
+  std::deque<std::string> last_lines_;
+  std::string log_path_;
+  FileDescriptor log_;
+  size_t lost_ = 0;  // bytes that are missing in the log
+  std::string cause_of_loss_;
+};
+
+}  // namespace gradus::dist

@@ -58,8 +58,8 @@ struct Job {
   std::unique_ptr<ProcessGroup> group;
 };
 
-/// Groups of all ranks that this process has made. Each meets under keys of its own: what an earlier one left in the store
-/// is none of its business.
+/// Groups of all ranks that this process has made. Each meets under keys of its own: what an earlier one, or a former
+/// attempt of the job, left in the store is none of its business.
 std::atomic<int> worlds = 0;
 
 /// All ranks say something about themselves; true if they say the same.
@@ -93,6 +93,7 @@ JobEnvironment job_environment() {
   }
   if (const char* store = std::getenv("GRADUS_STORE")) {
     job.store = Address::parse(store);
+    job.restarts = number_in("TORCHELASTIC_RESTART_COUNT").value_or(0);
   } else if (const char* host = std::getenv("MASTER_ADDR")) {
     const int port = needed("MASTER_PORT", "MASTER_ADDR");
     GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port, ", not the number of a port");
@@ -126,8 +127,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     job->server = std::make_unique<TcpStoreServer>(address, token);
     address = job->server->address();
   }
-  job->store = std::make_shared<PrefixStore>("world/" + std::to_string(worlds++),
-                                             std::make_shared<TcpStore>(address, token, options.timeout));
+  job->store = std::make_shared<PrefixStore>(
+      "attempt/" + std::to_string(environment.restarts) + "/world/" + std::to_string(worlds++),
+      std::make_shared<TcpStore>(address, token, options.timeout));
 
   const int rank = environment.rank, size = environment.world_size;
   std::string backend = options.backend;

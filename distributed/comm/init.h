@@ -17,6 +17,8 @@ struct JobEnvironment {
   /// Where the job's store is. `serves`: rank 0 has to serve it there itself.
   std::optional<Address> store;
   bool serves = false;
+  /// How often gradus-run, whose store outlives the ranks, has started them again.
+  int restarts = 0;
 };
 
 /// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …) or

@@ -36,22 +36,28 @@ int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 +
 
 class Attempt {
  public:
-  explicit Attempt(Job& job) : job_(job), options_(job.options) {}
+  Attempt(Job& job, int number) : job_(job), options_(job.options), number_(number) {}
 
   Outcome run() {
-    for (int local = 0; local < options_.processes; ++local) workers_.emplace_back(job_, local);
-    if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token);
+    if (job_.interrupted == 0) start();
+    if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token, number_);
     while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running(); })) step();
     for (const Deadline deadline(kUntilGivenUp); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
     const Outcome outcome = agree();
-    flush();
+    if (!outcome.restart || !drain()) flush();
     report();
+    if (outcome.restart) return outcome;
     if (const std::string losses = job_.writers[0]->losses(); !losses.empty()) job_.say("of stdout " + losses);
     flush();
     return outcome;
   }
 
  private:
+  void start() {
+    if (number_ > 0) job_.say(job_.restart(number_));
+    for (int local = 0; local < options_.processes; ++local) workers_.emplace_back(job_, local, number_);
+  }
+
   /// Waits for output, the end of a rank, a signal or news of other nodes, at most for `at_most`, and deals with it.
   void step(Milliseconds at_most = std::chrono::hours(1)) {
     std::vector<pollfd> entries = {{job_.signals.number(), POLLIN, 0}, {nodes_ ? nodes_->changed() : -1, POLLIN, 0}};
@@ -120,20 +126,21 @@ class Attempt {
 
   /// How this node's part of the attempt ended, or is about to.
   Outcome own_outcome() const {
-    if (failed_) return {code_of(failed_status_), failed_->name() + " " + describe(failed_status_)};
+    const bool may_restart = job_.interrupted == 0 && number_ < options_.max_restarts;
+    if (failed_) return {code_of(failed_status_), failed_->name() + " " + describe(failed_status_), may_restart};
     if (job_.interrupted == 0) return {};
     return {128 + job_.interrupted,
             "node " + std::to_string(options_.node_rank) + " was asked to end: " + describe_signal(job_.interrupted)};
   }
 
   void announce() {
-    if (nodes_) nodes_->ended(own_outcome());
+    if (nodes_ && own_outcome().code != 0) nodes_->failed(own_outcome());
   }
 
   /// When the job has failed elsewhere, it ends here.
   void listen() {
     nodes_->acknowledge();
-    if (ended_by_others_ || !nodes_->outcome() || nodes_->outcome()->code == 0) return;
+    if (ended_by_others_ || !nodes_->failure()) return;
     ended_by_others_ = true;
     end_ranks();
   }
@@ -142,7 +149,8 @@ class Attempt {
   Outcome agree() {
     if (!nodes_) return own_outcome();
     announce();
-    while (!nodes_->finished() && job_.interruptions < 2) step();
+    nodes_->ended();
+    while (!nodes_->outcome() && job_.interruptions < 2) step();
     const Outcome own = own_outcome(), outcome = nodes_->outcome().value_or(own);
     if (outcome.cause != own.cause) job_.say("the job failed: " + outcome.cause);
     return outcome;
@@ -158,6 +166,15 @@ class Attempt {
     for (Worker& worker : workers_)
       for (int stream : {0, 1})
         if (open[stream] && worker.read_some(stream)) something_read_ = true;
+  }
+
+  /// Reads the rest of the output. While nobody takes it the next attempt waits, as ranks would; false if somebody asks
+  /// to end meanwhile.
+  bool drain() {
+    something_read_ = true;
+    while ((something_read_ || full(0) || full(1)) && job_.interrupted == 0)
+      step(something_read_ ? Milliseconds(0) : std::chrono::hours(1));
+    return job_.interrupted == 0;
   }
 
   /// Reads and writes the rest of the output, but drops what nobody takes for a while, or until somebody asks to end.
@@ -193,6 +210,7 @@ class Attempt {
 
   Job& job_;
   const LaunchOptions& options_;
+  const int number_;
   std::deque<Worker> workers_;  // their addresses stay
   std::optional<Nodes> nodes_;
   std::optional<Deadline> first_known_at_, kill_at_;
@@ -203,6 +221,6 @@ class Attempt {
 
 }  // namespace
 
-Outcome run_attempt(Job& job) { return Attempt(job).run(); }
+Outcome run_attempt(Job& job, int number) { return Attempt(job, number).run(); }
 
 }  // namespace gradus::dist

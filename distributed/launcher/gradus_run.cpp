@@ -1,4 +1,5 @@
-// gradus-run --nproc N [--nnodes M --node-rank K --rdzv host:port] [--log-dir DIR] [--grace S] program arguments…
+// gradus-run --nproc N [--nnodes M --node-rank K --rdzv host:port] [--max-restarts R] [--log-dir DIR] [--grace S]
+//            program arguments…
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -14,6 +15,8 @@ int main(int argc, char** argv) {
   app.add_option("--nnodes", options.nodes, "machines, each with a launcher of its own")->capture_default_str();
   app.add_option("--node-rank", options.node_rank, "which of them this is")->capture_default_str();
   app.add_option("--rdzv", rendezvous, "host:port of machine 0, where all meet");
+  app.add_option("--max-restarts", options.max_restarts, "how often all start again after one has failed")
+      ->capture_default_str();
   app.add_option("--log-dir", options.log_directory, "a file for each rank's output");
   app.add_option("--grace", grace, "seconds that ranks have to end when asked to")->capture_default_str();
   app.prefix_command();  // from the program's name on, all is the program's

@@ -27,6 +27,7 @@ Job::Job(const LaunchOptions& options) : options(options) {
                " is none of 0 to ", options.nodes - 1);
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
                "several nodes meet at an address of the first: --rdzv host:port");
+  GRADUS_CHECK(options.max_restarts >= 0, ValueError, "--max-restarts is ", options.max_restarts, ", not 0 or more");
   GRADUS_CHECK(!options.command.empty(), ValueError, "no program to run");
   reserve_standard_descriptors();
   block_signals();
@@ -75,6 +76,10 @@ std::optional<int> Job::next_signal() {
 void Job::restore_signals() const {
   sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
   signal(SIGPIPE, SIG_DFL);
+}
+
+std::string Job::restart(int number) const {
+  return "restart " + std::to_string(number) + " of " + std::to_string(options.max_restarts);
 }
 
 }  // namespace gradus::dist

@@ -1,4 +1,4 @@
-// A process as the launcher of a job.
+// What all attempts of a job have in common.
 #pragma once
 
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 namespace gradus::dist {
 
-/// What one call of launch() has: its signals, its output, the job's store, and what cleans up after ranks.
+/// This process as a launcher: its signals, its output, the job's store, and what cleans up after ranks.
 struct Job {
   explicit Job(const LaunchOptions& options);
 
@@ -26,6 +26,8 @@ struct Job {
   void restore_signals() const;
 
   void say(const std::string& text) { writers[1]->put("gradus-run: " + text + "\n"); }
+  /// "restart 1 of 3"
+  std::string restart(int number) const;
 
   const LaunchOptions& options;
   FileDescriptor signals;

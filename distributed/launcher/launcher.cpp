@@ -6,7 +6,11 @@ namespace gradus::dist {
 
 int launch(const LaunchOptions& options) {
   Job job(options);
-  return run_attempt(job).code;
+  Outcome outcome;
+  int attempt = 0;
+  do outcome = run_attempt(job, attempt++);
+  while (outcome.restart);
+  return outcome.code;
 }
 
 }  // namespace gradus::dist

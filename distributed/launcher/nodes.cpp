@@ -2,8 +2,8 @@
 
 #include <sys/eventfd.h>
 
-#include <charconv>
 #include <memory>
+#include <sstream>
 
 #include <gradus/core/error.h>
 
@@ -16,34 +16,33 @@ constexpr Milliseconds kSilence{15'000};
 constexpr Milliseconds kUntilJoined{60'000};
 /// Of connecting, and of an answer of the store, which has 10 s more: less than kSilence together.
 constexpr Milliseconds kRequest{2'000};
-const std::string kOutcome = "gradus-run/outcome";
-
-std::string key(int node) { return "gradus-run/node/" + std::to_string(node); }
 std::string seconds(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 
+std::string encode(const Outcome& outcome) {
+  return std::to_string(outcome.code) + (outcome.restart ? " 1 " : " 0 ") + outcome.cause;
+}
+
 Outcome decode(const std::string& text) {
+  std::istringstream stream(text);
   Outcome outcome{1};
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), outcome.code);
-  outcome.cause = rest == text.data() + text.size() ? "" : rest + 1;
+  stream >> outcome.code >> outcome.restart >> std::ws;
+  std::getline(stream, outcome.cause);
   return outcome;
 }
 
 std::string find(Store& store, const std::string& key) { return store.check({key}) ? store.get(key) : ""; }
 
-/// The outcome of the job if there is one: `proposed`, unless another was there before.
-std::optional<Outcome> settle(Store& store, const std::optional<Outcome>& proposed) {
-  const std::string found =
-      proposed ? store.compare_set(kOutcome, "", std::to_string(proposed->code) + " " + proposed->cause)
-               : find(store, kOutcome);
+/// What `key` holds: `proposed`, if it held nothing.
+std::optional<Outcome> settle(Store& store, const std::string& key, const std::optional<Outcome>& proposed) {
+  const std::string found = proposed ? store.compare_set(key, "", encode(*proposed)) : find(store, key);
   return found.empty() ? std::nullopt : std::optional(decode(found));
 }
 
-bool failed(const std::optional<Outcome>& outcome) { return outcome && outcome->code != 0; }
-
 }  // namespace
 
-Nodes::Nodes(int node, int count, const Address& store, const Token& token)
-    : node_(node), address_(store), token_(token), changed_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+Nodes::Nodes(int node, int count, const Address& store, const Token& token, int attempt)
+    : node_(node), address_(store), token_(token), keys_("gradus-run/" + std::to_string(attempt) + "/"),
+      changed_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       others_(node == 0 ? static_cast<size_t>(count - 1) : 0, Other{"", Deadline(kSilence)}) {
   GRADUS_CHECK(changed_, CommError, "no descriptor is left to wait for other nodes with");
   thread_ = std::thread([this] { run(); });
@@ -58,12 +57,27 @@ Nodes::~Nodes() {
   thread_.join();
 }
 
-void Nodes::ended(const Outcome& own) {
+void Nodes::failed(const Outcome& own) {
   const std::lock_guard lock(mutex_);
-  if (failed(own_)) return;
-  own_ = own;
+  if (!own_ || (own_->restart && !own.restart)) own_ = own;
   news_ = true;
   wake_.notify_one();
+}
+
+void Nodes::ended() {
+  const std::lock_guard lock(mutex_);
+  ended_ = news_ = true;
+  wake_.notify_one();
+}
+
+std::pair<std::optional<Outcome>, bool> Nodes::own() const {
+  const std::lock_guard lock(mutex_);
+  return {own_, ended_};
+}
+
+std::optional<Outcome> Nodes::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 std::optional<Outcome> Nodes::outcome() const {
@@ -71,90 +85,86 @@ std::optional<Outcome> Nodes::outcome() const {
   return outcome_;
 }
 
-bool Nodes::finished() const {
-  const std::lock_guard lock(mutex_);
-  return finished_;
-}
-
-std::optional<Outcome> Nodes::own() const {
-  const std::lock_guard lock(mutex_);
-  return own_;
-}
-
 void Nodes::acknowledge() {
   eventfd_t count = 0;
   eventfd_read(changed(), &count);
 }
 
-void Nodes::decide(const Outcome& outcome) {
+std::optional<Outcome> Nodes::settle_failure(Store& store, const std::optional<Outcome>& proposed) {
+  const std::string key = keys_ + "failure";
+  std::optional<Outcome> failure = settle(store, key, proposed);
+  if (failure && failure->restart && proposed && !proposed->restart) {
+    Outcome last = {failure->code, failure->cause};
+    if (proposed->cause != failure->cause) last.cause += "; " + proposed->cause;
+    failure = decode(store.compare_set(key, encode(*failure), encode(last)));
+  }
   const std::lock_guard lock(mutex_);
-  if (!outcome_) outcome_ = outcome;
-  eventfd_write(changed(), 1);
+  if (failure && !failure_) eventfd_write(changed(), 1);
+  return failure_ = failure;
 }
 
-void Nodes::finish() {
+void Nodes::finish(const Outcome& outcome) {
   const std::lock_guard lock(mutex_);
-  finished_ = true;
+  if (outcome.code != 0) failure_ = outcome;
+  outcome_ = outcome;
   eventfd_write(changed(), 1);
 }
 
 void Nodes::run() {
   std::unique_ptr<TcpStore> store;
-  while (!finished()) {
-    const std::optional<Outcome> own = this->own();
-    if (own && !patience_) patience_.emplace(failed(own) ? kSilence : kUntilJoined);
+  while (!outcome()) {
+    const auto [failure, ended] = own();
+    if ((failure || ended) && !patience_) patience_.emplace(failure || this->failure() ? kSilence : kUntilJoined);
     try {
       if (!store) store = std::make_unique<TcpStore>(address_, token_, kRequest);
       if (node_ == 0) lead(*store);
       else follow(*store);
     } catch (const std::exception& error) {
       if (store || (patience_ && patience_->passed())) {
-        decide(failed(own)
-                   ? *own
-                   : Outcome{1, std::string("node 0 was ") + (store ? "lost: " : "not reached: ") + error.what()});
-        finish();
+        const std::string lost = std::string("node 0 was ") + (store ? "lost: " : "not reached: ") + error.what();
+        const Outcome cause = this->failure().value_or(failure.value_or(Outcome{1, lost}));
+        finish({cause.code, cause.cause});  // never a restart of one node alone
       }
     }
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, kBeat, [&] { return news_ || finished_; });
+    wake_.wait_for(lock, kBeat, [&] { return news_ || outcome_; });
     if (stopped_) return;
     news_ = false;
   }
 }
 
 void Nodes::follow(Store& store) {
-  const std::optional<Outcome> own = this->own();
-  store.set(key(node_), (own ? "ended " : "running ") + std::to_string(++beat_));
-  const std::optional<Outcome> outcome = settle(store, failed(own) ? own : std::nullopt);
+  const auto [failure, ended] = own();
+  const std::string key = keys_ + "node/" + std::to_string(node_);
+  store.set(key, (ended ? "ended " : "running ") + std::to_string(++beat_));
+  settle_failure(store, failure);
+  const std::optional<Outcome> outcome = settle(store, keys_ + "outcome", std::nullopt);
   if (!outcome) return;
-  decide(*outcome);
-  store.set(key(node_), "left");
-  finish();
+  store.set(key, "left");
+  finish(*outcome);
 }
 
 void Nodes::lead(Store& store) {
-  const std::optional<Outcome> own = this->own();
-  std::optional<Outcome> proposed = failed(own) ? own : std::nullopt;
-  bool all_ended = own.has_value(), all_told = true;
+  auto [failure, ended] = own();
+  bool all_ended = ended, all_told = true;
+  std::string lost;
   for (size_t i = 0; i < others_.size(); ++i) {
     Other& other = others_[i];
-    const int node = static_cast<int>(i) + 1;
-    const std::string said = find(store, key(node));
+    const std::string name = "node " + std::to_string(i + 1);
+    const std::string said = find(store, keys_ + "node/" + std::to_string(i + 1));
     if (said != other.said) other = {said, Deadline(kSilence)};
     const bool joined = !said.empty(), left = said == "left", silent = other.silence.passed();
-    all_ended = all_ended && (left || said.starts_with("ended"));
     all_told = all_told && (left || silent);
-    if (proposed || left) continue;
-    const std::string name = "node " + std::to_string(node);
-    if (joined && silent) proposed = {1, name + " was lost: its launcher was silent for " + seconds(kSilence)};
-    else if (!joined && patience_ && patience_->passed())
-      proposed = {1, name + " did not join within " + seconds(kUntilJoined) + " after the ranks of node 0 had ended"};
+    if (left) continue;
+    if (joined && silent) lost = name + " was lost: its launcher was silent for " + seconds(kSilence);
+    else if (!joined && patience_ && patience_->passed()) lost = name + " did not join in time";
+    else if (!said.starts_with("ended")) all_ended = false;
   }
-  if (!proposed && all_ended) proposed = Outcome{};
-  const std::optional<Outcome> outcome = settle(store, proposed);
-  if (!outcome) return;
-  decide(*outcome);
-  if (all_told) finish();
+  if (!lost.empty() && (!failure || failure->restart)) failure = Outcome{1, lost};
+  failure = settle_failure(store, failure);
+  if (!all_ended) return;
+  const std::optional<Outcome> outcome = settle(store, keys_ + "outcome", failure.value_or(Outcome{}));
+  if (all_told) finish(*outcome);
 }
 
 }  // namespace gradus::dist

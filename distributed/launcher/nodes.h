@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gradus/distributed/comm/socket.h>
@@ -14,33 +15,38 @@
 
 namespace gradus::dist {
 
-/// How a job ended, or a node's part of it: well, with code 0, or not, for a reason.
+/// How an attempt of the job ended, or a node's part of it: well, with code 0, or not, for a reason.
 struct Outcome {
   int code = 0;
   std::string cause = {};
+  bool restart = false;  // all ranks are to be started again
 };
 
 /// Launchers meet in the job's store, each on a thread of its own, and look into it every half second. The first that
-/// has a failure to report writes the outcome of the job down, for all to find; node 0 writes that it ended well when
-/// all have said so. A node whose launcher is silent for 15 s is lost, and with it the job; node 0, which serves the
-/// store, is lost at once when its connections are closed.
+/// has a failure to report writes it down, for all to find and to end their ranks. When the ranks of all nodes have
+/// ended, node 0 writes the outcome down: that failure, if there is one. A node whose launcher is silent for 15 s is
+/// lost, and with it the job, which is not started again; node 0, which serves the store, is lost at once when its
+/// connections are closed.
 ///
-/// Keys: "gradus-run/outcome": "<code> <cause>"; "gradus-run/node/<K>", for all nodes but 0: "running <beat>",
-/// "ended <beat>", and "left" when that node has read the outcome.
+/// Keys, which begin with "gradus-run/<attempt>/": "failure" and "outcome": "<code> <1: restart, 0: end> <cause>";
+/// "node/<K>", for all nodes but 0: "running <beat>", "ended <beat>", and "left" when that node has read the outcome.
 class Nodes {
  public:
-  /// This is node number `node` of `count`.
-  Nodes(int node, int count, const Address& store, const Token& token);
+  /// This is node number `node` of `count`, in this attempt, counted from 0.
+  Nodes(int node, int count, const Address& store, const Token& token, int attempt);
   ~Nodes();
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
 
-  /// This node's part of the job has ended so. The first failure counts.
-  void ended(const Outcome& own);
-  /// Of the job, once it is known.
+  /// This node's part of the job has failed, or is about to end so. The first failure counts; a later one that is not
+  /// to be followed by a restart takes that from it.
+  void failed(const Outcome& own);
+  /// The ranks of this node have ended.
+  void ended();
+  /// The first failure on any node, once it is known.
+  std::optional<Outcome> failure() const;
+  /// Of all nodes, once all others know it as well, or cannot be told: node 0 serves the store until then.
   std::optional<Outcome> outcome() const;
-  /// True when all others know the outcome as well, or cannot be told: node 0 serves the store until then.
-  bool finished() const;
   /// A descriptor that becomes readable when one of these two has changed, until acknowledge().
   int changed() const { return changed_.number(); }
   void acknowledge();
@@ -55,13 +61,17 @@ class Nodes {
   void run();
   void lead(Store& store);
   void follow(Store& store);
-  void decide(const Outcome& outcome);
-  void finish();
-  std::optional<Outcome> own() const;
+  /// The first failure of the job, if there is one: `proposed`, unless another was there before. That one is not
+  /// followed by a restart if `proposed` is not.
+  std::optional<Outcome> settle_failure(Store& store, const std::optional<Outcome>& proposed);
+  void finish(const Outcome& outcome);
+  /// How this node's part of the job has failed, and whether its ranks have ended.
+  std::pair<std::optional<Outcome>, bool> own() const;
 
   const int node_;
   const Address address_;
   const Token token_;
+  const std::string keys_;  // what those of this attempt begin with
   const FileDescriptor changed_;
   std::vector<Other> others_;         // nodes 1, 2, …
   std::optional<Deadline> patience_;  // with nodes that have not joined when this one has ended
@@ -69,8 +79,8 @@ class Nodes {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<Outcome> own_, outcome_;
-  bool news_ = false, finished_ = false, stopped_ = false;
+  std::optional<Outcome> own_, failure_, outcome_;
+  bool ended_ = false, news_ = false, stopped_ = false;
   std::thread thread_;
 };
 

@@ -28,9 +28,9 @@ int cores() {
 
 }  // namespace
 
-Worker::Worker(Job& job, int local_rank)
+Worker::Worker(Job& job, int local_rank, int attempt)
     : job_(job), local_rank_(local_rank), rank_(job.options.node_rank * job.options.processes + local_rank) {
-  if (!job.options.log_directory.empty()) open_log();
+  if (!job.options.log_directory.empty()) open_log(attempt);
   int out[2], err[2];
   GRADUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, CommError, "cannot make pipes for rank ",
                rank_, ": ", std::strerror(errno));
@@ -41,14 +41,14 @@ Worker::Worker(Job& job, int local_rank)
 
   pid_ = fork();
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start rank ", rank_, ": ", std::strerror(errno));
-  if (pid_ == 0) become(out_end.number(), err_end.number(), token.number());
+  if (pid_ == 0) become(out_end.number(), err_end.number(), token.number(), attempt);
   setpgid(pid_, pid_);  // the child does so too: whoever comes first
   running_ = true;
   job.guard->watch(pid_);
   for (Output& output : output_) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
 }
 
-void Worker::become(int out, int err, int token) const {
+void Worker::become(int out, int err, int token, int attempt) const {
   const LaunchOptions& options = job_.options;
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -57,6 +57,8 @@ void Worker::become(int out, int err, int token) const {
   const int inherited = dup(token);  // without close-on-exec
   set_job_environment({rank_, options.processes * options.nodes, local_rank_, options.processes, job_.address},
                       inherited);
+  setenv("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt).c_str(), 1);
+  setenv("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts).c_str(), 1);
   setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores() / options.processes)).c_str(), 0);
   job_.restore_signals();
   std::vector<char*> arguments;
@@ -109,14 +111,16 @@ void Worker::print(int stream) {
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
 
-void Worker::open_log() {
+/// One file for all attempts.
+void Worker::open_log(int attempt) {
   const std::string& directory = job_.options.log_directory;
   mkdir(directory.c_str(), 0777);
   log_path_ = directory + "/rank" + std::to_string(rank_) + ".log";
   // O_NONBLOCK: a pipe by that name that nobody reads is an error.
-  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_TRUNC;
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (attempt == 0 ? O_TRUNC : O_APPEND);
   log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));
   GRADUS_CHECK(log_, IoError, "cannot write '", log_path_, "': ", std::strerror(errno));
+  if (attempt > 0) log("gradus-run: " + job_.restart(attempt) + "\n");
 }
 
 void Worker::log(std::string_view text) {

@@ -14,8 +14,8 @@ namespace gradus::dist {
 /// A process that runs the job's program, the group of processes that it leads, and what they print.
 class Worker {
  public:
-  /// Starts it.
-  Worker(Job& job, int local_rank);
+  /// Starts it, in this attempt of the job, counted from 0.
+  Worker(Job& job, int local_rank, int attempt);
   /// Kills what still runs.
   ~Worker() { kill(SIGKILL); }
   Worker(const Worker&) = delete;
@@ -44,10 +44,10 @@ class Worker {
     std::string line;  // that has not ended yet
   };
 
-  void open_log();
+  void open_log(int attempt);
   void log(std::string_view text);
   void print(int stream);
-  [[noreturn]] void become(int out, int err, int token) const;
+  [[noreturn]] void become(int out, int err, int token, int attempt) const;
 
   Job& job_;
   const int local_rank_, rank_;

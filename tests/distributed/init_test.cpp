@@ -31,10 +31,11 @@ class Environment {
 
  private:
   static void clear() {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                             "GRADUS_STORE", "GRADUS_TOKEN_FD", "GRADUS_TOKEN_FILE", "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"})
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GRADUS_STORE",
+          "GRADUS_TOKEN_FD", "GRADUS_TOKEN_FILE", "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"})
       unsetenv(name);
   }
 };
@@ -75,15 +76,22 @@ TEST_CASE("the variables of four launchers", "[init]") {
                                 {"LOCAL_RANK", "1"},
                                 {"LOCAL_WORLD_SIZE", "4"},
                                 {"MASTER_ADDR", "node0"},
-                                {"MASTER_PORT", "29500"}});
+                                {"MASTER_PORT", "29500"},
+                                {"TORCHELASTIC_RESTART_COUNT", "1"}});  // of this node: others may count otherwise
     const JobEnvironment job = job_environment();
+    CHECK(job.restarts == 0);
     CHECK((job.rank == 5 && job.world_size == 8 && job.local_rank == 1 && job.local_world_size == 4));
     CHECK((job.store->str() == "node0:29500" && !job.serves));
   }
   {
-    const Environment gradus_run(
-        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"GRADUS_STORE", "[::1]:77"}});
+    const Environment gradus_run({{"RANK", "0"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"MASTER_ADDR", "a"},
+                                  {"MASTER_PORT", "1"},
+                                  {"GRADUS_STORE", "[::1]:77"},
+                                  {"TORCHELASTIC_RESTART_COUNT", "2"}});
     const JobEnvironment job = job_environment();
+    CHECK(job.restarts == 2);
     CHECK((job.store->str() == "[::1]:77" && !job.serves && job.local_world_size == 2));
   }
   {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gradus-run: what ranks are told, how their output arrives, whose failure counts, and that nothing is left behind.
 
-usage: launcher_test.py GRADUS_RUN
+usage: launcher_test.py GRADUS_RUN ALL_REDUCE_RANK
 """
 
 import fcntl
@@ -19,7 +19,7 @@ import termios
 import time
 import unittest
 
-LAUNCHER = None
+LAUNCHER = ALL_REDUCE_RANK = None
 # In the environment of every process that a test starts, however far below and whoever is its parent now.
 MARK = f"GRADUS_LAUNCHER_TEST={os.getpid()}"
 os.environ.update([MARK.split("=")])
@@ -118,7 +118,8 @@ class Launcher(unittest.TestCase):
     def test_ranks_learn_who_they_are(self):
         program = """
 import os
-names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR"]
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR",
+         "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"]
 print(*[os.environ[name] for name in names], int(os.environ["MASTER_PORT"]) > 0, int(os.environ["OMP_NUM_THREADS"]) > 0)
 token = os.read(int(os.environ["GRADUS_TOKEN_FD"]), 100)
 print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"])
@@ -126,7 +127,7 @@ print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR
         result = run("--nproc", "3", program=program)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = set(result.stdout.splitlines())
-        self.assertEqual(lines, {f"[{r}] {r} {r} 3 3 0 127.0.0.1 True True" for r in range(3)} |
+        self.assertEqual(lines, {f"[{r}] {r} {r} 3 3 0 127.0.0.1 0 0 True True" for r in range(3)} |
                          {f"[{r}] token 64 True" for r in range(3)})
         self.assertNotIn("token", " ".join(command(program="")))
 
@@ -212,6 +213,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         for options, message in [(["--nproc", "0"], "a job needs processes"),
                                  (["--nnodes", "2"], "several nodes meet at an address"),
                                  (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"], "node rank 2 is none of 0 to 1"),
+                                 (["--max-restarts", "-1"], "--max-restarts is -1, not 0 or more"),
                                  (["--rdzv", "nonsense"], "'nonsense' is no address"),
                                  (["--nnodes", "2", "--rdzv", "127.0.0.1:1"], "GRADUS_TOKEN_FILE")]:
             result = run(*options, program="")
@@ -421,6 +423,107 @@ print(child.stdout.readline().decode().strip(), child.pid, flush=True)
         os.kill(child, signal.SIGKILL)
 
 
+class Restarts(unittest.TestCase):
+    setUp = Launcher.setUp
+    expect_nothing_left = Launcher.expect_nothing_left
+    flooded = Launcher.flooded
+
+    def test_all_ranks_start_again(self):
+        program = """
+import os, sys, time
+count = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print("attempt", count, "of", os.environ["TORCHELASTIC_MAX_RESTARTS"], flush=True)
+if os.environ["RANK"] != "1":
+    open(os.environ["UP"] + os.environ["RANK"] + count, "w").close()
+    if count == "0": time.sleep(1000)
+while not all(os.path.exists(os.environ["UP"] + rank + count) for rank in "02"): time.sleep(0.01)
+if count == "0": sys.exit(7)
+"""
+        with tempfile.TemporaryDirectory() as directory:
+            for log in pathlib.Path(directory, "rank0.log"), pathlib.Path(directory, "rank1.log"):
+                log.write_text("of an earlier job\n", encoding="utf-8")
+            result = run("--nproc", "3", "--max-restarts", "3", "--log-dir", directory, program=program,
+                         env={**os.environ, "UP": directory + "/up"})
+            for rank in range(3):
+                log = pathlib.Path(directory, f"rank{rank}.log").read_text(encoding="utf-8")
+                self.assertEqual(log, "attempt 0 of 3\ngradus-run: restart 1 of 3\nattempt 1 of 3\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(set(lines[:3]), {f"[{rank}] attempt 0 of 3" for rank in range(3)})
+        self.assertEqual(set(lines[3:]), {f"[{rank}] attempt 1 of 3" for rank in range(3)})
+        self.assertEqual(result.stderr, "gradus-run: rank 1 ended with code 7; the others were ended. Its last lines:\n"
+                                        "  attempt 0 of 3\ngradus-run: restart 1 of 3\n")
+
+    def test_what_fails_always_is_given_up(self):
+        program = """
+import os, sys
+print(len(os.listdir(f"/proc/{os.getppid()}/fd")), "descriptors")
+sys.exit(10 + int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+"""
+        result = run("--nproc", "1", "--max-restarts", "2", program=program)
+        self.assertEqual(result.returncode, 12)
+        lines = result.stdout.splitlines()
+        self.assertEqual((len(lines), len(set(lines))), (3, 1), lines)
+        self.assertEqual(re.findall("ended with code .*?;|restart . of .", result.stderr),
+                         ["ended with code 10;", "restart 1 of 2", "ended with code 11;", "restart 2 of 2",
+                          "ended with code 12;"])
+
+    def test_a_request_to_end_in_a_later_attempt(self):
+        program = "import os, sys\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(3)\n" + SLEEPER
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            job = Launched("--max-restarts", "3", program=program, ranks=2)
+            job.process.send_signal(number)
+            self.assertEqual(job.process.wait(20), 128 + number)
+            self.assertTrue(job.all_gone())
+            self.assertEqual(re.findall("restart . of 3", job.process.stderr.read()), ["restart 1 of 3"])
+            job.close()
+
+    def test_a_request_to_end_after_a_failure(self):
+        """While a rank that has been asked to end because of it takes its time."""
+        program = """
+import os, signal, sys, time
+def slow(*_): print("pids", os.getpid(), flush=True)
+signal.signal(signal.SIGTERM, slow)
+open(os.environ["UP"] + os.environ["RANK"], "w").close()
+while not all(os.path.exists(os.environ["UP"] + rank) for rank in "01"): time.sleep(0.01)
+if os.environ["RANK"] == "0": sys.exit(3)
+while True: time.sleep(1)
+"""
+        with tempfile.TemporaryDirectory() as directory:
+            os.environ["UP"] = directory + "/up"
+            self.addCleanup(os.environ.pop, "UP")
+            process = subprocess.Popen(command("--nproc", "2", "--max-restarts", "3", "--grace", "60", program=program),
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            with process.stdout, process.stderr:
+                self.assertIn("pids", process.stdout.readline())
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(20), 3)
+                self.assertNotIn("restart", process.stderr.read())
+
+    def test_output_is_not_lost_when_somebody_reads_late(self):
+        program = """
+import os, sys
+for i in range(5000): print(i, "x" * 90)
+sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] < "3")
+"""
+        process = self.flooded("--max-restarts", "3", program=program, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL)
+        time.sleep(6)  # longer than the output of a job that has ended is kept
+        lines = process.communicate(timeout=60)[0].decode().splitlines()
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(lines, [f"[0] {i} {'x' * 90}" for i in range(5000)] * 4)
+
+    def test_groups_meet_again(self):
+        """The last rank is killed in the midst of an all_reduce."""
+        for backend in ["tcp", "shm"]:
+            result = subprocess.run([LAUNCHER, "--nproc", "3", "--max-restarts", "1", ALL_REDUCE_RANK, backend],
+                                    capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(sorted(result.stdout.splitlines()), [f"[{rank}] the sums are right" for rank in range(3)])
+            self.assertIn("gradus-run: rank 2 was killed by Killed (signal 9)", result.stderr)
+            self.assertIn("gradus-run: restart 1 of 1\n", result.stderr)
+
+
 def has_socket(pid):
     return any(os.readlink(entry).startswith("socket:") for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir())
 
@@ -428,21 +531,23 @@ def has_socket(pid):
 class Node(subprocess.Popen):
     """The launcher of one node of a job of two, with one rank, which writes "up" when it is."""
 
-    def __init__(self, job, number, program):
-        super().__init__(command("--nnodes", "2", "--node-rank", str(number), "--rdzv", job.address,
+    def __init__(self, job, number, program, options):
+        super().__init__(command(*options, "--nnodes", "2", "--node-rank", str(number), "--rdzv", job.address,
                                  program="import os, signal, sys, time\nprint('up', flush=True)\n" + program),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          env={**os.environ, "GRADUS_TOKEN_FILE": job.token})
 
     def end(self):
-        """The exit code, and what was written to stderr."""
-        return self.wait(120), self.communicate()[1]
+        """The exit code, and what was written to stderr. `lines`: what the rank wrote since it was up."""
+        code = self.wait(120)
+        self.lines = [line.split(" ", 1)[1] for line in self.stdout.read().splitlines()]
+        return code, self.stderr.read()
 
 
 class Job:
     """Two launchers on this machine that think they are on two."""
 
-    def __init__(self, test, programs):
+    def __init__(self, test, programs, *options):
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.address = f"127.0.0.1:{server.getsockname()[1]}"
         file = tempfile.NamedTemporaryFile(mode="w")
@@ -450,7 +555,7 @@ class Job:
         file.write(secrets.token_hex(32))
         file.flush()
         self.token = file.name
-        self.nodes = [Node(self, number, program) for number, program in enumerate(programs)]
+        self.nodes = [Node(self, number, program, options) for number, program in enumerate(programs)]
         for node in self.nodes:
             test.addCleanup(node.communicate)
             test.addCleanup(node.kill)
@@ -487,29 +592,93 @@ class SeveralNodes(unittest.TestCase):
 
     def test_a_request_to_end_reaches_all(self):
         for number in range(2):
-            job = Job(self, ["time.sleep(1000)"] * 2)
+            job = Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")
             job.nodes[number].send_signal(signal.SIGTERM)
             cause = f"gradus-run: the job failed: node {number} was asked to end: Terminated (signal 15)\n"
             self.expect(job, 143, *["" if node == number else cause for node in range(2)])
 
+    def test_all_start_again_together(self):
+        """One rank fails; the other ignores requests to end, and nobody starts before it is gone."""
+        fails = """
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    while not os.path.exists(os.environ["DEAF"]): time.sleep(0.01)
+    sys.exit(7)
+print("alive:", os.path.exists("/proc/" + open(os.environ["DEAF"]).read()))
+"""
+        is_deaf = """
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open(os.environ["DEAF"] + ".new", "w") as file: file.write(str(os.getpid()))
+    os.rename(file.name, os.environ["DEAF"])
+    time.sleep(1000)
+"""
+        self.addCleanup(os.environ.pop, "DEAF")
+        for failing in range(2):
+            with tempfile.TemporaryDirectory() as directory:
+                os.environ["DEAF"] = directory + "/deaf"
+                programs = [fails, is_deaf] if failing == 0 else [is_deaf, fails]
+                job = Job(self, programs, "--max-restarts", "2", "--grace", "2")
+                errors = [errors for code, errors in map(Node.end, job.nodes) if code == 0]
+                self.assertEqual(len(errors), 2)
+                for number, text in enumerate(errors):
+                    self.assertIn(f"rank {failing} on node {failing} ended with code 7", text)
+                    self.assertEqual(re.findall("restart . of .", text), ["restart 1 of 2"])
+                    self.assertEqual(job.nodes[number].lines, ["up", "alive: False"] if number == failing else ["up"])
+
+    def test_what_fails_always_is_given_up(self):
+        fails = "sys.exit(10 + int(os.environ['TORCHELASTIC_RESTART_COUNT']))"
+        job = Job(self, ["time.sleep(1000)", fails], "--max-restarts", "2")
+        self.expect(job, 12, *["restart 2 of 2"] * 2)
+        self.assertEqual(job.nodes[1].lines, ["up"] * 2)
+
+    def test_a_request_to_end_after_a_failure_of_another_node(self):
+        """While a rank that has been asked to end because of it takes its time."""
+        slow = "signal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\nwhile True: time.sleep(1)"
+        job = Job(self, ["time.sleep(1); sys.exit(3)", slow], "--max-restarts", "3", "--grace", "2")
+        self.assertRegex(job.nodes[1].stdout.readline(), "asked to end")
+        job.nodes[1].send_signal(signal.SIGTERM)
+        cause = "gradus-run: the job failed: rank 0 on node 0 ended with code 3; node 1 was asked to end: Terminated"
+        ends = [node.end() for node in job.nodes]
+        for code, errors in ends:
+            self.assertEqual(code, 3)
+            self.assertIn(cause, errors)
+            self.assertNotIn("restart", errors)
+
+    def test_a_request_to_end_in_a_later_attempt_reaches_all(self):
+        program = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(3)\ntime.sleep(1000)"
+        job = Job(self, [program] * 2, "--max-restarts", "3")
+        for node in job.nodes:
+            self.assertRegex(node.stdout.readline(), "up")
+        job.nodes[1].send_signal(signal.SIGTERM)
+        self.expect(job, 143, "restart 1 of 3\ngradus-run: the job failed: node 1 was asked to end", "restart 1 of 3\n")
+
     def test_a_launcher_that_is_lost_ends_all(self):
         """Killed or stopped, which is what a machine without a network looks like to others. Within 15 s each."""
-        jobs = {(lost, number): Job(self, ["time.sleep(1000)"] * 2)
+        jobs = {(lost, number): Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")
                 for lost in range(2) for number in [signal.SIGKILL, signal.SIGSTOP]}
-        for job in jobs.values():
+        missing = Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")  # whose other rank fails because of it
+        for job in [*jobs.values(), missing]:
             self.assertTrue(wait_until(lambda: has_socket(job.nodes[1].pid), 60))
         time.sleep(1)  # and until they have joined
         for (lost, number), job in jobs.items():
             job.nodes[lost].send_signal(number)
+        missing.nodes[1].send_signal(signal.SIGSTOP)
+        missing.nodes[0].send_signal(signal.SIGUSR1)
         begin = time.monotonic()
         for (lost, number), job in jobs.items():
             code, errors = job.nodes[1 - lost].end()
             self.assertLess(time.monotonic() - begin, 15 + 5 + 10)
             self.assertEqual(code, 1)
             self.assertIn(f"gradus-run: the job failed: node {lost} was lost: ", errors)
+            self.assertNotIn("restart", errors)
             job.nodes[lost].kill()
+        code, errors = missing.nodes[0].end()
+        self.assertEqual(code, 128 + signal.SIGUSR1)
+        self.assertIn("(signal 10); node 1 was lost: ", errors)
+        self.assertNotIn("restart", errors)
+        missing.nodes[1].kill()
 
 
 if __name__ == "__main__":
-    LAUNCHER = sys.argv.pop(1)
+    LAUNCHER, ALL_REDUCE_RANK = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()

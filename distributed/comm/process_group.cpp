@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include <gradus/core/error.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/shape.h>
 
 namespace gradus::dist {
 namespace {
@@ -109,6 +111,43 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, 
   check_array(x, "x");
   check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind,
+                                                         const CollectiveOptions& options) {
+  const OpContext context("all_reduce_coalesced");
+  GRADUS_CHECK(!arrays.empty(), ValueError, "there are no arrays");
+  std::vector<Array> lines;
+  int64_t count = 0;
+  for (const Array& x : arrays) {
+    check_array(x, "an array");
+    ops::check_same_dtype(arrays[0], "the first array", x, "another one");
+    lines.push_back(x.view({x.numel()}));
+    count += x.numel();
+  }
+  check_reduction(arrays[0].dtype(), kind);
+  if (!coalesces()) {
+    const Array flat = ops::cat(lines, 0);
+    WorkPtr work = all_reduce(flat, kind, {.strict = options.strict, .timeout = options.timeout});
+    int64_t begin = 0;
+    for (const Array& line : lines) {
+      ops::copy_into(line, flat.slice(0, begin, begin + line.numel()));
+      begin += line.numel();
+    }
+    return work;
+  }
+  Collective call = describe(CollectiveKind::all_reduce, arrays[0], -1, kind);
+  call.descriptor.count = static_cast<uint64_t>(count);
+  call.descriptor.epoch = epoch_;
+  call.descriptor.strict = options.strict;
+  call.descriptor.on_device = !arrays[0].device().is_cpu();
+  for (const Array& x : arrays) x.bump_version();
+  return submit_coalesced(call, lines, options);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::submit_coalesced(const Collective&, const std::vector<Array>&,
+                                                     const CollectiveOptions&) {
+  GRADUS_FAIL(CommError, "a group of '", backend(), "' does not coalesce");
 }
 
 ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind kind,

@@ -73,6 +73,11 @@ class ProcessGroup {
 
   /// x = the `kind` of all ranks' x.
   WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
+  /// The same of several arrays of one dtype, as one collective of all their elements. Where the group coalesces(), it copies
+  /// none of them; elsewhere it does its work by way of a copy, and at once.
+  WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
+                               const CollectiveOptions& options = {});
+  virtual bool coalesces() const { return false; }
   /// The same, of which only the root gets the result; the x of the others stay as they are.
   WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
   /// x = the root's x.
@@ -107,6 +112,9 @@ class ProcessGroup {
   /// Does the work of a call whose arguments are right, now or later. `in` and `out` are what `call` points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
+  /// The same for a call of several arrays, where the group coalesces(): call.descriptor.count is that of all.
+  virtual WorkPtr submit_coalesced(const Collective& call, const std::vector<Array>& arrays,
+                                   const CollectiveOptions& options);
   /// Tells the other ranks. May come from any thread, once.
   virtual void announce(const CommStatus& failure) noexcept = 0;
   /// all_gather of arrays of the cpu, on whatever way the group has.

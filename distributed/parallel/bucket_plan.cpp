@@ -31,6 +31,8 @@ BucketPlan plan_buckets(const std::vector<Array>& parameters, const std::vector<
   return plan;
 }
 
+Array as_line(const Array& x) { return {x.storage(), x.offset(), {x.numel()}, {1}, x.dtype()}; }
+
 Array slice_like(const Array& flat, int64_t begin, const Array& like) {
   const size_t element = size_of(flat.dtype());
   const Storage storage = flat.storage().slice(static_cast<size_t>(flat.offset() + begin) * element,

@@ -22,6 +22,8 @@ using BucketPlan = std::vector<std::vector<size_t>>;
 BucketPlan plan_buckets(const std::vector<Array>& parameters, const std::vector<size_t>& order,
                         const BucketSizes& sizes);
 
+/// x, which is dense, as one dimension in its order in memory.
+Array as_line(const Array& x);
 /// The part of the one-dimensional `flat` from element `begin` on, in the shape and, where that is dense, the order in memory of
 /// `like`. It counts its own versions: its neighbours are other tensors.
 Array slice_like(const Array& flat, int64_t begin, const Array& like);

@@ -20,8 +20,7 @@ size_t bytes_of(double mebibytes, const char* option) {
 /// x becomes rank 0's, whatever its order in memory.
 void broadcast_from_first(ProcessGroup& group, const Array& x) {
   if (x.is_dense()) {
-    const Array line(x.storage(), x.offset(), {x.numel()}, {1}, x.dtype());
-    group.broadcast(line, 0);
+    group.broadcast(as_line(x), 0);
     return;
   }
   const Array copy = ops::clone(x, MemoryFormat::contiguous);
@@ -70,7 +69,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   OrderedDict<std::string, Tensor> trained("Parameter");
   const auto all = module.named_parameters();
   for (const auto& item : all) {
-    description << item.key() << " " << item.value().array().shape() << " " << item.value().dtype() << "\n";
+    const Array& x = item.value().array();
+    description << item.key() << " of shape " << x.shape() << ", strides " << x.strides() << ", " << x.dtype() << "\n";
     if (!item.value().requires_grad()) continue;
     trained.insert(item.key(), item.value());
     parameters_.push_back(item.value());

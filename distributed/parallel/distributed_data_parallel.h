@@ -41,7 +41,7 @@ class DistributedDataParallel {
  public:
   /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be on its
   /// device by then, and in its dtype. Parameters that do not require gradients are left out. Ranks whose parameters differ in
-  /// name, shape or dtype get a ValueError.
+  /// name, shape, order in memory or dtype get a ValueError.
   DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {});
   template <class M>

@@ -22,8 +22,8 @@ int64_t aligned_count(const Tensor& parameter) {
 Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                  ReducerOptions options)
     : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
-      options_(std::move(options)), slots_(parameters_.size()), bucket_of_(parameters_.size()),
-      arrived_(parameters_.size()) {
+      options_(std::move(options)), in_place_(group_->coalesces() && !options_.compression), slots_(parameters_.size()),
+      bucket_of_(parameters_.size()), arrived_(parameters_.size()) {
   std::vector<Array> arrays;
   std::vector<size_t> last_first;  // a guess: the backward pass goes through the layers from the last to the first
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -43,6 +43,8 @@ void Reducer::lay_out(BucketPlan plan) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.members = members;
     bucket.missing = members.size();
+    for (const size_t i : members) bucket_of_[i] = buckets_.size() - 1;
+    if (in_place_) continue;
     bucket.flat = group_->empty({count}, first.dtype(), first.device());
     ops::fill(bucket.flat, 0);
     const bool compressed = options_.compression && size_of(*options_.compression) < size_of(first.dtype());
@@ -50,7 +52,6 @@ void Reducer::lay_out(BucketPlan plan) {
     int64_t begin = 0;
     for (const size_t i : members) {
       slots_[i] = slice_like(bucket.flat, begin, parameters_[i].array());
-      bucket_of_[i] = buckets_.size() - 1;
       parameters_[i].bind_grad(slots_[i]);  // takes the present gradient along
       begin += aligned_count(parameters_[i]);
     }
@@ -61,8 +62,8 @@ void Reducer::add(size_t index) {
   GRADUS_CHECK(!arrived_[index], AutogradError, "the gradient of '", names_[index],
                "' came twice in one backward pass");
   // Somebody may have put another tensor into the slot, or moved the parameter.
-  const Tensor& gradient = parameters_[index].grad();
-  if (gradient.array().data() != slots_[index].data()) parameters_[index].bind_grad(slots_[index]);
+  if (!in_place_ && parameters_[index].grad().array().data() != slots_[index].data())
+    parameters_[index].bind_grad(slots_[index]);
   in_pass_ = true;
   arrived_[index] = true;
   order_.push_back(index);
@@ -71,19 +72,29 @@ void Reducer::add(size_t index) {
 }
 
 void Reducer::add_zeros() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    ops::fill(slots_[i], 0);
-    parameters_[i].mutable_grad() = Tensor(slots_[i]);
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i) set_zero(i);
   for (const std::vector<size_t>& members : plan_)
     for (const size_t i : members) add(i);
+}
+
+void Reducer::set_zero(size_t index) {
+  const Array zeros = in_place_ ? Array::empty_like(parameters_[index].array()) : slots_[index];
+  ops::fill(zeros, 0);
+  parameters_[index].mutable_grad() = Tensor(zeros);
 }
 
 void Reducer::launch_full() {
   for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
     Bucket& bucket = buckets_[next_];
+    const CollectiveOptions options = {.async = true, .strict = options_.strict};
+    if (in_place_) {
+      std::vector<Array> gradients;
+      for (const size_t i : bucket.members) gradients.push_back(as_line(parameters_[i].grad().array()));
+      bucket.work = group_->all_reduce_coalesced(gradients, ReduceKind::avg, options);
+      continue;
+    }
     if (bucket.is_compressed()) ops::copy_into(bucket.sent, bucket.flat);
-    bucket.work = group_->all_reduce(bucket.sent, ReduceKind::avg, {.async = true, .strict = options_.strict});
+    bucket.work = group_->all_reduce(bucket.sent, ReduceKind::avg, options);
   }
 }
 
@@ -93,10 +104,7 @@ void Reducer::flush() {
     if (arrived_[i]) continue;
     missing += (missing.empty() ? "'" : ", '") + names_[i] + "'";
     if (!options_.zero_unused) continue;
-    if (!parameters_[i].grad().defined()) {
-      ops::fill(slots_[i], 0);
-      parameters_[i].mutable_grad() = Tensor(slots_[i]);
-    }
+    if (!parameters_[i].grad().defined()) set_zero(i);
     add(i);
   }
   GRADUS_CHECK(missing.empty() || options_.zero_unused, AutogradError, "rank ", group_->rank(),
@@ -108,6 +116,7 @@ void Reducer::flush() {
 void Reducer::finalize() {
   for (const Bucket& bucket : buckets_) {
     bucket.work->wait();
+    if (in_place_) continue;
     if (bucket.is_compressed()) ops::copy_into(bucket.flat, bucket.sent);
     for (const size_t i : bucket.members) slots_[i].bump_version();
   }

@@ -1,9 +1,12 @@
 // Averages gradients over the ranks of a group while the backward pass is still computing others.
 //
-//   add(i)       gradient i has come: it is in its bucket, since the parameter's gradient slot is a view of one. Buckets that
-//                are full are all-reduced, in the order of the plan, which is the same on all ranks
+//   add(i)       gradient i has come. Buckets that are full are all-reduced, in the order of the plan, which is the same on all
+//                ranks
 //   flush()      no more gradients will come
 //   finalize()   waits for the buckets: from here on the gradients are averages
+//
+// A bucket is a block of memory, and the gradient slots of its parameters are views of it, so that gradients are computed where
+// they travel from: over shm in shared memory. Over nccl, which takes several arrays at a time, gradients stay where they are.
 //
 // The first pass shows in which order gradients come; the buckets are then planned anew by rank 0's order.
 #pragma once
@@ -30,7 +33,7 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  /// Of parameters that require gradients, the same on all ranks. Their gradient slots become views of buckets.
+  /// Of parameters that require gradients, the same on all ranks and in the same order in memory.
   Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
           ReducerOptions options);
 
@@ -49,7 +52,7 @@ class Reducer {
  private:
   struct Bucket {
     std::vector<size_t> members;
-    Array flat;  // all members, each from a multiple of 64 bytes on
+    Array flat;  // all members, each from a multiple of 64 bytes on; undefined if they stay where they are
     Array sent;  // flat itself, or its copy in the half type
     size_t missing = 0;
     ProcessGroup::WorkPtr work;
@@ -58,6 +61,8 @@ class Reducer {
   };
 
   void launch_full();
+  /// This rank's gradient becomes 0.
+  void set_zero(size_t index);
   void lay_out(BucketPlan plan);
   void plan_by_order_of_first_rank();
 
@@ -65,9 +70,10 @@ class Reducer {
   std::vector<Tensor> parameters_;
   const std::shared_ptr<ProcessGroup> group_;
   const ReducerOptions options_;
+  const bool in_place_;  // gradients stay where they are
   BucketPlan plan_;
   std::vector<Bucket> buckets_;
-  std::vector<Array> slots_;       // by parameter: its part of a bucket
+  std::vector<Array> slots_;       // by parameter: its part of a bucket, if it has one
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<bool> arrived_;      // by parameter, in this pass
   std::vector<size_t> order_;      // in which gradients came in this pass

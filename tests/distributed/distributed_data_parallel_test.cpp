@@ -294,9 +294,8 @@ TEST_CASE("ddp: nets that differ are told on every rank") {
     const DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
   });
   CHECK(results[2].error ==
-        "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight (4, 3) float32, rank 2 at its "
-        "place "
-        "0.weight (5, 3) float32");
+        "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight of shape (4, 3), strides (3, 1), "
+        "float32, rank 2 at its place 0.weight of shape (5, 3), strides (3, 1), float32");
   for (const int rank : {0, 1})
     CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);
 }
@@ -345,4 +344,22 @@ TEST_CASE("bucket plan: every parameter once, by type, closed at its size") {
   CHECK(plan_buckets(parameters, {0, 1, 2, 3, 4}, {1, 1 << 20}) == BucketPlan{{0}, {1, 3, 4}, {2}});
   CHECK(plan_buckets(parameters, {0, 1, 2, 3, 4}, {1 << 20, 1}) == BucketPlan{{0, 1, 3, 4}, {2}});
   CHECK(plan_buckets({}, {}, {1, 1}).empty());
+}
+
+TEST_CASE("all_reduce_coalesced: several arrays as one collective") {
+  const auto kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const bool strict = GENERATE(false, true);
+  expect_ranks(kind, 3, [&](ProcessGroup& group) {
+    const Array a = full({2, 3}, group.rank(), kFloat).array(), b = ones({1}).array(), none = zeros({0}).array();
+    group.all_reduce_coalesced({a, none, b}, ReduceKind::sum, {.strict = strict});
+    require(Tensor(a).equal(full({2, 3}, 3.0)) && Tensor(b).equal(full({1}, 3.0)), "sums");
+    const auto error_of = [&](const std::vector<Array>& arrays) -> std::string {
+      try {
+        group.all_reduce_coalesced(arrays);
+      } catch (const Error& error) { return error.what(); }
+      return "";
+    };
+    require(error_of({}).find("there are no arrays") != std::string::npos, "none");
+    require(error_of({a, zeros({2}, kDouble).array()}).find("float64") != std::string::npos, "types");
+  });
 }

@@ -11,6 +11,7 @@
 
 #include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store.h>
+#include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {
 
@@ -95,5 +96,27 @@ class ProxiedStore final : public dist::Store {
   const WireFault fault_;
   std::unique_ptr<FaultProxy> proxy_;
 };
+
+struct Outcome {
+  std::vector<RankResult> ranks;
+  dist::Milliseconds time;
+  bool struck;
+};
+
+/// All that is sent to and by rank 0 passes a proxy.
+inline Outcome run_through_proxy(int size, const WireFault& fault, const std::function<void(dist::ProcessGroup&)>& body,
+                                 const dist::TcpOptions& options = {.timeout = dist::Milliseconds(10'000)}) {
+  dist::HashStore store;
+  ProxiedStore proxied(store, fault);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
+  const auto time = std::chrono::duration_cast<dist::Milliseconds>(std::chrono::steady_clock::now() - begin);
+  // Where another rank has told of the failure, the proxy may not have come to its part yet.
+  for (const dist::Deadline patience(dist::Milliseconds(2000)); !proxied.has_struck() && !patience.passed();) {
+    if (fault.kind == WireFault::Kind::trickle) break;
+    std::this_thread::sleep_for(dist::Milliseconds(1));
+  }
+  return {ranks, time, proxied.has_struck()};
+}
 
 }  // namespace gradus::test

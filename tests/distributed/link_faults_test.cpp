@@ -11,6 +11,7 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/training.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -84,7 +85,8 @@ void reduce(ProcessGroup& group, int times) {
 TEST_CASE("a link that fails is noticed by the deadline on both sides", "[faults]") {
   if (!can_make_hosts() && skip("network namespaces")) return;
   const auto what = GENERATE(as<std::string>(), "down", "one way", "down for a while");
-  CAPTURE(what);
+  const bool trains = GENERATE(false, true);
+  CAPTURE(what, trains);
   const Milliseconds timeout(what == "down for a while" ? 10'000 : 300);
   std::vector<steady_clock::time_point> failed(2);
   steady_clock::time_point broken;
@@ -106,7 +108,7 @@ TEST_CASE("a link that fails is noticed by the deadline on both sides", "[faults
           }
         }
         try {
-          reduce(group, 10);
+          trains ? train(group, 10) : reduce(group, 10);
         } catch (...) {
           failed[static_cast<size_t>(group.rank())] = steady_clock::now();
           throw;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -73,6 +74,21 @@ inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tens
 /// Several buckets, even of this small net.
 inline dist::DistributedDataParallelOptions small_buckets() {
   return dist::DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
+}
+
+/// Trains over the ranks of `group`: steps of SGD on this rank's share of one batch. `after_step` is called behind each.
+inline void train(dist::ProcessGroup& group, int steps,
+                  const std::function<void(int step, Net& net)>& after_step = {}) {
+  Net net = make_net(1, kFloat);
+  const Batch own = share({ones({8, 1, 4, 4}), arange(8).remainder(4)}, group.rank(), group.size());
+  dist::DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+  optim::SGD sgd(net->parameters(), optim::SGDOptions(0.01));
+  for (int step = 0; step < steps; ++step) {
+    sgd.zero_grad();
+    loss_of(net, own).backward();
+    sgd.step();
+    if (after_step) after_step(step, net);
+  }
 }
 
 }  // namespace gradus::test

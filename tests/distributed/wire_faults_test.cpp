@@ -30,28 +30,6 @@ void communicate(ProcessGroup& group, int rounds, int64_t most) {
   }
 }
 
-struct Outcome {
-  std::vector<RankResult> ranks;
-  Milliseconds time;
-  bool struck;
-};
-
-/// All that is sent to and by rank 0 passes a proxy.
-Outcome run_through_proxy(int size, const WireFault& fault, const std::function<void(ProcessGroup&)>& body,
-                          const TcpOptions& options = {.timeout = Milliseconds(10'000)}) {
-  HashStore store;
-  ProxiedStore proxied(store, fault);
-  const auto begin = steady_clock::now();
-  std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
-  const auto time = std::chrono::duration_cast<Milliseconds>(steady_clock::now() - begin);
-  // Where another rank has told of the failure, the proxy may not have come to its part yet.
-  for (const Deadline patience(Milliseconds(2000)); !proxied.has_struck() && !patience.passed();) {
-    if (fault.kind == Kind::trickle) break;
-    std::this_thread::sleep_for(Milliseconds(1));
-  }
-  return {ranks, time, proxied.has_struck()};
-}
-
 size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }
 
 /// What rank 1 of two says to rank 0 on one of its connections, whose challenge was `s`.

@@ -214,6 +214,22 @@ TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]")
   });
 }
 
+TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "[collectives]") {
+  if (no_nccl_for(2)) return;
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
+    for (const bool strict : {false, true}) {
+      std::vector<Array> arrays;
+      for (const int64_t count : {1, 100'000, 0, 7})
+        arrays.push_back(on_device(full({count}, group.rank() + static_cast<double>(count)).array()));
+      for (const bool async : {false, true})
+        group.all_reduce_coalesced(arrays, ReduceKind::avg, {.async = async, .strict = strict})->wait();
+      for (const Array& x : arrays)
+        require(equals<float>(on_host(x), 0, x.numel(), [&](int64_t) { return static_cast<double>(x.numel()) + 0.5; }),
+                "average of " + std::to_string(x.numel()));
+    }
+  });
+}
+
 TEST_CASE("what goes through the host is no part of a captured graph", "[collectives]") {
   if (fewer_gpus_than(1)) return;
   two_ranks({.backend = "shm", .timeout = kTimeout}, [](ProcessGroup& group) {

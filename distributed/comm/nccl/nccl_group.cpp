@@ -119,17 +119,10 @@ void NcclGroup::gather_on_host(const Array& x, const Array& y) {
 NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, const Array& out,
                                      const CollectiveOptions& options) {
   const DeviceGuard guard(device_);
-  NcclWorkPtr work;
-  try {
-    work = launch(call, options.async, options.timeout.value_or(timeout()));
-  } catch (const CollectiveError& error) {
-    throw CollectiveError(end(error.status()));
-  } catch (const CommError& error) {
-    throw CollectiveError(end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
-  }
+  const NcclWorkPtr work = launch(call, {}, options);
   if (runtime_.capturing()) {
     if (!options.async) work->wait();
-    work->keep(in, out);
+    work->keep({in, out});
   } else if (options.async) {
     in.storage().record_stream(stream_);
     out.storage().record_stream(stream_);
@@ -139,8 +132,19 @@ NcclGroup::WorkPtr NcclGroup::submit(const Collective& call, const Array& in, co
   return work;
 }
 
-NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, bool async, Milliseconds timeout) {
+NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std::vector<Array>& arrays,
+                                               const CollectiveOptions& options) {
+  const DeviceGuard guard(device_);
+  const NcclWorkPtr work = launch(call, arrays, options);
+  if (!options.async) work->wait();
+  work->keep(arrays);  // until it has been waited for: cheaper than record_stream() of each
+  return work;
+}
+
+NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Array>& several,
+                                         const CollectiveOptions& options) try {
   const std::lock_guard launching(launch_mutex_);
+  const Milliseconds timeout = options.timeout.value_or(this->timeout());
   take_number(&call);
   if (options_.debug) compare(call, Deadline(timeout));
   if (call.descriptor.kind != CollectiveKind::send) board_.note(call.descriptor);
@@ -152,16 +156,19 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, bool async, Millisecon
   }
   // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a branch
   // of its own.
-  const Stream current = runtime_.current_stream(device_.index), stream = async || captured ? stream_ : current;
+  const Stream current = runtime_.current_stream(device_.index), stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
   if (!captured && last_ && !(last_stream_ == stream)) last_->block(stream);  // one after the other on all ranks
-  queue(call, stream);
+  if (several.empty()) queue(call, stream);
+  else queue_coalesced(call, several, stream);
   work->end(stream);
   if (!captured) {
     last_ = work;
     last_stream_ = stream;
   }
   return work;
+} catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
+  throw CollectiveError(end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
 }
 
 void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
@@ -214,6 +221,17 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
     case CollectiveKind::scatter:
     case CollectiveKind::send: return queue_point_to_point(call, stream);
   }
+}
+
+void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream) {
+  const bool fused = !call.descriptor.strict;  // a sum in the order of the ranks is two steps
+  if (fused) GRADUS_NCCL_CHECK(ncclGroupStart());
+  for (const Array& x : arrays) {
+    call.in = call.out = x.data();
+    call.descriptor.count = static_cast<uint64_t>(x.numel());
+    queue(call, stream);
+  }
+  if (fused) GRADUS_NCCL_CHECK(ncclGroupEnd());
 }
 
 void NcclGroup::queue_point_to_point(const Collective& call, const Stream& stream) {

@@ -28,6 +28,7 @@ class NcclGroup final : public ProcessGroup {
   ~NcclGroup() override;
 
   std::string_view backend() const override { return "nccl"; }
+  bool coalesces() const override { return true; }
 
  private:
   class NcclWork;
@@ -42,11 +43,12 @@ class NcclGroup final : public ProcessGroup {
                                            Milliseconds timeout) override;
 
   void connect(const Deadline& deadline);
-  /// Numbers the call and queues its work. The lock is held no longer than that.
-  NcclWorkPtr launch(Collective call, bool async, Milliseconds timeout);
+  /// Numbers the call and queues its work, of one array or several. The lock is held no longer than that.
+  NcclWorkPtr launch(Collective call, const std::vector<Array>& several, const CollectiveOptions& options);
   void compare(const Collective& call, const Deadline& deadline);
   /// Queues the work on a stream.
   void queue(const Collective& call, const Stream& stream);
+  void queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream);
   void queue_point_to_point(const Collective& call, const Stream& stream);
   void queue_in_order(const Collective& call, const Stream& stream);
   /// Ends the group by this failure, or by that which another rank was the first to announce.

@@ -70,7 +70,8 @@ class NcclGroup::NcclWork final : public Work {
   }
   /// `stream` waits for it.
   void block(const Stream& stream) const { done_->block(stream); }
-  void keep(const Array& in, const Array& out) { kept_ = {in, out}; }
+  /// Memory that must not be used anew before somebody has waited for this.
+  void keep(std::vector<Array> arrays) { kept_ = std::move(arrays); }
 
  private:
   const Descriptor call_;
@@ -83,7 +84,7 @@ class NcclGroup::NcclWork final : public Work {
   mutable std::mutex mutex_;
   bool queued_ = false;
   CommStatus failure_;
-  std::pair<Array, Array> kept_;
+  std::vector<Array> kept_;
 };
 
 }  // namespace gradus::dist

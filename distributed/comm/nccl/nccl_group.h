@@ -37,6 +37,8 @@ class NcclGroup final : public ProcessGroup {
   bool serves(Device device) const override { return device == device_; }
   std::string places() const override { return device_.str(); }
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
+  WorkPtr submit_coalesced(const Collective& call, const std::vector<Array>& arrays,
+                           const CollectiveOptions& options) override;
   void announce(const CommStatus& failure) noexcept override;
   void gather_on_host(const Array& x, const Array& y) override;
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,

@@ -49,9 +49,10 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
     Batch get_batch(const std::vector<size_t>& indices) override { return dataset.get_batch(indices); }
     Example<> get_stacked(const std::vector<size_t>& indices) override {
       if constexpr (StackedDataset<Inner>) return dataset.get_stacked(indices);
-      else if constexpr (std::is_same_v<Batch, std::vector<Example<>>>)
-        return transforms::Stack<>().apply_batch(dataset.get_batch(indices));
-      else return {};
+      else if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
+        transforms::Stack<> stack;
+        return detail::stacked(dataset, stack, indices);
+      } else return {};
     }
     std::optional<size_t> size() const override { return dataset.size(); }
     uint64_t stage() const override { return dataset.stage(); }

@@ -2,7 +2,19 @@
 
 #include <gradus/autograd/ops/creation.h>
 
-namespace gradus::data::detail {
+#include <algorithm>
+
+namespace gradus::data {
+
+size_t samples_in_batch(size_t size, size_t batch_size, size_t batch, size_t num_replicas, size_t rank) {
+  GRADUS_CHECK(batch_size > 0 && rank < num_replicas, ValueError, "samples_in_batch needs a batch_size above 0 and a ",
+               "rank below num_replicas, got ", batch_size, ", ", rank, " and ", num_replicas);
+  if (batch > size / batch_size) return 0;
+  const size_t samples = std::min(batch_size, size - batch * batch_size);
+  return samples / num_replicas + (rank < samples % num_replicas);
+}
+
+namespace detail {
 namespace {
 
 struct Field {
@@ -21,7 +33,16 @@ void check_options(const DataLoaderOptions& options) {
   GRADUS_CHECK(options.batch_size() > 0, ValueError, "batch_size must be at least 1");
   GRADUS_CHECK(options.workers() <= kMostWorkers, ValueError, "at most ", kMostWorkers, " workers, got ",
                options.workers());
+  GRADUS_CHECK(options.rank() < options.num_replicas(), ValueError, "a loader for ", options.num_replicas(),
+               " ranks has ranks below that, got rank ", options.rank());
   GRADUS_CHECK(options.workers() == 0 || options.max_jobs() > 0, ValueError, "max_jobs must be at least 1");
+}
+
+std::vector<size_t> part_of(std::vector<size_t> batch, const DataLoaderOptions& options) {
+  size_t count = 0;
+  for (size_t i = options.rank(); i < batch.size(); i += options.num_replicas()) batch[count++] = batch[i];
+  batch.resize(count);
+  return batch;
 }
 
 void check_state(const LoaderState& state, const DataLoaderOptions& options) {
@@ -54,4 +75,5 @@ LoaderState state_of(const OrderedDict<std::string, Tensor>& dict) {
   return state;
 }
 
-}  // namespace gradus::data::detail
+}  // namespace detail
+}  // namespace gradus::data

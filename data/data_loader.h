@@ -7,6 +7,9 @@
 // The batches of an epoch depend on the seed and the number of the epoch, not on the number of workers: they come in
 // the sampler's order, and random transforms draw from (seed, epoch, index of the sample). So an epoch can also be taken
 // up in the middle: save loader->state() with the model, and load_state() it into a loader made as the first one was.
+//
+// In a job of several processes each has a loader of the same dataset, sampler and batch_size, which is that of all
+// together, with .distributed(num_replicas, rank) in its options.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +36,19 @@ class DataLoaderOptions {
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// Samples in a batch; 1 unless set.
+  /// Samples in a batch, that of all ranks together; 1 unless set.
   DataLoaderOptions& batch_size(size_t count) { return batch_size_ = count, *this; }
   /// Threads that prepare batches; with 0, the default, the consumer does.
   DataLoaderOptions& workers(size_t count) { return workers_ = count, *this; }
   /// Batches prepared ahead; twice the number of workers unless set.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
+  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … of it. So the
+  /// k-th batches of all ranks are together the k-th batch of one process, whatever the number of ranks: all have the
+  /// same number of batches and the same state(), which ranks of another number can load. Every sample is given once,
+  /// in evaluation too. A rank's part of a last batch of fewer than num_replicas samples may have none: shape (0, …).
+  DataLoaderOptions& distributed(size_t num_replicas, size_t rank) {
+    return num_replicas_ = num_replicas, rank_ = rank, *this;
+  }
   /// Leaves out a last batch that is smaller than the others.
   DataLoaderOptions& drop_last(bool drop) { return drop_last_ = drop, *this; }
   /// How long the consumer waits for a batch of the workers before it gets an Error; forever unless set.
@@ -50,6 +60,8 @@ class DataLoaderOptions {
 
   size_t batch_size() const { return batch_size_; }
   size_t workers() const { return workers_; }
+  size_t num_replicas() const { return num_replicas_; }
+  size_t rank() const { return rank_; }
   size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
   bool drop_last() const { return drop_last_; }
   std::optional<std::chrono::milliseconds> timeout() const { return timeout_; }
@@ -57,7 +69,7 @@ class DataLoaderOptions {
   uint64_t seed() const { return seed_ ? *seed_ : default_generator().seed(); }
 
  private:
-  size_t batch_size_ = 1, workers_ = 0;
+  size_t batch_size_ = 1, workers_ = 0, num_replicas_ = 1, rank_ = 0;
   std::optional<size_t> max_jobs_;
   bool drop_last_ = false, enforce_ordering_ = true;
   std::optional<std::chrono::milliseconds> timeout_;
@@ -72,6 +84,11 @@ struct LoaderState {
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
+/// Number of samples in batch number `batch`, counted from 0, of an epoch of `size` samples: in a rank's part of it
+/// (DataLoaderOptions::distributed), or in the whole unless a rank is given. A rank's mean gradient has the weight
+/// samples_in_batch(size, batch_size, batch, n, rank) / samples_in_batch(size, batch_size, batch) in that of all.
+size_t samples_in_batch(size_t size, size_t batch_size, size_t batch, size_t num_replicas = 1, size_t rank = 0);
+
 /// Where the time of an epoch has gone, as far as it concerns data.
 struct LoaderTimings {
   size_t batches = 0;             ///< that the consumer got
@@ -83,6 +100,8 @@ struct LoaderTimings {
 
 namespace detail {
 void check_options(const DataLoaderOptions& options);
+/// Elements rank, rank + num_replicas, … of a batch.
+std::vector<size_t> part_of(std::vector<size_t> batch, const DataLoaderOptions& options);
 void check_state(const LoaderState& state, const DataLoaderOptions& options);
 /// The fields as int64 scalars by their names, and back; missing, unknown or negative ones are a ValueError.
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
@@ -170,10 +189,10 @@ class DataLoader {
  private:
   friend Iterator;
 
-  std::vector<size_t> next_request() {
+  std::optional<std::vector<size_t>> next_request() {
     auto indices = sampler_.next(options_.batch_size());
-    const bool wanted = indices && (indices->size() >= options_.batch_size() || !options_.drop_last());
-    return wanted ? std::move(*indices) : std::vector<size_t>();
+    if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
+    return detail::part_of(std::move(*indices), options_);
   }
   std::shared_ptr<Batch> next() {
     if (!prefetcher_ || !open_) return nullptr;

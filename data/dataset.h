@@ -50,7 +50,7 @@ class BatchDataset {
   using BatchType = Batch;
 
   virtual ~BatchDataset() = default;
-  /// The batch of the samples with these indices, in this order.
+  /// The batch of the samples with these indices, in this order. There may be none: a rank's part of a small batch.
   virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
   /// Number of samples, where it is known.
   virtual std::optional<size_t> size() const = 0;

@@ -71,7 +71,7 @@ class DeviceLoader {
     wait_seconds_ = 0;
     const size_t threads = device_.is_cuda() ? 1 : 0;
     prefetcher_ = std::make_unique<Prefetcher>(
-        threads, ahead_, [this] { return ended_ ? Prefetcher::Request() : Prefetcher::Request{0}; },
+        threads, ahead_, [this] { return ended_ ? std::nullopt : std::make_optional<Prefetcher::Request>(); },
         [this](size_t, const Prefetcher::Request&) { return fetch(); });
     return Iterator(this);
   }

@@ -29,6 +29,18 @@ concept SampleTransform = requires(Transform& transform, Sample sample) {
   transform.apply(std::move(sample));
 };
 
+namespace detail {
+/// The batch that a Stack makes of these samples. No samples have the shape of the first one: (0, …).
+template <class Source, class Stack>
+typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
+  if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
+  auto batch = stack.apply_batch(source.get_batch({0}));
+  batch.data = batch.data.narrow(0, 0, 0);
+  if constexpr (requires { batch.target; }) batch.target = batch.target.narrow(0, 0, 0);
+  return batch;
+}
+}  // namespace detail
+
 /// What map() returns: `Source` with a transform of its samples or of its batches behind it.
 template <class Source, class Transform>
 class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename Transform::OutputBatchType> {
@@ -40,6 +52,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   OutputBatchType get_batch(const std::vector<size_t>& indices) override {
     if constexpr (Transform::kStacks && StackedDataset<Source>) {
       return source_.get_stacked(indices);
+    } else if constexpr (Transform::kStacks) {
+      return detail::stacked(source_, transform_, indices);
     } else if constexpr (SampleTransform<Transform, typename Transform::InputType>) {
       auto input = source_.get_batch(indices);
       OutputBatchType output;

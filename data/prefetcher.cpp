@@ -34,11 +34,11 @@ void Prefetcher::stop() {
 
 Prefetcher::Result Prefetcher::next() {
   if (threads_.empty()) {
-    const Request request = exhausted_ ? Request() : next_request_();
-    exhausted_ = request.empty();
+    const std::optional<Request> request = exhausted_ ? std::nullopt : next_request_();
+    exhausted_ = !request;
     if (exhausted_) return nullptr;
     const NoGradGuard no_grad;
-    return answer(0, request);
+    return answer(0, *request);
   }
   refill();
   if (open_.empty()) return nullptr;
@@ -74,10 +74,11 @@ double Prefetcher::work_seconds() {
 
 void Prefetcher::refill() {
   while (!exhausted_ && open_.size() < ahead_) {
-    auto job = std::make_shared<Job>();
-    job->request = next_request_();
-    exhausted_ = job->request.empty();
+    std::optional<Request> request = next_request_();
+    exhausted_ = !request;
     if (exhausted_) break;
+    auto job = std::make_shared<Job>();
+    job->request = std::move(*request);
     open_.push_back(job);
     {
       std::lock_guard lock(mutex_);

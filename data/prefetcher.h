@@ -20,8 +20,8 @@ class Prefetcher {
  public:
   using Request = std::vector<size_t>;
   using Result = std::shared_ptr<void>;
-  /// The next request, empty when there are no more. Called on the consumer's thread.
-  using NextRequest = std::function<Request()>;
+  /// The next request, none when there are no more. Called on the consumer's thread.
+  using NextRequest = std::function<std::optional<Request>()>;
   /// Answers a request as worker 0, 1, …: one request at a time for each of them.
   using Work = std::function<Result(size_t worker, const Request& request)>;
 

@@ -1,0 +1,68 @@
+// Tar archives, read and written file by file: ustar and pax (POSIX.1-2017, utility pax, "pax Interchange Format" and
+// "ustar Interchange Format"), and what GNU tar adds for long names and large sizes.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include <gradus/core/io/file.h>
+
+namespace gradus::io {
+
+/// What a file in an archive may have: 256 MiB.
+inline constexpr uint64_t kMostTarFileBytes = uint64_t{1} << 28;
+
+/// A regular file in an archive.
+struct TarFile {
+  std::string name;
+  uint64_t offset = 0;  ///< of its headers; a reader may start there
+  Bytes data;
+};
+
+/// Reads an archive from one of its headers on. Links, directories and devices are passed over. An archive that is
+/// truncated or damaged, a sparse file, one of more than kMostTarFileBytes, and a name that leads out of the folder
+/// where the archive is unpacked are an IoError that names the archive and the byte.
+class TarReader {
+ public:
+  /// Fills `to` with the `bytes` bytes at `offset`, or throws.
+  using ReadAt = std::function<void(uint64_t offset, void* to, size_t bytes)>;
+
+  /// `archive` stands for the archive of `size` bytes in messages.
+  TarReader(ReadAt read_at, uint64_t size, std::string archive, uint64_t offset = 0)
+      : read_at_(std::move(read_at)), size_(size), offset_(offset), archive_(std::move(archive)) {}
+
+  /// The next file, none at the end.
+  std::optional<TarFile> next();
+  /// Where the next file's headers begin, or the end of the archive.
+  uint64_t offset() const { return offset_; }
+
+ private:
+  struct Header;
+  template <class... Parts>
+  void check(bool condition, const Parts&... parts) const;
+  Bytes read(uint64_t bytes, uint64_t most);
+  std::optional<Header> next_header();
+  uint64_t number(std::string_view field) const;
+  void read_pax(std::string_view records, Header& header) const;
+
+  ReadAt read_at_;
+  uint64_t size_, offset_;
+  std::string archive_;
+};
+
+/// Writes an archive that appears under its name when commit() is called (AtomicFile).
+class TarWriter {
+ public:
+  explicit TarWriter(const std::string& path) : file_(path) {}
+  /// A name that TarReader would refuse, or more than kMostTarFileBytes, are a ValueError.
+  void add(const std::string& name, ByteSpan data);
+  void add(const std::string& name, std::string_view text) { add(name, std::as_bytes(std::span<const char>(text))); }
+  void commit();
+
+ private:
+  void write_entry(char type, std::string_view name, ByteSpan data);
+
+  AtomicFile file_;
+};
+
+}  // namespace gradus::io

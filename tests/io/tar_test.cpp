@@ -1,0 +1,156 @@
+// Archives as tar, GNU tar and pax write them, and damaged ones.
+#include <cstdio>
+
+#include <gradus/core/io/tar.h>
+#include <gradus/tests/io/io_test.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+constexpr size_t kBlock = 512;
+
+// The header of a file of a type; fields that are given by their byte are put over it, and the checksum is right.
+std::string header(const std::string& name, size_t size, char type = '0',
+                   const std::vector<std::pair<size_t, std::string>>& fields = {}) {
+  std::string block(kBlock, '\0');
+  char octal[13];
+  std::snprintf(octal, sizeof(octal), "%011zo", size);
+  block.replace(0, std::min<size_t>(name.size(), 100), name.substr(0, 100));
+  block.replace(124, 11, octal);
+  block[156] = type;
+  block.replace(257, 8, std::string("ustar\00000", 8));
+  for (const auto& [at, text] : fields) block.replace(at, text.size(), text);
+  block.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : block) sum += static_cast<unsigned char>(c);
+  std::snprintf(octal, sizeof(octal), "%06o", sum);
+  block.replace(148, 7, std::string(octal, 7));
+  return block;
+}
+
+std::string padded(std::string text) { return text.append((kBlock - text.size() % kBlock) % kBlock, '\0'); }
+std::string entry(const std::string& name, const std::string& data, char type = '0') {
+  return header(name, data.size(), type) + padded(data);
+}
+const std::string kEnd(2 * kBlock, '\0');
+
+io::TarReader reader_of(const std::string& archive, uint64_t offset = 0) {
+  const auto read_at = [&archive](uint64_t at, void* to, size_t bytes) {
+    REQUIRE((at <= archive.size() && bytes <= archive.size() - at));
+    std::memcpy(to, archive.data() + at, bytes);
+  };
+  return io::TarReader(read_at, archive.size(), "test.tar", offset);
+}
+
+// "name=data name=data …"
+std::string contents(const std::string& archive, uint64_t offset = 0) {
+  io::TarReader reader = reader_of(archive, offset);
+  std::string all;
+  while (const auto file = reader.next())
+    all += file->name + "=" + std::string(reinterpret_cast<const char*>(file->data.data()), file->data.size()) + " ";
+  CHECK_FALSE(reader.next());  // it stays at the end
+  return all;
+}
+
+std::string error_of(const std::string& archive) {
+  try {
+    contents(archive);
+  } catch (const IoError& error) { return error.what(); }
+  return "(no error)";
+}
+
+std::string as_text(const io::Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+}  // namespace
+
+TEST_CASE("tar: what was written is read, from any file on", "[io][tar]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.tar"),
+                    long_name = std::string(60, 'd') + "/" + std::string(95, 'n') + ".txt";
+  io::TarWriter writer(path);
+  writer.add("a.txt", "one");
+  writer.add("empty", "");
+  writer.add(long_name, std::string(kBlock, 'x'));
+  writer.add("b/c.txt", std::string(kBlock + 1, 'y'));
+  CHECK_THROWS_AS(writer.add("../up", "1"), ValueError);
+  CHECK_FALSE(std::filesystem::exists(path));
+  writer.commit();
+  const std::string archive = as_text(io::read_file(path));
+  CHECK(archive.size() % kBlock == 0);
+  const std::string rest =
+      long_name + "=" + std::string(kBlock, 'x') + " b/c.txt=" + std::string(kBlock + 1, 'y') + " ";
+  CHECK(contents(archive) == "a.txt=one empty= " + rest);
+  io::TarReader reader = reader_of(archive);
+  reader.next(), reader.next();
+  CHECK(reader.offset() == 3 * kBlock);
+  CHECK(reader.next()->offset == 3 * kBlock);  // with its extended header
+  CHECK(contents(archive, 3 * kBlock) == rest);
+  // Other programs agree.
+  CHECK(std::system(("tar -tf '" + path + "' > '" + directory.file("list") + "'").c_str()) == 0);
+  CHECK(as_text(io::read_file(directory.file("list"))) == "a.txt\nempty\n" + long_name + "\nb/c.txt\n");
+}
+
+TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
+  const std::string name(150, 'n');
+  CHECK(contents(kEnd).empty());
+  CHECK(contents(entry("x", "1") + std::string(kBlock, '\0')) == "x=1 ");  // a lone block of zeros will do
+  CHECK(contents(entry("x", "1", '\0') + kEnd) == "x=1 ");
+  CHECK(contents(header("x", 0, '0', {{257, std::string(8, '\0')}, {345, "junk"}}) + kEnd) == "x= ");  // before ustar
+  CHECK(contents(header("x", 0, '0', {{345, "dir"}}) + kEnd) == "dir/x= ");
+  CHECK(contents(entry("././@LongLink", name + std::string(1, '\0'), 'L') + entry("short", "1") + kEnd) ==
+        name + "=1 ");
+  CHECK(contents(entry("pax", "18 mtime=12345678\n160 path=" + name + "\n", 'x') + entry("short", "1") +
+                 entry("next", "2") + kEnd) == name + "=1 next=2 ");
+  CHECK(contents(entry("pax", "10 size=3\n", 'x') + header("x", 0) + padded("abc") + kEnd) == "x=abc ");
+  CHECK(contents(entry("pax", "13 comment=x\n", 'g') + entry("x", "1") + kEnd) == "x=1 ");
+  const std::string base256 = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
+  CHECK(contents(header("x", 0, '0', {{124, base256}}) + padded("abc") + kEnd) == "x=abc ");
+  CHECK(contents(header("x", 0, '0', {{124, "         3  "}}) + padded("abc") + kEnd) == "x=abc ");
+  // Links, folders and pipes have no data, whatever size they say; an unknown type has.
+  CHECK(contents(header("link", 700, '2') + header("dir/", 0, '5') + header("pipe", 0, '6') + entry("v", "data", 'V') +
+                 entry("x", "1") + kEnd) == "x=1 ");
+}
+
+TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {
+  const std::string archive = entry("first", "1") + entry("second", std::string(600, 'x')) + kEnd;
+  // Cut anywhere; only one of the two blocks at the end may be missing.
+  for (size_t size = 0; size < archive.size() - kBlock; size += 64) {
+    INFO("cut to " << size);
+    CHECK_THAT(error_of(archive.substr(0, size)), contains("'test.tar', byte ") && contains("truncated"));
+  }
+  for (size_t i = 0; i < kBlock; ++i) {
+    if (i == 155) continue;  // comes after the checksum's end
+    std::string damaged = archive;
+    damaged[2 * kBlock + i] ^= 1;
+    INFO("byte " << i);
+    CHECK_THAT(error_of(damaged), contains("'test.tar', byte 1024: "));
+  }
+  const auto size_error = [](const std::string& size) {
+    return error_of(entry("a", "1") + header("x", 0, '0', {{124, size}}) + padded("abc") + kEnd);
+  };
+  CHECK_THAT(size_error("77777777777"), contains("8589934591 bytes") && contains("at most 268435456"));
+  CHECK_THAT(size_error("00000010000"), contains("truncated: 4096 bytes are missing"));
+  CHECK_THAT(size_error("-0000000001"), contains("no octal number"));
+  CHECK_THAT(size_error("00000000008"), contains("no octal number"));
+  CHECK_THAT(size_error(std::string(12, '\xff')), contains("negative"));
+  CHECK_THAT(size_error("\x80" + std::string(11, '\xff')), contains("more than 63 bits"));
+  CHECK_THAT(size_error(std::string("\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", 12)), contains("at most 268435456"));
+  CHECK(peak_memory_of([&] { contents(header("x", (1 << 28) - 1) + kEnd); }) < 100);
+  for (const char* name : {"/etc/passwd", "../x", "a/../x", "..", "a/.."})
+    CHECK_THAT(error_of(entry(name, "1") + kEnd), contains("cannot be called"));
+  CHECK_THAT(error_of(entry("", "1") + kEnd), contains("cannot be called"));
+  CHECK(contents(entry("a..b/..c", "1") + kEnd) == "a..b/..c=1 ");
+  for (const std::string record :
+       {"", "x", "5", "99 path=x\n", "9 path=ab\n", "0 path=\n", "11 path=abcd", "-1 path=x\n",
+        "99999999999999999999999 path=x\n", "7 path\n", "9 size=-1\n", "10 size=1x\n"}) {
+    INFO(record);
+    CHECK((record.empty() || error_of(entry("pax", record, 'x') + entry("x", "1") + kEnd) != "(no error)"));
+  }
+  CHECK_THAT(error_of(entry("pax", std::string("12 path=a\0b\n", 12), 'x') + entry("x", "1") + kEnd),
+             contains("cannot be called"));
+  CHECK_THAT(error_of(header("pax", 1 << 21, 'x') + kEnd), contains("at most 1048576"));
+  CHECK_THAT(error_of(header("x", 0, 'S') + kEnd), contains("sparse"));
+  CHECK_THAT(error_of(entry("pax", "22 GNU.sparse.major=1\n", 'x') + entry("x", "1") + kEnd), contains("sparse"));
+}

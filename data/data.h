@@ -17,5 +17,6 @@
 #include <gradus/data/samplers.h>
 #include <gradus/data/stl10.h>
 #include <gradus/data/synthetic_digits.h>
+#include <gradus/data/tar_shards.h>
 #include <gradus/data/tensor_dataset.h>
 #include <gradus/data/transforms.h>

@@ -132,7 +132,7 @@ class DataLoader {
     open_ = true;
     timings_ = {};
     sampler_.reset(position_.seed, position_.epoch);
-    for (uint64_t i = 0; i < position_.batches && sampler_.next(options_.batch_size()); ++i) {}
+    sampler_.skip(position_.batches, options_.batch_size());
     prefetcher_ = std::make_unique<Prefetcher>(
         options_.workers(), options_.max_jobs(), [this] { return next_request(); },
         [this, seed = position_.seed, epoch = position_.epoch](

@@ -166,4 +166,11 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
 
 Array read_image(const std::string& path) { return decode_image(io::read_file(path, kMostImageBytes), path); }
 
+Tensor unit_floats(const Array& bytes) {
+  const Array floats = Array::empty(bytes.shape());
+  std::transform(bytes.data<uint8_t>(), bytes.data<uint8_t>() + bytes.numel(), floats.data<float>(),
+                 [](uint8_t value) { return static_cast<float>(value) / 255.0f; });
+  return Tensor(floats);
+}
+
 }  // namespace gradus::data

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <gradus/core/array.h>
+#include <gradus/autograd/tensor.h>
 #include <gradus/core/io/file.h>
 
 namespace gradus::data {
@@ -21,5 +21,7 @@ inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels = kMostPixels);
 /// The same from a file.
 Array read_image(const std::string& path);
+/// Bytes 0 … 255 as float32 in [0, 1].
+Tensor unit_floats(const Array& bytes);
 
 }  // namespace gradus::data

@@ -77,13 +77,9 @@ ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::s
 Example<> ImageFolder::get(size_t index) {
   GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
   const Sample& sample = list_->samples[index];
-  const Array bytes = read_image(sample.path);
-  const Array image = Array::empty(bytes.shape());
-  std::transform(bytes.data<uint8_t>(), bytes.data<uint8_t>() + bytes.numel(), image.data<float>(),
-                 [](uint8_t value) { return static_cast<float>(value) / 255.0f; });
+  const Tensor data = unit_floats(read_image(sample.path));
   const Array label = Array::empty({}, DType::i64);
   *label.data<int64_t>() = sample.label;
-  const Tensor data(image);
   return {size_ ? transforms::functional::resize(data, *size_) : data, Tensor(label)};
 }
 

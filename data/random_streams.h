@@ -10,6 +10,8 @@ namespace gradus::data {
 constexpr uint64_t order_stream(uint64_t epoch) { return (uint64_t{1} << 63) | epoch; }
 /// Seeds of the samples' generators: element i belongs to sample i.
 constexpr uint64_t sample_stream(uint64_t epoch) { return (uint64_t{1} << 62) | epoch; }
+/// Places in the shuffle buffer of an epoch: element i decides the i-th.
+constexpr uint64_t shuffle_buffer_stream(uint64_t epoch) { return (uint64_t{1} << 60) | epoch; }
 /// Shape and noise of a drawn digit.
 constexpr uint64_t digit_stream(uint64_t index) { return (uint64_t{1} << 61) | index; }
 

@@ -21,6 +21,10 @@ class Sampler {
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
   /// Up to `batch_size` indices; nothing when the epoch is over.
   virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
+  /// Passes over `batches` batches: those before a saved position.
+  virtual void skip(uint64_t batches, size_t batch_size) {
+    while (batches-- > 0 && next(batch_size)) {}
+  }
   /// Number of batches that next(batch_size) gives in an epoch, where it is known beforehand.
   virtual std::optional<size_t> batches(size_t batch_size) const {
     (void)batch_size;

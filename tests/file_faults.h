@@ -1,10 +1,15 @@
-// Makes one system call of a save go wrong.
+// Makes one system call of a save go wrong, or reads slow.
 #pragma once
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gradus/core/io/file_faults.h>
@@ -42,6 +47,38 @@ class FileFaults {
   }
   static inline std::vector<std::string> calls_;
   static inline int at_ = -1, error_ = kNone;
+};
+
+/// While it lives, files are read with at most so many bytes a second from each folder, as from a disk of its own.
+class ReadLimit {
+ public:
+  explicit ReadLimit(double bytes_per_second) {
+    rate_ = bytes_per_second;
+    free_at_.clear();
+    io::read_fault = &wait;
+  }
+  ~ReadLimit() { io::read_fault = nullptr; }
+  ReadLimit(const ReadLimit&) = delete;
+  ReadLimit& operator=(const ReadLimit&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static void wait(const std::string& path, size_t bytes) {
+    const std::chrono::duration<double> time(static_cast<double>(bytes) / rate_);
+    Clock::time_point end;
+    {
+      std::lock_guard lock(mutex_);
+      Clock::time_point& free_at = free_at_[path.substr(0, path.rfind('/'))];
+      // A sleep that was too long is made up for, up to 10 ms.
+      free_at = std::max(free_at, Clock::now() - std::chrono::milliseconds(10));
+      end = free_at += std::chrono::duration_cast<Clock::duration>(time);
+    }
+    if (end > Clock::now() + std::chrono::milliseconds(1)) std::this_thread::sleep_until(end);
+  }
+  static inline double rate_ = 0;
+  static inline std::mutex mutex_;
+  static inline std::map<std::string, Clock::time_point> free_at_;  // by folder
 };
 
 }  // namespace gradus::test

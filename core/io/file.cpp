@@ -46,6 +46,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
 InputFile::~InputFile() { close(descriptor_); }
 
 void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
+  if (const ReadFault fault = read_fault.load(std::memory_order_relaxed)) fault(path_, bytes);
   char* cursor = static_cast<char*>(to);
   while (bytes > 0) {
     const ssize_t got = pread(descriptor_, cursor, bytes, static_cast<off_t>(offset));

@@ -1,8 +1,9 @@
-// Faults on demand in the system calls that write files. For tests; internal to core/io.
+// Faults on demand in the system calls that read and write files. For tests; internal to core/io.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <string>
 
 namespace gradus::io {
 
@@ -12,7 +13,11 @@ namespace gradus::io {
 /// null for the other calls.
 using FileFault = int (*)(const char* call, size_t* bytes);
 
+/// Called before InputFile reads `bytes` bytes: it may wait as a slow disk does, or throw.
+using ReadFault = void (*)(const std::string& path, size_t bytes);
+
 /// Null, outside of tests.
 inline std::atomic<FileFault> file_fault{nullptr};
+inline std::atomic<ReadFault> read_fault{nullptr};
 
 }  // namespace gradus::io

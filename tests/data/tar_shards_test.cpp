@@ -1,0 +1,368 @@
+// Shards of tar files: every sample once, in an order that is known, from several folders at a time.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/io/file_faults.h>
+#include <gradus/data/data.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
+
+using namespace gradus;
+using namespace gradus::test;
+using data::DataLoaderOptions;
+using data::make_data_loader;
+using data::TarSample;
+using data::datasets::SyntheticDigits;
+using data::datasets::TarShards;
+using data::datasets::TarShardsOptions;
+using data::transforms::Stack;
+
+namespace {
+
+constexpr auto kFar = std::chrono::seconds(60);
+
+// Folders disk0, disk1, … with the given shards in them; a sample is a file "<shard>-<i>.txt" of some bytes.
+struct Disks {
+  explicit Disks(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      folders.push_back(directory.file("disk" + std::to_string(i)));
+      std::filesystem::create_directory(folders.back());
+    }
+  }
+  void put(size_t folder, const std::string& shard, size_t samples, size_t bytes = 10) {
+    io::TarWriter tar(folders[folder] + "/" + shard + ".tar");
+    for (size_t i = 0; i < samples; ++i) tar.add(shard + "-" + std::to_string(i) + ".txt", std::string(bytes, 'x'));
+    tar.commit();
+  }
+  // Shards a, b, c, … of 3, 4, 5, 3, … samples, a folder after the other.
+  void stripe(size_t shards) {
+    for (size_t i = 0; i < shards; ++i) put(i % folders.size(), std::string(1, static_cast<char>('a' + i)), 3 + i % 3);
+  }
+
+  TemporaryDirectory directory;
+  std::vector<std::string> folders;
+};
+
+using Keys = std::vector<std::string>;
+
+// What is left of the loader's epoch, batch after batch.
+template <class Loader>
+std::vector<Keys> rest_of(Loader& loader) {
+  std::vector<Keys> batches;
+  for (auto& batch : loader) {
+    batches.emplace_back();
+    for (const TarSample& sample : batch) batches.back().push_back(sample.key);
+  }
+  return batches;
+}
+
+Keys flat(const std::vector<Keys>& batches) {
+  Keys keys;
+  for (const Keys& batch : batches) keys.insert(keys.end(), batch.begin(), batch.end());
+  return keys;
+}
+
+auto loader_of(const Disks& disks, const TarShardsOptions& options = {}, size_t workers = 0, uint64_t seed = 1) {
+  const TarShards shards(disks.folders, options);
+  return make_data_loader(shards, shards.sampler(), DataLoaderOptions(4).workers(workers).seed(seed));
+}
+
+Keys epoch_of(const Disks& disks, const TarShardsOptions& options = {}) {
+  return flat(rest_of(*loader_of(disks, options)));
+}
+
+Keys sorted(Keys keys) {
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) { return error.what(); }
+  return "(no error)";
+}
+
+// Calls `on_read(path)` before each read while it lives; its destructor lets all go that hold() has kept.
+class Reads {
+ public:
+  explicit Reads(std::function<void(const std::string&)> on_read) {
+    std::lock_guard lock(mutex_);  // a thread of the test before may be here late
+    on_read_ = std::move(on_read), released_ = false, bytes_ = 0;
+    io::read_fault = [](const std::string& path, size_t bytes) {
+      std::unique_lock lock(mutex_);
+      bytes_ += bytes, ++inside_;
+      const auto on_read = on_read_;
+      lock.unlock();
+      const Leave leave;
+      on_read(path);
+    };
+  }
+  ~Reads() {
+    std::unique_lock lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [] { return inside_ == 0; });
+    io::read_fault = nullptr;
+  }
+  static void hold() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [] { return released_; });
+  }
+  static size_t bytes() {
+    std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  struct Leave {
+    ~Leave() {
+      std::lock_guard lock(mutex_);
+      --inside_;
+      changed_.notify_all();
+    }
+  };
+  static inline std::mutex mutex_;
+  static inline std::condition_variable changed_;
+  static inline std::function<void(const std::string&)> on_read_;
+  static inline bool released_ = false;
+  static inline size_t bytes_ = 0, inside_ = 0;
+};
+
+// What does not answer any more once a folder has been read so many times; let go, it may fail.
+auto stall(const std::string& folder, int reads, bool fails = false) {
+  return [=, left = std::make_shared<std::atomic<int>>(reads)](const std::string& path) {
+    if (!path.starts_with(folder + "/") || (*left)-- > 0) return;
+    Reads::hold();
+    GRADUS_CHECK(!fails, IoError, "late");
+  };
+}
+
+}  // namespace
+
+TEST_CASE("shards of images come back as they were written", "[data][shards]") {
+  const Disks disks(2);
+  SyntheticDigits digits(25);
+  data::write_tar_shards(digits, disks.folders, 10);
+  CHECK(std::filesystem::exists(disks.folders[1] + "/shard-000001.tar"));
+  const TarShards shards(disks.folders);
+  CHECK(shards.explain() == "tar shards, 3 in 2 folders\n");
+  for (const size_t workers : {0, 2}) {
+    auto loader = make_data_loader(shards.map(data::decode_image_and_class).map(Stack<>()), shards.sampler(),
+                                   DataLoaderOptions(8).workers(workers));
+    std::multiset<std::pair<int64_t, float>> expected, found;  // class and sum of the pixels
+    for (size_t i = 0; i < 25; ++i) {
+      const auto sample = digits.get(i);
+      expected.emplace(sample.target.item<int64_t>(), ((sample.data * 255).round() / 255).sum().item<float>());
+    }
+    for (auto& batch : *loader)
+      for (int64_t i = 0; i < batch.data.size(0); ++i) {
+        CHECK(batch.data.sizes() == Shape{batch.target.numel(), 3, 28, 28});
+        found.emplace(batch.target.select(0, i).item<int64_t>(),
+                      batch.data.select(0, i).select(0, 0).sum().item<float>());
+      }
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("shards: each rank reads its own, and nothing is left out", "[data][shards]") {
+  Disks disks(3);
+  disks.stripe(11);
+  const Keys all = sorted(epoch_of(disks));
+  CHECK(all.size() == 43);
+  CHECK(std::set<std::string>(all.begin(), all.end()).size() == all.size());
+  for (size_t ranks = 1; ranks <= 11; ++ranks)
+    for (const bool shuffle : {false, true}) {
+      Keys together;
+      std::set<char> shards_of_others;
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        const Keys mine = epoch_of(disks, {.num_replicas = ranks, .rank = rank, .shuffle = shuffle});
+        CHECK_FALSE(mine.empty());
+        together.insert(together.end(), mine.begin(), mine.end());
+        std::set<char> shards;
+        for (const std::string& key : mine) shards.insert(key[0]);
+        for (const char shard : shards) CHECK(shards_of_others.insert(shard).second);
+      }
+      CHECK(sorted(together) == all);
+    }
+  CHECK_THROWS_WITH(TarShards(disks.folders, {.num_replicas = 12}), contains("12 ranks") && contains("there are 11"));
+  CHECK_THROWS_AS(TarShards(disks.folders, {.num_replicas = 2, .rank = 2}), ValueError);
+  CHECK_THROWS_WITH(TarShards({disks.directory.file("none")}), contains("none': No such file"));
+}
+
+TEST_CASE("shards: the order is of the seed and the epoch", "[data][shards]") {
+  Disks disks(2);
+  disks.stripe(8);
+  for (const size_t shuffle_buffer : {0, 9}) {
+    const TarShardsOptions options = {.shuffle_buffer = shuffle_buffer, .read_ahead = 100};
+    auto loader = loader_of(disks, options), again = loader_of(disks, options, 3),
+         other = loader_of(disks, options, 0, 2);
+    const Keys first = flat(rest_of(*loader)), second = flat(rest_of(*loader));
+    CHECK(first != second);
+    CHECK(sorted(first) == sorted(second));
+    CHECK(flat(rest_of(*again)) == first);
+    CHECK(flat(rest_of(*again)) == second);
+    CHECK(flat(rest_of(*other)) != first);
+  }
+  // In turn from the folders, each folder's shards by name.
+  const Keys in_order = epoch_of(disks, {.shuffle = false});
+  CHECK(Keys(in_order.begin(), in_order.begin() + 9) ==
+        Keys{"a-0", "b-0", "a-1", "b-1", "a-2", "b-2", "c-0", "b-3", "c-1"});
+}
+
+TEST_CASE("shards: an epoch is taken up in the middle", "[data][shards][resume]") {
+  Disks disks(2);
+  disks.stripe(7);
+  for (const TarShardsOptions& options :
+       {TarShardsOptions{}, TarShardsOptions{.num_replicas = 2, .rank = 1, .shuffle_buffer = 5}}) {
+    auto whole = loader_of(disks, options);
+    const std::vector<Keys> first = rest_of(*whole), second = rest_of(*whole);
+    for (size_t stop = 1; stop < first.size(); ++stop) {
+      auto left = loader_of(disks, options, stop % 3);
+      auto walk = left->begin();
+      for (size_t i = 1; i < stop; ++i) ++walk;
+      auto resumed = loader_of(disks, options, (stop + 1) % 3, 99);
+      resumed->load_state(left->state());
+      CHECK(rest_of(*resumed) == std::vector<Keys>(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
+      CHECK(rest_of(*resumed) == second);
+      CHECK(rest_of(*left) == second);  // an epoch that is left counts as done
+    }
+  }
+  // What is passed over is not kept.
+  TarShards shards(disks.folders);
+  auto sampler = shards.sampler();
+  const auto drawn_after = [&](uint64_t batches) {
+    sampler.reset(1, 0);
+    sampler.skip(batches, 4);
+    return *sampler.next(4);
+  };
+  const std::vector<size_t> first = drawn_after(0), second = drawn_after(1);
+  CHECK_THROWS_AS(shards.get(first[0]), IndexError);
+  CHECK_NOTHROW(shards.get(second[0]));
+}
+
+TEST_CASE("shards: files are samples as WebDataset has it", "[data][shards]") {
+  Disks disks(1);
+  const std::string path = disks.folders[0] + "/a.tar";
+  {
+    io::TarWriter tar(path);
+    for (const char* name : {"./d.1/x.PNG", "./d.1/x.seg.png", "./d.1/x.cls", "README", ".hidden", "y.cls", "x.cls"})
+      tar.add(name, "1");
+    tar.commit();
+  }
+  const TarShards shards(disks.folders);
+  auto loader = make_data_loader(shards, shards.sampler(), DataLoaderOptions(9));
+  for (auto& batch : *loader) {
+    REQUIRE(batch.size() == 3);
+    CHECK(batch[0].key == "./d.1/x");
+    CHECK(batch[0].shard == path);
+    CHECK(batch[0].fields.size() == 3);
+    CHECK(batch[0].fields.contains("seg.png"));
+    CHECK(batch[1].key == "y");
+    CHECK(batch[2].key == "x");
+  }
+  CHECK_THROWS_AS(TarShards(shards).get(0), IndexError);  // drawn and taken
+  const auto fields = [](std::map<std::string, std::string> texts) {
+    TarSample sample = {"k", "s.tar", {}};
+    for (const auto& [name, text] : texts) {
+      const auto bytes = std::as_bytes(std::span<const char>(text));
+      sample.fields[name] = io::Bytes(bytes.begin(), bytes.end());
+    }
+    return error_of([&] { data::decode_image_and_class(sample); });
+  };
+  CHECK_THAT(fields({{"png", "x"}}), contains("'s.tar': 'k' needs a field png, jpg or jpeg, and a field cls"));
+  CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls is no number"));
+  CHECK_THAT(fields({{"png", "x"}, {"cls", "7"}}), contains("'s.tar': 'k' is neither a PNG nor a JPEG file"));
+}
+
+TEST_CASE("shards: a damaged one is an error, or is read from where it is whole", "[data][shards]") {
+  Disks disks(2);
+  disks.stripe(4);
+  const Keys whole = epoch_of(disks);
+  const std::string damaged = disks.folders[0] + "/c.tar";
+  std::filesystem::copy(damaged, disks.folders[1] + "/c.tar");
+  std::filesystem::resize_file(damaged, 3 * 512);
+  const Keys with_copy = epoch_of(disks, {.shuffle = false});
+  CHECK(sorted(with_copy) == sorted(whole));
+  std::filesystem::remove(disks.folders[1] + "/c.tar");
+  CHECK_THAT(error_of([&] { epoch_of(disks); }), contains("'" + damaged + "', byte 1536: the archive is truncated"));
+  disks.put(0, "c", 2);
+  {
+    io::TarWriter tar(damaged);
+    tar.add("k.txt", "1"), tar.add("k.TXT", "2");
+    tar.commit();
+  }
+  CHECK_THAT(error_of([&] { epoch_of(disks); }), contains("byte 1024: a second file 'k.TXT'"));
+}
+
+TEST_CASE("shards: all folders are read at the same time, no further ahead than they may", "[data][shards]") {
+  Disks disks(4);
+  for (size_t i = 0; i < 4; ++i) disks.put(i, std::string(1, static_cast<char>('a' + i)), 50, 1000);
+  // No read ends before all four folders have begun theirs.
+  static std::mutex mutex;
+  static std::condition_variable changed;
+  static std::set<std::string> begun;
+  static bool late = false;
+  begun.clear(), late = false;
+  {
+    const Reads reads([](const std::string& path) {
+      std::unique_lock lock(mutex);
+      begun.insert(path);
+      changed.notify_all();
+      late |= !changed.wait_for(lock, kFar, [] { return begun.size() == 4 || late; });
+    });
+    CHECK(epoch_of(disks, {.stall_limit = 2 * kFar}).size() == 200);
+  }
+  CHECK_FALSE(late);
+  // A sample of 1,000 bytes is read in two blocks and a half. One is taken; what is read is bounded by 5 samples and the
+  // one at work in each folder, and by the file behind each sample, which says that it is whole.
+  const Reads reads([](const std::string&) {});
+  auto loader = loader_of(disks, {.read_ahead = 5000});
+  auto walk = loader->begin();  // 4 samples, one of each folder
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(Reads::bytes() <= 4 * 8 * (512 + 1024));
+}
+
+TEST_CASE("shards: a folder that does not answer is overtaken", "[data][shards]") {
+  Disks disks(2);
+  disks.stripe(6);
+  for (const auto& entry : std::filesystem::directory_iterator(disks.folders[0]))
+    std::filesystem::copy(entry.path(), disks.folders[1]);
+  for (const auto& entry : std::filesystem::directory_iterator(disks.folders[1]))
+    if (!std::filesystem::exists(disks.folders[0] / entry.path().filename()))
+      std::filesystem::copy(entry.path(), disks.folders[0]);
+  const Keys whole = epoch_of(disks);
+  const TarShardsOptions options = {.read_ahead = 1, .stall_limit = std::chrono::milliseconds(300)};
+  for (const std::string& folder : disks.folders)
+    for (const int answers : {0, 1, 4, 9}) {  // in the midst of a header, a sample, a shard
+      const auto start = std::chrono::steady_clock::now();
+      {
+        const Reads reads(stall(folder, answers));
+        CHECK(epoch_of(disks, options) == whole);  // in the same order, nothing twice, nothing left out
+      }
+      CHECK(std::chrono::steady_clock::now() - start < kFar);
+    }
+  // One that comes back is used again; what it brings late, a sample or an error, is not given.
+  for (const bool fails : {false, true}) {
+    auto reads = std::make_unique<Reads>(stall(disks.folders[0], 4, fails));
+    auto loader = loader_of(disks, options);
+    Keys keys;
+    for (auto& batch : *loader) {
+      for (const TarSample& sample : batch) keys.push_back(sample.key);
+      if (keys.size() == 12) reads.reset();
+    }
+    CHECK(keys == whole);
+  }
+  // Without a copy it is an error.
+  for (const auto& entry : std::filesystem::directory_iterator(disks.folders[1])) std::filesystem::remove(entry.path());
+  const Reads reads(stall(disks.folders[0], 3));
+  CHECK_THAT(error_of([&] { epoch_of(disks, options); }),
+             contains("disk0' has not answered for 300 ms, and no other folder has '"));
+}

@@ -22,6 +22,12 @@ CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const De
               ours.str()};
 }
 
+CommStatus wrong_length(const Descriptor& call, int sender, uint64_t bytes, uint64_t due) {
+  return {CommFailure::mismatch, sender,
+          at(call) + name_of(sender) + " sends " + std::to_string(bytes) + " bytes where " + std::to_string(due) +
+              " are due: do all ranks run the same version of gradus?"};
+}
+
 CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause) {
   return {CommFailure::peer_lost, rank, at(call) + name_of(rank) + " was lost: " + cause};
 }

@@ -42,6 +42,8 @@ class CollectiveError : public CommError {
 
 /// `receiver` got a message of another call than its own.
 CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
+/// `sender`, in the same call, sends more or fewer bytes than are due.
+CommStatus wrong_length(const Descriptor& call, int sender, uint64_t bytes, uint64_t due);
 /// `rank` ended, for this cause, or has taken leave.
 CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause);
 CommStatus peer_left(const Descriptor& call, int rank);

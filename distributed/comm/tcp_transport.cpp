@@ -15,6 +15,7 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
+#include <gradus/distributed/comm/control.h>
 
 namespace gradus::dist {
 namespace {
@@ -23,14 +24,6 @@ namespace {
 constexpr Milliseconds kAnswerTime{300};
 /// What a rank says before it goes comes this much later than the end of its other connections, at most.
 constexpr Milliseconds kLastWordsTime{100};
-
-/// Frames of a control connection.
-enum class Control : uint8_t {
-  failure = 1,  // failure, rank, message
-  question,     // are you there?
-  answer,       // in a collective, so able to go on
-  leave,
-};
 
 Frame control_frame(Control type, io::Bytes payload = {}) {
   return {static_cast<uint8_t>(type), 0, std::move(payload)};
@@ -140,10 +133,7 @@ class TcpTransport::Exchange {
     const Descriptor& theirs = message.arrived.descriptor;
     if (theirs != descriptor_) fail(mismatch(peer, theirs, transport_.rank_, descriptor_));
     if (message.arrived.body_bytes != message.transfer.bytes)
-      fail({CommFailure::mismatch, peer,
-            "[" + descriptor_.str() + "] rank " + std::to_string(peer) + " sends " +
-                std::to_string(message.arrived.body_bytes) + " bytes where " + std::to_string(message.transfer.bytes) +
-                " are due: do all ranks run the same version of gradus?"});
+      fail(wrong_length(descriptor_, peer, message.arrived.body_bytes, message.transfer.bytes));
   }
 
   void check_body(Message& message) {
@@ -227,15 +217,9 @@ class TcpTransport::Exchange {
   void obey(int rank, const Frame& frame) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     switch (static_cast<Control>(frame.type)) {
-      case Control::failure: {
-        PayloadReader payload(frame.payload);
-        const uint64_t failure = payload.number(), about = payload.number();
-        const std::string message(payload.string());
-        transport_.heard_ = {failure <= static_cast<uint64_t>(CommFailure::aborted) ? static_cast<CommFailure>(failure)
-                                                                                    : CommFailure::aborted,
-                             static_cast<int>(static_cast<int64_t>(about)), message};
+      case Control::failure:
+        transport_.heard_ = decode_failure(frame.payload);
         throw CollectiveError(transport_.heard_);
-      }
       case Control::question: say(rank, control_frame(Control::answer)); break;
       case Control::answer: peer.answered = true; break;
       case Control::leave: peer.left = true; break;
@@ -326,12 +310,7 @@ void TcpTransport::exchange(std::span<const Transfer> transfers, const Descripto
 void TcpTransport::announce(const CommStatus& failure) noexcept {
   const std::lock_guard lock(announce_mutex_);
   announced_ = failure;
-  const io::Bytes bytes = control_frame(Control::failure, PayloadWriter()
-                                                              .number(static_cast<uint64_t>(failure.failure))
-                                                              .number(static_cast<uint64_t>(failure.rank))
-                                                              .string(std::string_view(failure.message).substr(0, 4096))
-                                                              .take())
-                              .encode();
+  const io::Bytes bytes = control_frame(Control::failure, encode(failure)).encode();
   for (const Peer& peer : peers_)
     if (peer.control) peer.control.send_some(bytes);
   const uint64_t one = 1;

@@ -44,12 +44,29 @@ int needed(const char* variable, const char* beside) {
 /// Names of the variables with which a launcher says the same.
 struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
+  const char* local_sizes = "";  // of all nodes, as a list
 };
 constexpr Launcher kLaunchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"},
 };
+
+/// How many ranks node number `node` has by a list of Slurm's: "2(x3),1" is 2 on each of three nodes, then 1.
+std::optional<int> ranks_on_node(const char* list, int node) {
+  for (int ranks = 0, length = 0; std::sscanf(list, "%d%n", &ranks, &length) == 1;) {
+    list += length;
+    int nodes = 1, repeat = 0;
+    if (std::sscanf(list, "(x%d)%n", &nodes, &repeat) == 1) list += repeat;
+    if ((node -= nodes) < 0) return ranks;
+    if (*list++ != ',') break;
+  }
+  return std::nullopt;
+}
+
+/// Variables of torchrun without local ones are those of a PyTorchJob, which has a machine (a pod) for each rank, or were set
+/// by hand on one machine, where the ranks then meet.
+bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.store->host); }
 
 /// What a group stands on, in the order in which it is made.
 struct Job {
@@ -81,16 +98,6 @@ std::string own_name() {
 
 JobEnvironment job_environment() {
   JobEnvironment job;
-  for (const Launcher& launcher : kLaunchers) {
-    if (std::getenv(launcher.rank) == nullptr) continue;
-    job.rank = *number_in(launcher.rank);
-    job.world_size = needed(launcher.size, launcher.rank);
-    job.local_rank = number_in(launcher.local_rank).value_or(job.rank);
-    job.local_world_size = number_in(launcher.local_size).value_or(job.world_size);
-    GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
-                 " is ", job.world_size);
-    break;
-  }
   if (const char* store = std::getenv("GRADUS_STORE")) {
     job.store = Address::parse(store);
     job.restarts = number_in("TORCHELASTIC_RESTART_COUNT").value_or(0);
@@ -98,10 +105,21 @@ JobEnvironment job_environment() {
     const int port = needed("MASTER_PORT", "MASTER_ADDR");
     GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port, ", not the number of a port");
     job.store = Address{host, static_cast<uint16_t>(port)};
-    job.serves = job.rank == 0;
   }
-  GRADUS_CHECK(job.store || job.world_size == 1, ValueError, "there are ", job.world_size,
-               " ranks, but they cannot meet: start them with gradus-run, or set MASTER_ADDR and MASTER_PORT");
+  for (const Launcher& launcher : kLaunchers) {
+    if (std::getenv(launcher.rank) == nullptr) continue;
+    job.rank = *number_in(launcher.rank);
+    job.world_size = needed(launcher.size, launcher.rank);
+    job.local_rank = number_in(launcher.local_rank).value_or(is_alone(job) ? 0 : job.rank);
+    const char* list = std::getenv(launcher.local_sizes);
+    std::optional<int> local_size = list ? ranks_on_node(list, number_in("SLURM_NODEID").value_or(0)) : std::nullopt;
+    if (!local_size) local_size = number_in(launcher.local_size);
+    job.local_world_size = local_size.value_or(is_alone(job) ? 1 : job.world_size);
+    GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
+                 " is ", job.world_size);
+    break;
+  }
+  job.serves = job.store && std::getenv("GRADUS_STORE") == nullptr && job.rank == 0;
   return job;
 }
 
@@ -120,6 +138,8 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
+  GRADUS_CHECK(environment.store || environment.world_size == 1, ValueError, "there are ", environment.world_size,
+               " ranks, but they cannot meet: start them with gradus-run, or set MASTER_ADDR and MASTER_PORT");
   const Token token = Token::from_environment();
   const auto job = std::make_shared<Job>();
   Address address = environment.store.value_or(Address{"127.0.0.1", 0});

@@ -14,7 +14,7 @@ namespace gradus::dist {
 /// What the launcher says in the environment.
 struct JobEnvironment {
   int rank = 0, world_size = 1, local_rank = 0, local_world_size = 1;
-  /// Where the job's store is. `serves`: rank 0 has to serve it there itself.
+  /// Where the job's store is, if the launcher says so. `serves`: rank 0 has to serve it there itself.
   std::optional<Address> store;
   bool serves = false;
   /// How often gradus-run, whose store outlives the ranks, has started them again.
@@ -23,7 +23,9 @@ struct JobEnvironment {
 
 /// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …) or
 /// Slurm (SLURM_PROCID, …), in this order; one process where there are none. The latter two name no meeting place: set
-/// MASTER_ADDR and MASTER_PORT. A variable that is missing or no number is a ValueError that names it.
+/// MASTER_ADDR and MASTER_PORT. Without LOCAL_RANK, as in a PyTorchJob of Kubernetes,
+/// each rank is alone on its machine if they meet at another address than the loopback one. A variable that is missing or no
+/// number is a ValueError that names it.
 JobEnvironment job_environment();
 
 /// The other way round, for a child that is about to run: sets the variables of gradus-run. `token` is the descriptor that it

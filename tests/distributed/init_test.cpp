@@ -35,7 +35,7 @@ class Environment {
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GRADUS_STORE",
           "GRADUS_TOKEN_FD", "GRADUS_TOKEN_FILE", "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"})
+          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"})
       unsetenv(name);
   }
 };
@@ -115,6 +115,43 @@ TEST_CASE("the variables of four launchers", "[init]") {
   }
 }
 
+TEST_CASE("what srun sets: how many ranks are on a node is a list", "[init]") {
+  const auto on_node = [](const char* node, const char* list, const char* per_node = nullptr) {
+    std::vector<std::pair<const char*, const char*>> variables = {{"SLURM_PROCID", "6"},
+                                                                  {"SLURM_NTASKS", "9"},
+                                                                  {"SLURM_LOCALID", "1"},
+                                                                  {"SLURM_NODEID", node},
+                                                                  {"SLURM_STEP_TASKS_PER_NODE", list}};
+    if (per_node) variables.push_back({"SLURM_NTASKS_PER_NODE", per_node});
+    const Environment srun(variables);
+    const JobEnvironment job = job_environment();
+    CHECK((job.rank == 6 && job.world_size == 9 && job.local_rank == 1 && !job.store && !job.serves));
+    return job.local_world_size;
+  };
+  CHECK(on_node("0", "2(x3),1(x2),1") == 2);
+  CHECK(on_node("2", "2(x3),1(x2),1") == 2);
+  CHECK(on_node("3", "2(x3),1(x2),1") == 1);
+  CHECK(on_node("1", "4,5") == 5);
+  CHECK(on_node("0", "9") == 9);
+  CHECK(on_node("5", "4,5", "3") == 3);  // a list of other nodes: what was asked for
+  CHECK(on_node("0", "many") == 9);
+}
+
+TEST_CASE("what a PyTorchJob of Kubernetes sets: a rank is alone in its pod", "[init]") {
+  for (const char* rank : {"0", "2"}) {
+    const Environment pod({{"RANK", rank},
+                           {"WORLD_SIZE", "3"},
+                           {"MASTER_ADDR", "my-program-master-0"},
+                           {"MASTER_PORT", "23456"},
+                           {"PYTHONUNBUFFERED", "1"}});
+    const JobEnvironment job = job_environment();
+    CHECK((job.rank == std::atoi(rank) && job.world_size == 3 && job.local_rank == 0 && job.local_world_size == 1));
+    CHECK((job.store->str() == "my-program-master-0:23456" && job.serves == (job.rank == 0)));
+  }
+  const Environment by_hand({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  CHECK((job_environment().local_rank == 2 && job_environment().local_world_size == 3));
+}
+
 TEST_CASE("variables that are missing or wrong are named", "[init]") {
   const auto message = [](const std::vector<std::pair<const char*, const char*>>& variables) {
     const Environment environment(variables);
@@ -126,9 +163,12 @@ TEST_CASE("variables that are missing or wrong are named", "[init]") {
   CHECK_THAT(message({{"RANK", "0"}}), contains("WORLD_SIZE is not set, but RANK is"));
   CHECK_THAT(message({{"RANK", "x"}, {"WORLD_SIZE", "1"}}), contains("RANK is 'x', not a number"));
   CHECK_THAT(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), contains("RANK is 2, but WORLD_SIZE is 2"));
-  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), contains("start them with gradus-run"));
   CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), contains("MASTER_PORT is not set"));
   CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}), contains("not the number of a port"));
+  const Environment no_place({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+  CHECK(!job_environment().store);
+  CHECK_THROWS_WITH(init_process_group(),
+                    contains("there are 2 ranks, but they cannot meet: start them with gradus-run"));
 }
 
 TEST_CASE("one process without a launcher is a group of one", "[init]") {

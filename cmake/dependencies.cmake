@@ -1,4 +1,4 @@
-# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN and _NCCL from the options AUTO | ON | OFF.
+# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN, _NCCL and _MPI from the options AUTO | ON | OFF.
 include(CheckLanguage)
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
@@ -81,3 +81,15 @@ function(gradus_find_vendor_library part header library version_header least)
 endfunction()
 gradus_find_vendor_library(CUDNN cudnn.h cudnn cudnn_version.h 9)
 gradus_find_vendor_library(NCCL nccl.h nccl nccl.h 2)
+
+# Its C interface; that of C++, long withdrawn, would bring a library of its own.
+set(found OFF)
+if(GRADUS_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(MPI_CXX_FOUND)
+    set(found ON)
+    list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_?cxx")
+  endif()
+endif()
+gradus_settle(MPI ${found} "Install an MPI library, so that mpicxx is on the PATH (Debian: libopenmpi-dev)")

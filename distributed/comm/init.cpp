@@ -138,10 +138,19 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
-  GRADUS_CHECK(environment.store || environment.world_size == 1, ValueError, "there are ", environment.world_size,
-               " ranks, but they cannot meet: start them with gradus-run, or set MASTER_ADDR and MASTER_PORT");
-  const Token token = Token::from_environment();
   const auto job = std::make_shared<Job>();
+  if (options.backend == "mpi") {
+    job->group = make_mpi_group(options.timeout);
+    GRADUS_CHECK(job->group->size() > 1 || environment.world_size == 1, CommError, "the launcher started ",
+                 environment.world_size,
+                 " ranks, but MPI knows of this process alone: start the program with mpirun, or ",
+                 "with srun --mpi=pmix");
+    return {job, job->group.get()};
+  }
+  GRADUS_CHECK(environment.store || environment.world_size == 1, ValueError, "there are ", environment.world_size,
+               " ranks, but they cannot meet: start them with gradus-run, set MASTER_ADDR and MASTER_PORT, or, under ",
+               "mpirun, take the backend 'mpi'");
+  const Token token = Token::from_environment();
   Address address = environment.store.value_or(Address{"127.0.0.1", 0});
   if (environment.serves || !environment.store) {
     job->server = std::make_unique<TcpStoreServer>(address, token);
@@ -175,7 +184,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     nccl.debug = std::getenv("GRADUS_NCCL_DEBUG") != nullptr;
     job->group = make_nccl_group(job->store, rank, size, nccl);
   } else {
-    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm, nccl or auto");
+    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm, nccl, mpi or auto");
   }
   return {job, job->group.get()};
 }

@@ -21,19 +21,20 @@ struct JobEnvironment {
   int restarts = 0;
 };
 
-/// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …) or
-/// Slurm (SLURM_PROCID, …), in this order; one process where there are none. The latter two name no meeting place: set
-/// MASTER_ADDR and MASTER_PORT. Without LOCAL_RANK, as in a PyTorchJob of Kubernetes,
-/// each rank is alone on its machine if they meet at another address than the loopback one. A variable that is missing or no
-/// number is a ValueError that names it.
+/// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …)
+/// or Slurm (SLURM_PROCID, …), in this order; one process where there are none. The latter two name no meeting place:
+/// set MASTER_ADDR and MASTER_PORT, unless the backend is "mpi". Without LOCAL_RANK, as in a PyTorchJob of Kubernetes,
+/// each rank is alone on its machine if they meet at another address than the loopback one. A variable that is missing
+/// or no number is a ValueError that names it.
 JobEnvironment job_environment();
 
-/// The other way round, for a child that is about to run: sets the variables of gradus-run. `token` is the descriptor that it
-/// reads the token from.
+/// The other way round, for a child that is about to run: sets the variables of gradus-run. `token` is the descriptor
+/// that it reads the token from.
 void set_job_environment(const JobEnvironment& job, int token);
 
 struct InitOptions {
-  /// "tcp", "shm", "nccl", or "auto": shm where all ranks share a host, else tcp.
+  /// "tcp", "shm", "nccl", "mpi" (of the processes that mpirun has started; it needs no meeting place), or "auto": shm
+  /// where all ranks share a host, else tcp.
   std::string backend = "auto";
   Milliseconds timeout = kDefaultTimeout;
   /// Where this rank listens (tcp). none: the loopback address where the store is there too, else this machine's name.
@@ -43,7 +44,8 @@ struct InitOptions {
   std::optional<int> device = std::nullopt;
 };
 
-/// The group of all ranks, which meet at the job's store.
+/// The group of all ranks, which meet at the job's store ("mpi": by way of MPI, which stays initialised until the
+/// program exits; mpi/mpi_job.h says how it ends).
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
 /// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may

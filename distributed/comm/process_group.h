@@ -53,7 +53,7 @@ class ProcessGroup {
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  /// "tcp", "shm", "local" or "nccl"
+  /// "tcp", "shm", "local", "nccl" or "mpi"
   virtual std::string_view backend() const = 0;
   int rank() const { return rank_; }
   int size() const { return size_; }

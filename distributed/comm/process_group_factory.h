@@ -24,4 +24,10 @@ int nccl_version();
 std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
                                               const NcclOptions& options);
 
+/// Whether this build has MPI.
+bool has_mpi();
+/// A group of all processes of the MPI job, which know each other without a store. A CommError with the remedy where
+/// this build has no MPI.
+std::unique_ptr<ProcessGroup> make_mpi_group(Milliseconds timeout);
+
 }  // namespace gradus::dist

@@ -181,6 +181,8 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
   CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
   if (nccl_version() == 0)
     CHECK_THROWS_WITH(init_process_group({.backend = "nccl"}), contains("this build has no NCCL: install it"));
+  if (!has_mpi())
+    CHECK_THROWS_WITH(init_process_group({.backend = "mpi"}), contains("this build has no MPI: install it"));
 }
 
 TEST_CASE("spawn runs a function in several processes, which meet", "[init][processes]") {

@@ -35,6 +35,11 @@ RESTRICTED = [
         "vendor headers stay under backends/cuda, backends/cudnn and distributed/comm/nccl",
     ),
     (
+        re.compile(r"#\s*include\s*[<\"]mpi\.h"),
+        ["distributed/comm/mpi", "benchmarks/all_reduce/open_mpi.cpp", "tests/mpi"],
+        "mpi.h stays under distributed/comm/mpi",
+    ),
+    (
         re.compile(r"#\s*(el)?if.*\bGRADUS_WITH_"),
         ["backends/register.cpp", "distributed/comm/process_group_factory.cpp"],
         "#if GRADUS_WITH_ stands in backends/register.cpp and the process-group factory alone",

@@ -8,12 +8,17 @@ import collections
 import contextlib
 import io
 import json
+import os
 import pathlib
 import re
+import secrets
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -86,6 +91,89 @@ class Blocks(unittest.TestCase):
                     self.run_block(name, block)
                     ran += 1
         print(f"{ran} blocks did what their pages say")
+
+
+@unittest.skipUnless(BUILD, "no build folder was given")
+class Clusters(unittest.TestCase):
+    """The files to copy of clusters.md start its program, here where all machines are this one and Slurm is a fake."""
+
+    PAGE = ROOT / "docs/guide/clusters.md"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        line = next(block.line for block in blocks_of(self.PAGE.read_text()) if block.place == "program")
+        self.tool("build/my_program", f"exec {BUILD}/tests/docs/docs_code {self.PAGE}:{line}")
+        self.environment = os.environ | {
+            "PATH": f"{self.folder}:{BUILD}:{os.environ['PATH']}", "HOME": str(self.folder),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def tool(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o700)
+
+    def token(self, name):
+        (self.folder / name).write_text(secrets.token_hex(32))
+        (self.folder / name).chmod(0o600)
+
+    def block(self, heading, language):
+        """The first block of that language behind that heading."""
+        text = self.PAGE.read_text().split(f"## {heading}\n")[1].split(f"```{language}\n")[1]
+        return re.sub(r"\bnode[01]\b", "localhost", text.split("```")[0])
+
+    def expect(self, backend, local_ranks, *commands):
+        """All commands at the same time end well, and ranks with these numbers on their machines say the right sum."""
+        processes = [subprocess.Popen(command, cwd=self.folder, env=self.environment | variables, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                     for command, variables in commands]
+        results = [(*process.communicate(timeout=60), process.returncode) for process in processes]
+        self.assertEqual([code for _, _, code in results], [0] * len(commands), results)
+        size = len(local_ranks)
+        found = re.findall(r"^(?:\[\d\] )?(rank .*)$", "".join(output for output, _, _ in results), flags=re.M)
+        self.assertEqual(sorted(found), [
+            f"rank {rank} of {size}, local rank {local}, {backend}: the sum is {size * (size + 1) // 2}"
+            for rank, local in enumerate(local_ranks)])
+
+    def test_mpirun(self):
+        if "GRADUS_WITH_MPI:INTERNAL=ON" not in (BUILD / "CMakeCache.txt").read_text() or not shutil.which("mpirun"):
+            self.skipTest("for want of MPI")
+        self.expect("mpi", [0, 1, 2, 3], (["sh", "-c", self.block("mpirun", "sh")], {}))
+
+    def test_slurm(self):
+        job = next(number for number in range(10000) if is_free(20000 + number))
+        self.tool("scontrol", "echo 127.0.0.1; echo node1")
+        self.tool("srun", """while [ "${1#--}" != "$1" ]; do shift; done
+            for rank in 0 1 2 3; do
+              SLURM_PROCID=$rank SLURM_NTASKS=4 SLURM_LOCALID=$((rank % 2)) SLURM_NODEID=$((rank / 2)) \\
+              SLURM_NTASKS_PER_NODE=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' "$@" &
+            done
+            wait""")
+        self.expect("shm", [0, 1, 0, 1], (["bash", "-c", self.block("Slurm", "bash")], {
+            "SLURM_JOB_ID": str(job), "SLURM_JOB_NODELIST": "node[0-1]", "SLURM_CPUS_PER_TASK": "1"}))
+        self.assertEqual(list(self.folder.glob(".gradus*")), [])
+
+    def test_kubernetes(self):
+        self.token("secret")
+        script = textwrap.dedent(re.search(r"- \|\n((?: {18}.*\n)+)", self.block("Kubernetes", "yaml"))[1])
+        port = next(port for port in range(23456, 33456) if is_free(port))
+        self.expect("shm", [0, 1, 2, 3], *(
+            (["sh", "-c", script.replace("/secret/token", "secret").replace("/tmp/token", f"token{rank}")],
+             {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+              "GRADUS_TOKEN_FILE": f"token{rank}"}) for rank in range(4)))
+
+    def test_gradus_run(self):
+        self.token("job.token")
+        port = next(port for port in range(29500, 39500) if is_free(port))
+        script = self.block("Machines without any of these", "sh").replace("localhost:29500", f"127.0.0.1:{port}")
+        self.expect("shm", [0, 1, 0, 1], *((["sh", "-c", script, "job.sh", str(node)], {}) for node in range(2)))
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 class Commands(unittest.TestCase):

@@ -1,8 +1,8 @@
 // All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared memory, of
 // arrays that lie in shared memory, and by Gloo where it is installed. Besides, what bounds them here: the messages of two
 // ranks without any sum, and the reading of all operands without anything else. Rounds alternate between the ways; a figure
-// is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone; all_reduce.py does
-// both in turn.
+// is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone or, with --mpi, the
+// backend 'mpi' alone; all_reduce.py does all in turn.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
 #include <CLI/CLI.hpp>
@@ -30,6 +30,7 @@ struct Settings {
   double seconds = 0.2;
   int64_t smallest = 1 << 10, largest = 64 << 20;
   std::string json;
+  bool mpi = false;
 };
 
 /// One way to sum: its name, and what it does to `bytes` bytes that lie where it wants them.
@@ -117,6 +118,19 @@ std::function<float*(int64_t)> in(const Array& memory) {
   return [&memory](int64_t) { return memory.data<float>(); };
 }
 
+AllReduce by(dist::ProcessGroup& group, const Array& memory) {
+  return [&group, &memory](float*, int64_t count) { group.all_reduce(memory.slice(0, 0, count)); };
+}
+
+std::function<int64_t(int64_t)> broadcast_by(dist::ProcessGroup& group) {
+  return [&group](int64_t value) {
+    const Array x = Array::empty({1}, DType::i64);
+    *x.data<int64_t>() = value;
+    group.broadcast(x, 0);
+    return *x.data<int64_t>();
+  };
+}
+
 void run_rank(const Settings& settings, int rank, const std::string& directory) {
   const auto tcp_group = dist::init_process_group({.backend = "tcp"}),
              shm_group = dist::init_process_group({.backend = "shm"});
@@ -124,9 +138,6 @@ void run_rank(const Settings& settings, int rank, const std::string& directory) 
   auto& shm = dynamic_cast<dist::ShmGroup&>(*shm_group);
   const Array own = Array::empty({settings.largest / 4}, DType::f32);
   const Array shared = shm.empty({settings.largest / 4}, DType::f32);
-  const auto by = [](dist::ProcessGroup& group, const Array& memory) {
-    return [&group, &memory](float*, int64_t count) { group.all_reduce(memory.slice(0, 0, count)); };
-  };
   const auto naive = [&](float*, int64_t count) {
     const Array x = own.slice(0, 0, count);
     tcp.reduce(x, 0);
@@ -148,14 +159,15 @@ void run_rank(const Settings& settings, int rank, const std::string& directory) 
   }
   if (AllReduce gloo = gloo_all_reduce(rank, settings.ranks, directory))
     ways.push_back({"Gloo, " + default_pacing(), in(own), gloo});
-  const auto broadcast = [&](int64_t value) {
-    const Array x = Array::empty({1}, DType::i64);
-    *x.data<int64_t>() = value;
-    tcp.broadcast(x, 0);
-    return *x.data<int64_t>();
-  };
-  measure_all(settings, {rank, settings.ranks, broadcast}, ways, tcp.congestion_control());
+  measure_all(settings, {rank, settings.ranks, broadcast_by(tcp)}, ways, tcp.congestion_control());
   tcp.barrier();
+}
+
+void run_mpi(const Settings& settings) {
+  const auto group = dist::init_process_group({.backend = "mpi"});
+  const Array own = Array::empty({settings.largest / 4}, DType::f32);
+  measure_all(settings, {group->rank(), group->size(), broadcast_by(*group)},
+              {{"mpi, " + OpenMpi::transport(), in(own), by(*group, own)}}, default_pacing());
 }
 
 void run_open_mpi(const Settings& settings) {
@@ -176,9 +188,10 @@ int main(int argc, char** argv) {
   app.add_option("--smallest", settings.smallest, "bytes")->capture_default_str();
   app.add_option("--largest", settings.largest, "bytes")->capture_default_str();
   app.add_option("--json", settings.json, "file to write, in microseconds");
+  app.add_flag("--mpi", settings.mpi, "under mpirun: the backend 'mpi' instead of Open MPI's own all-reduce");
   CLI11_PARSE(app, argc, argv);
   if (OpenMpi::has_started_this_process()) {
-    run_open_mpi(settings);
+    settings.mpi ? run_mpi(settings) : run_open_mpi(settings);
     return 0;
   }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, in one run.
+"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, by itself
+and below gradus's backend "mpi", in one run.
 
 Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
 microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other, so
@@ -23,8 +24,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts
 from record import code_version, machine, pyplot  # noqa: E402
 
 OPEN_MPI = ["self,tcp", "self,vader"]  # vader: shared memory
-WAYS = ["tcp, naive", "tcp", "tcp, sockets alone", "shm", "shm, its own arrays", "shm, reading alone", "Gloo",
-        "Open MPI"]
+WAYS = ["tcp, naive", "tcp", "tcp, sockets alone", "shm", "shm, its own arrays", "shm, reading alone", "mpi",
+        "Gloo", "Open MPI"]
 
 
 def run(command, options):
@@ -44,7 +45,7 @@ def measure(options):
     commands = [[program, "--ranks", str(options.ranks)]]
     if shutil.which("mpirun"):
         mpirun = ["mpirun", "-n", str(options.ranks), "--oversubscribe", "--bind-to", "none", "--mca", "btl"]
-        commands += [[*mpirun, transport, program] for transport in OPEN_MPI]
+        commands += [[*mpirun, transport, program, *way] for transport in OPEN_MPI for way in ([], ["--mpi"])]
     figures, pacing = {}, {}
     for _ in range(options.rounds):
         for command in commands:

@@ -17,6 +17,8 @@ AllReduce gloo_all_reduce(int rank, int size, const std::string& directory);
 struct OpenMpi {
   /// False where there is no Open MPI, too.
   static bool has_started_this_process();
+  /// With what it sends, as told by --mca btl: "tcp".
+  static std::string transport();
 
   OpenMpi();
   ~OpenMpi();
@@ -24,7 +26,7 @@ struct OpenMpi {
   int64_t broadcast(int64_t value) const;
 
   int rank = 0, size = 0;
-  std::string name;  // "Open MPI, tcp": with what it sends, as told by --mca btl
+  std::string name;  // "Open MPI, tcp"
   AllReduce all_reduce;
 };
 

@@ -1,5 +1,6 @@
 #include <gradus/examples/common/image_run.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include <gradus/layers/serialize.h>
@@ -12,12 +13,12 @@ template <class Sampler>
 auto make_loader(Images images, int batch_size, const RunOptions& options) {
   return data::make_data_loader<Sampler>(
       images.map(data::transforms::Stack<>()),
-      data::DataLoaderOptions(static_cast<size_t>(batch_size)).workers(static_cast<size_t>(options.workers)));
+      options.ranks.loader_options(batch_size).workers(static_cast<size_t>(options.workers)));
 }
 
 auto make_test_loader(const Images& images, const RunOptions& options) {
   size_of(images);  // there are some
-  return make_loader<data::samplers::SequentialSampler>(images, 100, options);
+  return make_loader<data::samplers::SequentialSampler>(images, 100 * options.ranks.size, options);
 }
 
 std::optional<DType> half_type(const std::string& amp) {
@@ -43,7 +44,7 @@ ImageRun::ImageRun(RunOptions options, const Images& train_set, const Images& te
 }
 
 void ImageRun::train_on(data::DeviceImages images) {
-  batches_ = resident_batches(std::move(images), train_images_, options_.batch_size);
+  batches_ = resident_batches(std::move(images), train_images_, ranks_.loader_options(options_.batch_size));
 }
 
 void ImageRun::stop_early(const Images& validation_set, int64_t patience) {
@@ -54,8 +55,9 @@ void ImageRun::stop_early(const Images& validation_set, int64_t patience) {
 int ImageRun::operator()() {
   describe_checkpoint();
   const bool resumed = options_.resume && checkpoint_.load_if_there(options_.checkpoint);
+  begin_ranks();
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
-  if (!options_.quiet) {
+  if (options_.prints()) {
     std::printf("%lld parameters, on %s (%s); %lld images to train on\n", as_long(model().num_parameters()),
                 options_.device.c_str(), options_.backend.c_str(), as_long(train_images_));
     for (const auto& [name, value] : settings_)
@@ -64,7 +66,7 @@ int ImageRun::operator()() {
   }
 
   std::optional<training::Profiler> profiler;
-  if (options_.profile) profiler.emplace();
+  if (options_.profile && ranks_.is_first()) profiler.emplace();
   const training::Interrupt interrupt;
   const bool ended = train(log, interrupt);
   ended ? finish() : stop();
@@ -74,7 +76,25 @@ int ImageRun::operator()() {
     std::printf("\n%s\nwrote %s/trace.json (for chrome://tracing or ui.perfetto.dev)\n", profiler->table().c_str(),
                 options_.out.c_str());
   }
-  return ended ? 0 : interrupt.exit_code();
+  if (ended) return 0;
+  std::fflush(stdout);
+  ranks_.barrier();  // a launcher ends the others when the first one has ended
+  return 128 + stop_signal_;
+}
+
+void ImageRun::begin_ranks() {
+  // Those of the epoch so far are rank 0's.
+  totals_.images = at_.images;
+  if (!ranks_.is_first()) totals_.reset();
+  if (ranks_.size == 1) return;
+  const auto steps = static_cast<double>(at_.steps);
+  const std::vector<double> ends = ranks_.max({steps, -steps});
+  GRADUS_CHECK(ends[0] == -ends[1], IoError, "--resume: ranks have checkpoints of different steps, ", -ends[1], " to ",
+               ends[0], ": '", options_.checkpoint, "' must be a file that all of them share");
+  ddp_.emplace(model(), ranks_.gradients);
+  // Each rank has dropout and augmentation of its own; the order of the images is the loaders', which have their seeds.
+  Generator& generator = default_generator();
+  generator.set_state(generator.seed() + static_cast<uint64_t>(ranks_.rank), generator.offset());
 }
 
 void ImageRun::describe_checkpoint() {
@@ -93,14 +113,26 @@ void ImageRun::describe_checkpoint() {
   for (const auto& [name, value] : settings_) checkpoint_.setting(name, value);
 }
 
-void ImageRun::save_checkpoint() const {
-  if (!options_.checkpoint.empty()) checkpoint_.save(options_.checkpoint);
+void ImageRun::save_checkpoint() {
+  if (options_.checkpoint.empty()) return;
+  totals_.gather(ranks_);
+  if (ranks_.is_first()) checkpoint_.save(options_.checkpoint);
+}
+
+bool ImageRun::stop_requested(const training::Interrupt& interrupt) {
+  stop_signal_ = static_cast<int>(ranks_.max({static_cast<double>(interrupt.signal())})[0]);
+  return stop_signal_ != 0;
+}
+
+TestResult ImageRun::test(TestLoader& loader) const {
+  return evaluate(model_, loader, device_, class_names_.size(), ranks_);
 }
 
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
-  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp), options_.graph});
-  while (!done() && !interrupt.requested()) {
-    Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, options_.quiet);
+  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp),
+                     std::min<int64_t>(options_.batch_size, train_images_), options_.graph});
+  while (!done() && !stop_requested(interrupt)) {
+    Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, !options_.prints());
     if (!train_epoch(step, progress, log, interrupt)) return false;
     finish_epoch(step, progress, log);
   }
@@ -114,14 +146,15 @@ bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, 
     at_.lr = lr();
   }
   return batches_->each([&](const TensorList& batch) {
-    step(batch);
+    const int64_t images = std::min<int64_t>(options_.batch_size, train_images_ - at_.images);  // of all ranks
+    step(batch, images, ddp_ ? ddp_->loss_weight(batch[0].size(0), images) : 1);
     if (schedule) schedule->step();
     ++at_.steps;
-    at_.images += batch[0].size(0);
+    at_.images += images;
     at_.seconds = progress.seconds();
-    if (interrupt.requested()) return false;
-    if (progress.due()) progress.show(at_.images, mean_loss());
-    if (log.wants_point(at_.steps)) log.point(at_.steps, mean_loss(), lr());
+    if (at_.steps % ranks_.steps_between_questions() == 0 && stop_requested(interrupt)) return false;
+    if (progress.due()) progress.show(at_.images, totals_.mean_loss());
+    if (log.wants_point(at_.steps)) log.point(at_.steps, totals_.mean_loss(), lr());
     if (options_.checkpoint_every > 0 && at_.steps % options_.checkpoint_every == 0) save_checkpoint();
     return true;
   });
@@ -132,22 +165,26 @@ void ImageRun::finish_epoch(TrainingStep& step, Progress& progress, RunLog& log)
   result.epoch = at_.epoch;
   result.steps = at_.steps;
   result.lr = at_.lr;
-  result.train_loss = mean_loss();
+  totals_.gather(ranks_);
+  result.train_loss = totals_.mean_loss();
   result.train_accuracy = static_cast<double>(totals_.right.item<int64_t>()) / static_cast<double>(at_.images);
   result.seconds = progress.seconds();
   result.images_per_second = static_cast<double>(at_.images) / result.seconds;
   result.data_wait_seconds = batches_->wait_seconds();
   result.parts = step.take_seconds();
-  result.memory = runtime(device_.type).memory_stats(device_.index);
-  tested_ = evaluate(model_, *test_loader_, device_, class_names_.size());
+  const MemoryStats memory = runtime(device_.type).memory_stats(device_.index);
+  const std::vector<double> peaks =
+      ranks_.max({static_cast<double>(memory.peak_allocated), static_cast<double>(memory.peak_reserved)});
+  result.peak_allocated = static_cast<int64_t>(peaks[0]);
+  result.peak_reserved = static_cast<int64_t>(peaks[1]);
+  tested_ = test(*test_loader_);
   result.test = *tested_;
   result.test_seconds = progress.seconds() - result.seconds;
   result.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   progress.finish();
   log.epoch(result, model());
 
-  if (stopping_)
-    at_.stopped_early = stopping_->step(evaluate(model_, *validation_loader_, device_, class_names_.size()).loss);
+  if (stopping_) at_.stopped_early = stopping_->step(test(*validation_loader_).loss);
   ++at_.epoch;
   at_.images = 0, at_.seconds = 0;
   save_checkpoint();
@@ -157,23 +194,26 @@ void ImageRun::finish() {
   if (stopping_) {
     stopping_->restore_best();
     tested_.reset();
-    if (!options_.quiet) std::printf("back to the weights of epoch %lld\n", as_long(stopping_->best_epoch() + 1));
+    if (options_.prints()) std::printf("back to the weights of epoch %lld\n", as_long(stopping_->best_epoch() + 1));
   }
+  if (!options_.quiet && !tested_) tested_ = test(*test_loader_);
+  if (!ranks_.is_first()) return;
   const std::string path = options_.out + "/model.safetensors";
   save_safetensors(model(), path);
   if (options_.quiet) return;
-  if (!tested_) tested_ = evaluate(model_, *test_loader_, device_, class_names_.size());
   tested_->print_classes(class_names_);
   std::printf("wrote %s and %s/log.jsonl\n", path.c_str(), options_.out.c_str());
 }
 
-void ImageRun::stop() const {
+void ImageRun::stop() {
+  save_checkpoint();
+  if (!ranks_.is_first()) return;
   if (options_.checkpoint.empty()) {
     std::printf("\nstopped after step %lld; nothing is saved (--checkpoint FILE would have)\n", as_long(at_.steps));
     return;
   }
-  save_checkpoint();
-  std::printf("\nstopped after step %lld and saved; to go on:\n  %s%s\n", as_long(at_.steps), options_.command.c_str(),
+  std::printf("\nstopped after step %lld and saved; to go on%s:\n  %s%s\n", as_long(at_.steps),
+              ranks_.size > 1 ? ", with any number of ranks" : "", options_.command.c_str(),
               options_.resume ? "" : " --resume");
 }
 

@@ -14,6 +14,7 @@
 
 #include <gradus/examples/common/images.h>
 #include <gradus/examples/common/progress.h>
+#include <gradus/examples/common/ranks.h>
 #include <gradus/examples/common/run_log.h>
 #include <gradus/examples/common/run_options.h>
 #include <gradus/examples/common/train_batches.h>
@@ -46,7 +47,7 @@ class ImageRun {
   struct Position {
     int epoch = 1;       // that is running or comes next
     int64_t steps = 0;   // of the whole run
-    int64_t images = 0;  // of this epoch
+    int64_t images = 0;  // of this epoch, on all ranks
     double lr = 0;       // of this epoch's first step
     double seconds = 0;  // that this epoch has taken so far
     bool stopped_early = false;
@@ -54,19 +55,24 @@ class ImageRun {
 
   gradus::nn::Module& model() const { return *model_.ptr(); }
   double lr() const { return optimizer->param_groups()[0].options().get_lr(); }
-  double mean_loss() const { return totals_.loss.item<double>() / static_cast<double>(at_.images); }
   bool done() const { return at_.epoch > options_.epochs || at_.stopped_early; }
   void describe_checkpoint();
-  void save_checkpoint() const;
+  /// Makes of processes with the same weights and position ranks that train together.
+  void begin_ranks();
+  void save_checkpoint();
+  /// True once one of the ranks has been asked to end.
+  bool stop_requested(const gradus::training::Interrupt& interrupt);
   /// Trains until the run is done (true) or interrupted.
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);
   bool train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const gradus::training::Interrupt& interrupt);
   void finish_epoch(TrainingStep& step, Progress& progress, RunLog& log);
   void finish();
-  void stop() const;
+  void stop();
+  TestResult test(TestLoader& loader) const;
 
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const RunOptions options_;
+  const Ranks& ranks_ = options_.ranks;
   const gradus::Device device_;
   const std::vector<std::string> class_names_;
   gradus::nn::AnyModule model_;
@@ -75,9 +81,11 @@ class ImageRun {
   std::unique_ptr<TestLoader> test_loader_, validation_loader_;
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
-  Totals totals_;                   // of this epoch
-  gradus::amp::GradScaler scaler_;  // of float16 gradients
+  std::optional<gradus::dist::DistributedDataParallel> ddp_;  // where there are several ranks
+  Totals totals_;                                             // of this epoch
+  gradus::amp::GradScaler scaler_;                            // of float16 gradients
   Position at_;
+  int stop_signal_ = 0;               // by which one of the ranks was asked to end
   std::optional<TestResult> tested_;  // with the weights as they are
   gradus::training::Checkpoint checkpoint_;
 };

@@ -47,27 +47,31 @@ void TestResult::print_classes(const std::vector<std::string>& names) const {
                 static_cast<long long>(images[label]));
 }
 
-TestResult evaluate(const nn::AnyModule& model, TestLoader& loader, Device device, size_t classes) {
+TestResult evaluate(const nn::AnyModule& model, TestLoader& loader, Device device, size_t classes, const Ranks& ranks) {
   constexpr size_t kMistakes = 16;  // that are kept
   const NoGradGuard no_grad;
   model.ptr()->eval();
   TestResult result;
-  result.images.resize(classes);
-  result.right.resize(classes);
+  double loss = 0;
+  std::vector<double> counts(2 * classes);  // images of each class, and how many of them were classified right
   for (const auto& batch : loader) {
     const Tensor logits = model.forward(batch.data.to(device));  // (N, classes)
-    result.loss += cross_entropy(logits, batch.target.to(device), {}, Reduction::sum).item<double>();
+    loss += cross_entropy(logits, batch.target.to(device), {}, Reduction::sum).item<double>();
     const Tensor predicted = logits.argmax(1).cpu();  // (N)
     for (int64_t i = 0; i < predicted.numel(); ++i) {
-      const int64_t label = batch.target.data_ptr<int64_t>()[i];
-      const bool right = predicted.data_ptr<int64_t>()[i] == label;
-      ++result.images[static_cast<size_t>(label)];
-      result.right[static_cast<size_t>(label)] += right;
+      const auto label = static_cast<size_t>(batch.target.data_ptr<int64_t>()[i]);
+      const bool right = predicted.data_ptr<int64_t>()[i] == batch.target.data_ptr<int64_t>()[i];
+      ++counts[label];
+      counts[classes + label] += right;
       if (!right && result.mistakes.size() < kMistakes) result.mistakes.push_back(batch.data[i].clone());
     }
   }
   model.ptr()->train();
-  result.loss /= static_cast<double>(sum(result.images));
+  counts = ranks.sum(std::move(counts));
+  const auto middle = counts.begin() + static_cast<std::ptrdiff_t>(classes);
+  result.images.assign(counts.begin(), middle);
+  result.right.assign(middle, counts.end());
+  result.loss = ranks.sum({loss})[0] / static_cast<double>(sum(result.images));
   result.accuracy = share(sum(result.right), sum(result.images));
   return result;
 }

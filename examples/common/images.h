@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradus/examples/common/ranks.h>
+
 /// Images (C, H, W) with their classes, through whatever was mapped over them.
 using Images = gradus::data::datasets::AnyDataset<>;
 /// Batches (N, C, H, W) of them, in random order or in their own.
@@ -24,12 +26,14 @@ Images first(Images images, int count);
 struct TestResult {
   double loss = 0, accuracy = 0;         // means over all images
   std::vector<int64_t> images, right;    // by class
-  std::vector<gradus::Tensor> mistakes;  // the first images that were classified wrong
+  std::vector<gradus::Tensor> mistakes;  // the first of this rank's images that were classified wrong
 
   std::vector<double> class_accuracy() const;
   /// A table of it.
   void print_classes(const std::vector<std::string>& names) const;
 };
 
-/// Runs all that `loader` has through the model, in evaluation mode and on this device. Classes are 0 to classes - 1.
-TestResult evaluate(const gradus::nn::AnyModule& model, TestLoader& loader, gradus::Device device, size_t classes);
+/// Runs all that the loaders of all ranks have through the model, in evaluation mode and on this device. Classes are 0 to
+/// classes - 1.
+TestResult evaluate(const gradus::nn::AnyModule& model, TestLoader& loader, gradus::Device device, size_t classes,
+                    const Ranks& ranks);

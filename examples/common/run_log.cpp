@@ -27,6 +27,7 @@ std::string first_lines(const std::string& path, int count) {
 
 RunLog::RunLog(const RunOptions& options, Settings settings, int epochs_done, int64_t steps_done)
     : options_(options), settings_(std::move(settings)), path_(options.out + "/log.jsonl") {
+  if (!options.ranks.is_first()) return;
   std::filesystem::create_directories(options.out);
   if (epochs_done > 0) io::write_file(path_, first_lines(path_, epochs_done));
   file_.open(path_, epochs_done > 0 ? std::ios::app : std::ios::trunc);
@@ -45,9 +46,10 @@ void RunLog::point(int64_t step, double mean_loss, double lr) {
 }
 
 void RunLog::epoch(const EpochResult& result, const nn::Module& model) {
+  if (!options_.ranks.is_first()) return;
   write_line(result);
   if (curves_) draw(result, model);
-  if (!options_.quiet) print(result);
+  if (options_.prints()) print(result);
 }
 
 void RunLog::write_line(const EpochResult& result) {
@@ -72,10 +74,12 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"optimizer_seconds", nullptr},
                                  {"test_seconds", result.test_seconds},
                                  {"total_seconds", result.total_seconds},
-                                 {"peak_allocated_bytes", result.memory.peak_allocated},
-                                 {"peak_reserved_bytes", result.memory.peak_reserved},
+                                 {"peak_allocated_bytes", result.peak_allocated},
+                                 {"peak_reserved_bytes", result.peak_reserved},
                                  {"device_name", runtime(device.type).description(device.index)},
                                  {"libraries", backend(options_.backend).libraries()},
+                                 {"ranks", options_.ranks.size},
+                                 {"comm", options_.ranks.comm()},
                                  {"device", options_.device},
                                  {"backend", options_.backend},
                                  {"graph", options_.graph},

@@ -9,14 +9,15 @@
 //   class_accuracy      test_accuracy of each class
 //   lr                  learning rate of the epoch's first step
 //   seconds             duration of the training, without the test
-//   images_per_second   training images by these seconds
+//   images_per_second   training images of all ranks by these seconds
 //   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
 //   forward_seconds, backward_seconds, optimizer_seconds   of them, what the parts of the steps took, on a GPU by its own
 //                       clock (in a resumed epoch: since then); null with --graph, where a step is one piece
 //   test_seconds        duration of the test
 //   total_seconds       since the program began its run, with tests and files
 //   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and that
-//                       the allocator had taken from the system
+//                       the allocator had taken from the system: the greatest of the ranks' figures
+//   ranks, comm         processes that trained together, and how they sent gradients ("none": there was one)
 //   device_name, libraries   what computed
 //   tf32                whether convolutions round what they multiply to 10 bits (cudnn does, unless told not to)
 //   device, backend, graph, amp, device_data, cudnn_small, batch_size, seed, workers, threads and the settings of the
@@ -43,18 +44,19 @@ struct EpochResult {
   TestResult test;
   double seconds = 0, images_per_second = 0, data_wait_seconds = 0, test_seconds = 0, total_seconds = 0;
   std::optional<StepClock::Seconds> parts;
-  gradus::MemoryStats memory;
+  int64_t peak_allocated = 0, peak_reserved = 0;
 };
 
 class RunLog {
  public:
   using Settings = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below.
+  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below. Ranks
+  /// other than the first one write nothing.
   RunLog(const RunOptions& options, Settings settings, int epochs_done, int64_t steps_done);
   /// Whether the curves want a point after this step.
   bool wants_point(int64_t step) const { return curves_ && step % 50 == 0; }
-  /// A look at the running epoch.
+  /// A look at the running epoch; where there are several ranks, at this one's images.
   void point(int64_t step, double mean_loss, double lr);
   /// The line is written through, so that an interrupted run leaves what it did. The curves get the weights of `model` too,
   /// and some of the images that it took for something else.

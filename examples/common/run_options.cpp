@@ -1,6 +1,8 @@
 #include <gradus/examples/common/run_options.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include <gradus/core/cuda.h>
@@ -13,9 +15,9 @@ using namespace gradus;
 
 namespace {
 
-// Settles what depends on other options and refuses what contradicts itself.
-void complete(RunOptions& options) {
-  const Device device(options.device);
+// Settles what depends on the machine and on the other ranks, and refuses what contradicts itself.
+void settle(RunOptions& options) {
+  Device device(options.device);
   const int devices = runtime(device.type).device_count();  // a DeviceError says why there is none
   GRADUS_CHECK(device.index < devices, DeviceError, "--device ", options.device, ": this machine has ", devices,
                devices == 1 ? " CUDA device" : " CUDA devices", "; run with --device cuda:0");
@@ -25,8 +27,18 @@ void complete(RunOptions& options) {
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
-  GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
-               options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
+  options.ranks = join_ranks(options.comm, device);
+  options.device = device.str();
+  GRADUS_CHECK(!options.graph || options.ranks.size == 1 || options.ranks.comm() == "nccl", ValueError,
+               "--graph captures the sums over ranks too, which only NCCL can do, not ", options.ranks.comm(),
+               ": start as many ranks as there are GPUs, with --comm nccl");
+
+  set_backend(options.backend);
+  cudnn::set_small_convolutions(options.cudnn_small);
+  if (options.threads > 0) set_num_threads(options.threads);
+  else if (options.ranks.size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));
+  manual_seed(options.seed);
 }
 
 }  // namespace
@@ -36,7 +48,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--backend", options.backend, "who computes: naive, openmp or cuda (default: the device's best)");
   app.add_option("--epochs", options.epochs, "times that every training image is seen")->check(CLI::Range(1, 1000000));
-  app.add_option("--batch-size", options.batch_size, "images in a training step")->check(CLI::Range(1, 100000));
+  app.add_option("--batch-size", options.batch_size, "images in a training step, of all ranks together")
+      ->check(CLI::Range(1, 100000));
   app.add_option("--lr", options.lr, "learning rate of the first step")->check(CLI::Range(0.0, 1000.0));
   app.add_option("--images", options.images, "train on the first of them alone; 0 means all")
       ->check(CLI::Range(0, 1000000000));
@@ -45,7 +58,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
   app.add_flag("--device-data", options.device_data,
                "keep the training images on the device, and gather, augment and normalise them there");
-  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores")->check(CLI::Range(0, 1024));
+  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores, which ranks share")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--seed", options.seed, "of weights, of the order of images and of augmentation");
   app.add_option("--data", options.data,
                  "folder of the data set (default: the first of $GRADUS_DATA, data, ../shared/data that has it)");
@@ -62,6 +76,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
+  app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--comm", options.comm, "how they send gradients; auto: nccl with a GPU for each, else shm or tcp")
+      ->check(CLI::IsMember({"auto", "nccl", "tcp", "shm", "mpi"}));
 }
 
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv) {
@@ -73,12 +91,19 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
   } catch (const CLI::ParseError& error) { GRADUS_FAIL(ValueError, error.what(), " (see --help)"); }
   for (int i = 0; i < argc; ++i) options.command += std::string(i ? " " : "") + argv[i];
 
-  complete(options);
-  set_backend(options.backend);
-  cudnn::set_small_convolutions(options.cudnn_small);
-  if (options.threads > 0) set_num_threads(options.threads);
-  manual_seed(options.seed);
+  GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
+               options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
+  GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,
+               "this is one of the ranks of a job already: leave out --spawn");
   return true;
+}
+
+int on_ranks(RunOptions& options, const std::function<int()>& run) {
+  const auto run_rank = [&] {
+    settle(options);
+    return run();
+  };
+  return options.spawn == 1 ? run_rank() : spawn_ranks(run_rank, options.spawn);
 }
 
 std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+
+#include <gradus/examples/common/ranks.h>
 
 namespace CLI {
 class App;
@@ -12,13 +15,13 @@ struct RunOptions {
   std::string device = "cpu";
   std::string backend;  // empty: the device's best
   int epochs = 10;
-  int batch_size = 32;
+  int batch_size = 32;  // of all ranks together
   double lr = 1e-3;
   int images = 0;       // of the training set that are used; 0: all
   int test_images = 0;  // of the test set
   int workers = 1;
   bool device_data = false;
-  int threads = 0;  // 0: all cores
+  int threads = 0;  // 0: all cores, or this rank's share of them
   uint64_t seed = 1;
   std::string data;  // empty: where data usually lies
   std::string out;
@@ -31,14 +34,24 @@ struct RunOptions {
   bool cudnn_small = false;
   std::string amp = "off";  // or the half type of training steps: fp16, bf16
   bool quiet = false;
-  std::string command;  // how the program was called
+  int spawn = 1;              // ranks to start
+  std::string comm = "auto";  // how ranks talk to each other
+  std::string command;        // how the program was called
+  Ranks ranks;                // that the program is run by
+
+  /// Whether this process prints what it does.
+  bool prints() const { return !quiet && ranks.is_first(); }
 };
 
 /// Adds these options to those that the program has of its own; what `options` holds are the defaults.
 void add_run_options(CLI::App& app, RunOptions& options);
-/// Reads the command line, checks it, and makes backend, threads and seed what it says. False when it asked for help, which
-/// has been printed then; options that are unknown or contradict each other are a ValueError.
+/// Reads the command line and checks it. False when it asked for help, which has been printed then; options that are unknown
+/// or contradict each other are a ValueError.
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv);
+/// Calls `run` in all ranks that the options ask for, or in the one that this process is. There device, backend and ranks are
+/// settled, and backend, threads and seed are what the options say. Returns the program's exit code. Nothing may have used
+/// tensors before.
+int on_ranks(RunOptions& options, const std::function<int()>& run);
 /// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what helps.
 std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,
                         const char* remedy);

@@ -53,9 +53,9 @@ using NumbersLoader = data::DataLoader<Numbers, data::samplers::RandomSampler>;
 
 class ResidentBatches final : public CopiedBatches<NumbersLoader> {
  public:
-  ResidentBatches(data::DeviceImages images, int64_t count, int batch_size)
-      : CopiedBatches(data::make_data_loader(Numbers(count), data::DataLoaderOptions(static_cast<size_t>(batch_size))),
-                      images.device(), /*ahead=*/64),  // which are small: a late thread does not show
+  ResidentBatches(data::DeviceImages images, int64_t count, const data::DataLoaderOptions& options)
+      : CopiedBatches(data::make_data_loader(Numbers(count), options), images.device(),
+                      /*ahead=*/64),  // which are small: a late thread does not show
         images_(std::move(images)) {}
   data::Example<> examples(const TensorList& batch) const override { return images_.batch(batch[0]); }
 
@@ -69,6 +69,7 @@ std::unique_ptr<TrainBatches> loaded_batches(std::unique_ptr<TrainLoader> loader
   return std::make_unique<LoadedBatches>(std::move(loader), device);
 }
 
-std::unique_ptr<TrainBatches> resident_batches(data::DeviceImages images, int64_t count, int batch_size) {
-  return std::make_unique<ResidentBatches>(std::move(images), count, batch_size);
+std::unique_ptr<TrainBatches> resident_batches(data::DeviceImages images, int64_t count,
+                                               const data::DataLoaderOptions& options) {
+  return std::make_unique<ResidentBatches>(std::move(images), count, options);
 }

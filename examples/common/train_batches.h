@@ -8,7 +8,8 @@
 #include <gradus/examples/common/images.h>
 #include <gradus/training/checkpoint.h>
 
-/// The batches of a training set in random order, epoch by epoch, on the device. The order depends on the seed alone.
+/// This rank's parts of the batches of a training set in random order, epoch by epoch, on the device. The order depends on the
+/// seed alone.
 class TrainBatches {
  public:
   /// Does something with a batch; false: that is enough for now.
@@ -16,7 +17,8 @@ class TrainBatches {
 
   virtual ~TrainBatches() = default;
   /// Hands on the next epoch, or what is left of the one that load_state_dict() took up. True when it came to its end,
-  /// false when `use` had enough. A batch is what examples() takes; its tensors have a row for each image.
+  /// false when `use` had enough. A batch is what examples() takes; its tensors have a row for each image, none where a small
+  /// batch has no image for this rank.
   virtual bool each(const Use& use) = 0;
   /// The images (B, C, H, W) and classes (B) of a batch. Nothing here waits, so it may be part of a captured step.
   virtual gradus::data::Example<> examples(const gradus::TensorList& batch) const = 0;
@@ -31,4 +33,5 @@ class TrainBatches {
 std::unique_ptr<TrainBatches> loaded_batches(std::unique_ptr<TrainLoader> loader, gradus::Device device);
 /// Batches of the first `count` of these images. What is sent to the device are the numbers of a batch's images: there
 /// they are gathered, augmented and normalised in the step.
-std::unique_ptr<TrainBatches> resident_batches(gradus::data::DeviceImages images, int64_t count, int batch_size);
+std::unique_ptr<TrainBatches> resident_batches(gradus::data::DeviceImages images, int64_t count,
+                                               const gradus::data::DataLoaderOptions& options);

@@ -8,12 +8,24 @@ Totals::Totals(Device device)
 void Totals::reset() {
   loss.zero_();
   right.zero_();
+  images = 0;
 }
 
 void Totals::add(const Tensor& batch_loss, const Tensor& logits, const Tensor& labels) {
+  if (labels.size(0) == 0) return;  // the mean over nothing is no number
   const NoGradGuard no_grad;
   loss += batch_loss * labels.size(0);
   right += (logits.argmax(1) == labels).sum();
+}
+
+void Totals::gather(const Ranks& ranks) {
+  const std::vector<double> sums =
+      ranks.sum({loss.item<double>(), static_cast<double>(right.item<int64_t>()), static_cast<double>(images)});
+  reset();
+  if (!ranks.is_first()) return;
+  loss.fill_(sums[0]);
+  right.fill_(static_cast<int64_t>(sums[1]));
+  images = static_cast<int64_t>(sums[2]);
 }
 
 TrainingStep::TrainingStep(StepParts parts)
@@ -25,6 +37,15 @@ TrainingStep::TrainingStep(StepParts parts)
                                     },
                                     training::CapturedStepOptions().enabled(parts_.graph)) {
   if (!parts_.graph) clock_.emplace(parts_.totals.loss.device());
+}
+
+void TrainingStep::operator()(const TensorList& batch, int64_t images_of_all, double weight) {
+  weight_ = weight;
+  // Smaller batches are eager on all ranks, also where this rank's part is as large as ever: ranks capture the same steps, and
+  // with the same weight.
+  if (images_of_all == parts_.batch_size) step_(batch);
+  else run(batch);
+  parts_.totals.images += batch[0].size(0);
 }
 
 std::optional<StepClock::Seconds> TrainingStep::take_seconds() {
@@ -47,7 +68,7 @@ void TrainingStep::run(const TensorList& batch) {
     loss = parts_.loss(logits, labels);
   }
   mark(StepClock::kForward);
-  parts_.scaler.scale(loss).backward();
+  parts_.scaler.scale(weight_ == 1 ? loss : loss * weight_).backward();
   mark(StepClock::kBackward);
   parts_.scaler.step(parts_.optimizer);
   parts_.scaler.update();

@@ -198,7 +198,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   return run_example("mnist", [&] {
-    const auto options = parse_options(argc, argv);
-    return options ? run(*options) : 0;
+    auto options = parse_options(argc, argv);
+    return options ? on_ranks(*options, [&] { return run(*options); }) : 0;
   });
 }

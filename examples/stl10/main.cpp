@@ -33,19 +33,25 @@ nn::Sequential make_model(double dropout) {
 /// With values between -1 and 1.
 Images normalised(Images images) { return images.map(data::transforms::Normalize<>(0.5, 0.5)); }
 
-int run(int argc, char** argv) {
-  RunOptions options;
-  options.out = "runs/stl10";
+struct Options : RunOptions {
   double dropout = 0.5;
+};
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  options.out = "runs/stl10";
   CLI::App app("Trains a small convolutional net on STL-10 and tests it after every epoch.");
   add_run_options(app, options);
-  app.add_option("--dropout", dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
-  if (!parse_run_options(app, options, argc, argv)) return 0;
+  app.add_option("--dropout", options.dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
+  if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  return options;
+}
 
+int run(const Options& options) {
   const std::string folder =
       data_folder(data::datasets::find_stl10, options, "STL-10", "or fetch it with scripts/stl10_data.sh");
   const STL10 photographs(folder, STL10::kTrain);
-  const nn::Sequential model = make_model(dropout);
+  const nn::Sequential model = make_model(options.dropout);
   ImageRun run(options, normalised(first(photographs, options.images)),
                normalised(first(STL10(folder, STL10::kTest), options.test_images)), STL10::class_names(),
                nn::AnyModule(model));
@@ -54,12 +60,15 @@ int run(int argc, char** argv) {
     run.train_on(images.normalize({0.5}, {0.5}));
   }
   run.optimizer = std::make_unique<optim::Adam>(model->parameters(), optim::AdamOptions(options.lr));
-  run.setting("dropout", std::to_string(dropout));
+  run.setting("dropout", std::to_string(options.dropout));
   return run();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_example("stl10", [&] { return run(argc, argv); });
+  return run_example("stl10", [&] {
+    auto options = parse_options(argc, argv);
+    return options ? on_ranks(*options, [&] { return run(*options); }) : 0;
+  });
 }

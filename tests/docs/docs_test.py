@@ -202,6 +202,9 @@ class Commands(unittest.TestCase):
             known = "".join((ROOT / file).read_text() for file in ("CMakePresets.json", "cmake/options.cmake"))
             for name in re.findall(r"--preset (\S+)|-D(\w+)", command):
                 self.assertRegex(known, rf"\b{''.join(name)}\b")
+        elif words and words[0] == "gradus-run" and (started := [word for word in words if word.startswith("build/")]):
+            self.check(shlex.join(words[: words.index(started[0])]))
+            self.check(shlex.join(words[words.index(started[0]) :]))
         elif words and ("/" in words[0] or words[0] in ("python3", "gradus-run")):
             sources = self.sources(words[words[0] == "python3"])
             for option in words:

@@ -27,7 +27,7 @@ KEYS = {
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
     "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
     "libraries", "cudnn_small", "workers", "threads", "tf32", "fused", "forward_seconds", "backward_seconds",
-    "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes",
+    "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "ranks", "comm",
 }  # fmt: skip
 
 
@@ -221,7 +221,7 @@ class Mnist(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         for option in (
             "model unfused device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
-            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet"
+            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet spawn comm"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 

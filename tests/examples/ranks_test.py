@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The image examples over several ranks, as a user runs them: gradus-run, --spawn, torchrun's variables.
+
+usage: ranks_test.py BUILD_DIR/examples
+"""
+
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAMS = pathlib.Path()
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.launcher = PROGRAMS.parent / "gradus-run"
+        numbers = random.Random(5)
+        cifar = cls.folder / "cifar-10-batches-bin"
+        cifar.mkdir()
+        for name, count in (("data_batch_1", 100), ("test_batch", 31)):
+            greys = (bytes(20 * (k % 10) + value % 32 for value in numbers.randbytes(3072)) for k in range(count))
+            (cifar / f"{name}.bin").write_bytes(b"".join(bytes([k % 10]) + grey for k, grey in enumerate(greys)))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def command(self, program, *options, out):
+        data = ["--synthetic"] if program == "mnist" else ["--data", self.folder]
+        return [PROGRAMS / program, *data, *options, "--out", self.folder / out]
+
+    def start(self, command, **more):
+        """In a session of its own, so that a signal to its group is a Ctrl-C at its terminal."""
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **more)
+
+    def run_command(self, command, code=0):
+        process = self.start(command)
+        output, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, code, errors)
+        self.assert_ended(process)
+        return output, errors
+
+    def assert_ended(self, process):
+        with self.assertRaises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+    def log_of(self, out):
+        return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
+
+    def weights(self, out):
+        return (self.folder / out / "model.safetensors").read_bytes()
+
+    def assert_same_run(self, out, expected, exact=("epoch", "lr", "batch_size", "test_images")):
+        log, other = self.log_of(out), self.log_of(expected)
+        self.assertEqual(len(log), len(other))
+        for line, line_expected in zip(log, other):
+            for key in exact:
+                self.assertEqual(line[key], line_expected[key], key)
+            for key in ("train_loss", "test_loss"):
+                self.assertAlmostEqual(line[key], line_expected[key], delta=1e-3)
+
+    # 3 batches of 203 images and one of a single image, of which only rank 0 gets any.
+    DIGITS = ("--images", "610", "--model", "lenet", "--epochs", "2", "--batch-size", "203", "--seed", "3")
+
+    def test_ranks_make_the_steps_of_one_process(self):
+        self.run_command(self.command("mnist", *self.DIGITS, out="one"))
+        self.assertEqual((self.log_of("one")[0]["ranks"], self.log_of("one")[0]["comm"]), (1, "none"))
+        counts = ("epoch", "lr", "test_images", "test_accuracy", "class_accuracy", "train_accuracy")
+        curves = self.folder / "curves"
+        for launcher, options, ranks, comm in (
+            ([self.launcher, "--nproc", "2"], ["--tensorboard", curves], 2, "shm"),
+            ([self.launcher, "--nproc", "2"], ["--comm", "tcp", "--workers", "2"], 2, "tcp"),
+            ([], ["--spawn", "3"], 3, "shm"),
+        ):
+            with self.subTest(ranks=ranks, comm=comm):
+                output, _ = self.run_command([*launcher, *self.command("mnist", *self.DIGITS, *options, out="many")])
+                self.assert_same_run("many", "one", exact=counts)
+                self.assertEqual({(line["ranks"], line["comm"]) for line in self.log_of("many")}, {(ranks, comm)})
+                self.assertEqual(output.count("accuracy by class"), 1)
+                if launcher:
+                    self.assertEqual({line[:3] for line in output.splitlines()}, {"[0]"})
+                else:
+                    self.assertEqual(self.log_of("many")[0]["threads"], max(1, len(os.sched_getaffinity(0)) // 3))
+        self.assertEqual(len(list(curves.iterdir())), 1)
+
+    def test_images_on_the_device(self):
+        self.run_command(self.command("mnist", *self.DIGITS, "--device-data", out="resident"))
+        self.run_command(self.command("mnist", *self.DIGITS, "--device-data", "--spawn", "3", out="residents"))
+        self.assert_same_run("residents", "resident")
+
+    def test_variables_of_torchrun(self):
+        self.run_command(self.command("mnist", *self.DIGITS, out="alone"))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        command = self.command("mnist", *self.DIGITS, out="torchrun")
+        job = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes = [
+            self.start(command, env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)
+        ]
+        for process in processes:
+            output, errors = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, errors)
+        self.assertEqual(output, "")  # rank 1's
+        self.assert_same_run("torchrun", "alone")
+
+    def test_batch_norm_and_early_stopping(self):
+        plain = ("--width", "2", "--images", "100", "--batch-size", "33", "--augment", "none", "--epochs", "2", "--seed", "2")
+        for ranks in ("1", "3"):
+            self.run_command(self.command("cifar10", *plain, "--no-batch-norm", "--spawn", ranks, out=f"cifar{ranks}"))
+        self.assert_same_run("cifar3", "cifar1")
+        # Statistics of batch normalisation are a rank's own; of the last image, those of rank 0.
+        self.run_command(self.command("cifar10", *plain, "--spawn", "3", out="norm"))
+        for line in self.log_of("norm"):
+            self.assertTrue(math.isfinite(line["train_loss"]) and math.isfinite(line["test_loss"]))
+        stopping = ("--width", "2", "--images", "50", "--lr", "1", "--no-batch-norm", "--epochs", "40", "--early-stopping", "1")
+        output, _ = self.run_command(self.command("cifar10", *stopping, "--spawn", "3", out="stopped_early"))
+        self.assertIn("back to the weights of epoch", output)
+        self.assertLess(len(self.log_of("stopped_early")), 40)
+
+    # ---- Interrupted runs ----
+
+    LONG = ("--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "9", "--seed", "4", "--augment",
+            "affine")  # fmt: skip
+
+    def interrupted(self, command, checkpoint, whole_group):
+        """Ctrl-C once the first checkpoint is there."""
+        process = self.start([*command, "--checkpoint", checkpoint, "--checkpoint-every", "20"])
+        while not checkpoint.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGINT) if whole_group else process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("and saved; to go on, with any number of ranks:", output)
+        self.assert_ended(process)
+
+    def test_ctrl_c_saves_and_any_number_of_ranks_goes_on(self):
+        self.run_command(self.command("mnist", *self.LONG, out="whole"))
+        for launcher, options in (([self.launcher, "--nproc", "2"], []), ([], ["--spawn", "3"])):
+            checkpoint = self.folder / f"stopped{len(options)}.safetensors"
+            command = [*launcher, *self.command("mnist", *self.LONG, *options, out="stopped")]
+            self.interrupted(command, checkpoint, whole_group=not launcher)
+            for ranks in ("1", "2", "3"):
+                with self.subTest(launcher=launcher, ranks=ranks):
+                    copy = shutil.copy(checkpoint, self.folder / "copy.safetensors")
+                    shutil.copytree(self.folder / "stopped", self.folder / "resumed", dirs_exist_ok=True)
+                    resume = ("--checkpoint", copy, "--resume", "--spawn", ranks)
+                    output, _ = self.run_command(self.command("mnist", *self.LONG, *resume, out="resumed"))
+                    self.assertIn("going on from", output)
+                    self.assert_same_run("resumed", "whole")
+
+    def test_the_same_number_of_ranks_goes_on_to_the_same_bits(self):
+        options = ("--width", "2", "--dropout", "0.5", "--images", "60", "--batch-size", "11", "--epochs", "20", "--spawn", "2")
+        self.run_command(self.command("cifar10", *options, out="unbroken"))
+        checkpoint = self.folder / "dropout.safetensors"
+        self.interrupted(self.command("cifar10", *options, out="broken"), checkpoint, whole_group=True)
+        self.run_command(self.command("cifar10", *options, "--checkpoint", checkpoint, "--resume", out="broken"))
+        self.assertEqual(self.weights("broken"), self.weights("unbroken"))
+
+    # ---- What goes wrong ----
+
+    def test_wrong_options(self):
+        for launcher, options, words in (
+            ([], ["--comm", "pigeon"], "--comm"),
+            ([], ["--spawn", "0"], "--spawn"),
+            ([], ["--spawn", "2", "--comm", "nccl"], "--comm nccl sums up what is on GPUs"),
+            ([self.launcher, "--nproc", "2"], ["--spawn", "2"], "leave out --spawn"),
+        ):
+            with self.subTest(options=options):
+                _, errors = self.run_command([*launcher, *self.command("mnist", *options, out="wrong")], code=1)
+                self.assertIn(words, errors)
+
+    def test_a_rank_that_fails_ends_the_others(self):
+        (self.folder / "file").write_text("")
+        _, errors = self.run_command(self.command("mnist", *self.DIGITS, "--spawn", "2", out="file/run"), code=1)
+        self.assertIn("rank 0", errors)
+        self.assertIn("file/run", errors)
+        command = self.command("cifar10", "--spawn", "2", "--data", self.folder / "nowhere", out="wrong")
+        del command[1:3]
+        _, errors = self.run_command(command, code=1)
+        self.assertIn("no CIFAR-10 in", errors)
+        self.assertEqual(len(errors.splitlines()), 1)
+
+
+if __name__ == "__main__":
+    PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)

@@ -1,5 +1,5 @@
-// Data sets in tar files, in WebDataset's format: many samples in few files ("shards"), which disks and networks read from
-// beginning to end. Consecutive files of one name up to its first dot are a sample, the rest of the names say what is what:
+// Data sets in tar files ("shards"), in WebDataset's format: many samples in few files, which disks and networks read
+// from beginning to end. Consecutive files of one name up to its first dot are a sample, extensions say what is what:
 //
 //   000017.jpg  000017.cls  000018.jpg  000018.cls  …
 //
@@ -37,7 +37,7 @@ class TarStream;
 }
 
 namespace samplers {
-/// Draws the samples of TarShards. Loaders have one that no other loader has.
+/// Draws the samples of TarShards, for one loader.
 class TarShardSampler : public Sampler {
  public:
   explicit TarShardSampler(std::shared_ptr<data::detail::TarStream> stream) : stream_(std::move(stream)) {}
@@ -61,9 +61,9 @@ struct TarShardsOptions {
   std::chrono::milliseconds stall_limit{10'000};  ///< how long a folder may take to read a sample
 };
 
-/// The samples of all *.tar files in some folders. Each folder is read by a thread of its own, all at the same time: put
-/// the shards of a data set on several disks. A shard may be in several folders, as the same file: where one of them
-/// fails, or takes longer than stall_limit, another goes on. Without another, that is an IoError.
+/// The samples of all *.tar files in some folders. Each folder is read by a thread of its own, all at the same time:
+/// put the shards of a data set on several disks. A shard may be in several folders, as the same file: where one of
+/// them fails, or takes longer than stall_limit, another goes on. Without another, that is an IoError.
 ///
 /// An epoch's samples are a function of the seed, the epoch, the options and which shards are in which folders, so a
 /// loader's position can be saved, and taken up by as many ranks as have saved theirs. Ranks need not have equally many

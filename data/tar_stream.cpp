@@ -16,7 +16,7 @@ constexpr size_t kFileOverhead = 512;  // of an archive, and about what a name a
 
 size_t bytes_of(const TarSample& sample) {
   size_t bytes = sample.key.size();
-  for (const auto& [extension, data] : sample.fields) bytes += data.size() + kFileOverhead;
+  for (const auto& [extension, data] : sample.fields) bytes += data.size() + extension.size() + kFileOverhead;
   return bytes;
 }
 
@@ -38,7 +38,7 @@ std::optional<TarSample> TarSampleReader::next() {
     if (!sample) sample = TarSample{std::move(key), file_.path(), {}};
     std::transform(extension.begin(), extension.end(), extension.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    bytes += ahead_->data.size() + kFileOverhead;
+    bytes += ahead_->data.size() + name.size() + kFileOverhead;
     GRADUS_CHECK(bytes <= io::kMostTarFileBytes, IoError, "'", file_.path(), "', byte ", ahead_->offset, ": sample '",
                  sample->key, "' is too large: at most ", io::kMostTarFileBytes, " bytes are accepted");
     const bool is_new = sample->fields.emplace(std::move(extension), std::move(ahead_->data)).second;
@@ -90,8 +90,8 @@ void TarStream::stop() {
   }
 }
 
-// The rank's shards. The first of each folder come first, then the second ones: so each part of the order has a share of
-// every folder.
+// The rank's shards. The first of each folder come first, then the second ones: so each part of the order has a share
+// of every folder.
 std::vector<size_t> TarStream::order_of(uint64_t seed, uint64_t epoch) const {
   const size_t count = shards_.size();
   std::vector<size_t> order(count), place(count), places(folders_.size());

@@ -3,8 +3,9 @@
 #include <mpi.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -92,8 +93,8 @@ void messages() {
     for (int peer = 0, i = 0; peer < ranks; ++peer) {
       if (peer == rank) continue;
       const Array expected = contribution<uint8_t>(peer + 2 * rank, count);
-      require(std::memcmp(arrived[static_cast<size_t>(i++)].data(), expected.data(), expected.nbytes()) == 0,
-              "message");
+      const uint8_t* got = arrived[static_cast<size_t>(i++)].data<uint8_t>();
+      require(std::equal(got, got + count, expected.data<uint8_t>()), "message");
     }
   }
 }

@@ -25,7 +25,7 @@ def measure_step(row, more):
                MODES[mode], *more]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "rows.jsonl"
-        _, recording = call([program("benchmarks/train_step"), *options, "--json", str(file)], on_gpu=not on_cpu)
+        _, recording = call([program("benchmarks/train_step"), *options, "--json", str(file)], gpus=int(not on_cpu))
         figures = json.loads(file.read_text())
     figures["device_name"] = figures.pop("machine")  # a run's machine is more
     return {"options": options, **figures, "gpu_over_time": recording}

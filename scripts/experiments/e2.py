@@ -120,7 +120,7 @@ def main():
     results = Runs("E2", pathlib.Path(arguments.out))
     if not arguments.render:
         for row in arguments.rows:
-            results.record(row, lambda: train([*options_of(row), *more]))
+            results.record(row, lambda: train(options_of(row), more=more))
     if not arguments.record:
         render(results)
 

@@ -14,7 +14,7 @@ ELSEWHERE = {"loops in Python": 205, "a CUDA kernel": 0.18}  # seconds, reported
 
 def measure(row, picture_file, more):
     command = [program("benchmarks/grayscale"), "--backends", row, *more]
-    output, recording = call([*command, "--picture", picture_file] if picture_file else command, on_gpu=row == "cuda")
+    output, recording = call([*command, "--picture", picture_file] if picture_file else command, gpus=int(row == "cuda"))
     if not output:
         raise Skipped(f"this build and machine have no backend {row}")
     return {"options": more, "device": "cuda" if row == "cuda" else "cpu", **json.loads(output),

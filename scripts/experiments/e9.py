@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """E9, MNIST in full: pure_linear, simple_conv and LeNet for 20 epochs with a cosine schedule, LeNet with random affine
 augmentation, each with several seeds; the three nets on a GPU, where the step is captured and the images lie on the device,
-and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; and an epoch of
-LeNet with max-pooling's backward in a loop instead of a kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and
+and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; LeNet by 8 processes,
+by 8 replicas in one and by one alone, on the CPU; and an epoch of LeNet with max-pooling's backward in a loop instead of a
+kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and
 E9_gpu.png.
 """
 
@@ -44,6 +45,16 @@ ROWS = {
 WORKERS = {f"loader, {count} workers": (count, elsewhere) for count, elsewhere in ((0, "6.4"), (2, "4.3"), (4, "0.5"))}
 WORKERS_EPOCHS = 4
 
+# Row: (options, processes, seconds of 10 epochs reported elsewhere for PyTorch). Each process and each replica computes with
+# one thread, and there are as many loader threads.
+PROCESSES_EPOCHS = 10
+PROCESSES = {f"{name}, CPU": ([*ROWS["lenet, affine"][0], "--batch-size", "512", *options], processes, elsewhere)
+             for name, options, processes, elsewhere in (
+                 ("one process of 1 thread", ["--threads", "1", "--workers", "1"], 1, "73"),
+                 ("one process of 8 threads", ["--threads", "8", "--workers", "8"], 1, ""),
+                 ("DDP, 8 processes", ["--threads", "1", "--workers", "1"], 8, "26"),
+                 ("data_parallel, 8 replicas", ["--threads", "1", "--workers", "8", "--data-parallel", "8"], 1, "161"))}
+
 # Row of benchmarks/pool_loop, and the seconds of an epoch elsewhere with the kernel and with the loop.
 POOL_LOOP = "max-pool backward"
 POOL_LOOP_ELSEWHERE = {"kernel": "9.3", "loop": "228"}
@@ -52,6 +63,8 @@ POOL_LOOP_ELSEWHERE = {"kernel": "9.3", "loop": "228"}
 def options_of(row, seed, epochs):
     if row in WORKERS:
         return [*ROWS["lenet, affine"][0], "--workers", str(WORKERS[row][0]), "--epochs", str(WORKERS_EPOCHS)]
+    if row in PROCESSES:
+        return [*PROCESSES[row][0], "--epochs", str(min(epochs, PROCESSES_EPOCHS)), "--seed", str(seed)]
     return [*ROWS[row][0], "--epochs", str(epochs), "--seed", str(seed)]
 
 
@@ -60,7 +73,8 @@ def measure(row, seed, epochs, more):
     if row == POOL_LOOP:
         output, _ = call([program("benchmarks/pool_loop"), *more])
         return {"options": more, "epochs": list(map(json.loads, output.splitlines()))}
-    return {"seed": seed, **train([*options_of(row, seed, epochs), *more])}
+    ranks = PROCESSES[row][1] if row in PROCESSES else 1
+    return {"seed": seed, **train(options_of(row, seed, epochs), start="spawn" if ranks > 1 else "alone", ranks=ranks, more=more)}
 
 
 def error(epoch):
@@ -85,6 +99,17 @@ def loader_table(runs):
         lines.append([workers, f"{mean(wait for wait, _ in steps):.3f}", f"{mean(update for _, update in steps):.3f}",
                       elsewhere, "1.1", found[-1]["code"]])
     return table(["workers", "load, ms a step", "update, ms a step", "load elsewhere", "update elsewhere", "code"], lines)
+
+
+def processes_table(runs):
+    lines = []
+    for row, (_, _, elsewhere) in PROCESSES.items():
+        found = [run for run in runs if run["row"] == row][-1:]
+        lines += [[row, where(run), len(run["epochs"]), f"{error(run['epochs'][-1]):.2f}", f"{seconds_of(run):.2f}",
+                   f"{sum(epoch['data_wait_seconds'] for epoch in run['epochs']):.2f}", elsewhere, run["code"]]
+                  for run in found]
+    return table(["LeNet, affine", "on", "epochs", "test error, %", "s of training", "of them waiting for data",
+                  "reported elsewhere, s", "code"], lines)
 
 
 def pool_table(runs):
@@ -152,11 +177,14 @@ def render(results):
         table(["net", "on", "seeds", "epochs", "train loss", "train error, %", "test loss", "test errors, %",
                "mean test error, %", "reported elsewhere, %", "s per epoch", "of them waiting for data", "s in all",
                "reported elsewhere, s", "code"], summary),
-        results.skipped([*ROWS, *WORKERS, POOL_LOOP]),
+        results.skipped([*ROWS, *WORKERS, *PROCESSES, POOL_LOOP]),
         "<h2>Accuracy by class, %</h2>", table(["net", *range(10)], classes),
         "<h2>Loading and updating</h2>"
         "<p>LeNet with random affine augmentation: what a training step waits for its batch, and all else that it does, by "
         "the number of threads that prepare batches ahead.</p>", loader_table(runs),
+        "<h2>Processes</h2>"
+        "<p>LeNet with random affine augmentation on the CPU, 512 images a step of all processes together. Each process, and each "
+        "replica of data_parallel, computes with one thread, and has one that prepares its images.</p>", processes_table(runs),
         "<h2>A loop instead of a kernel</h2>"
         "<p>The first epoch of LeNet; the loop goes over the windows with tensor operations on the whole batch.</p>",
         pool_table(runs),
@@ -174,7 +202,7 @@ def add_options(parser):
 
 
 def main():
-    arguments, more = arguments_of(__doc__, [*ROWS, *WORKERS, POOL_LOOP], add_options)
+    arguments, more = arguments_of(__doc__, [*ROWS, *WORKERS, *PROCESSES, POOL_LOOP], add_options)
     results = Runs("E9", pathlib.Path(arguments.out))
     if not arguments.render:
         for row in arguments.rows:

@@ -24,21 +24,24 @@ class _Utilisation(ctypes.Structure):
 
 
 class Gpu:
-    """A GPU as NVML sees it: the first one that CUDA_VISIBLE_DEVICES names, or the first of the machine."""
+    """A GPU as NVML sees it: number `index` of those that CUDA_VISIBLE_DEVICES names, or of the machine."""
 
-    def __init__(self, library=None):
+    def __init__(self, library=None, index=0):
         try:
             self._nvml = library or ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise NvmlError(f"no NVIDIA driver: {error}") from None
         self._call("nvmlInit_v2")
         self._device = ctypes.c_void_p()
-        name = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+        names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if names and index >= len(names):
+            raise NvmlError(f"CUDA_VISIBLE_DEVICES has no GPU {index}")
+        name = names[index] if names else str(index)
         if name.startswith("GPU-"):
             self._call("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(self._device))
         else:
-            index = ctypes.c_uint(int(name) if name.isdigit() else 0)
-            self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._device))
+            number = ctypes.c_uint(int(name) if name.isdigit() else index)
+            self._call("nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(self._device))
 
     def _call(self, function, *arguments):
         status = getattr(self._nvml, function)(*arguments)
@@ -77,20 +80,20 @@ def thinned(samples):
 
 
 class GpuRecorder:
-    """Samples a GPU in a thread while the block runs.
+    """Samples one of the GPUs in a thread while the block runs.
 
     with GpuRecorder() as recorder:
         …
     run["gpu_over_time"] = recorder.recording()
     """
 
-    def __init__(self, every=0.05, library=None):
+    def __init__(self, every=0.05, library=None, index=0):
         self._every = every
         self._samples, self._reason = [], ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         try:
-            self._gpu = Gpu(library)
+            self._gpu = Gpu(library, index)
         except NvmlError as error:
             self._reason = str(error)
 
@@ -124,11 +127,35 @@ class GpuRecorder:
                 "utilisation": [round(u, 1) for u in utilisation]}
 
 
+def by_gpu(recordings):
+    """A recording for each label, of {label: recording or those of several GPUs}, without those that hold nothing."""
+    single = {}
+    for label, found in recordings.items():
+        if isinstance(found, list):
+            single |= {f"{label}, GPU {number}": one for number, one in enumerate(found)}
+        else:
+            single[label] = found
+    return {label: one for label, one in single.items() if one and "none" not in one}
+
+
+def most_memory(recording):
+    """Bytes in use at most."""
+    return max(recording["memory_bytes"])
+
+
+def mean_utilisation(recording):
+    """Percent, from the first to the last point at which a kernel ran at all."""
+    percents = recording["utilisation"]
+    busy = [place for place, percent in enumerate(percents) if percent > 0]
+    part = percents[busy[0] : busy[-1] + 1] if busy else [0]
+    return sum(part) / len(part)
+
+
 def draw_recordings(recordings, path):
-    """Curves of {label: recording} as a PNG; false where there is nothing to draw."""
+    """Curves of {label: recording or those of several GPUs} as a PNG; false where there is nothing to draw."""
     from record import pyplot
 
-    recordings = {label: one for label, one in recordings.items() if one and "none" not in one}
+    recordings = by_gpu(recordings)
     if not recordings:
         return False
     figure, axes = pyplot().subplots(1, 2, figsize=(13, 4.2), constrained_layout=True)

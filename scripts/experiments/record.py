@@ -63,12 +63,28 @@ class Skipped(Exception):
     """Why a row has no run."""
 
 
-def call(command, on_gpu=False, seconds=600):
-    """Runs a program that may take so long. What it printed, and with `on_gpu` a recording of the GPU, else null."""
-    print("==", " ".join(map(str, command)), flush=True)
-    recorder = GpuRecorder() if on_gpu else None
+def _need_gpus(count):
+    """Where NVML is missing the program itself says what is."""
     try:
-        with recorder or contextlib.nullcontext():
+        Gpu()
+    except NvmlError:
+        return
+    try:
+        Gpu(index=count - 1)
+    except NvmlError:
+        raise Skipped(f"this needs {count} GPUs") from None
+
+
+def call(command, gpus=0, seconds=600):
+    """Runs a program that may take so long. What it printed, and a recording of the GPU that it uses, a list of several ones',
+    or null."""
+    print("==", " ".join(map(str, command)), flush=True)
+    _need_gpus(gpus)
+    recorders = [GpuRecorder(index=index) for index in range(gpus)]
+    try:
+        with contextlib.ExitStack() as stack:
+            for recorder in recorders:
+                stack.enter_context(recorder)
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise Skipped(f"it did not end within {seconds} s") from None
@@ -76,16 +92,48 @@ def call(command, on_gpu=False, seconds=600):
         raise Skipped(str(error)) from None
     if done.returncode != 0:
         raise Skipped((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
-    return done.stdout, recorder and recorder.recording()
+    recordings = [recorder.recording() for recorder in recorders]
+    return done.stdout, recordings if gpus > 1 else recordings[0] if recordings else None
 
 
-def train(options, seconds=600):
-    """A run of examples/mnist: its options, its log, and what the GPU did."""
+def launcher(start, ranks):
+    """What comes before a program and behind its name, for it to run as so many ranks."""
+    return {
+        "alone": ([], []),
+        "spawn": ([], ["--spawn", str(ranks)]),
+        "gradus-run": ([program("gradus-run"), "--nproc", str(ranks)], []),
+        "mpirun": (["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)], []),
+    }[start]
+
+
+def option_of(options, name, otherwise):
+    """What the last of the options of that name says."""
+    values = [value for option, value in zip(options, options[1:]) if option == name]
+    return values[-1] if values else otherwise
+
+
+def overridden(options, more):
+    """The options without those that `more` has too, then `more`."""
+    kept, again = [], False
+    for option in options:
+        if option.startswith("--"):
+            again = option in more
+        if not again:
+            kept.append(option)
+    return [*kept, *more]
+
+
+def train(options, seconds=600, example="mnist", start="alone", ranks=1, command=None, more=()):
+    """A run of an example (or of `command`) on one rank or several: its options, its log, and what the GPUs did."""
+    before, behind = launcher(start, ranks)
+    options = overridden(options, more)
+    on_gpu = option_of(options, "--device", "cpu") == "cuda"
+    gpus = max(ranks, int(option_of(options, "--data-parallel", 1))) if on_gpu else 0
     with tempfile.TemporaryDirectory() as out:
-        command = [program("examples/mnist"), *options, "--quiet", "--out", out]
-        _, recording = call(command, on_gpu="cuda" in options, seconds=seconds)
+        whole = [*before, *(command or [program(f"examples/{example}")]), *options, *behind, "--quiet", "--out", out]
+        _, recording = call(whole, gpus=gpus, seconds=seconds)
         epochs = list(map(json.loads, (pathlib.Path(out) / "log.jsonl").read_text(encoding="utf-8").splitlines()))
-    return {"options": options, "epochs": epochs, "gpu_over_time": recording}
+    return {"options": options, "start": start, "ranks": ranks, "epochs": epochs, "gpu_over_time": recording}
 
 
 def without_data_folder(options):

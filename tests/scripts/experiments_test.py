@@ -3,6 +3,7 @@
 
 import ctypes
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import tempfile
 import textwrap
 import threading
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts/experiments"
@@ -19,23 +21,33 @@ sys.path.insert(0, str(SCRIPTS))
 
 import gpu_recorder  # noqa: E402
 
+# What stands for the image examples.
+EXAMPLE = """
+    cuda = option("--device", "cpu") == "cuda"
+    if cuda and "--no-gpu" in sys.argv:
+        sys.exit("mnist: no GPU today")
+    count, epochs = int(option("--images", 0)) or 60000, int(option("--epochs"))
+    ranks = int(option("--spawn", os.environ.get("STARTED", 1)))
+    with open(option("--out") + "/log.jsonl", "w") as file:
+        for epoch in range(1, epochs + 1):
+            parts = [None] * 3 if "--graph" in sys.argv else [0.4, 0.9, 0.1]
+            file.write(json.dumps({
+                "epoch": epoch, "train_loss": 1 / epoch, "test_loss": 2 / epoch, "train_accuracy": 0.98,
+                "test_accuracy": 0.98 - int(option("--seed", 1)) / 100, "class_accuracy": [0.97] * 10, "seconds": 2.0,
+                "images_per_second": count / 2, "batch_size": int(option("--batch-size", 64)), "data_wait_seconds": 0.1,
+                "test_images": 10000, "forward_seconds": parts[0], "backward_seconds": parts[1],
+                "optimizer_seconds": parts[2], "device_data": cuda, "peak_allocated_bytes": 1 << 20,
+                "peak_reserved_bytes": 2 << 20, "ranks": ranks, "comm": option("--comm", "shm") if ranks > 1 else "none",
+                "device": "cuda" if cuda else "cpu", "libraries": "CUDA 13.0" if cuda else ""}) + "\\n")
+"""
 # What stands for the programs: each knows options enough to say what the real one says.
 PROGRAMS = {
-    "examples/mnist": """
-        cuda = option("--device", "cpu") == "cuda"
-        if cuda and "--no-gpu" in sys.argv:
-            sys.exit("mnist: no GPU today")
-        count, epochs = int(option("--images", 0)) or 60000, int(option("--epochs"))
-        with open(option("--out") + "/log.jsonl", "w") as file:
-            for epoch in range(1, epochs + 1):
-                parts = [None] * 3 if "--graph" in sys.argv else [0.4, 0.9, 0.1]
-                file.write(json.dumps({
-                    "epoch": epoch, "train_loss": 1 / epoch, "test_loss": 2 / epoch, "train_accuracy": 0.98,
-                    "test_accuracy": 0.97, "class_accuracy": [0.97] * 10, "seconds": 2.0, "images_per_second": count / 2,
-                    "batch_size": int(option("--batch-size", 64)), "data_wait_seconds": 0.1, "test_images": 10000,
-                    "forward_seconds": parts[0], "backward_seconds": parts[1], "optimizer_seconds": parts[2],
-                    "device_data": cuda, "peak_allocated_bytes": 1 << 20, "peak_reserved_bytes": 2 << 20,
-                    "device": "cuda" if cuda else "cpu", "libraries": "CUDA 13.0" if cuda else ""}) + "\\n")
+    "examples/mnist": EXAMPLE,
+    "examples/stl10": EXAMPLE,
+    "examples/cifar10": EXAMPLE,
+    "gradus-run": """
+        os.environ["STARTED"] = option("--nproc")
+        os.execv(sys.argv[3], sys.argv[3:])
     """,
     "benchmarks/pool_loop": """
         for backward, seconds in (("kernel", 1.5), ("loop", 12.0)):
@@ -60,7 +72,7 @@ PROGRAMS = {
     """,
 }
 HEAD = """#!{python}
-import json, sys
+import json, os, sys
 def option(name, otherwise=None):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else otherwise
 """
@@ -69,8 +81,8 @@ def option(name, otherwise=None):
 class Nvml:
     """A GPU that has more to do from look to look."""
 
-    def __init__(self, missing=()):
-        self.looks, self.missing = 0, missing
+    def __init__(self, missing=(), count=1):
+        self.looks, self.missing, self.count = 0, missing, count
 
     def __getattr__(self, function):
         return lambda *arguments: 3 if function in self.missing else self.answer(function, *arguments)
@@ -81,6 +93,8 @@ class Nvml:
             arguments[1]._obj.used = self.looks << 20
         elif function == "nvmlDeviceGetUtilizationRates":
             arguments[1]._obj.gpu = min(100, self.looks)
+        elif function == "nvmlDeviceGetHandleByIndex_v2":
+            return 0 if arguments[0].value < self.count else 2
         elif function == "nvmlDeviceGetName":
             ctypes.memmove(arguments[1], b"A GPU\0", 6)
         return 0
@@ -103,6 +117,23 @@ class Recorder(unittest.TestCase):
             with gpu_recorder.GpuRecorder(library=Nvml([function])) as recorder:
                 pass
             self.assertIn(function, recorder.recording()["none"])
+
+    def test_one_of_several_gpus(self):
+        self.assertEqual(gpu_recorder.Gpu(Nvml(count=2), index=1).name(), "A GPU")
+        with self.assertRaises(gpu_recorder.NvmlError):
+            gpu_recorder.Gpu(Nvml(count=2), index=2)
+        with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="1"):
+            gpu_recorder.Gpu(Nvml(count=2))
+            with self.assertRaisesRegex(gpu_recorder.NvmlError, "CUDA_VISIBLE_DEVICES has no GPU 1"):
+                gpu_recorder.Gpu(Nvml(count=2), index=1)
+
+    def test_figures_of_recordings(self):
+        recording = {"seconds": [0, 1, 2, 3, 4], "memory_bytes": [5, 6, 9, 9, 7], "utilisation": [0, 40, 0, 80, 0]}
+        self.assertEqual(gpu_recorder.most_memory(recording), 9)
+        self.assertEqual(gpu_recorder.mean_utilisation(recording), 40)
+        none = {"none": "no driver"}
+        self.assertEqual(gpu_recorder.by_gpu({"a": recording, "b": [recording, none, recording], "c": none, "d": None}),
+                         {"a": recording, "b, GPU 0": recording, "b, GPU 2": recording})
 
     def test_a_long_recording_is_thinned(self):
         thin = gpu_recorder.thinned([(float(i), i, i % 2) for i in range(1000)])
@@ -131,26 +162,39 @@ class Experiments(unittest.TestCase):
     ROWS = {
         "e2": ["openmp, conv2_c1", "cudnn, conv2_c1", "naive, conv10_c32"],
         "e3": ["naive", "cuda"],
-        "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "max-pool backward", "--seeds", "1", "--epochs", "2"],
+        "e4": ["plain", "resnet", "--seeds", "1", "3", "--epochs", "2"],
+        "e5": ["one CPU process", "two CPU processes, spawn", "two GPUs, gradus-run", "--seeds", "1", "2", "--epochs", "2"],
+        "e6": ["one GPU, 32", "two GPUs, 32", "--seeds", "1"],
+        "e7": ["tcp, 32", "one GPU, 128", "CPU, shm, 32", "--seeds", "1"],
+        "e8": ["one GPU", "batch norm alone", "dropout 0.5", "--seeds", "1", "2"],
+        "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "DDP, 8 processes, CPU", "max-pool backward", "--seeds", "1",
+               "--epochs", "2"],
         "e11": ["eager, lenet", "captured, lenet", "eager, lenet, CPU", "dynamic net, cuda"],
     }
 
     def test_a_run_is_a_line(self):
         for name, rows in self.ROWS.items():
             runs = self.run_experiment(name, "--record", "--rows", *rows, "--data", "/home/somebody/data")
-            self.assertEqual([run["row"] for run in runs], [row for row in rows if not row.startswith("--")][: len(runs)])
+            names = rows[: next((place for place, row in enumerate(rows) if row.startswith("--")), None)]
+            seeds = rows[rows.index("--seeds") + 1 :] if "--seeds" in rows else ["1"]
+            seeds = list(itertools.takewhile(str.isdigit, seeds))
+            self.assertEqual([run["row"] for run in runs], names * len(seeds))
             for run in runs:
                 self.assertEqual((run["code"], run["experiment"]), ("v1", name.upper()))
                 self.assertEqual({"cpu", "cores", "system", "compiler", "gpu", "driver"}, set(run["machine"]))
                 self.assertNotIn("skipped", run)
                 self.assertNotIn("somebody", json.dumps(run))  # where the data lay is nobody's business
+        spawned = json.loads((self.folder / "results/E5.jsonl").read_text().splitlines()[1])
+        self.assertEqual((spawned["ranks"], spawned["epochs"][0]["ranks"]), (2, 2))
         first = json.loads((self.folder / "results/E2.jsonl").read_text().splitlines()[0])
         self.assertEqual(len(first["epochs"]), 5)
         self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "for want of matplotlib")
     def test_a_page_has_tables_pictures_and_what_was_skipped(self):
-        words = {"e2": ["97.00", "128"], "e3": ["10.000", "20.000", "205"], "e9": ["3.00", "12.00", "186"],
+        words = {"e2": ["97.00", "128"], "e3": ["10.000", "20.000", "205"], "e9": ["3.00", "12.00", "186", "26"],
+                 "e4": ["96.00 (95.00 to 97.00)", "50.6"], "e5": ["two GPUs, gradus-run", "96.50 (96.00 to 97.00)"],
+                 "e6": ["179", "63.9"], "e7": ["87.3"], "e8": ["+0.00 (+0.00 to +0.00)"],
                  "e11": ["3.00", "[item] waits &amp; cannot be captured"]}
         for name, rows in self.ROWS.items():
             self.run_experiment(name, "--rows", *rows)

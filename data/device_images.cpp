@@ -42,13 +42,20 @@ DeviceImages& DeviceImages::random_horizontal_flip(double p) {
   return *this;
 }
 
+DeviceImages& DeviceImages::cutout(int64_t length) {
+  GRADUS_CHECK(length >= 0, ValueError, "cutout of ", length, " pixels");
+  hole_ = length;
+  return *this;
+}
+
 Tensor DeviceImages::shuffled() const { return randperm(size(), TensorOptions(kLong).device(device())); }
 
 Example<> DeviceImages::batch(const Tensor& indices, bool augment) const {
   const NoGradGuard no_grad;
   const Tensor images = images_.index_select(0, indices).to(kFloat);  // (B, C, H, W)
   const bool moves = augment && (padding_ > 0 || flip_probability_ > 0);
-  return {(moves ? moved(images) : images) * scale_ + shift_, labels_.index_select(0, indices)};
+  const Tensor normalised = (moves ? moved(images) : images) * scale_ + shift_;
+  return {augment && hole_ > 0 ? normalised * outside_hole(images) : normalised, labels_.index_select(0, indices)};
 }
 
 // Both steps are one gather: the pixel (h, w) of a result is the pixel (rows[h], columns[w]) of its image.
@@ -67,6 +74,19 @@ Tensor DeviceImages::moved(const Tensor& images) const {
   const Tensor from = rows.clamp(0, H - 1).unsqueeze(2) * W + columns.clamp(0, W - 1).unsqueeze(1);  // (B, H, W)
   const Tensor pixels = images.view({B, C, H * W}).gather(2, from.view({B, 1, H * W}).expand({B, C, H * W}));
   return pixels.view({B, C, H, W}) * visible.unsqueeze(1);
+}
+
+/// 0 in a square of each image, 1 around it: (B, 1, H, W) for images (B, C, H, W).
+Tensor DeviceImages::outside_hole(const Tensor& images) const {
+  const int64_t B = images.size(0);
+  const TensorOptions whole = TensorOptions(kLong).device(device());
+  const auto covered = [&](int64_t size) {  // (B, size)
+    const Tensor first = randint(0, size, {B, 1}, whole) - hole_ / 2;
+    const Tensor positions = arange(size, whole).unsqueeze(0);
+    return positions.ge(first).logical_and(positions.lt(first + hole_));
+  };
+  const Tensor rows = covered(images.size(2));
+  return rows.unsqueeze(2).logical_and(covered(images.size(3)).unsqueeze(1)).logical_not().unsqueeze(1);
 }
 
 }  // namespace gradus::data

@@ -29,6 +29,9 @@ class DeviceImages {
   DeviceImages& random_crop(int64_t padding);
   /// Each image mirrored with probability `p`.
   DeviceImages& random_horizontal_flip(double p = 0.5);
+  /// A square of `length` pixels about a random middle, as far as it is within the image, becomes 0 after normalize
+  /// (transforms::Cutout behind Normalize); 0: none.
+  DeviceImages& cutout(int64_t length);
 
   int64_t size() const { return images_.size(0); }
   Device device() const { return images_.device(); }
@@ -40,10 +43,11 @@ class DeviceImages {
 
  private:
   Tensor moved(const Tensor& images) const;
+  Tensor outside_hole(const Tensor& images) const;
 
   Tensor images_, labels_;
   Tensor scale_, shift_;  // (1, C, 1, 1): bytes times scale_ plus shift_ are what a net sees
-  int64_t padding_ = 0;
+  int64_t padding_ = 0, hole_ = 0;
   double flip_probability_ = 0;
 };
 

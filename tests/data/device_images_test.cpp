@@ -4,6 +4,8 @@
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 
+#include <set>
+
 using namespace gradus;
 using namespace gradus::test;
 using data::DeviceImages;
@@ -78,11 +80,44 @@ TEST_CASE("augmentation mirrors and shifts, the same on every device", "[data]")
   }
 }
 
+TEST_CASE("cutout makes a square of each image 0, the same on every device", "[data]") {
+  const auto dataset = images();
+  const Tensor order = arange(kCount), whole = dataset.images() - 2;  // nowhere 0
+  Tensor first;
+  for (const Device device : devices()) {
+    DeviceImages on(dataset, device);
+    on.normalize({2}, {1}).cutout(3);
+    manual_seed(8);
+    const Tensor made = on.batch(order.to(device)).data.cpu();
+    CHECK(on.batch(order.to(device), /*augment=*/false).data.cpu().allclose(whole, 1e-6, 1e-6));
+    std::set<std::pair<int64_t, int64_t>> middles;
+    for (int64_t i = 0; i < kCount; ++i) {
+      bool found = false;
+      for (int64_t y = 0; y < kHeight; ++y)
+        for (int64_t x = 0; x < kWidth; ++x) {
+          const int64_t top = std::max<int64_t>(y - 1, 0), left = std::max<int64_t>(x - 1, 0);
+          Tensor expected = whole[i].clone();
+          expected.narrow(1, top, std::min(y + 2, kHeight) - top)
+              .narrow(2, left, std::min(x + 2, kWidth) - left)
+              .zero_();
+          if (!made[i].allclose(expected, 1e-6, 1e-6)) continue;
+          found = true;
+          middles.insert({y, x});
+        }
+      CHECK(found);
+    }
+    CHECK(middles.size() > 4);
+    if (first.defined()) CHECK(made.equal(first));
+    else first = made;
+  }
+}
+
 TEST_CASE("device images refuse what makes no sense", "[data]") {
   DeviceImages on(images(), "cpu");
   CHECK_THROWS_AS(on.normalize({0.5, 0.5}, {1}), ValueError);
   CHECK_THROWS_AS(on.normalize({0.5}, {0}), ValueError);
   CHECK_THROWS_AS(on.random_crop(-1), ValueError);
+  CHECK_THROWS_AS(on.cutout(-1), ValueError);
   CHECK_THROWS_AS(on.random_horizontal_flip(1.5), ValueError);
   CHECK_THROWS_AS(on.batch(tensor(int64_t{kCount}).view({1})), IndexError);
 }
@@ -90,7 +125,7 @@ TEST_CASE("device images refuse what makes no sense", "[data]") {
 TEST_CASE("a batch of device images can be part of a captured step", "[data]") {
   if (!cuda::is_available() && test::skip("1 CUDA device")) return;
   DeviceImages on(images(), "cuda");
-  on.random_crop(2).random_horizontal_flip();
+  on.random_crop(2).random_horizontal_flip().cutout(2);
   const Tensor indices = arange(4, TensorOptions(kLong).device("cuda"));
   manual_seed(5);
   std::vector<Tensor> eager;

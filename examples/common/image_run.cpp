@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <gradus/distributed/parallel/data_parallel.h>
+#include <gradus/layers/sequential.h>
 #include <gradus/layers/serialize.h>
 
 using namespace gradus;
@@ -25,6 +27,18 @@ std::optional<DType> half_type(const std::string& amp) {
   if (amp == "off") return std::nullopt;
   return amp == "fp16" ? kHalf : kBFloat16;
 }
+
+/// A model that shares its images out among devices.
+struct OnDevices : nn::Module {
+  OnDevices(nn::AnyModule model, Device device, int count) {
+    net->push_back(std::move(model));
+    for (int i = 0; i < count; ++i) devices.push_back(device.is_cpu() ? device : Device(device.type, i));
+  }
+  Tensor forward(const Tensor& images) { return nn::parallel::data_parallel(net, images, devices); }
+
+  nn::Sequential net;
+  std::vector<Device> devices;
+};
 
 long long as_long(int64_t number) { return number; }
 
@@ -129,7 +143,10 @@ TestResult ImageRun::test(TestLoader& loader) const {
 }
 
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
-  TrainingStep step({model_, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp),
+  const bool shared = options_.data_parallel > 1;
+  const nn::AnyModule model =
+      shared ? nn::AnyModule(std::make_shared<OnDevices>(model_, device_, options_.data_parallel)) : model_;
+  TrainingStep step({model, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp),
                      std::min<int64_t>(options_.batch_size, train_images_), options_.graph});
   while (!done() && !stop_requested(interrupt)) {
     Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, !options_.prints());

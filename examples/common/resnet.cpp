@@ -16,12 +16,18 @@ Tensor activated(const nn::BNReLU2d& bn, const Tensor& x, const Tensor& residual
 
 /// Two convolutions and a way around them: relu(f(x) + x). Where f changes the shape, the way around is a 1 x 1
 /// convolution with the same stride.
-struct BasicBlockImpl : nn::Module {
-  BasicBlockImpl(int64_t in, int64_t out, int64_t stride, bool batch_norm) {
+struct BasicBlockImpl : nn::Cloneable<BasicBlockImpl> {
+  BasicBlockImpl(int64_t in, int64_t out, int64_t stride, bool batch_norm)
+      : in(in), out(out), stride(stride), batch_norm(batch_norm) {
+    BasicBlockImpl::reset();
+  }
+
+  void reset() override {
     conv1 = register_module("conv1", convolution(in, out, 3, stride, !batch_norm));
     if (batch_norm) bn1 = register_module("bn1", nn::BNReLU2d(out));
     conv2 = register_module("conv2", convolution(out, out, 3, 1, !batch_norm));
     if (batch_norm) bn2 = register_module("bn2", nn::BNReLU2d(out));
+    downsample = nn::Sequential();
     if (stride == 1 && in == out) return;
     downsample->push_back(convolution(in, out, 1, stride, !batch_norm));
     if (batch_norm) downsample->push_back(nn::BatchNorm2d(out));
@@ -33,9 +39,11 @@ struct BasicBlockImpl : nn::Module {
     return activated(bn2, conv2(h), downsample->is_empty() ? x : downsample(x));
   }
 
+  int64_t in, out, stride;
+  bool batch_norm;
   nn::Conv2d conv1{nullptr}, conv2{nullptr};
   nn::BNReLU2d bn1{nullptr}, bn2{nullptr};
-  nn::Sequential downsample;
+  nn::Sequential downsample{nullptr};
 };
 GRADUS_MODULE(BasicBlock);
 
@@ -45,10 +53,12 @@ nn::Sequential stage(int64_t in, int64_t out, int64_t stride, bool batch_norm) {
 
 }  // namespace
 
-ResNet18Impl::ResNet18Impl(const ResNet18Options& options) {
+ResNet18Impl::ResNet18Impl(const ResNet18Options& options) : options(options) { ResNet18Impl::reset(); }
+
+void ResNet18Impl::reset() {
   const int64_t width = options.width();
   const bool norm = options.batch_norm();
-  conv1 = register_module("conv1", convolution(3, width, 3, 1, !norm));
+  conv1 = register_module("conv1", convolution(3, width, 3, options.stem_stride(), !norm));
   if (norm) bn1 = register_module("bn1", nn::BNReLU2d(width));
   layer1 = register_module("layer1", stage(width, width, 1, norm));
   layer2 = register_module("layer2", stage(width, 2 * width, 2, norm));
@@ -59,7 +69,7 @@ ResNet18Impl::ResNet18Impl(const ResNet18Options& options) {
 }
 
 Tensor ResNet18Impl::forward(const Tensor& images) {
-  Tensor x = activated(bn1, conv1(images));  // (N, width, H, W)
+  Tensor x = activated(bn1, conv1(images));  // (N, width, H, W), divided by the stride of the stem
   x = layer2(layer1(x));                     // (N, 2 width, H / 2, W / 2)
   x = layer4(layer3(x));                     // (N, 8 width, H / 8, W / 8)
   x = x.mean({2, 3});                        // (N, 8 width)

@@ -76,6 +76,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
+  app.add_option("--data-parallel", options.data_parallel,
+                 "one process shares each batch out among so many GPUs, or threads on the CPU")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--comm", options.comm, "how they send gradients; auto: nccl with a GPU for each, else shm or tcp")
@@ -93,6 +96,10 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 
   GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
                options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
+  GRADUS_CHECK(options.data_parallel == 1 || (options.spawn == 1 && dist::job_environment().world_size == 1),
+               ValueError, "--data-parallel is for a single process: leave it out where there are several");
+  GRADUS_CHECK(options.data_parallel == 1 || !options.graph, ValueError,
+               "--data-parallel computes in threads, which --graph cannot capture: leave out one of them");
   GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,
                "this is one of the ranks of a job already: leave out --spawn");
   return true;

@@ -34,6 +34,7 @@ struct RunOptions {
   bool cudnn_small = false;
   std::string amp = "off";  // or the half type of training steps: fp16, bf16
   bool quiet = false;
+  int data_parallel = 1;      // devices that share each batch within a process
   int spawn = 1;              // ranks to start
   std::string comm = "auto";  // how ranks talk to each other
   std::string command;        // how the program was called

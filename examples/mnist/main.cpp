@@ -50,12 +50,16 @@ struct SimpleConv : nn::Module {
 
 /// LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998: LeNet-5, with ReLU
 /// and maximum pooling as it is taught today.
-struct LeNet : nn::Module {
-  nn::ConvReLU2d c1 = register_module("c1", nn::ConvReLU2d(nn::ConvReLU2dOptions(1, 6, 5).padding(2)));
-  nn::ConvReLU2d c2 = register_module("c2", nn::ConvReLU2d(6, 16, 5));
-  nn::Linear f1 = register_module("f1", nn::Linear(400, 120));
-  nn::Linear f2 = register_module("f2", nn::Linear(120, 84));
-  nn::Linear f3 = register_module("f3", nn::Linear(84, 10));
+struct LeNet : nn::Cloneable<LeNet> {  // so that --data-parallel can have replicas
+  LeNet() { LeNet::reset(); }
+
+  void reset() override {
+    c1 = register_module("c1", nn::ConvReLU2d(nn::ConvReLU2dOptions(1, 6, 5).padding(2)));
+    c2 = register_module("c2", nn::ConvReLU2d(6, 16, 5));
+    f1 = register_module("f1", nn::Linear(400, 120));
+    f2 = register_module("f2", nn::Linear(120, 84));
+    f3 = register_module("f3", nn::Linear(84, 10));
+  }
 
   Tensor forward(const Tensor& images) {
     Tensor x = max_pool2d(c1(images), 2);  // (N, 6, 14, 14)
@@ -64,6 +68,9 @@ struct LeNet : nn::Module {
     x = relu(f2(x));                       // (N, 84)
     return f3(x);                          // (N, 10)
   }
+
+  nn::ConvReLU2d c1{nullptr}, c2{nullptr};
+  nn::Linear f1{nullptr}, f2{nullptr}, f3{nullptr};
 };
 
 /// 3x3 convolutions with ReLU that keep the size, then one linear layer: what a convolution kernel is worth.

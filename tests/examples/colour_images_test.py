@@ -103,6 +103,37 @@ class ColourImages(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("dropout", refused.stderr)
 
+    def test_data_parallel_learns_what_one_device_does(self):
+        options = ("--width", "2", "--images", "27", "--batch-size", "10", "--epochs", "2", "--augment", "none", "--no-batch-norm")
+        alone = self.trained("cifar10", *options, out="alone")
+        shared = self.trained("cifar10", *options, "--data-parallel", "3", out="shared")
+        self.assertEqual([line["data_parallel"] for line in (alone[0], shared[0])], [1, 3])
+        for line, expected in zip(shared, alone):
+            for key in ("train_loss", "test_loss"):
+                self.assertAlmostEqual(line[key], expected[key], delta=1e-4)
+
+    def test_stl10_has_a_residual_net_and_a_switch_for_all_that_helps_it(self):
+        small = ("--width", "2", "--epochs", "1", "--images", "10", "--batch-size", "5", "--test-images", "5", "--lr", "0.1")
+        self.trained("stl10", *small, "--model", "resnet", out="plain")
+        for number, switch in enumerate(
+            (
+                ["--optimizer", "sgd"],
+                ["--schedule", "cosine"],
+                ["--schedule", "one-cycle"],
+                ["--weight-decay", "0.1"],
+                ["--label-smoothing", "0.2"],
+                ["--augment", "crop+flip"],
+                ["--augment", "crop+flip+cutout"],
+                ["--augment", "crop+flip+cutout", "--device-data"],
+                ["--model", "plain"],
+            )
+        ):
+            with self.subTest(switch=switch):
+                out = f"stl10_switch{number}"
+                model = [] if "--model" in switch else ["--model", "resnet"]
+                self.trained("stl10", *small, *model, *switch, out=out)
+                self.assertNotEqual(self.weights("plain"), self.weights(out))
+
     def test_stl10_learns_and_shows_where_the_time_goes(self):
         done = self.run_program("stl10", "--epochs", "2", "--images", "20", "--batch-size", "5", "--profile", out="stl")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -33,7 +33,7 @@ struct TestResult {
   void print_classes(const std::vector<std::string>& names) const;
 };
 
-/// Runs all that the loaders of all ranks have through the model, in evaluation mode and on this device. Classes are 0 to
-/// classes - 1.
+/// Runs all that the loaders of all ranks have through the model, in evaluation mode and on this device. Classes are 0
+/// to classes - 1.
 TestResult evaluate(const gradus::nn::AnyModule& model, TestLoader& loader, gradus::Device device, size_t classes,
                     const Ranks& ranks);

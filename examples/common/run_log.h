@@ -52,8 +52,8 @@ class RunLog {
  public:
   using Settings = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below. Ranks
-  /// other than the first one write nothing.
+  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below.
+  /// Ranks other than the first one write nothing.
   RunLog(const RunOptions& options, Settings settings, int epochs_done, int64_t steps_done);
   /// Whether the curves want a point after this step.
   bool wants_point(int64_t step) const { return curves_ && step % 50 == 0; }

@@ -46,12 +46,12 @@ struct RunOptions {
 
 /// Adds these options to those that the program has of its own; what `options` holds are the defaults.
 void add_run_options(CLI::App& app, RunOptions& options);
-/// Reads the command line and checks it. False when it asked for help, which has been printed then; options that are unknown
-/// or contradict each other are a ValueError.
+/// Reads the command line and checks it. False when it asked for help, which has been printed then; options that are
+/// unknown or contradict each other are a ValueError.
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv);
-/// Calls `run` in all ranks that the options ask for, or in the one that this process is. There device, backend and ranks are
-/// settled, and backend, threads and seed are what the options say. Returns the program's exit code. Nothing may have used
-/// tensors before.
+/// Calls `run` in all ranks that the options ask for, or in the one that this process is. There device, backend and
+/// ranks are settled, and backend, threads and seed are what the options say. Returns the program's exit code. Nothing
+/// may have used tensors before.
 int on_ranks(RunOptions& options, const std::function<int()>& run);
 /// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what helps.
 std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,

@@ -8,8 +8,8 @@
 #include <gradus/examples/common/images.h>
 #include <gradus/training/checkpoint.h>
 
-/// This rank's parts of the batches of a training set in random order, epoch by epoch, on the device. The order depends on the
-/// seed alone.
+/// This rank's parts of the batches of a training set in random order, epoch by epoch, on the device. The order depends
+/// on the seed alone.
 class TrainBatches {
  public:
   /// Does something with a batch; false: that is enough for now.
@@ -17,8 +17,8 @@ class TrainBatches {
 
   virtual ~TrainBatches() = default;
   /// Hands on the next epoch, or what is left of the one that load_state_dict() took up. True when it came to its end,
-  /// false when `use` had enough. A batch is what examples() takes; its tensors have a row for each image, none where a small
-  /// batch has no image for this rank.
+  /// false when `use` had enough. A batch is what examples() takes; its tensors have a row for each image, none where a
+  /// small batch has no image for this rank.
   virtual bool each(const Use& use) = 0;
   /// The images (B, C, H, W) and classes (B) of a batch. Nothing here waits, so it may be part of a captured step.
   virtual gradus::data::Example<> examples(const gradus::TensorList& batch) const = 0;

@@ -41,8 +41,8 @@ TrainingStep::TrainingStep(StepParts parts)
 
 void TrainingStep::operator()(const TensorList& batch, int64_t images_of_all, double weight) {
   weight_ = weight;
-  // Smaller batches are eager on all ranks, also where this rank's part is as large as ever: ranks capture the same steps, and
-  // with the same weight.
+  // Smaller batches are eager on all ranks, also where this rank's part is as large as ever: ranks capture the same
+  // steps, and with the same weight.
   if (images_of_all == parts_.batch_size) step_(batch);
   else run(batch);
   parts_.totals.images += batch[0].size(0);

@@ -15,8 +15,8 @@
 /// From logits (N, classes) and classes (N) to a mean over the images.
 using Loss = std::function<gradus::Tensor(const gradus::Tensor& logits, const gradus::Tensor& labels)>;
 
-/// Loss and hits, summed over this rank's images of an epoch. The sums live on the device: adding to them waits for nothing,
-/// reading them does.
+/// Loss and hits, summed over this rank's images of an epoch. The sums live on the device: adding to them waits for
+/// nothing, reading them does.
 struct Totals {
   explicit Totals(gradus::Device device);
   void reset();
@@ -47,8 +47,8 @@ struct StepParts {
 class TrainingStep {
  public:
   explicit TrainingStep(StepParts parts);
-  /// Changes the weights by this rank's part of one batch of `parts.batches`, which has so many images on all ranks. This
-  /// rank's mean loss counts `weight` times in the average over the ranks.
+  /// Changes the weights by this rank's part of one batch of `parts.batches`, which has so many images on all ranks.
+  /// This rank's mean loss counts `weight` times in the average over the ranks.
   void operator()(const gradus::TensorList& batch, int64_t images_of_all, double weight);
   /// What the parts of the steps since the last call took; nothing where steps are captured, whose parts are one.
   std::optional<StepClock::Seconds> take_seconds();

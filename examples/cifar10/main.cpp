@@ -5,6 +5,7 @@
 //   cifar10 --dropout 0.3 --label-smoothing 0.1 --early-stopping 5
 //   cifar10 --device cuda --graph --device-data                 on a GPU that has the images, replaying a captured step
 //   cifar10 --checkpoint run.safetensors --resume               stops at Ctrl-C, and goes on where it stopped
+//   cifar10 --spawn 2 --sync-batch-norm                         two processes that compute what one would
 //
 // The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws the
 // curves of several runs side by side.
@@ -22,7 +23,7 @@ namespace {
 
 struct Options : RunOptions {
   int width = 64;
-  bool batch_norm = true;
+  bool batch_norm = true, sync_batch_norm = false;
   double dropout = 0;
   double weight_decay = 5e-4;
   double label_smoothing = 0;
@@ -40,6 +41,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--width", options.width, "channels of the first stage; 64 is the paper's")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--batch-norm,!--no-batch-norm", options.batch_norm, "normalise after each convolution");
+  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
+               "by the statistics of all ranks' images, not of a rank's own");
   app.add_option("--dropout", options.dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
   app.add_option("--weight-decay", options.weight_decay, "pull of the weights towards 0")->check(CLI::Range(0.0, 1.0));
   app.add_option("--label-smoothing", options.label_smoothing, "share of the label that all classes get")
@@ -50,6 +53,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
       ->check(CLI::Range(0, 1000000));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  GRADUS_CHECK(options.batch_norm || !options.sync_batch_norm, ValueError,
+               "--sync-batch-norm is a kind of batch norm: leave out --no-batch-norm");
   GRADUS_CHECK(!options.device_data || options.early_stopping == 0, ValueError,
                "--early-stopping holds images back on the host: leave out --device-data");
   return options;
@@ -87,6 +92,7 @@ int run(const Options& options) {
   }
 
   const ResNet18 model(ResNet18Options().width(options.width).batch_norm(options.batch_norm).dropout(options.dropout));
+  if (options.sync_batch_norm && options.ranks.size > 1) nn::convert_sync_batchnorm(*model, options.ranks.gradients);
   ImageRun run(options, normalised(augmented(train_set, options)), test_set, CIFAR10::class_names(),
                nn::AnyModule(model));
   if (options.device_data) run.train_on(on_device(photographs, options));
@@ -99,7 +105,7 @@ int run(const Options& options) {
     return cross_entropy(logits, labels, {}, Reduction::mean, -100, options.label_smoothing);
   };
   run.setting("width", std::to_string(options.width));
-  run.setting("batch_norm", options.batch_norm ? "on" : "off");
+  run.setting("batch_norm", options.sync_batch_norm ? "sync" : options.batch_norm ? "on" : "off");
   run.setting("dropout", std::to_string(options.dropout));
   run.setting("weight_decay", std::to_string(options.weight_decay));
   run.setting("label_smoothing", std::to_string(options.label_smoothing));

@@ -108,7 +108,9 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 int on_ranks(RunOptions& options, const std::function<int()>& run) {
   const auto run_rank = [&] {
     settle(options);
-    return run();
+    const int code = run();
+    options.ranks = {};  // ends the groups: a process of spawn_ranks() leaves without destructors
+    return code;
   };
   return options.spawn == 1 ? run_rank() : spawn_ranks(run_rank, options.spawn);
 }

@@ -37,6 +37,7 @@ def draw(found, path):
         axis.set_xlabel("images a GPU and step")
         axis.set_ylabel(label)
         if "accuracy" not in label:
+            axis.margins(y=0.1)
             axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[0].legend()

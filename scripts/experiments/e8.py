@@ -24,6 +24,7 @@ DEVICES = {
     "one GPU, eager": row(EAGER),
     "two GPUs, DDP, nccl": row(CAPTURED, "--comm", "nccl", ranks=2),
     "two GPUs, DDP, nccl, eager": row(EAGER, "--comm", "nccl", ranks=2),
+    "two GPUs, DDP, nccl, batch norm of both, eager": row(EAGER, "--comm", "nccl", "--sync-batch-norm", ranks=2),
     "two GPUs, DDP, tcp, eager": row(EAGER, "--comm", "tcp", ranks=2),
     "two GPUs, data_parallel, eager": row(EAGER, "--data-parallel", "2"),
 }

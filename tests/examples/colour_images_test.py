@@ -5,6 +5,7 @@ usage: colour_images_test.py BUILD_DIR/examples
 """
 
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -143,6 +144,21 @@ class ColourImages(unittest.TestCase):
         self.assertIn("airplane", done.stdout)
         self.assertIn("conv2d", done.stdout)
         json.loads((self.folder / "stl" / "trace.json").read_text())
+
+    def test_an_experiment_records_one_process_and_two(self):
+        script = pathlib.Path(__file__).resolve().parents[2] / "scripts/experiments/e5.py"
+        rows = ["one CPU process", "two CPU processes, gradus-run", "two CPU processes, spawn"]
+        command = [sys.executable, script, "--record", "--out", self.folder / "results", "--rows", *rows, "--seeds", "1",
+                   "--epochs", "1", "--images", "10", "--test-images", "5", "--batch-size", "10", "--data", self.folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "GRADUS_BUILD": str(PROGRAMS.parent)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = [json.loads(line) for line in (self.folder / "results/E5.jsonl").read_text().splitlines()]
+        self.assertEqual([run["row"] for run in runs], rows)
+        self.assertEqual([run.get("skipped") for run in runs], [None] * 3)
+        self.assertEqual([run["epochs"][0]["ranks"] for run in runs], [1, 2, 2])
+        self.assertEqual([run["epochs"][0]["test_images"] for run in runs], [5] * 3)
+        self.assertEqual(runs[1]["epochs"][0]["train_loss"], runs[2]["epochs"][0]["train_loss"])
 
     def test_wrong_options_are_one_line_and_exit_code_1(self):
         for program, options, words in (

@@ -64,15 +64,14 @@ class Skipped(Exception):
 
 
 def _need_gpus(count):
-    """Where NVML is missing the program itself says what is."""
-    try:
-        Gpu()
-    except NvmlError:
-        return
-    try:
-        Gpu(index=count - 1)
-    except NvmlError:
-        raise Skipped(f"this needs {count} GPUs") from None
+    """That many, as far as NVML knows; where it is missing the program itself says what is."""
+    for index in range(count):
+        try:
+            Gpu(index=index)
+        except NvmlError:
+            if index > 0:
+                raise Skipped(f"this needs {count} GPUs, here are {index}") from None
+            return
 
 
 def call(command, gpus=0, seconds=600):

@@ -155,4 +155,4 @@ def draw_curves(panels, path, columns=2):
     for pair in pairs[len(panels) :]:
         for axis in pair:
             axis.set_axis_off()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)

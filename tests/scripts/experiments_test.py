@@ -20,6 +20,7 @@ SCRIPTS = ROOT / "scripts/experiments"
 sys.path.insert(0, str(SCRIPTS))
 
 import gpu_recorder  # noqa: E402
+import record  # noqa: E402
 
 # What stands for the image examples.
 EXAMPLE = """
@@ -126,6 +127,18 @@ class Recorder(unittest.TestCase):
             gpu_recorder.Gpu(Nvml(count=2))
             with self.assertRaisesRegex(gpu_recorder.NvmlError, "CUDA_VISIBLE_DEVICES has no GPU 1"):
                 gpu_recorder.Gpu(Nvml(count=2), index=1)
+
+    def test_a_program_that_needs_more_gpus_is_skipped(self):
+        with unittest.mock.patch("ctypes.CDLL", return_value=Nvml()):
+            self.assertEqual(record.call(["echo", "done"]), ("done\n", None))
+            self.assertEqual(record.call(["echo"], gpus=1)[1]["memory_bytes"][0] % (1 << 20), 0)
+            with self.assertRaisesRegex(record.Skipped, "this needs 2 GPUs, here are 1"):
+                record.call(["echo"], gpus=2)
+        with unittest.mock.patch("ctypes.CDLL", return_value=Nvml(count=2)):
+            self.assertEqual([set(one) for one in record.call(["echo"], gpus=2)[1]],
+                             [{"every_seconds", "seconds", "memory_bytes", "utilisation"}] * 2)
+        with unittest.mock.patch("ctypes.CDLL", side_effect=OSError("no library")):
+            self.assertIn("no library", record.call(["echo"], gpus=2)[1][1]["none"])
 
     def test_figures_of_recordings(self):
         recording = {"seconds": [0, 1, 2, 3, 4], "memory_bytes": [5, 6, 9, 9, 7], "utilisation": [0, 40, 0, 80, 0]}

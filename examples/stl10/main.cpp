@@ -2,7 +2,7 @@
 //
 //   stl10 --epochs 10                                      Adam at 1e-3, batches of 32
 //   stl10 --images 1000 --epochs 2                         a first impression
-//   stl10 --model resnet --dropout 0 --optimizer sgd --lr 0.05 --weight-decay 5e-4 --schedule one-cycle --batch-size 64
+//   stl10 --model resnet --dropout 0 --optimizer sgd --lr 0.1 --weight-decay 5e-4 --schedule one-cycle --batch-size 64
 //         --epochs 100 --augment crop+flip+cutout --label-smoothing 0.1 --device cuda --device-data --graph --amp bf16
 //                                                          a ResNet-18, and all that helps it
 //   stl10 --checkpoint run.safetensors --resume            stops at Ctrl-C, and goes on where it stopped

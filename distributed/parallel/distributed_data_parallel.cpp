@@ -170,6 +170,7 @@ void DistributedDataParallel::finish() {
   }
   std::vector<ProcessGroup::WorkPtr> works;
   for (const Buffers& buffers : buffers_) {
+    if (!options_.broadcast_buffers()) break;
     for (const auto& [buffer, place] : buffers.parts) {
       GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "a buffer of shape ", buffer.sizes(),
                    " was moved or replaced: bring the net to its device and dtype before");

@@ -190,16 +190,21 @@ TEST_CASE("ddp: find_unused_parameters counts them as 0") {
   });
 }
 
-TEST_CASE("ddp: buffers follow rank 0") {
+TEST_CASE("ddp: buffers follow rank 0, or without broadcast_buffers begin with its numbers and go their own way") {
+  const bool broadcast = GENERATE(true, false);
+  CAPTURE(broadcast);
   expect_ranks("shm", 2, [&](ProcessGroup& group) {
     nn::BatchNorm1d norm(3);
-    DistributedDataParallel ddp(norm, {std::shared_ptr<void>(), &group});
+    norm->running_var.fill_(group.rank() + 1);
+    DistributedDataParallel ddp(norm, {std::shared_ptr<void>(), &group},
+                                DistributedDataParallelOptions().broadcast_buffers(broadcast));
+    require(norm->running_var[0].item<float>() == 1, "begins with rank 0's");
     const Tensor x = full({4, 3}, group.rank() + 1.0) * Tensor(arange(4).reshape({4, 1}));
     for (int step = 0; step < 2; ++step) {
       norm(x).sum().backward();
       const Array all = Array::empty({6}, DType::f32);
       group.all_gather(norm->running_var.array(), all);
-      require(Tensor(all.slice(0, 0, 3)).equal(Tensor(all.slice(0, 3, 6))), "running_var");
+      require(Tensor(all.slice(0, 0, 3)).equal(Tensor(all.slice(0, 3, 6))) == broadcast, "running_var");
       require(norm->num_batches_tracked.item<int64_t>() == step + 1, "num_batches_tracked");
     }
   });

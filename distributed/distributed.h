@@ -7,3 +7,4 @@
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/parallel/sync_batch_norm.h>
+#include <gradus/distributed/parallel/verify.h>

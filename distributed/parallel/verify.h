@@ -1,0 +1,128 @@
+// Is a training over ranks the training of one process? Both make the same steps from the same start with the same
+// batches; loss, gradients, parameters and buffers are compared by name after each step.
+//
+// verify() trains by itself. A program with a training loop of its own calls it twice, watched by a TrainingComparison:
+//
+//   dist::TrainingComparison comparison(group);
+//   train(…);                            // calls observe() before the first step and after each
+//   if (comparison.alone()) train(…);    // rank 0: the same in one process, with the whole batches
+//   const dist::VerifyReport report = comparison.report();
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/tensor.h>
+#include <gradus/core/options.h>
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/layers/module.h>
+#include <gradus/optim/optimizer.h>
+
+namespace gradus::dist {
+
+/// How far apart the two trainings are, the same on all ranks.
+struct VerifyReport {
+  enum Kind { kGradients, kParameters, kBuffers };
+  /// Of the tensor a that differs most from its counterpart b.
+  struct Difference {
+    std::string name;
+    /// |a - b| / |b| in Euclidean norms, where |b| counts as no less than 1e-3 of that of the kind's largest tensor: a
+    /// gradient that is 0 but for rounding has no digits to compare. Infinite where one is no number.
+    double relative = 0;
+    int rank = 0;  ///< that has a
+  };
+  /// What holds after a step.
+  struct Step {
+    std::vector<double> losses;    ///< of each rank, means over its samples
+    std::vector<int64_t> samples;  ///< of each rank
+    double loss_of_ranks = 0, loss_alone = 0;
+    int64_t samples_alone = 0;
+    double loss = 0;                          ///< relative difference
+    std::array<Difference, 3> from_alone;     ///< by Kind: rank 0 from one process
+    std::array<Difference, 3> between_ranks;  ///< by Kind: a rank from rank 0
+    /// Rank 0's gradients are so many times those alone, but for `gradient_rest` of their norm.
+    double gradient_factor = 1, gradient_rest = 0;
+    /// Norm of the gradient of the parameter in from_alone, where that of the largest gradient is 1.
+    double parameter_gradient = 1;
+    bool draws = false;  ///< one process has drawn random numbers from the default generator
+  };
+  std::vector<Step> steps;  ///< the first one is the state before training
+  double tolerance = 0;
+  /// The first dropout module, which draws other numbers on each rank, and the first batch norm that uses the
+  /// statistics of each rank's part alone; "" if there is none.
+  std::string dropout, batch_norm;
+
+  /// The first difference beyond the tolerance, with its cause where that can be told; "" if there is none.
+  std::string diagnosis() const;
+  bool ok() const { return diagnosis().empty(); }
+  /// A line for each step, and the diagnosis.
+  std::string str() const;
+};
+
+/// Watches a training. All members but report() are collectives, called at the same point on all ranks.
+class TrainingComparison {
+ public:
+  /// Differences up to `tolerance` count as rounding; 1e-3 is enough for some ten steps in float32.
+  explicit TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance = 1e-3);
+
+  /// Before the first step: all ranks hold the weights that they begin with.
+  void observe(nn::Module& model) { observe(model, 0, 0); }
+  /// After a step of the optimizer, with the gradients still there. `loss` is the mean over this rank's `samples`, any
+  /// number if there are none. Rank 0 keeps all this in host memory until it has been compared.
+  void observe(nn::Module& model, double loss, int64_t samples);
+  /// Ends the training over ranks. True on rank 0, where observe() from now on sees that of one process and compares.
+  /// The others follow in here, with the group's deadline for each step, and get false.
+  bool alone();
+  /// After the last step alone.
+  VerifyReport report() const;
+
+ private:
+  using State = std::array<nn::StateDict, 3>;  // by Kind, in host memory
+  void find_modules(nn::Module& model);
+  struct Found;
+  void compare_ranks(const State& own, double loss, int64_t samples);
+  void compare_alone(const State& alone, double loss, int64_t samples);
+  /// Adds what rank 0 has found about a step to the reports of all.
+  void share(const Found& own);
+
+  const std::shared_ptr<ProcessGroup> group_;
+  VerifyReport report_;
+  std::array<std::vector<std::string>, 3> names_;  // by Kind
+  std::vector<State> states_;                      // of rank 0, by step
+  Device device_;                                  // of the model
+  size_t compared_ = 0;                            // steps, with those alone
+  bool alone_ = false;
+  uint64_t offset_ = 0;  // of the default generator at the last observe() alone
+};
+
+/// What verify() trains.
+struct VerifiedTraining {
+  std::shared_ptr<nn::Module> model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  /// The mean loss of a batch.
+  std::function<Tensor(const TensorList& batch)> loss;
+};
+
+struct VerifyOptions {
+  using Wrap = std::function<std::shared_ptr<void>(nn::Module& model, const std::shared_ptr<ProcessGroup>& group)>;
+  GRADUS_ARG(int64_t, steps) = 10;
+  GRADUS_ARG(double, tolerance) = 1e-3;  ///< of TrainingComparison
+  /// Makes of a model one that trains over ranks; what it returns lives as long as the training.
+  /// Default: a DistributedDataParallel.
+  GRADUS_ARG(Wrap, wrap);
+};
+
+/// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` makes the same training each time: the
+/// default generator is then in the state in which verify() found it. `batch_of` gives a rank's part of the batch of a
+/// step, from 0 on, with a row of each tensor for each sample: for rank 0 of 1 the whole batch. Losses are weighted by
+/// the sizes of the parts.
+VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::function<VerifiedTraining()>& make,
+                    const std::function<TensorList(int64_t step, int rank, int ranks)>& batch_of,
+                    const VerifyOptions& options = {});
+
+}  // namespace gradus::dist

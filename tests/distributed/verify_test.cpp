@@ -1,0 +1,381 @@
+// verify(): a right training is told from wrong ones, whose mistake is named.
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+
+#include <gradus/distributed/distributed.h>
+#include <gradus/tests/distributed/processes.h>
+#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/training.h>
+#include <gradus/tests/distributed/values.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+/// What all ranks of a group report, which is the same.
+VerifyReport report_of(const std::string& kind, int ranks, const std::function<VerifyReport(const Group&)>& body) {
+  std::vector<VerifyReport> reports(static_cast<size_t>(ranks));
+  expect_ranks(kind, ranks, [&](ProcessGroup& group) {
+    reports[static_cast<size_t>(group.rank())] = body(Group(std::shared_ptr<void>(), &group));
+  });
+  for (const VerifyReport& report : reports) CHECK(report.str() == reports[0].str());
+  return reports[0];
+}
+
+VerifiedTraining train_net(uint64_t seed) {
+  const Net net = make_net(seed, kFloat);
+  return {net.ptr(), std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions(0.1).momentum(0.9)),
+          [net](const TensorList& batch) {
+            return loss_of(net, {batch[0], batch[1]});
+          }};
+}
+
+/// A convolution, `middle` and a linear layer; a factory, as each rank has modules of its own.
+template <class MakeMiddle>
+VerifiedTraining train_around(const MakeMiddle& make_middle) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(1);
+  nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 3, 3).bias(false)), make_middle(), nn::Flatten(),
+                     nn::Linear(12, 4));
+  return {net.ptr(), std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions(0.1)),
+          [net](const TensorList& batch) { return cross_entropy(net(batch[0]), batch[1]); }};
+}
+
+/// Parts of batches of 7 samples, made once.
+auto parts_of(std::vector<Batch> batches) {
+  return [batches = std::move(batches)](int64_t step, int rank, int ranks) {
+    const Batch part = share(batches[static_cast<size_t>(step)], rank, ranks);
+    return TensorList{part.images, part.labels};
+  };
+}
+
+VerifyOptions wrapped(const VerifyOptions::Wrap& wrap) { return VerifyOptions().steps(3).wrap(wrap); }
+
+/// A hook on each gradient that averages it: data-parallel training that begins with whatever weights there are.
+std::shared_ptr<void> average_only(nn::Module& model, const Group& group) {
+  for (const Tensor& parameter : model.parameters())
+    if (parameter.requires_grad())
+      parameter.register_hook([group](const Tensor& gradient) {
+        const Tensor copy = gradient.clone();
+        group->all_reduce(copy.array(), ReduceKind::avg);
+        return copy;
+      });
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("verify: ranks that train as one process are told to") {
+  const auto [kind, ranks] = GENERATE(
+      table<std::string, int>({{"local", 1}, {"local", 2}, {"local", 3}, {"local", 4}, {"shm", 3}, {"tcp", 2}}));
+  CAPTURE(kind, ranks);
+  const auto parts = parts_of(make_batches(10, 7, kFloat));
+  const VerifyReport report = report_of(kind, ranks, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, parts);
+  });
+  INFO(report.str());
+  CHECK(report.ok());
+  REQUIRE(report.steps.size() == 11);
+  const VerifyReport::Step& last = report.steps.back();
+  CHECK(last.samples.size() == static_cast<size_t>(ranks));
+  CHECK(last.samples_alone == 7);
+  CHECK(last.from_alone[VerifyReport::kParameters].relative < 1e-5);
+  CHECK((ranks == 1 || last.from_alone[VerifyReport::kParameters].relative > 0));
+  CHECK_THAT(report.str(), contains("They make the same steps"));
+}
+
+TEST_CASE("verify: shares may be empty, in float64 the two agree to its digits") {
+  const auto parts = parts_of(make_batches(3, 2, kDouble));
+  const auto make = [] {
+    const Net net = make_net(1, kDouble);
+    return VerifiedTraining{net.ptr(), std::make_unique<optim::Adam>(net->parameters(), optim::AdamOptions(0.01)),
+                            [net](const TensorList& batch) {
+                              return loss_of(net, {batch[0], batch[1]});
+                            }};
+  };
+  const VerifyReport report = report_of("local", 3, [&](const Group& group) {
+    return verify(group, make, parts, VerifyOptions().steps(3).tolerance(1e-12));
+  });
+  CHECK(report.diagnosis() == "");
+  CHECK(report.steps[1].samples == std::vector<int64_t>{1, 1, 0});
+}
+
+TEST_CASE("verify: gradients that are not averaged") {
+  const auto parts = parts_of(make_batches(3, 7, kFloat));
+  const VerifyReport report = report_of("local", 3, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, parts, wrapped([](nn::Module&, const Group&) { return nullptr; }));
+  });
+  CHECK_FALSE(report.ok());
+  const VerifyReport::Difference& gradient = report.steps[1].between_ranks[VerifyReport::kGradients];
+  CHECK(gradient.rank > 0);
+  CHECK_THAT(report.diagnosis(), contains("in step 1, rank " + std::to_string(gradient.rank) + "'s gradient '" +
+                                          gradient.name + "' is not rank 0's"));
+  CHECK_THAT(report.diagnosis(), contains("gradients are not averaged over the ranks"));
+  CHECK(report.steps[0].between_ranks[VerifyReport::kParameters].relative == 0);
+  CHECK_THAT(report.str(), contains("They differ: in step 1, "));
+}
+
+TEST_CASE("verify: gradients that are summed") {
+  const auto parts = parts_of(make_batches(3, 8, kFloat));
+  const auto sum = [](nn::Module& model, const Group& group) {
+    for (const Tensor& parameter : model.parameters())
+      if (parameter.requires_grad())
+        parameter.register_hook([group](const Tensor& gradient) {
+          const Tensor copy = gradient.clone();
+          group->all_reduce(copy.array());
+          return copy;
+        });
+    return nullptr;
+  };
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, parts, wrapped(sum));
+  });
+  CHECK_THAT(report.diagnosis(), contains("all gradients are 2"));
+  CHECK_THAT(report.diagnosis(), contains("times those of one process: sums, not averages"));
+}
+
+TEST_CASE("verify: a rank that begins with another seed") {
+  const auto parts = parts_of(make_batches(3, 8, kFloat));
+  const VerifyReport report = report_of("local", 3, [&](const Group& group) {
+    return verify(
+        group, [&] { return train_net(group->rank() == 2 ? 5 : 1); }, parts, wrapped(average_only));
+  });
+  CHECK_THAT(report.diagnosis(), contains("before training, rank 2's parameter '"));
+  CHECK_THAT(report.diagnosis(), contains("it began with other numbers (another seed?)"));
+
+  // Another seed in one process than on all ranks.
+  int calls = 0;
+  const VerifyReport alone = report_of("local", 1, [&](const Group& group) {
+    return verify(
+        group, [&] { return train_net(++calls == 2 ? 5 : 1); }, parts, VerifyOptions().steps(1));
+  });
+  CHECK_THAT(alone.diagnosis(), contains("before training, the parameter '"));
+  CHECK_THAT(alone.diagnosis(), contains("the two trainings began with other numbers"));
+}
+
+TEST_CASE("verify: batch norm of each rank alone, and of all") {
+  const auto parts = parts_of(make_batches(3, 8, kFloat));
+  const auto make = [] { return train_around([] { return nn::BatchNorm2d(3); }); };
+  const VerifyReport plain =
+      report_of("local", 2, [&](const Group& group) { return verify(group, make, parts, VerifyOptions().steps(3)); });
+  CHECK(plain.batch_norm == "1");
+  CHECK_THAT(plain.diagnosis(), contains("batch norm '1' uses the statistics of each rank's part alone; "
+                                         "nn::convert_sync_batchnorm"));
+  CHECK_THAT(plain.steps[1].from_alone[VerifyReport::kBuffers].name, contains("1.running_"));
+  const VerifyReport synchronized = report_of("local", 2, [&](const Group& group) {
+    return verify(group, make, parts, wrapped([](nn::Module& model, const Group& of) {
+                    nn::convert_sync_batchnorm(model, of);
+                    return std::make_shared<DistributedDataParallel>(model, of);
+                  }));
+  });
+  INFO(synchronized.str());
+  CHECK(synchronized.ok());
+  // Buffers that nothing keeps the same.
+  const VerifyReport buffers = report_of("local", 2, [&](const Group& group) {
+    return verify(group, make, parts, wrapped([](nn::Module& model, const Group& of) {
+                    return std::make_shared<DistributedDataParallel>(
+                        model, of, DistributedDataParallelOptions().broadcast_buffers(false));
+                  }));
+  });
+  CHECK_THAT(buffers.diagnosis(), contains("rank 1's buffer '1.running_"));
+  CHECK_THAT(buffers.diagnosis(), contains("nn::convert_sync_batchnorm"));
+}
+
+TEST_CASE("verify: dropout hides what differs") {
+  const auto parts = parts_of(make_batches(2, 8, kFloat));
+  const auto report = [&](double p) {
+    return report_of("local", 2, [&](const Group& group) {
+      return verify(
+          group, [&] { return train_around([&] { return nn::Dropout(p); }); }, parts, VerifyOptions().steps(2));
+    });
+  };
+  CHECK_THAT(report(0.5).diagnosis(), contains("dropout '1' draws other numbers on each rank"));
+  CHECK(report(0).diagnosis() == "");
+
+  const auto draw = [](int64_t, int rank, int ranks) {
+    const Batch part = share(make_batches(1, 8, kFloat)[0], rank, ranks);
+    return TensorList{part.images, part.labels};
+  };
+  const VerifyReport drawn = report_of("local", 2, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, draw, VerifyOptions().steps(2));
+  });
+  CHECK_THAT(drawn.diagnosis(), contains("random numbers are drawn in the step"));
+}
+
+TEST_CASE("verify: a rank that has the wrong batch") {
+  const auto parts = parts_of(make_batches(3, 8, kFloat));
+  const auto report = [&](const std::function<TensorList(int64_t, int, int)>& batch_of) {
+    return report_of("local", 3,
+                     [&](const Group& group) {
+                       return verify(
+                           group, [] { return train_net(1); }, batch_of, VerifyOptions().steps(2));
+                     })
+        .diagnosis();
+  };
+  CHECK_THAT(report([&](int64_t step, int rank, int ranks) { return parts(step, rank == 1 ? 0 : rank, ranks); }),
+             contains("ranks 0 and 1 had the same batch"));
+  CHECK_THAT(report([&](int64_t step, int rank, int ranks) { return parts(rank == 2 ? 1 - step : step, rank, ranks); }),
+             contains("in step 1, the loss is "));
+  CHECK_THAT(report([&](int64_t step, int rank, int ranks) { return parts(rank == 2 ? 1 - step : step, rank, ranks); }),
+             contains("the batches of the ranks are not the parts of the whole one"));
+  CHECK(report([&](int64_t step, int rank, int ranks) {
+          return parts(step, rank == 2 ? 1 : rank, ranks);
+        }).starts_with("in step 1, the ranks have 9 samples and one process 8"));
+}
+
+TEST_CASE("verify: a training loop that forgets the weight of uneven parts") {
+  const bool weighted = GENERATE(false, true);
+  const auto parts = parts_of(make_batches(3, 7, kFloat));
+  const VerifyReport report = report_of("shm", 2, [&](const Group& group) {
+    TrainingComparison comparison(group);
+    const auto train = [&](int rank, int ranks) {
+      const VerifiedTraining training = train_net(1);
+      std::optional<DistributedDataParallel> ddp;
+      if (ranks > 1) ddp.emplace(*training.model, group);
+      comparison.observe(*training.model);
+      for (int64_t step = 0; step < 3; ++step) {
+        const TensorList batch = parts(step, rank, ranks);
+        training.optimizer->zero_grad();
+        const Tensor loss = training.loss(batch);
+        (ddp && weighted ? loss * ddp->loss_weight(batch[0].size(0), 7) : loss).backward();
+        training.optimizer->step();
+        comparison.observe(*training.model, loss.item<double>(), batch[0].size(0));
+      }
+    };
+    train(group->rank(), group->size());
+    if (comparison.alone()) train(0, 1);
+    return comparison.report();
+  });
+  CAPTURE(weighted);
+  CHECK(report.ok() == weighted);
+  if (!weighted)
+    CHECK_THAT(report.diagnosis(), contains("parts have 4, 3 samples: multiply each rank's mean loss by "
+                                            "DistributedDataParallel::loss_weight"));
+}
+
+TEST_CASE("verify: an optimizer that makes another step") {
+  const auto parts = parts_of(make_batches(1, 8, kFloat));
+  const VerifyReport report = report_of("local", 3, [&](const Group& group) {
+    return verify(
+        group,
+        [&] {
+          VerifiedTraining training = train_net(1);
+          training.optimizer->set_lr(group->rank() == 1 ? 0.2 : 0.1);
+          return training;
+        },
+        parts, VerifyOptions().steps(1));
+  });
+  CHECK_THAT(report.diagnosis(), contains("in step 1, rank 1's parameter '"));
+  CHECK_THAT(report.diagnosis(), contains("with the same gradients its optimizer made another step"));
+}
+
+TEST_CASE("verify: a gradient that differs late may be rounding, in the first uneven step it is a missing weight") {
+  VerifyReport report;
+  report.tolerance = 1e-3;
+  report.steps.resize(3);
+  for (const size_t step : {1, 2}) report.steps[step].samples = {4, 3}, report.steps[step].samples_alone = 7;
+  CHECK(report.ok());
+  report.steps[2].from_alone[VerifyReport::kGradients] = {"weight", 0.1, 0};
+  report.steps[2].gradient_rest = 0.1;
+  CHECK(report.diagnosis() ==
+        "in step 2, the gradient 'weight' of the ranks is not that of one process (relative difference 0.1): all was "
+        "the same a step before, so it may be rounding that activations near 0 or the learning rate amplify");
+  report.steps[1].samples = {4, 4}, report.steps[1].samples_alone = 8;
+  CHECK_THAT(report.diagnosis(), contains("parts have 4, 3 samples"));
+}
+
+TEST_CASE("verify: a parameter that has no effect on the loss drifts by rounding") {
+  const auto parts = parts_of(make_batches(5, 8, kFloat));
+  const auto make = [] {
+    const std::lock_guard lock(generator_mutex);
+    manual_seed(1);
+    nn::Sequential net(nn::Flatten(), nn::Linear(16, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 4));
+    return VerifiedTraining{net.ptr(), std::make_unique<optim::Adam>(net->parameters(), optim::AdamOptions(0.01)),
+                            [net](const TensorList& batch) { return cross_entropy(net(batch[0]), batch[1]); }};
+  };
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    return verify(group, make, parts, wrapped([](nn::Module& model, const Group& of) {
+                    nn::convert_sync_batchnorm(model, of);
+                    return std::make_shared<DistributedDataParallel>(model, of);
+                  }));
+  });
+  CHECK_THAT(report.diagnosis(), contains("in step 1, the parameter '1.bias' of the ranks is not that of one process"));
+  CHECK_THAT(report.diagnosis(), contains("its gradient is 0 but for rounding"));
+}
+
+TEST_CASE("verify: a loss that is no number, and an exception in one process, reach all ranks") {
+  const auto parts = parts_of(make_batches(1, 8, kFloat));
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    return verify(
+        group,
+        [&] {
+          VerifiedTraining training = train_net(1);
+          training.loss = [loss = training.loss](const TensorList& batch) { return loss(batch) * NAN; };
+          return training;
+        },
+        parts, VerifyOptions().steps(1));
+  });
+  CHECK_FALSE(report.ok());
+  const auto results = run_ranks("local", 2, [&](ProcessGroup& group) {
+    verify(
+        Group(std::shared_ptr<void>(), &group), [] { return train_net(1); },
+        [&](int64_t step, int rank, int ranks) {
+          if (ranks == 1) throw std::runtime_error("out of memory");
+          return parts(step, rank, ranks);
+        },
+        VerifyOptions().steps(1));
+  });
+  CHECK(results[0].error == "out of memory");
+  CHECK_THAT(results[1].error, contains("rank 0 ended the group: out of memory"));
+}
+
+TEST_CASE("verify: observations that do not match say so") {
+  CHECK_THROWS_WITH(TrainingComparison(nullptr), contains("needs a process group"));
+  expect_ranks("local", 1, [](ProcessGroup& group) {
+    const Group shared(std::shared_ptr<void>(), &group);
+    const auto error_of = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const ValueError& error) { return error.what(); }
+      return "";
+    };
+    nn::Linear net(2, 2);
+    TrainingComparison comparison(shared);
+    require(error_of([&] { comparison.alone(); }).find("that observe() has seen") != std::string::npos, "alone");
+    comparison.observe(*net);
+    require(comparison.alone(), "rank 0");
+    require(error_of([&] { comparison.report(); }).find("made 0 observations, the ranks 1") != std::string::npos,
+            "report");
+    comparison.observe(*net);
+    require(comparison.report().ok(), "the same");
+    TrainingComparison other(shared);
+    other.observe(*net);
+    other.alone();
+    require(error_of([&] { other.observe(*nn::ReLU()); }).find("other parameters than") != std::string::npos, "model");
+    require(error_of([&] { comparison.observe(*net); }).find("one process makes more") != std::string::npos, "more");
+  });
+}
+
+TEST_CASE("verify: between processes the random numbers begin again", "[processes]") {
+  Processes processes("shm", 2, Milliseconds(20'000), [](ProcessGroup& group, Store&) {
+    manual_seed(3);
+    const auto parts = parts_of(make_batches(3, 6, kFloat));
+    const auto make = [] {
+      nn::Sequential net(nn::Flatten(), nn::Linear(16, 8), nn::Tanh(), nn::Linear(8, 4));  // of the default generator
+      return VerifiedTraining{net.ptr(), std::make_unique<optim::SGD>(net->parameters(), 0.1),
+                              [net](const TensorList& batch) { return cross_entropy(net(batch[0]), batch[1]); }};
+    };
+    const VerifyReport report = verify(Group(std::shared_ptr<void>(), &group), make, parts, VerifyOptions().steps(3));
+    require(report.ok(), report.diagnosis());
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(processes.result(rank).error == "");
+}

@@ -70,6 +70,7 @@ int ImageRun::operator()() {
   describe_checkpoint();
   const bool resumed = options_.resume && checkpoint_.load_if_there(options_.checkpoint);
   begin_ranks();
+  if (options_.comparison) return show_steps(*options_.comparison), 0;
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
   if (options_.prints()) {
     std::printf("%lld parameters, on %s (%s); %lld images to train on\n", as_long(model().num_parameters()),
@@ -142,12 +143,39 @@ TestResult ImageRun::test(TestLoader& loader) const {
   return evaluate(model_, loader, device_, class_names_.size(), ranks_);
 }
 
+StepParts ImageRun::step_parts(const nn::AnyModule& model) {
+  const int64_t batch_size = std::min<int64_t>(options_.batch_size, train_images_);
+  return {model, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp), batch_size, options_.graph};
+}
+
+void ImageRun::take_step(TrainingStep& step, const TensorList& batch) {
+  const int64_t images = std::min<int64_t>(options_.batch_size, train_images_ - at_.images);  // of all ranks
+  step(batch, images, ddp_ ? ddp_->loss_weight(batch[0].size(0), images) : 1);
+  if (schedule) schedule->step();
+  ++at_.steps;
+  at_.images += images;
+}
+
+void ImageRun::show_steps(dist::TrainingComparison& comparison) {
+  TrainingStep step(step_parts(model_));
+  comparison.observe(model());
+  const int64_t last = at_.steps + options_.verify;
+  while (at_.steps < last) {
+    batches_->each([&](const TensorList& batch) {
+      totals_.reset();
+      take_step(step, batch);
+      comparison.observe(model(), totals_.mean_loss(), totals_.images);
+      return at_.steps < last;
+    });
+    at_.images = 0;
+  }
+}
+
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
   const bool shared = options_.data_parallel > 1;
   const nn::AnyModule model =
       shared ? nn::AnyModule(std::make_shared<OnDevices>(model_, device_, options_.data_parallel)) : model_;
-  TrainingStep step({model, loss, *optimizer, scaler_, totals_, *batches_, half_type(options_.amp),
-                     std::min<int64_t>(options_.batch_size, train_images_), options_.graph});
+  TrainingStep step(step_parts(model));
   while (!done() && !stop_requested(interrupt)) {
     Progress progress(at_.epoch, options_.epochs, train_images_, at_.seconds, !options_.prints());
     if (!train_epoch(step, progress, log, interrupt)) return false;
@@ -163,11 +191,7 @@ bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, 
     at_.lr = lr();
   }
   return batches_->each([&](const TensorList& batch) {
-    const int64_t images = std::min<int64_t>(options_.batch_size, train_images_ - at_.images);  // of all ranks
-    step(batch, images, ddp_ ? ddp_->loss_weight(batch[0].size(0), images) : 1);
-    if (schedule) schedule->step();
-    ++at_.steps;
-    at_.images += images;
+    take_step(step, batch);
     at_.seconds = progress.seconds();
     if (at_.steps % ranks_.steps_between_questions() == 0 && stop_requested(interrupt)) return false;
     if (progress.due()) progress.show(at_.images, totals_.mean_loss());

@@ -62,6 +62,10 @@ class ImageRun {
   void save_checkpoint();
   /// True once one of the ranks has been asked to end.
   bool stop_requested(const gradus::training::Interrupt& interrupt);
+  StepParts step_parts(const gradus::nn::AnyModule& model);
+  void take_step(TrainingStep& step, const gradus::TensorList& batch);
+  /// Makes the steps of --verify and nothing else.
+  void show_steps(gradus::dist::TrainingComparison& comparison);
   /// Trains until the run is done (true) or interrupted.
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);
   bool train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const gradus::training::Interrupt& interrupt);

@@ -41,6 +41,23 @@ void settle(RunOptions& options) {
   manual_seed(options.seed);
 }
 
+/// Runs on all ranks, then on rank 0 alone, and compares. The other ranks leave with 0, or a launcher would end rank 0
+/// before it has printed the report.
+int verified(RunOptions& options, const std::function<int()>& run) {
+  GRADUS_CHECK(options.ranks.size > 1, ValueError,
+               "--verify compares several ranks with one process: add --spawn N, or start it by gradus-run");
+  dist::TrainingComparison comparison(options.ranks.gradients);
+  options.comparison = &comparison;
+  run();
+  if (!comparison.alone()) return 0;
+  options.ranks = {};
+  manual_seed(options.seed);
+  run();
+  const dist::VerifyReport report = comparison.report();
+  std::cout << report.str();
+  return report.ok() ? 0 : 1;
+}
+
 }  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
@@ -83,6 +100,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--comm", options.comm, "how they send gradients; auto: nccl with a GPU for each, else shm or tcp")
       ->check(CLI::IsMember({"auto", "nccl", "tcp", "shm", "mpi"}));
+  app.add_option("--verify", options.verify,
+                 "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
+      ->check(CLI::Range(0, 1000000));
 }
 
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv) {
@@ -108,7 +128,7 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 int on_ranks(RunOptions& options, const std::function<int()>& run) {
   const auto run_rank = [&] {
     settle(options);
-    const int code = run();
+    const int code = options.verify > 0 ? verified(options, run) : run();
     options.ranks = {};  // ends the groups: a process of spawn_ranks() leaves without destructors
     return code;
   };

@@ -37,8 +37,10 @@ struct RunOptions {
   int data_parallel = 1;      // devices that share each batch within a process
   int spawn = 1;              // ranks to start
   std::string comm = "auto";  // how ranks talk to each other
+  int64_t verify = 0;         // steps to compare with those of one process, instead of the run
   std::string command;        // how the program was called
   Ranks ranks;                // that the program is run by
+  gradus::dist::TrainingComparison* comparison = nullptr;  // of --verify
 
   /// Whether this process prints what it does.
   bool prints() const { return !quiet && ranks.is_first(); }

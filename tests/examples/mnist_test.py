@@ -221,7 +221,7 @@ class Mnist(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         for option in (
             "model unfused device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
-            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet spawn comm"
+            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet spawn comm verify"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 

@@ -136,6 +136,25 @@ class Ranks(unittest.TestCase):
         self.assertIn("back to the weights of epoch", output)
         self.assertLess(len(self.log_of("stopped_early")), 40)
 
+    def test_verify(self):
+        digits = self.command("mnist", *self.DIGITS, "--verify", "6", "--augment", "affine", out="verified")
+        for command in ([*digits, "--spawn", "3"], [self.launcher, "--nproc", "2", *digits, "--comm", "tcp"]):
+            output, _ = self.run_command(command)
+            self.assertIn("They make the same steps", output)
+            self.assertRegex(output, r"The gradient that differs most is '\w+\.(weight|bias)' in step")
+        images = self.command("cifar10", "--width", "2", "--verify", "2", "--images", "66", "--batch-size", "33", out="verified")
+        self.assertIn("They make the same steps", self.run_command([*images, "--sync-batch-norm", "--lr", "0", "--spawn", "2"])[0])
+        for options, cause in (
+            (["--augment", "none"], "batch norm 'bn1' uses the statistics of each rank's part alone"),
+            (["--no-batch-norm", "--dropout", "0.5"], "dropout 'dropout' draws other numbers on each rank"),
+            (["--no-batch-norm", "--device-data"], "random numbers are drawn in the step"),
+        ):
+            with self.subTest(options=options):
+                for command in ([*images, "--spawn", "2"], [self.launcher, "--nproc", "2", *images]):
+                    output, _ = self.run_command([*command, *options], code=1)
+                    self.assertRegex(output, f"They differ: in step 1, .*{cause}")
+        self.assertFalse((self.folder / "verified").exists())
+
     # ---- Interrupted runs ----
 
     LONG = ("--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "9", "--augment", "affine")
@@ -181,6 +200,7 @@ class Ranks(unittest.TestCase):
         for launcher, options, words in (
             ([], ["--comm", "pigeon"], "--comm"),
             ([], ["--spawn", "0"], "--spawn"),
+            ([], ["--verify", "3"], "--verify compares several ranks with one process"),
             ([], ["--spawn", "2", "--comm", "nccl"], "--comm nccl sums up what is on GPUs"),
             ([self.launcher, "--nproc", "2"], ["--spawn", "2"], "leave out --spawn"),
         ):

@@ -10,6 +10,7 @@
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/distributed.h>
 
 namespace {
@@ -83,6 +84,13 @@ double time_median(dist::ProcessGroup& group, Device device, int64_t calls, cons
   return median(samples);
 }
 
+/// The largest of all ranks' figures.
+double slowest(dist::ProcessGroup& group, Device device, double figure) {
+  const Array x = ops::full({1}, figure, DType::f64, device);
+  group.all_reduce(x, dist::ReduceKind::max);
+  return ops::item(x).to_double();
+}
+
 struct Exposed {
   double us = 0;             // of communication behind the end of the backward pass
   double all_reduce_us = 0;  // of the largest bucket
@@ -140,8 +148,8 @@ void run_case(const Case& c, const Settings& settings, const std::shared_ptr<dis
     with.push_back(time_row(*group, device, calls, step_averaged));
   }
   const Exposed hidden = exposed(c, *group, device, calls);
+  const double step = slowest(*group, device, median(with)), local = slowest(*group, device, median(without));
   if (group->rank() != 0) return;
-  const double step = median(with), local = median(without);
   std::printf("%s\n", to_json({{"net", c.work.name},
                                {"batch", c.batch},
                                {"mode", c.mode},

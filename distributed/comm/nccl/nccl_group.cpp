@@ -136,8 +136,8 @@ NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std
                                                const CollectiveOptions& options) {
   const DeviceGuard guard(device_);
   const NcclWorkPtr work = launch(call, arrays, options);
+  work->keep(arrays);  // until somebody waits: cheaper than record_stream() of each
   if (!options.async) work->wait();
-  work->keep(arrays);  // until it has been waited for: cheaper than record_stream() of each
   return work;
 }
 

@@ -30,7 +30,9 @@ class NcclGroup::NcclWork final : public Work {
   /// Makes the current stream wait; the host goes on.
   void wait() const override {
     if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
-    block(runtime_.current_stream(device_.index));
+    const Stream waiting = runtime_.current_stream(device_.index);
+    block(waiting);
+    release(waiting);
   }
   /// Makes the host wait.
   bool wait(Milliseconds timeout) const override {
@@ -59,6 +61,8 @@ class NcclGroup::NcclWork final : public Work {
   }
   /// `stream` waits for what `before` has to do,
   void begin(const Stream& before, const Stream& stream) {
+    before_ = before;
+    stream_ = stream;
     ready_->record(before);
     if (!(stream == before)) ready_->block(stream);
   }
@@ -71,9 +75,21 @@ class NcclGroup::NcclWork final : public Work {
   /// `stream` waits for it.
   void block(const Stream& stream) const { done_->block(stream); }
   /// Memory that must not be used anew before somebody has waited for this.
-  void keep(std::vector<Array> arrays) { kept_ = std::move(arrays); }
+  void keep(std::vector<Array> arrays) {
+    const std::lock_guard lock(mutex_);
+    kept_ = std::move(arrays);
+  }
 
  private:
+  /// What is kept may be used anew by the stream that it is of, which now waits for this. A capture keeps it for its replays.
+  void release(const Stream& waiting) const {
+    const std::lock_guard lock(mutex_);
+    if (captured_) return;
+    if (!(waiting == before_))
+      for (const Array& x : kept_) x.storage().record_stream(stream_);
+    kept_.clear();
+  }
+
   const Descriptor call_;
   const int peer_;
   const Deadline deadline_, patience_{kPatience};
@@ -84,7 +100,8 @@ class NcclGroup::NcclWork final : public Work {
   mutable std::mutex mutex_;
   bool queued_ = false;
   CommStatus failure_;
-  std::vector<Array> kept_;
+  Stream before_, stream_;
+  mutable std::vector<Array> kept_;
 };
 
 }  // namespace gradus::dist

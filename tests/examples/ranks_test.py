@@ -194,6 +194,38 @@ class Ranks(unittest.TestCase):
         self.run_command(self.command("cifar10", *options, "--checkpoint", checkpoint, "--resume", out="broken"))
         self.assertEqual(self.weights("broken"), self.weights("unbroken"))
 
+    def process_of(self, rank, mark):
+        """The process of a rank of the job whose environment has the variable MARK=`mark`."""
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                if {b"RANK=%d" % rank, b"MARK=%s" % mark.encode()} <= set(environment):
+                    return int(folder.name)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                pass  # it has ended meanwhile
+        return self.fail(f"no rank {rank}")
+
+    def test_a_rank_is_killed_and_the_restarted_job_ends_with_the_bits_of_an_unbroken_one(self):
+        options = ("--comm", "tcp", "--threads", "1")
+        job = [self.launcher, "--nproc", "2"]
+        self.run_command([*job, *self.command("mnist", *self.LONG, *options, out="never_killed")])
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                checkpoint, mark = self.folder / f"killed{victim}.safetensors", f"{os.getpid()}-{victim}"
+                save = ("--checkpoint", checkpoint, "--checkpoint-every", "20", "--resume")
+                command = self.command("mnist", *self.LONG, *options, *save, out="killed")
+                process = self.start([*job, "--max-restarts", "1", *command], env={**os.environ, "MARK": mark})
+                while not checkpoint.exists():
+                    self.assertIsNone(process.poll())
+                    time.sleep(0.005)
+                os.kill(self.process_of(victim, mark), signal.SIGKILL)
+                output, errors = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 0, errors)
+                self.assertIn("restart 1 of 1", errors)
+                self.assertIn("going on from", output)
+                self.assert_ended(process)
+                self.assertEqual(self.weights("killed"), self.weights("never_killed"))
+
     # ---- What goes wrong ----
 
     def test_wrong_options(self):

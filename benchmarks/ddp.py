@@ -3,6 +3,9 @@
 
 usage: ddp.py --program BUILD/benchmarks/ddp [--comm nccl] [--nets stl10_net,lenet] [--batches 16,32,64,128] [--rounds 2]
               [--json FILE]
+       ddp.py --program BUILD/benchmarks/ddp --device cpu [--comm shm] [--json FILE]
+
+On the cpu: two ranks of one thread against one process of two threads at the same batch of all, gradus alone.
 
 Both time a step with DDP and the same step without, alternately; gradus also what cannot be hidden ("exposed"): the
 all-reduces of its buckets, one after the other, each from when it is full on, minus the backward pass that is left. Batches
@@ -17,6 +20,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts" / "experiments"))
@@ -138,6 +142,42 @@ def run_torch(settings):
     return lines_of(outputs[0])
 
 
+# Net and batch of all ranks.
+ON_CPU = [("lenet", 1024), ("conv10_c32", 128), ("stl10_net", 128), ("stl10_net", 32)]
+
+
+def compare_on_cpu(settings):
+    """[{net, batch, and the medians of the ranks' step, of one process's, and of its optimizer}]"""
+    folder = settings.program.parent
+    rows = []
+    for net, batch in ON_CPU:
+        ranks, alone = [], []
+        for _ in range(settings.rounds):
+            command = [settings.program, "--device", "cpu", "--comm", settings.comm, "--nets", net, "--batches",
+                       str(batch // 2), "--modes", "eager", "--precisions", "fp32", "--samples", str(settings.samples)]
+            ranks += lines_of(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+            with tempfile.NamedTemporaryFile("r") as file:
+                command = [folder / "train_step", "--net", net, "--batch", str(batch), "--threads", "2", "--seconds", "3",
+                           "--json", file.name]
+                subprocess.run(command, stdout=subprocess.PIPE, check=True)
+                alone += lines_of(file.read())
+        row = {"net": net, "batch": batch, "ranks_ms": statistics.median(r["step_ms"] for r in ranks),
+               "process_ms": statistics.median(a["step_ms"] for a in alone),
+               "optimizer_ms": statistics.median(a["optimizer_ms"] for a in alone)}
+        rows.append(row)
+        print(f"{net:10} {batch:5}: two ranks of one thread {row['ranks_ms']:8.2f} ms, one process of two"
+              f" {row['process_ms']:8.2f} ms ({row['ranks_ms'] / row['process_ms']:.3f}), of which Adam"
+              f" {row['optimizer_ms']:.2f} ms", flush=True)
+    return rows
+
+
+def save(settings, rows):
+    if settings.json:
+        result = {"machine": machine(), "code": code_version(), "ranks": settings.ranks, "comm": settings.comm,
+                  "rounds": settings.rounds, "rows": rows}
+        settings.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = {"type": lambda text: text.split(",")}
@@ -145,7 +185,8 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--comm", choices=list(PEERS), default="nccl")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--comm", choices=list(PEERS), help="default: nccl, on the cpu shm")
     parser.add_argument("--nets", **names, default=["stl10_net", "lenet"])
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[16, 32, 64, 128])
     parser.add_argument("--modes", **names, default=["eager", "graph"])
@@ -153,10 +194,14 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
     settings = parser.parse_args()
+    settings.comm = settings.comm or ("nccl" if settings.device == "cuda" else "shm")
     if settings.torch_rank:
         run_torch_rank(settings)
         return
 
+    if settings.device == "cpu":
+        save(settings, compare_on_cpu(settings))
+        return
     samples = {}
     for _ in range(settings.rounds):
         for name, run in ("gradus", run_gradus), ("torch", run_torch):
@@ -181,10 +226,7 @@ def main():
               f" {row['local_ms']:8.3f} {row['added_us']:8.0f} {row['exposed_us']:8.0f} | {row['torch_step_ms']:8.3f}"
               f" {row['torch_local_ms']:8.3f} {row['torch_added_us']:8.0f} | {row['ratio']:5.2f}"
               f"{'' if row['added_us'] <= row['allowed_us'] else '  more than allowed: ' + format(row['allowed_us'], '.0f')}")
-    if settings.json:
-        result = {"machine": machine(), "code": code_version(), "ranks": settings.ranks, "comm": settings.comm,
-                  "rounds": settings.rounds, "rows": rows}
-        settings.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(settings, rows)
 
 
 if __name__ == "__main__":

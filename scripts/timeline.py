@@ -7,20 +7,37 @@ usage: timeline.py TRACE OUT.png [--step N]      N counts from the end: 1, the d
 import argparse
 import json
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
 COLOURS = {"forward": "tab:blue", "backward": "tab:orange", "all_reduce": "tab:green", "optimizer": "tab:gray"}
 
 
 def kind_of(event):
     if event["name"] in ("all_reduce", "broadcast"):
         return "all_reduce"
-    if event["name"].endswith("_step") or event["name"] in ("Adam", "SGD"):
-        return "optimizer"
-    return event["args"]["pass"]
+    return "optimizer" if event["name"].endswith("_step") else event["args"]["pass"]
+
+
+def bars_of(events, step=1):
+    """(row, milliseconds from the step's begin, milliseconds, kind) for each kernel of the thread that computes and each
+    collective of the one that communicates, and the length of the step; times in the trace are microseconds."""
+    events = [event for event in events if event["ph"] == "X"]
+    computing = next(event["tid"] for event in events if event["args"]["pass"] == "backward")
+    # A step ends with the last of the optimizer's kernels that follow each other.
+    updates = sorted(event["ts"] + event["dur"] for event in events if event["tid"] == computing and
+                     event["cat"] == "kernel" and kind_of(event) == "optimizer")
+    backward = sorted(event["ts"] for event in events if event["tid"] == computing and kind_of(event) == "backward")
+    ends = [end for end, following in zip(updates, updates[1:] + [float("inf")])
+            if following == float("inf") or any(end < time < following for time in backward)]
+    begin, end = ends[-step - 1], ends[-step]
+    bars = []
+    for event in events:
+        communicates = event["tid"] != computing
+        if not begin <= event["ts"] < end or (event["cat"] == "kernel") == communicates:
+            continue
+        if communicates and kind_of(event) != "all_reduce":
+            continue
+        row = "communicating" if communicates else "computing"
+        bars.append((row, (event["ts"] - begin) / 1000, event["dur"] / 1000, kind_of(event)))
+    return bars, (end - begin) / 1000
 
 
 def main():
@@ -29,25 +46,20 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--step", type=int, default=1)
     settings = parser.parse_args()
-    events = [e for e in json.load(open(settings.trace, encoding="utf-8"))["traceEvents"] if e["ph"] == "X"]
-    main_thread = next(e["tid"] for e in events if e["args"]["pass"] == "backward")
-    steps = sorted(e["ts"] for e in events if e["tid"] == main_thread and kind_of(e) == "optimizer" and
-                   e["cat"] == "kernel")
-    ends = [a for a, b in zip(steps, steps[1:] + [float("inf")]) if b - a > 1000]  # the last kernel of each step
-    begin, end = ends[-settings.step - 1], ends[-settings.step]
-    rows = {"computing": main_thread}
-    rows |= {"communicating": e["tid"] for e in events if e["name"] == "all_reduce" and e["tid"] != main_thread}
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with open(settings.trace, encoding="utf-8") as file:
+        bars, length = bars_of(json.load(file)["traceEvents"], settings.step)
+    rows = sorted({row for row, *_ in bars}, reverse=True)
     figure, axes = pyplot.subplots(figsize=(10, 1.8), dpi=100)
-    for row, (label, thread) in enumerate(rows.items()):
-        for event in events:
-            if event["tid"] != thread or not begin < event["ts"] <= end or event["dur"] < 5:
-                continue
-            if (event["cat"] == "kernel") == (thread != main_thread):
-                continue  # of the computing thread the kernels, of the other one the collectives
-            axes.barh(row, event["dur"] / 1000, left=(event["ts"] - begin) / 1000, height=0.6, linewidth=0.3,
-                      edgecolor="white", color=COLOURS[kind_of(event)])
+    for row, begin, duration, kind in bars:
+        axes.barh(rows.index(row), duration, left=begin, height=0.6, linewidth=0.3, edgecolor="white", color=COLOURS[kind])
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
+    axes.set_xlim(0, length)
     axes.set_xlabel("ms of one step")
     axes.legend([pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()], COLOURS, ncols=4,
                 loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)

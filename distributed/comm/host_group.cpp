@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <gradus/core/error.h>
+#include <gradus/core/observer.h>
 
 namespace gradus::dist {
 namespace {
@@ -73,6 +74,7 @@ void HostGroup::execute(const Job& job) noexcept {
   try {
     failure = status();
     const Deadline deadline(job.timeout);
+    const EventScope event(name(job.call.descriptor.kind));
     if (failure.ok() && job.ready) run_staged(job, deadline);
     else if (failure.ok()) run(job.call, deadline);
   } catch (const CollectiveError& error) { failure = fail(error.status()); } catch (const std::exception& error) {

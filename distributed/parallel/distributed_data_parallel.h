@@ -10,6 +10,7 @@
 // The net itself is used as before: nothing is wrapped around it, so state_dict() and printing show its own names.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +49,7 @@ class DistributedDataParallel {
   DistributedDataParallel(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {})
       : DistributedDataParallel(*module, std::move(group), std::move(options)) {}
-  /// The net stays as it is; its gradients are its own again.
+  /// The net stays as it is, and trains on by itself.
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;

@@ -11,7 +11,6 @@
 // The first pass shows in which order gradients come; the buckets are then planned anew by rank 0's order.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>

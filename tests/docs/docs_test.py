@@ -278,6 +278,16 @@ class Figures(unittest.TestCase):
                    for row, name in names.items()}
         self.check("docs/autograd.md", [f"| {name} | {' | '.join(us)} |" for name, us in figures.items()], complete=True)
 
+    def test_data_parallel(self):
+        rows = json.loads((RESULTS / "ddp_h200.json").read_text())["rows"]
+        self.check("docs/data_parallel.md", [
+            f"| {row['net']} {row['batch']}, {row['mode']} {row['precision']} | {row['step_ms']:.3f} | {row['added_us']:.0f} | "
+            f"{row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
+        rows = json.loads((RESULTS / "ddp_two_cores.json").read_text())["rows"]
+        self.check("docs/data_parallel.md", [
+            f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "
+            f"{row['ranks_ms'] / row['process_ms']:.2f} | {row['optimizer_ms']:.2f} |" for row in rows], complete=True)
+
     def test_operators(self):
         rows = json.loads((RESULTS / "ops_h200.json").read_text())["rows"]
         self.check("benchmarks/README.md", [

@@ -281,7 +281,7 @@ class Experiment(ScriptTest):
     def test_names_the_experiments_that_there_are(self):
         result = self.run_script("experiment.sh", "E99")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("there are: E11 E14 E2 E3 E9", result.stderr)
+        self.assertIn("there are: E11 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
 
 
 class InstallDependencies(ScriptTest):
@@ -369,6 +369,35 @@ Killed
 <end of output>
 {last}.
 """
+
+
+class Timeline(unittest.TestCase):
+    def test_one_step_of_a_trace(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        from timeline import bars_of
+
+        def event(name, thread, begin, duration, pass_="forward", cat="kernel"):
+            return {"ph": "X", "name": name, "tid": thread, "ts": begin, "dur": duration, "cat": cat, "args": {"pass": pass_}}
+
+        def step(begin):
+            return [event("conv2d", 1, begin, 3000), event("linear", 1, begin + 3000, 2000, "backward"),
+                    event("linear", 1, begin + 3000, 2100, "backward", "operator"),
+                    event("all_reduce", 2, begin + 5000, 500, cat="operator"),
+                    event("relu", 2, begin + 5000, 500, cat="operator"),
+                    event("conv2d", 1, begin + 5000, 1000, "backward"), event("sgd_step", 1, begin + 6000, 10),
+                    event("sgd_step", 1, begin + 6010, 90)]
+
+        trace = [{"ph": "M", "name": "thread_name"}, *step(0), *step(10000), *step(30000)]
+        bars, length = bars_of(trace)
+        self.assertAlmostEqual(length, 20)
+        expected = [("computing", 13.9, 3, "forward"), ("computing", 16.9, 2, "backward"),
+                    ("communicating", 18.9, 0.5, "all_reduce"), ("computing", 18.9, 1, "backward"),
+                    ("computing", 19.9, 0.01, "optimizer"), ("computing", 19.91, 0.09, "optimizer")]
+        self.assertEqual([(row, kind) for row, _, _, kind in bars], [(row, kind) for row, _, _, kind in expected])
+        for (_, begin, duration, _), (_, right_begin, right_duration, _) in zip(bars, expected):
+            self.assertAlmostEqual(begin, right_begin)
+            self.assertAlmostEqual(duration, right_duration)
+        self.assertAlmostEqual(bars_of(trace, 2)[1], 10)
 
 
 class TestSummary(ScriptTest):

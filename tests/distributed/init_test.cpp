@@ -31,11 +31,26 @@ class Environment {
 
  private:
   static void clear() {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GRADUS_STORE",
-          "GRADUS_TOKEN_FD", "GRADUS_TOKEN_FILE", "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"})
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "GRADUS_STORE",
+                             "GRADUS_TOKEN_FD",
+                             "GRADUS_TOKEN_FILE",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_NTASKS_PER_NODE",
+                             "SLURM_STEP_TASKS_PER_NODE",
+                             "SLURM_NODEID"})
       unsetenv(name);
   }
 };

@@ -77,10 +77,12 @@ inline dist::DistributedDataParallelOptions small_buckets() {
 }
 
 /// Trains over the ranks of `group`: steps of SGD on this rank's share of one batch. `after_step` is called behind each.
-inline void train(dist::ProcessGroup& group, int steps,
-                  const std::function<void(int step, Net& net)>& after_step = {}) {
+inline void train(dist::ProcessGroup& group, int steps, const std::function<void(int step, Net& net)>& after_step = {},
+                  Device device = {}) {
   Net net = make_net(1, kFloat);
-  const Batch own = share({ones({8, 1, 4, 4}), arange(8).remainder(4)}, group.rank(), group.size());
+  net->to(device);
+  Batch own = share({ones({8, 1, 4, 4}), arange(8).remainder(4)}, group.rank(), group.size());
+  own = {own.images.to(device), own.labels.to(device)};
   dist::DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
   optim::SGD sgd(net->parameters(), optim::SGDOptions(0.01));
   for (int step = 0; step < steps; ++step) {

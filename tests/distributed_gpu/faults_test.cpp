@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <gradus/gradus.h>
+#include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed_gpu/support.h>
 
 using namespace gradus;
@@ -125,6 +126,31 @@ TEST_CASE("a rank whose process has ended is named", "[faults]") {
     const Failure failure = failure_of([&] { sum(group, 1000); });
     require(failure.status.failure == CommFailure::peer_lost && failure.status.rank == 1, told(failure));
     require(failure.seconds < 8, told(failure));
+  });
+}
+
+TEST_CASE("training over NCCL: a rank whose process ends, or that makes no more steps, is named", "[faults]") {
+  if (no_nccl_for(2)) return;
+  const bool ends = GENERATE(true, false);
+  CAPTURE(ends);
+  two_apart(Milliseconds(20'000), [&](ProcessGroup& group) {
+    const Device device(DeviceType::cuda, cuda::current_device());
+    const auto wait = [&](int step, Net&) {
+      if (step < 3) return;  // the net and its communication are set up
+      if (step == 3) {
+        cuda::synchronize();
+        group.barrier();
+        group.set_timeout(Milliseconds(1000));
+      }
+      if (group.rank() == 0) return;
+      if (ends) _exit(0);  // takes no leave
+      for (int i = 0; i < 100 && group.status().ok(); ++i) std::this_thread::sleep_for(Milliseconds(100));
+      throw CollectiveError(group.status());
+    };
+    const Failure failure = failure_of([&] { train(group, 1 << 30, wait, device); });
+    const CommFailure expected = ends ? CommFailure::peer_lost : CommFailure::timeout;
+    require(failure.status.failure == expected && failure.status.rank == 1, told(failure));
+    require(failure.seconds < 20, told(failure));
   });
 }
 

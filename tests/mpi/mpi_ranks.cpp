@@ -15,6 +15,7 @@
 #include <gradus/distributed/comm/init.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
@@ -125,6 +126,29 @@ double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
   std::fill_n(x.data<float>(), count, static_cast<float>(1 << world_rank));
   group.all_reduce(x);
   return x.data<float>()[count - 1];
+}
+
+/// The steps of one process, and in the order of the ranks the bits of its shares added up.
+void train_in_order() {
+  const Group group = make();
+  const int rank = group->rank(), ranks = group->size();
+  manual_seed(2);
+  const auto batches = make_batches(3, 12, kDouble);
+  const Net alone = make_net(1, kDouble), added = make_net(1, kDouble), net = make_net(1, kDouble);
+  optim::SGD sgd_alone(alone->parameters(), 0.1), sgd_added(added->parameters(), 0.1), sgd(net->parameters(), 0.1);
+  DistributedDataParallel ddp(net, group, small_buckets().strict(true));
+  for (const Batch& batch : batches) {
+    for (optim::SGD* each : {&sgd_alone, &sgd_added, &sgd}) each->zero_grad();
+    loss_of(alone, batch).backward();
+    for (int r = 0; r < ranks; ++r) loss_of(added, share(batch, r, ranks)).backward();
+    for (const Tensor& parameter : added->parameters())
+      if (parameter.grad().defined()) parameter.grad().div_(ranks);
+    loss_of(net, share(batch, rank, ranks)).backward();
+    for (optim::SGD* each : {&sgd_alone, &sgd_added, &sgd}) each->step();
+  }
+  const auto trained = numbers_of(*net), expected = numbers_of(*added);
+  require(difference_of(trained, numbers_of(*alone)) < 1e-12, "the steps of one process");
+  for (size_t i = 0; i < trained.size(); ++i) require(trained[i].equal(expected[i]), "the bits of its shares");
 }
 
 void sub_groups() {  // of 4
@@ -283,6 +307,7 @@ int main(int, char** arguments) {
       {"collectives", collectives},
       {"messages", messages},
       {"strict", strict},
+      {"training", train_in_order},
       {"sub_groups", sub_groups},
       {"disagreement", disagreement},
       {"roots", roots},

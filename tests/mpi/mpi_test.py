@@ -69,6 +69,11 @@ class Mpi(unittest.TestCase):
         for ranks in (2, 4):
             self.expect_success(mpirun(ranks, "strict"))
 
+    def test_training(self):
+        for ranks in (1, 2, 3, 4):
+            with self.subTest(ranks=ranks):
+                self.expect_success(mpirun(ranks, "training"))
+
     def test_sub_groups(self):
         self.expect_success(mpirun(4, "sub_groups"))
 

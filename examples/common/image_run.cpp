@@ -23,9 +23,9 @@ auto make_test_loader(const Images& images, const RunOptions& options) {
   return make_loader<data::samplers::SequentialSampler>(images, 100 * options.ranks.size, options);
 }
 
-std::optional<DType> half_type(const std::string& amp) {
-  if (amp == "off") return std::nullopt;
-  return amp == "fp16" ? kHalf : kBFloat16;
+std::optional<DType> half_type(const std::string& name) {
+  if (name == "off") return std::nullopt;
+  return name == "fp16" ? kHalf : kBFloat16;
 }
 
 /// A model that shares its images out among devices.
@@ -106,7 +106,8 @@ void ImageRun::begin_ranks() {
   const std::vector<double> ends = ranks_.max({steps, -steps});
   GRADUS_CHECK(ends[0] == -ends[1], IoError, "--resume: ranks have checkpoints of different steps, ", -ends[1], " to ",
                ends[0], ": '", options_.checkpoint, "' must be a file that all of them share");
-  ddp_.emplace(model(), ranks_.gradients);
+  ddp_.emplace(model(), ranks_.gradients,
+               dist::DistributedDataParallelOptions().gradient_compression(half_type(options_.compress)));
   // Each rank has dropout and augmentation of its own; the order of the images is the loaders', which have their seeds.
   Generator& generator = default_generator();
   generator.set_state(generator.seed() + static_cast<uint64_t>(ranks_.rank), generator.offset());
@@ -123,7 +124,7 @@ void ImageRun::describe_checkpoint() {
   // What must be the same in the run that goes on.
   checkpoint_.setting("backend", options_.backend).setting("seed", options_.seed).setting("lr", options_.lr);
   checkpoint_.setting("batch size", options_.batch_size).setting("training images", train_images_);
-  checkpoint_.setting("amp", options_.amp);
+  checkpoint_.setting("amp", options_.amp).setting("compress", options_.compress);
   if (schedule) checkpoint_.setting("epochs", options_.epochs);  // where the schedule ends
   for (const auto& [name, value] : settings_) checkpoint_.setting(name, value);
 }

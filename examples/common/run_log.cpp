@@ -80,6 +80,7 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"libraries", backend(options_.backend).libraries()},
                                  {"ranks", options_.ranks.size},
                                  {"comm", options_.ranks.comm()},
+                                 {"compress", options_.compress},
                                  {"data_parallel", options_.data_parallel},
                                  {"device", options_.device},
                                  {"backend", options_.backend},

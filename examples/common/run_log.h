@@ -18,6 +18,7 @@
 //   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and that
 //                       the allocator had taken from the system: the greatest of the ranks' figures
 //   ranks, comm         processes that trained together, and how they sent gradients ("none": there was one)
+//   compress            the half type in which they sent them, or "off"
 //   data_parallel       devices that shared each batch within a process
 //   device_name, libraries   what computed
 //   tf32                whether convolutions round what they multiply to 10 bits (cudnn does, unless told not to)

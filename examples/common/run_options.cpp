@@ -100,6 +100,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--comm", options.comm, "how they send gradients; auto: nccl with a GPU for each, else shm or tcp")
       ->check(CLI::IsMember({"auto", "nccl", "tcp", "shm", "mpi"}));
+  app.add_option("--compress", options.compress, "send gradients between ranks in this type")
+      ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_option("--verify", options.verify,
                  "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
       ->check(CLI::Range(0, 1000000));

@@ -32,7 +32,8 @@ struct RunOptions {
   bool profile = false;
   bool graph = false;
   bool cudnn_small = false;
-  std::string amp = "off";  // or the half type of training steps: fp16, bf16
+  std::string compress = "off";  // the half type in which gradients travel between ranks
+  std::string amp = "off";       // or the half type of training steps: fp16, bf16
   bool quiet = false;
   int data_parallel = 1;      // devices that share each batch within a process
   int spawn = 1;              // ranks to start

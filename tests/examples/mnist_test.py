@@ -28,6 +28,7 @@ KEYS = {
     "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
     "libraries", "cudnn_small", "workers", "threads", "tf32", "fused", "forward_seconds", "backward_seconds",
     "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "ranks", "comm", "data_parallel",
+    "compress",
 }  # fmt: skip
 
 

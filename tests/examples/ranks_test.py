@@ -97,6 +97,16 @@ class Ranks(unittest.TestCase):
                     self.assertEqual(self.log_of("many")[0]["threads"], max(1, len(os.sched_getaffinity(0)) // 3))
         self.assertEqual(len(list(curves.iterdir())), 1)
 
+    def test_compressed_gradients(self):
+        digits = [*self.DIGITS, "--spawn", "2"]
+        self.run_command(self.command("mnist", *digits, out="full"))
+        for half in ("bf16", "fp16"):
+            self.run_command(self.command("mnist", *digits, "--compress", half, out=half))
+            self.assertEqual(self.log_of(half)[-1]["compress"], half)
+            self.assertNotEqual(self.weights(half), self.weights("full"))
+            for line, full in zip(self.log_of(half), self.log_of("full")):
+                self.assertAlmostEqual(line["train_loss"], full["train_loss"], delta=0.05)
+
     def test_images_on_the_device(self):
         self.run_command(self.command("mnist", *self.DIGITS, "--device-data", out="resident"))
         self.run_command(self.command("mnist", *self.DIGITS, "--device-data", "--spawn", "3", out="residents"))

@@ -288,6 +288,13 @@ class Figures(unittest.TestCase):
             f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "
             f"{row['ranks_ms'] / row['process_ms']:.2f} | {row['optimizer_ms']:.2f} |" for row in rows], complete=True)
 
+    def test_compressed_gradients(self):
+        names = {"off": "float32", "bf16": "bfloat16", "fp16": "float16"}
+        rows = json.loads((RESULTS / "compressed_gradients_two_cores.json").read_text())["rows"]
+        self.check("docs/data_parallel.md", [
+            f"| {names[row['compress']]} | {' '.join(f'{loss:.4f}' for loss in row['train_loss'])} | "
+            f"{' '.join(f'{100 * share:.2f}' for share in row['test_accuracy'])} |" for row in rows], complete=True)
+
     def test_operators(self):
         rows = json.loads((RESULTS / "ops_h200.json").read_text())["rows"]
         self.check("benchmarks/README.md", [

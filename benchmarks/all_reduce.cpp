@@ -1,8 +1,8 @@
-// All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared memory, of
-// arrays that lie in shared memory, and by Gloo where it is installed. Besides, what bounds them here: the messages of two
-// ranks without any sum, and the reading of all operands without anything else. Rounds alternate between the ways; a figure
-// is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open MPI alone or, with --mpi, the
-// backend 'mpi' alone; all_reduce.py does all in turn.
+// All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared
+// memory, of arrays that lie in shared memory, and by Gloo where it is installed. Besides, what bounds them here: the
+// messages of two ranks without any sum, and the reading of all operands without anything else. Rounds alternate
+// between the ways; a figure is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open
+// MPI alone or, with --mpi, the backend 'mpi' alone; all_reduce.py does all in turn.
 //
 // Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
 #include <CLI/CLI.hpp>

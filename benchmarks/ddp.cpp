@@ -1,6 +1,7 @@
-// What DistributedDataParallel adds to a training step, on the ranks of this machine: the step with it and the same step
-// without, alternately, and what of the communication cannot be hidden, since a bucket's all-reduce takes longer than the
-// backward pass that is left when the bucket is full. Prints a JSON object a row; ddp.py runs it beside PyTorch.
+// What DistributedDataParallel adds to a training step, on the ranks of this machine: the step with it and the same
+// step without, alternately, and what of the communication cannot be hidden, since a bucket's all-reduce takes longer
+// than the backward pass that is left when the bucket is full. Prints a JSON object a row; ddp.py runs it beside
+// PyTorch.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>

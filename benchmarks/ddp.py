@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """What DistributedDataParallel adds to a training step: gradus beside PyTorch, on the GPUs of this machine.
 
-usage: ddp.py --program BUILD/benchmarks/ddp [--comm nccl] [--nets stl10_net,lenet] [--batches 16,32,64,128] [--rounds 2]
-              [--json FILE]
+usage: ddp.py --program BUILD/benchmarks/ddp [--comm nccl] [--nets stl10_net,lenet] [--batches 16,32,64,128]
+              [--rounds 2] [--json FILE]
        ddp.py --program BUILD/benchmarks/ddp --device cpu [--comm shm] [--json FILE]
 
 On the cpu: two ranks of one thread against one process of two threads at the same batch of all, gradus alone.
 
 Both time a step with DDP and the same step without, alternately; gradus also what cannot be hidden ("exposed"): the
-all-reduces of its buckets, one after the other, each from when it is full on, minus the backward pass that is left. Batches
-are those of a rank. The rounds alternate between the two programs; figures are medians of all rounds.
+all-reduces of its buckets, one after the other, each from when it is full on, minus the backward pass that is left.
+Batches are those of a rank. The rounds alternate between the two programs; figures are medians of all rounds.
 """
 
 import argparse
@@ -157,8 +157,8 @@ def compare_on_cpu(settings):
                        str(batch // 2), "--modes", "eager", "--precisions", "fp32", "--samples", str(settings.samples)]
             ranks += lines_of(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
             with tempfile.NamedTemporaryFile("r") as file:
-                command = [folder / "train_step", "--net", net, "--batch", str(batch), "--threads", "2", "--seconds", "3",
-                           "--json", file.name]
+                command = [folder / "train_step", "--net", net, "--batch", str(batch), "--threads", "2",
+                           "--seconds", "3", "--json", file.name]
                 subprocess.run(command, stdout=subprocess.PIPE, check=True)
                 alone += lines_of(file.read())
         row = {"net": net, "batch": batch, "ranks_ms": statistics.median(r["step_ms"] for r in ranks),
@@ -221,11 +221,11 @@ def main():
             row[prefix + "added_us"] = (row[prefix + "step_ms"] - row[prefix + "local_ms"]) * 1e3
         row["allowed_us"] = max(60, 50 * row["local_ms"], 1.15 * row["exposed_us"])
         row["ratio"] = row["torch_step_ms"] / row["step_ms"]
+        verdict = "" if row["added_us"] <= row["allowed_us"] else f"  more than allowed: {row['allowed_us']:.0f}"
         rows.append(row)
         print(f"{row['net']:10} {row['batch']:5} {row['mode']:5} {row['precision']:4} | {row['step_ms']:8.3f}"
               f" {row['local_ms']:8.3f} {row['added_us']:8.0f} {row['exposed_us']:8.0f} | {row['torch_step_ms']:8.3f}"
-              f" {row['torch_local_ms']:8.3f} {row['torch_added_us']:8.0f} | {row['ratio']:5.2f}"
-              f"{'' if row['added_us'] <= row['allowed_us'] else '  more than allowed: ' + format(row['allowed_us'], '.0f')}")
+              f" {row['torch_local_ms']:8.3f} {row['torch_added_us']:8.0f} | {row['ratio']:5.2f}{verdict}")
     save(settings, rows)
 
 

@@ -1,5 +1,5 @@
-// Bytes a second from tar shards that are striped over several folders, each of which gives a limited number of them, as
-// a disk does. The files are in the page cache; the limit sleeps in the layer that reads files.
+// Bytes a second from tar shards that are striped over several folders, each of which gives a limited number of them,
+// as a disk does. The files are in the page cache; the limit sleeps in the layer that reads files.
 //
 //   shards --rate 100 --json results.jsonl
 #include <cstdio>

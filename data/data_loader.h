@@ -42,7 +42,7 @@ class DataLoaderOptions {
   DataLoaderOptions& workers(size_t count) { return workers_ = count, *this; }
   /// Batches prepared ahead; twice the number of workers unless set.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
-  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … of it. So the
+  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … So the
   /// k-th batches of all ranks are together the k-th batch of one process, whatever the number of ranks: all have the
   /// same number of batches and the same state(), which ranks of another number can load. Every sample is given once,
   /// in evaluation too. A rank's part of a last batch of fewer than num_replicas samples may have none: shape (0, …).

@@ -10,7 +10,8 @@
 
 namespace gradus::nn {
 
-/// Of batch normalisation. Without momentum (std::nullopt) the running statistics are the plain average over all batches.
+/// Of batch normalisation. Without momentum (std::nullopt) the running statistics are the plain average over all
+/// batches.
 struct BatchNormOptions {
   BatchNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, num_features);
@@ -62,8 +63,8 @@ struct NormBase : Module {
 /// What BatchNorm1d, BatchNorm2d and BNReLU2d have in common.
 struct BatchNormBase : NormBase<BatchNormOptions> {
   using NormBase::NormBase;
-  /// Where set, takes the place of batch_norm in training and moves the running statistics by `momentum`: batch norm with
-  /// the statistics of all ranks (nn::convert_sync_batchnorm sets it).
+  /// Where set, takes the place of batch_norm in training and moves the running statistics by `momentum`: batch norm
+  /// with the statistics of all ranks (nn::convert_sync_batchnorm sets it).
   std::function<Tensor(const Tensor& x, const BatchNormBase& norm, double momentum)> synchronized;
 
  protected:
@@ -91,8 +92,8 @@ struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
 };
 GRADUS_MODULE(BatchNorm2d);
 
-/// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward and
-/// one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
+/// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward
+/// and one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
 struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
   explicit BNReLU2dImpl(const BNReLU2dOptions& options) : Cloneable(options) {}
   void reset() override { register_tensors(); }
@@ -152,7 +153,8 @@ struct GroupNormOptions {
   GRADUS_ARG(bool, affine) = true;
 };
 
-/// x (N, C, …), normalised for each group of channels of each sample. Parameters `weight` (ones) and `bias` (zeros) of (C).
+/// x (N, C, …), normalised for each group of channels of each sample. Parameters `weight` (ones) and `bias` (zeros) of
+/// (C).
 struct GroupNormImpl : Cloneable<GroupNormImpl> {
   GroupNormImpl(int64_t num_groups, int64_t num_channels) : GroupNormImpl(GroupNormOptions(num_groups, num_channels)) {}
   explicit GroupNormImpl(const GroupNormOptions& options) : options(options) { GroupNormImpl::reset(); }

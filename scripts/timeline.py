@@ -17,8 +17,8 @@ def kind_of(event):
 
 
 def bars_of(events, step=1):
-    """(row, milliseconds from the step's begin, milliseconds, kind) for each kernel of the thread that computes and each
-    collective of the one that communicates, and the length of the step; times in the trace are microseconds."""
+    """(row, milliseconds from the step's begin, milliseconds, kind) for each kernel of the thread that computes and
+    each collective of the one that communicates, and the length of the step; times in the trace are microseconds."""
     events = [event for event in events if event["ph"] == "X"]
     computing = next(event["tid"] for event in events if event["args"]["pass"] == "backward")
     # A step ends with the last of the optimizer's kernels that follow each other.
@@ -56,7 +56,8 @@ def main():
     rows = sorted({row for row, *_ in bars}, reverse=True)
     figure, axes = pyplot.subplots(figsize=(10, 1.8), dpi=100)
     for row, begin, duration, kind in bars:
-        axes.barh(rows.index(row), duration, left=begin, height=0.6, linewidth=0.3, edgecolor="white", color=COLOURS[kind])
+        axes.barh(rows.index(row), duration, left=begin, height=0.6, linewidth=0.3, edgecolor="white",
+                  color=COLOURS[kind])
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set_xlim(0, length)

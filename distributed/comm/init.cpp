@@ -64,8 +64,8 @@ std::optional<int> ranks_on_node(const char* list, int node) {
   return std::nullopt;
 }
 
-/// Variables of torchrun without local ones are those of a PyTorchJob, which has a machine (a pod) for each rank, or were set
-/// by hand on one machine, where the ranks then meet.
+/// Variables of torchrun without local ones are those of a PyTorchJob, which has a machine (a pod) for each rank, or
+/// were set by hand on one machine, where the ranks then meet.
 bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.store->host); }
 
 /// What a group stands on, in the order in which it is made.
@@ -248,8 +248,8 @@ void flush_output() {
   _exit(code);
 }
 
-/// A copy of this process that SIGTERM, by which spawn() ends the others when one has failed, ends from its first moment on,
-/// whatever handler this process has.
+/// A copy of this process that SIGTERM, by which spawn() ends the others when one has failed, ends from its first
+/// moment on, whatever handler this process has.
 pid_t fork_without_handler() {
   sigset_t terminate, before;
   sigemptyset(&terminate);

@@ -1,4 +1,5 @@
-// Collectives between the ranks of a group, named as in torch.distributed. All ranks call the same ones in the same order.
+// Collectives between the ranks of a group, named as in torch.distributed. All ranks call the same ones in the same
+// order.
 //
 // A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() says how it went.
 // Tensors must not be touched meanwhile. The work is done in the order of the calls, except that of messages (send,
@@ -62,19 +63,19 @@ class ProcessGroup {
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
-  /// Uninitialised memory of the kind that the group's collectives are fastest with. All ranks call this at the same point,
-  /// with the same arguments but for the device.
+  /// Uninitialised memory of the kind that the group's collectives are fastest with. All ranks call this at the same
+  /// point, with the same arguments but for the device.
   virtual Array empty(const Shape& shape, DType dtype, Device device = {}) {
     return Array::empty(shape, dtype, device);
   }
 
-  // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is a
-  // rank of this group.
+  // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is
+  // a rank of this group.
 
   /// x = the `kind` of all ranks' x.
   WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
-  /// The same of several arrays of one dtype, as one collective of all their elements. Where the group coalesces(), it copies
-  /// none of them; elsewhere it does its work by way of a copy, and at once.
+  /// The same of several arrays of one dtype, as one collective of all their elements. Where the group coalesces(), it
+  /// copies none of them; elsewhere it does its work by way of a copy, and at once.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
                                const CollectiveOptions& options = {});
   virtual bool coalesces() const { return false; }
@@ -91,7 +92,8 @@ class ProcessGroup {
   WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
   /// y = this rank's part of the root's x (n y.numel()). The others give an undefined x.
   WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
-  /// The peer calls recv() with as many elements of the same type. Messages between two ranks are numbered by themselves.
+  /// The peer calls recv() with as many elements of the same type. Messages between two ranks are numbered by
+  /// themselves.
   WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
   WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {});
   /// Returns when all ranks have called it.
@@ -151,11 +153,11 @@ class ProcessGroup {
   CommStatus failure_;
 };
 
-/// A group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of `group` call
-/// this with the same list, in the same order as their other calls; those that are not on it get null. Ranks that disagree
-/// about the list all get a CollectiveError (mismatch), and a rank that does not call this ends `group`, as it would in any
-/// collective. The new group keeps `group` alive but fails on its own: its failures count its own ranks from 0 and say which
-/// these are.
+/// A group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of `group`
+/// call this with the same list, in the same order as their other calls; those that are not on it get null. Ranks that
+/// disagree about the list all get a CollectiveError (mismatch), and a rank that does not call this ends `group`, as it
+/// would in any collective. The new group keeps `group` alive but fails on its own: its failures count its own ranks
+/// from 0 and say which these are.
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout = std::nullopt);
 

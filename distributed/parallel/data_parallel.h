@@ -47,8 +47,8 @@ std::vector<std::shared_ptr<M>> replicate(const ModuleHolder<M>& module, const s
 }
 
 /// Calls replicas[i] (holders or shared_ptr of modules) with inputs[i] on devices[i], or where the input is, and brings
-/// the results there. Each runs in a thread of its own, with the caller's grad mode, autocast, backends and streams, and
-/// draws its random numbers from a generator of its own: they depend on the default generator, from which each call
+/// the results there. Each runs in a thread of its own, with the caller's grad mode, autocast, backends and streams,
+/// and draws its random numbers from a generator of its own: they depend on the default generator, from which each call
 /// draws once, and on i. An exception names the replica and its device; that of the first one counts.
 template <class ModuleType>
 TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorList& inputs,

@@ -30,7 +30,8 @@ void broadcast_from_first(ProcessGroup& group, const Array& x) {
 
 }  // namespace
 
-/// A backward pass that has begun to average. Where it ends without finish(), by an exception, the other ranks must not wait.
+/// A backward pass that has begun to average. Where it ends without finish(), by an exception, the other ranks must not
+/// wait.
 class DistributedDataParallel::Pass {
  public:
   explicit Pass(DistributedDataParallel& ddp) : ddp_(ddp) {}
@@ -79,6 +80,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   check_same_on_all_ranks(std::move(description).take());
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
   gather_buffers(module.buffers());
+  if (!options_.broadcast_buffers()) buffers_.clear();  // once was enough
   reducer_.emplace(trained, group_, of_reducer);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
@@ -170,7 +172,6 @@ void DistributedDataParallel::finish() {
   }
   std::vector<ProcessGroup::WorkPtr> works;
   for (const Buffers& buffers : buffers_) {
-    if (!options_.broadcast_buffers()) break;
     for (const auto& [buffer, place] : buffers.parts) {
       GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "a buffer of shape ", buffer.sizes(),
                    " was moved or replaced: bring the net to its device and dtype before");

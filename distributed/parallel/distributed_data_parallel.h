@@ -1,5 +1,6 @@
-// Data-parallel training over the ranks of a process group: each rank has the whole net and a share of every batch; gradients
-// are averaged during backward(), so that all ranks take the same step (torch.nn.parallel.DistributedDataParallel).
+// Data-parallel training over the ranks of a process group: each rank has the whole net and a share of every batch;
+// gradients are averaged during backward(), so that all ranks take the same step
+// (torch.nn.parallel.DistributedDataParallel).
 //
 //   auto group = dist::init_process_group();
 //   dist::DistributedDataParallel ddp(net, group);
@@ -23,26 +24,27 @@
 namespace gradus::dist {
 
 struct DistributedDataParallelOptions {
-  /// Gradients travel in buckets of this size, in MiB, except the first one, which is smaller so that it can leave early.
+  /// Gradients travel in buckets of this size, in MiB, except the first one, which is smaller so that it can leave
+  /// early.
   GRADUS_ARG(double, bucket_cap_mb) = 25;
   GRADUS_ARG(double, first_bucket_mb) = 1;
-  /// A parameter that a backward pass gives no gradient counts as 0. Otherwise it is an AutogradError that names it and ends
-  /// the group, since the other ranks wait for it.
+  /// A parameter that a backward pass gives no gradient counts as 0. Otherwise it is an AutogradError that names it and
+  /// ends the group, since the other ranks wait for it.
   GRADUS_ARG(bool, find_unused_parameters) = false;
   /// Buffers (running statistics) become rank 0's at the end of every backward pass.
   GRADUS_ARG(bool, broadcast_buffers) = true;
   /// Sums in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
   GRADUS_ARG(bool, strict) = false;
-  /// kHalf or kBFloat16: gradients travel in this type, half the bytes. Each is rounded to 11 or 8 bits on every rank, and the
-  /// average once more.
+  /// kHalf or kBFloat16: gradients travel in this type, half the bytes. Each is rounded to 11 or 8 bits on every rank,
+  /// and the average once more.
   GRADUS_ARG(std::optional<DType>, gradient_compression) = std::nullopt;
 };
 
 class DistributedDataParallel {
  public:
-  /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be on its
-  /// device by then, and in its dtype. Parameters that do not require gradients are left out. Ranks whose parameters differ in
-  /// name, shape, order in memory or dtype get a ValueError.
+  /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
+  /// on its device by then, and in its dtype. Parameters that do not require gradients are left out. Ranks whose
+  /// parameters differ in name, shape, order in memory or dtype get a ValueError.
   DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {});
   template <class M>
@@ -70,8 +72,8 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  /// What to multiply a mean loss over `samples` of this rank with, where all ranks together have `global_samples` in the
-  /// step: the average over the ranks is then that over the samples. 1 if all have as many.
+  /// What to multiply a mean loss over `samples` of this rank with, where all ranks together have `global_samples` in
+  /// the step: the average over the ranks is then that over the samples. 1 if all have as many.
   double loss_weight(int64_t samples, int64_t global_samples) const;
 
  private:
@@ -104,8 +106,8 @@ class DistributedDataParallel {
 ///   for (auto& batch : *loader) { …backward(); optimizer.step(); }
 ///   join.finish([&] { optimizer.step(); });
 ///
-/// A rank that has no more batches takes part in the others' steps with gradients of 0, and makes the same optimizer steps, until
-/// all have come to finish(). Averages are still over all ranks. All ranks have a Join, or none.
+/// A rank that has no more batches takes part in the others' steps with gradients of 0, and makes the same optimizer
+/// steps, until all have come to finish(). Averages are still over all ranks. All ranks have a Join, or none.
 class Join {
  public:
   explicit Join(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.joining_, true)) {}

@@ -1,12 +1,13 @@
 // Averages gradients over the ranks of a group while the backward pass is still computing others.
 //
-//   add(i)       gradient i has come. Buckets that are full are all-reduced, in the order of the plan, which is the same on all
-//                ranks
+//   add(i)       gradient i has come. Buckets that are full are all-reduced, in the order of the plan, which is the
+//                same on all ranks
 //   flush()      no more gradients will come
 //   finalize()   waits for the buckets: from here on the gradients are averages
 //
-// A bucket is a block of memory, and the gradient slots of its parameters are views of it, so that gradients are computed where
-// they travel from: over shm in shared memory. Over nccl, which takes several arrays at a time, gradients stay where they are.
+// A bucket is a block of memory, and the gradient slots of its parameters are views of it, so that gradients are
+// computed where they travel from: over shm in shared memory. Over nccl, which takes several arrays at a time,
+// gradients stay where they are.
 //
 // The first pass shows in which order gradients come; the buckets are then planned anew by rank 0's order.
 #pragma once

@@ -24,8 +24,9 @@ struct Statistics {
   Array mean, variance, unbiased_variance, count;
 };
 
-/// Every rank merges what all have found (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983):
-/// the same numbers in the same order, so all have the same bits. Sizes stay on the device, and the host does not wait.
+/// Every rank merges what all have found (Chan, Golub and LeVeque, "Algorithms for computing the sample variance",
+/// 1983): the same numbers in the same order, so all have the same bits. Sizes stay on the device, and the host does
+/// not wait.
 Statistics statistics_of_all(const Array& x, uint32_t axes, ProcessGroup& group) {
   const int64_t channels = x.shape()[1], own_count = x.numel() / channels;
   const Array own = ops::zeros({1 + 2 * channels}, DType::f64, x.device());  // count, means, variances

@@ -8,9 +8,9 @@
 
 namespace gradus::nn {
 
-/// x (N, C) or (N, C, …), normalised in training for each channel over the batches of all ranks, which may differ in size
-/// and on some be empty: as one process would do it with the whole batch, and with the running statistics that it would
-/// have. In evaluation, and in a group of one rank, plain batch norm. (torch.nn.SyncBatchNorm)
+/// x (N, C) or (N, C, …), normalised in training for each channel over the batches of all ranks, which may differ in
+/// size and on some be empty: as one process would do it with the whole batch, and with the running statistics that it
+/// would have. In evaluation, and in a group of one rank, plain batch norm. (torch.nn.SyncBatchNorm)
 ///
 /// All ranks call forward, and backward, in the same order and mode: each is a collective of the group, with its
 /// deadline. x is on a device that the group serves. As in PyTorch the gradient of x is that of the sum of all ranks'

@@ -1,4 +1,5 @@
-// Training over ranks: N of them with a share of every batch make the steps that one process makes with the whole of it.
+// Training over ranks: N of them with a share of every batch make the steps that one process makes with the whole of
+// it.
 #include <gradus/tests/catch.h>
 
 #include <cmath>

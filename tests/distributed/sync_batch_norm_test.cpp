@@ -108,7 +108,8 @@ std::vector<Step> split(const Step& whole, int ranks) {
   return parts;
 }
 
-/// `steps` batches one after the other by SyncBatchNorm on so many ranks and by a norm of type Plain; compares the last.
+/// `steps` batches one after the other by SyncBatchNorm on so many ranks and by a norm of type Plain; compares the
+/// last.
 template <class Plain>
 std::string difference_from(const nn::BatchNormOptions& options, const std::vector<Step>& batches, int ranks,
                             double tolerance) {

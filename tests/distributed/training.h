@@ -76,7 +76,8 @@ inline dist::DistributedDataParallelOptions small_buckets() {
   return dist::DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
 }
 
-/// Trains over the ranks of `group`: steps of SGD on this rank's share of one batch. `after_step` is called behind each.
+/// Trains over the ranks of `group`: steps of SGD on this rank's share of one batch. `after_step` is called behind
+/// each.
 inline void train(dist::ProcessGroup& group, int steps, const std::function<void(int step, Net& net)>& after_step = {},
                   Device device = {}) {
   Net net = make_net(1, kFloat);

@@ -1,4 +1,5 @@
-// What goes wrong in the midst of training: the faults of collectives once more, in backward passes that average gradients.
+// What goes wrong in the midst of training: the faults of collectives once more, in backward passes that average
+// gradients.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fault_proxy.h>

@@ -24,8 +24,8 @@ void require_equal(const std::string& what, const Tensor& actual, const Tensor& 
   require(found.empty(), what + ": " + found);
 }
 
-/// `passes` training passes of a converted norm over this rank's share, the last `replays` of them replayed, against as many
-/// of one process over the whole batch.
+/// `passes` training passes of a converted norm over this rank's share, the last `replays` of them replayed, against as
+/// many of one process over the whole batch.
 void check_norm(ProcessGroup& group, DType dtype, MemoryFormat format, int passes, int replays) {
   manual_seed(3);
   const Device device(DeviceType::cuda, cuda::current_device());

@@ -281,8 +281,8 @@ class Figures(unittest.TestCase):
     def test_data_parallel(self):
         rows = json.loads((RESULTS / "ddp_h200.json").read_text())["rows"]
         self.check("docs/data_parallel.md", [
-            f"| {row['net']} {row['batch']}, {row['mode']} {row['precision']} | {row['step_ms']:.3f} | {row['added_us']:.0f} | "
-            f"{row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
+            f"| {row['net']} {row['batch']}, {row['mode']} {row['precision']} | {row['step_ms']:.3f} | "
+            f"{row['added_us']:.0f} | {row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
         rows = json.loads((RESULTS / "ddp_two_cores.json").read_text())["rows"]
         self.check("docs/data_parallel.md", [
             f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "

@@ -27,8 +27,8 @@ KEYS = {
     "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
     "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
     "libraries", "cudnn_small", "workers", "threads", "tf32", "fused", "forward_seconds", "backward_seconds",
-    "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "ranks", "comm", "data_parallel",
-    "compress",
+    "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "ranks", "comm",
+    "data_parallel", "compress",
 }  # fmt: skip
 
 

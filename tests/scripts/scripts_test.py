@@ -377,7 +377,8 @@ class Timeline(unittest.TestCase):
         from timeline import bars_of
 
         def event(name, thread, begin, duration, pass_="forward", cat="kernel"):
-            return {"ph": "X", "name": name, "tid": thread, "ts": begin, "dur": duration, "cat": cat, "args": {"pass": pass_}}
+            times = {"ts": begin, "dur": duration}
+            return {"ph": "X", "name": name, "tid": thread, **times, "cat": cat, "args": {"pass": pass_}}
 
         def step(begin):
             return [event("conv2d", 1, begin, 3000), event("linear", 1, begin + 3000, 2000, "backward"),

@@ -81,7 +81,8 @@ class NcclGroup::NcclWork final : public Work {
   }
 
  private:
-  /// What is kept may be used anew by the stream that it is of, which now waits for this. A capture keeps it for its replays.
+  /// What is kept may be used anew by the stream that it is of, which now waits for this. A capture keeps it for its
+  /// replays.
   void release(const Stream& waiting) const {
     const std::lock_guard lock(mutex_);
     if (captured_) return;

@@ -168,7 +168,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  throw CollectiveError(end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
+  throw CollectiveError(end(reason_of(error.what(), call.descriptor)));
 }
 
 void NcclGroup::compare(const Collective& call, const Deadline& deadline) {

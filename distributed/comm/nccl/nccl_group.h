@@ -61,8 +61,8 @@ class NcclGroup final : public ProcessGroup {
   void forget_completed();
   /// The last collective that the device has come to.
   uint64_t reached() const;
-  /// Throws what is behind an error that NCCL reports.
-  [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
+  /// What is behind an error that NCCL reports of a call.
+  CommStatus reason_of(const std::string& error, const Descriptor& call);
   void look_for_dead_ranks(const Descriptor& waiting);
 
   const std::shared_ptr<Store> store_;

@@ -53,11 +53,26 @@ cudaStream_t shared_stream(int device) {
   return streams[device].load();
 }
 
+// Events of a device that nobody uses. To make or destroy one waits for as long as another thread's launch waits for room in
+// its queue: what watches over collectives must not.
+struct IdleEvents {
+  std::mutex mutex;
+  std::vector<cudaEvent_t> events;
+
+  static IdleEvents& of(int device, bool timing) {
+    static auto* const idle = new IdleEvents[kMaxDevices][2];  // outlives all events
+    return idle[device][timing];
+  }
+};
+
 class CudaEvent final : public Event {
  public:
   explicit CudaEvent(bool timing) : timing_(timing) {}
   ~CudaEvent() override {
-    if (event_) cudaEventDestroy(event_);
+    if (!event_) return;
+    IdleEvents& idle = IdleEvents::of(device_, timing_);
+    const std::lock_guard lock(idle.mutex);
+    idle.events.push_back(event_);
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -65,8 +80,15 @@ class CudaEvent final : public Event {
   void record(const Stream& stream) override {
     DeviceGuard guard(stream.device.index);
     if (!event_) {
-      GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event_, timing_ ? cudaEventDefault : cudaEventDisableTiming));
       device_ = stream.device.index;
+      IdleEvents& idle = IdleEvents::of(device_, timing_);
+      const std::lock_guard lock(idle.mutex);
+      if (idle.events.empty()) {
+        GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event_, timing_ ? cudaEventDefault : cudaEventDisableTiming));
+      } else {
+        event_ = idle.events.back();
+        idle.events.pop_back();
+      }
     }
     GRADUS_CHECK(device_ == stream.device.index, DeviceError, "an event of cuda:", device_,
                  " cannot be recorded on a stream of ", stream.device);

@@ -105,6 +105,8 @@ void keep_loaded(std::shared_ptr<const ConvPlan> plan) {
   kept->push_back(std::move(plan));
 }
 
+}  // namespace
+
 // The plans of a thread: executing one from two threads at a time is not safe with every engine.
 class PlanCache {
  public:
@@ -144,8 +146,6 @@ class PlanCache {
   std::map<ConvProblem, Entry> entries_;
   uint64_t uses_ = 0;
 };
-
-}  // namespace
 
 std::string describe(const ConvProblem& problem) {
   const auto list = [](const auto& values) { return to_string(Dims(values.data(), values.size())); };
@@ -187,10 +187,11 @@ void ConvPlan::run(const ConvOperands& operands) const {
 }
 
 const ConvPlan* find_plan(const ConvProblem& problem, const ConvOperands& operands) {
-  thread_local PlanCache cache;
   const Subject subject(problem);
   const cuda_detail::DeviceGuard guard(problem.device);
-  return cache.find(problem, operands);
+  std::shared_ptr<PlanCache>& plans = context_of(problem.device).plans;
+  if (!plans) plans = std::make_shared<PlanCache>();
+  return plans->find(problem, operands);
 }
 
 }  // namespace gradus::cudnn_detail

@@ -7,17 +7,19 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-cudnnHandle_t make_handle() {
-  cudnnHandle_t handle = nullptr;
-  GRADUS_CUDNN_CHECK(cudnnCreate(&handle));
-  return handle;
+Context* make_context() {
+  auto context = std::make_unique<Context>();
+  GRADUS_CUDNN_CHECK(cudnnCreate(&context->handle));
+  return context.release();
 }
-thread_local cuda_detail::BorrowedHandles<cudnnHandle_t, make_handle> borrowed_handles;
+thread_local cuda_detail::BorrowedHandles<Context*, make_context> borrowed_contexts;
 
 }  // namespace
 
+Context& context_of(int index) { return *borrowed_contexts.get(index); }
+
 cudnnHandle_t handle_of(int index) {
-  const cudnnHandle_t handle = borrowed_handles.get(index);
+  const cudnnHandle_t handle = context_of(index).handle;
   GRADUS_CUDNN_CHECK(cudnnSetStream(handle, cuda_detail::current_stream(index)));
   return handle;
 }

@@ -89,7 +89,7 @@ def render(results):
         "<h2>Regularisers</h2><p>Each by itself, against a net with batch norm alone, the same seeds compared with each other. "
         "Early stopping holds a tenth of the images back and ends after 3 epochs without a better loss on them.</p>",
         effects(regularisers), training.rows_table(regularisers),
-        "<p>Dashed: the training images, as they were met; solid: the test images. Bands: the seeds.</p>",
+        "<p>Dashed: the training images as the net saw them; solid: the test images. Bands: the seeds.</p>",
         picture(folder / "E8_regularisers.png", "loss and accuracy by epoch"),
         results.skipped(ROWS),
         *([ABOUT_RECORDINGS, picture(folder / "E8_gpu.png", "memory and utilisation")] if gpu else []))

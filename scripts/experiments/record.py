@@ -141,6 +141,21 @@ def without_data_folder(options):
     return [option for option, previous in zip(options, before) if "--data" not in (option, previous)]
 
 
+def packed(run):
+    """A run with what is the same in all its epochs once, in "each_epoch"."""
+    first, *others = run.get("epochs") or [{}]
+    same = {key: value for key, value in first.items() if others and all(epoch.get(key) == value for epoch in others)}
+    if not same:
+        return run
+    epochs = [{key: value for key, value in epoch.items() if key not in same} for epoch in run["epochs"]]
+    return {**run, "each_epoch": same, "epochs": epochs}
+
+
+def unpacked(run):
+    same = run.pop("each_epoch", {})
+    return {**run, "epochs": [{**same, **epoch} for epoch in run["epochs"]]} if same else run
+
+
 class Runs:
     """The runs of an experiment: results/NAME.jsonl, a line each."""
 
@@ -154,7 +169,7 @@ class Runs:
             run = {"code": code_version(), "machine": machine(), **run}
             if "options" in run:
                 run["options"] = without_data_folder(run["options"])
-            file.write(json.dumps(run) + "\n")
+            file.write(json.dumps(packed(run)) + "\n")
 
     def record(self, row, make):
         """Adds the run that make() returns, or why there is none."""
@@ -179,7 +194,7 @@ class Runs:
         if not self.path.exists():
             return []
         with open(self.path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.strip()]
+            return [unpacked(json.loads(line)) for line in file if line.strip()]
 
 
 def arguments_of(doc, rows, add=None):

@@ -283,6 +283,10 @@ class Figures(unittest.TestCase):
         self.check("docs/data_parallel.md", [
             f"| {row['net']} {row['batch']}, {row['mode']} {row['precision']} | {row['step_ms']:.3f} | "
             f"{row['added_us']:.0f} | {row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
+        rows = json.loads((RESULTS / "ddp_tcp_h200.json").read_text())["rows"]
+        self.check("docs/data_parallel.md", [
+            f"| {row['net']}, {row['batch']} a rank | {row['step_ms']:.2f} | {row['local_ms']:.2f} | {row['torch_step_ms']:.2f} | "
+            f"{row['torch_local_ms']:.2f} | {row['ratio']:.1f} |" for row in rows], complete=True)
         rows = json.loads((RESULTS / "ddp_two_cores.json").read_text())["rows"]
         self.check("docs/data_parallel.md", [
             f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "

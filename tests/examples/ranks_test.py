@@ -146,6 +146,33 @@ class Ranks(unittest.TestCase):
         self.assertIn("back to the weights of epoch", output)
         self.assertLess(len(self.log_of("stopped_early")), 40)
 
+    def alike(self, images, out, *options):
+        """Trains on images of which all are the same, in batches of an image for each of the ranks."""
+        data = self.folder / "alike" / "cifar-10-batches-bin"
+        if not data.exists():
+            data.mkdir(parents=True)
+            for name in ("data_batch_1", "test_batch"):
+                (data / f"{name}.bin").write_bytes((b"\0" + bytes(range(256)) * 12) * 10)
+        small = ("--width", "2", "--no-batch-norm", "--augment", "none", "--images", images)
+        command = [PROGRAMS / "cifar10", "--data", data.parent, *small, *options, "--out", self.folder / out]
+        self.run_command(command)
+
+    def test_ranks_agree_when_to_stop(self):
+        # Of the validation set's single image rank 0 has a loss, which falls; what rank 1 has, nothing, gets no better.
+        stopping = ("--early-stopping", "1", "--batch-size", "3", "--lr", "0.01", "--epochs", "4")
+        self.alike("10", "patient", *stopping, "--spawn", "2")
+        self.assertEqual(len(self.log_of("patient")), 4)
+
+    def test_dropout_is_a_ranks_own(self):
+        # Two ranks with the same image and the same masks would make the steps of one, bit for bit.
+        for dropout, same in (("0", True), ("0.5", False)):
+            options = ("--dropout", dropout, "--epochs", "2", "--seed", "4")
+            self.alike("5", "one", *options, "--batch-size", "1")
+            for out in ("two", "two_again"):
+                self.alike("10", out, *options, "--batch-size", "2", "--spawn", "2")
+            self.assertEqual(self.weights("two") == self.weights("one"), same)
+            self.assertEqual(self.weights("two_again"), self.weights("two"))
+
     def test_verify(self):
         digits = self.command("mnist", *self.DIGITS, "--verify", "6", "--augment", "affine", out="verified")
         for command in ([*digits, "--spawn", "3"], [self.launcher, "--nproc", "2", *digits, "--comm", "tcp"]):

@@ -19,7 +19,7 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/layers/module.h>
 #include <gradus/optim/optimizer.h>
 
@@ -28,30 +28,29 @@ namespace gradus::dist {
 /// How far apart the two trainings are, the same on all ranks.
 struct VerifyReport {
   enum Kind { kGradients, kParameters, kBuffers };
-  /// Of the tensor a that differs most from its counterpart b.
+  /// Of the tensor a that differs most from its counterpart b: |a - b| / |b| in Euclidean norms, where |b| counts as no
+  /// less than 1e-3 of that of all the kind's tensors: a gradient that is 0 but for rounding has no digits to compare.
+  /// Infinite where one is no number.
   struct Difference {
-    std::string name;
-    /// |a - b| / |b| in Euclidean norms, where |b| counts as no less than 1e-3 of that of the kind's largest tensor: a
-    /// gradient that is 0 but for rounding has no digits to compare. Infinite where one is no number.
     double relative = 0;
-    int rank = 0;  ///< that has a
+    double index = 0;  ///< in `names`
   };
-  /// What holds after a step.
+  /// What observe() finds after a step: numbers of one type, as ranks send them to each other.
+  struct Observation {
+    double loss = 0, samples = 0;             ///< the mean over so many
+    std::array<Difference, 3> differences{};  ///< by Kind: of a rank from rank 0, of rank 0 from one process
+    // Of one process alone:
+    double gradient_factor = 1, gradient_rest = 0;  ///< |a - factor b| = rest |b| for all gradients of rank 0, a, and b
+    double parameter_gradient = 1;  ///< norm of the gradient of the parameter that differs most, of all gradients: 1
+    double draws = 0;               ///< 1 if random numbers were drawn from the default generator
+  };
   struct Step {
-    std::vector<double> losses;    ///< of each rank, means over its samples
-    std::vector<int64_t> samples;  ///< of each rank
-    double loss_of_ranks = 0, loss_alone = 0;
-    int64_t samples_alone = 0;
-    double loss = 0;                          ///< relative difference
-    std::array<Difference, 3> from_alone;     ///< by Kind: rank 0 from one process
-    std::array<Difference, 3> between_ranks;  ///< by Kind: a rank from rank 0
-    /// Rank 0's gradients are so many times those alone, but for `gradient_rest` of their norm.
-    double gradient_factor = 1, gradient_rest = 0;
-    /// Norm of the gradient of the parameter in from_alone, where that of the largest gradient is 1.
-    double parameter_gradient = 1;
-    bool draws = false;  ///< one process has drawn random numbers from the default generator
+    std::vector<Observation> ranks;
+    double loss = 0, samples = 0;  ///< of all ranks together
+    Observation alone;
   };
-  std::vector<Step> steps;  ///< the first one is the state before training
+  std::array<std::vector<std::string>, 3> names;  ///< by Kind, those of gradients are the parameters'
+  std::vector<Step> steps;                        ///< the first one is the state before training
   double tolerance = 0;
   /// The first dropout module, which draws other numbers on each rank, and the first batch norm that uses the
   /// statistics of each rank's part alone; "" if there is none.
@@ -83,19 +82,16 @@ class TrainingComparison {
 
  private:
   using State = std::array<nn::StateDict, 3>;  // by Kind, in host memory
-  void find_modules(nn::Module& model);
-  struct Found;
-  void compare_ranks(const State& own, double loss, int64_t samples);
-  void compare_alone(const State& alone, double loss, int64_t samples);
-  /// Adds what rank 0 has found about a step to the reports of all.
-  void share(const Found& own);
+  void inspect(nn::Module& model);
+  void compare_ranks(State own, VerifyReport::Observation found);
+  void compare_alone(const State& alone, VerifyReport::Observation found);
+  std::vector<VerifyReport::Observation> all_gather(const VerifyReport::Observation& own) const;
 
   const std::shared_ptr<ProcessGroup> group_;
   VerifyReport report_;
-  std::array<std::vector<std::string>, 3> names_;  // by Kind
-  std::vector<State> states_;                      // of rank 0, by step
-  Device device_;                                  // of the model
-  size_t compared_ = 0;                            // steps, with those alone
+  std::vector<State> of_ranks_;  // on rank 0, by step
+  Device device_;                // of the model
+  size_t compared_ = 0;          // steps, with those alone
   bool alone_ = false;
   uint64_t offset_ = 0;  // of the default generator at the last observe() alone
 };
@@ -113,8 +109,9 @@ struct VerifyOptions {
   GRADUS_ARG(int64_t, steps) = 10;
   GRADUS_ARG(double, tolerance) = 1e-3;  ///< of TrainingComparison
   /// Makes of a model one that trains over ranks; what it returns lives as long as the training.
-  /// Default: a DistributedDataParallel.
-  GRADUS_ARG(Wrap, wrap);
+  GRADUS_ARG(Wrap, wrap) = [](nn::Module& model, const std::shared_ptr<ProcessGroup>& group) {
+    return std::make_shared<DistributedDataParallel>(model, group);
+  };
 };
 
 /// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` makes the same training each time: the

@@ -25,9 +25,8 @@ std::string_view up_to_nul(std::string_view text) { return text.substr(0, text.f
 /// The sum of the header's bytes, those of the checksum taken for spaces.
 uint64_t checksum_of(std::string_view block) {
   const auto add = [](uint64_t sum, char c) { return sum + static_cast<unsigned char>(c); };
-  const std::string_view own = block.substr(kChecksum.offset, kChecksum.size);
-  return std::accumulate(block.begin(), block.end(), uint64_t{0}, add) -
-         std::accumulate(own.begin(), own.end(), uint64_t{0}, add) + kChecksum.size * ' ';
+  const std::string filled = std::string(block).replace(kChecksum.offset, kChecksum.size, kChecksum.size, ' ');
+  return std::accumulate(filled.begin(), filled.end(), uint64_t{0}, add);
 }
 
 bool is_safe_name(std::string_view name) {
@@ -37,13 +36,6 @@ bool is_safe_name(std::string_view name) {
 }
 
 }  // namespace
-
-struct TarReader::Header {
-  char type = '0';
-  std::string name;
-  uint64_t size = 0;
-  bool has_name = false, has_size = false;  // from an extended header
-};
 
 template <class... Parts>
 void TarReader::check(bool condition, const Parts&... parts) const {
@@ -60,91 +52,77 @@ Bytes TarReader::read(uint64_t bytes, uint64_t most) {
   return data;
 }
 
-// Octal digits between spaces or zeros; or, where the first bit is set, the rest as a big-endian number.
-uint64_t TarReader::number(std::string_view field) const {
+uint64_t TarReader::number(std::string_view digits, int base) const {
   uint64_t value = 0;
-  if (static_cast<unsigned char>(field[0]) >= 0x80) {
-    check(field[0] == '\x80', "a negative or far too large number in a tar header");
-    for (const char c : field.substr(1)) {
-      check(value >> 55 == 0, "a number of more than 63 bits in a tar header");
-      value = value << 8 | static_cast<unsigned char>(c);
-    }
-    return value;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  check(error == std::errc() && end == digits.data() + digits.size(), "'", digits, "' is no ",
+        base == 8 ? "octal " : "", "number in a tar header");
+  return value;
+}
+
+// Octal digits between spaces or zeros; or, where the first bit is set, the rest as a big-endian number.
+uint64_t TarReader::field_number(std::string_view field) const {
+  if (static_cast<unsigned char>(field[0]) < 0x80) {
+    field = up_to_nul(field);
+    field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
+    field = field.substr(0, field.find(' '));
+    return field.empty() ? 0 : number(field, 8);
   }
-  field = up_to_nul(field);
-  field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
-  field = field.substr(0, field.find(' '));
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value, 8);
-  check(field.empty() || (error == std::errc() && end == field.data() + field.size()), "'", field,
-        "' is no octal number in a tar header");
+  check(field[0] == '\x80', "a negative or far too large number in a tar header");
+  uint64_t value = 0;
+  for (const char c : field.substr(1)) {
+    check(value >> 55 == 0, "a number of more than 63 bits in a tar header");
+    value = value << 8 | static_cast<unsigned char>(c);
+  }
   return value;
 }
 
 // Records "27 path=a/very/long/name\n", which begin with their own length.
-void TarReader::read_pax(std::string_view records, Header& header) const {
+void TarReader::read_pax(std::string_view records, Extended& extended) const {
   while (!records.empty()) {
-    size_t length = 0;
-    const auto digits = std::from_chars(records.data(), records.data() + records.size(), length);
-    const size_t begin = static_cast<size_t>(digits.ptr - records.data()) + 1, equals = records.find('=');
-    check(digits.ec == std::errc() && length <= records.size() && begin <= equals && equals < length &&
-              records[begin - 1] == ' ' && records[length - 1] == '\n',
+    const size_t begin = std::min(records.find(' '), records.size() - 1) + 1, equals = records.find('=');
+    const uint64_t length = number(records.substr(0, begin - 1), 10);
+    check(begin <= equals && equals < length && length <= records.size() && records[length - 1] == '\n',
           "a damaged pax record in the archive");
     const std::string_view key = records.substr(begin, equals - begin);
     const std::string_view value = records.substr(equals + 1, length - equals - 2);
     check(!key.starts_with("GNU.sparse"), "sparse files in archives are not supported");
-    if (key == "path") header.name = value, header.has_name = true;
-    if (key == "size") {
-      const auto parsed = std::from_chars(value.data(), value.data() + value.size(), header.size);
-      check(parsed.ec == std::errc() && parsed.ptr == value.data() + value.size(), "'", value,
-            "' is no size of a file");
-      header.has_size = true;
-    }
+    if (key == "path") extended.name = value;
+    if (key == "size") extended.size = number(value, 10);
     records.remove_prefix(length);
   }
 }
 
-// The header of a file, with what the extended headers before it say; none at the end.
-std::optional<TarReader::Header> TarReader::next_header() {
-  Header header;
-  for (;;) {
+std::optional<TarFile> TarReader::next() {
+  TarFile file;
+  Extended extended;
+  for (file.offset = offset_;;) {
     const Bytes bytes = read(kBlock, kBlock);
     const std::string_view block = as_text(bytes);
     const auto field = [&](const Field& f) { return block.substr(f.offset, f.size); };
     offset_ -= kBlock;  // for messages, and to find the end again
     if (block.find_first_not_of('\0') == block.npos) return std::nullopt;
-    check(number(field(kChecksum)) == checksum_of(block), "the checksum of a tar header is wrong");
-    const uint64_t size = number(field(kSize));
+    check(field_number(field(kChecksum)) == checksum_of(block), "the checksum of a tar header is wrong");
+    const uint64_t size = field_number(field(kSize));
     offset_ += kBlock;
-    header.type = field(kType)[0];
-    switch (header.type) {
-      case 'L': header.name = up_to_nul(as_text(read(size, kMostHeaderBytes))), header.has_name = true; break;
-      case 'x': read_pax(as_text(read(size, kMostHeaderBytes)), header); break;
-      case 'K':
-      case 'g': read(size, kMostHeaderBytes); break;
-      default:
-        if (!header.has_size) header.size = size;
-        if (header.has_name) return header;
-        header.name = up_to_nul(field(kName));
-        const std::string_view prefix = up_to_nul(field(kPrefix));
-        if (field(kMagic).starts_with(std::string_view("ustar\0", 6)) && !prefix.empty())
-          header.name = std::string(prefix) + "/" + header.name;
-        return header;
+    const char type = field(kType)[0];
+    check(type != 'S', "sparse files in archives are not supported");
+    if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {  // of the next file, 'g' of all
+      const Bytes header = read(size, kMostHeaderBytes);
+      if (type == 'L') extended.name = up_to_nul(as_text(header));
+      if (type == 'x') read_pax(as_text(header), extended);
+      continue;
     }
-  }
-}
-
-std::optional<TarFile> TarReader::next() {
-  for (;;) {
-    TarFile file;
+    if (type < '1' || type > '6') {  // links, devices, folders and pipes have no data
+      const bool has_prefix = field(kMagic).starts_with(std::string_view("ustar\0", 6)) && field(kPrefix)[0] != '\0';
+      const std::string prefix = has_prefix ? std::string(up_to_nul(field(kPrefix))) + "/" : "";
+      file.name = extended.name.value_or(prefix + std::string(up_to_nul(field(kName))));
+      check(is_safe_name(file.name), "a file in an archive cannot be called '", file.name, "'");
+      file.data = read(extended.size.value_or(size), kMostTarFileBytes);
+      if (type == '0' || type == '\0' || type == '7') return file;
+    }
+    extended = {};
     file.offset = offset_;
-    const std::optional<Header> header = next_header();
-    if (!header) return std::nullopt;
-    check(header->type != 'S', "sparse files in archives are not supported");
-    if (header->type >= '1' && header->type <= '6') continue;  // links, devices, folders, pipes: they have no data
-    check(is_safe_name(header->name), "a file in an archive cannot be called '", header->name, "'");
-    file.name = header->name;
-    file.data = read(header->size, kMostTarFileBytes);
-    if (header->type == '0' || header->type == '\0' || header->type == '7') return file;
   }
 }
 

@@ -37,13 +37,16 @@ class TarReader {
   uint64_t offset() const { return offset_; }
 
  private:
-  struct Header;
+  struct Extended {  // what headers in front of a file's say about it
+    std::optional<std::string> name;
+    std::optional<uint64_t> size;
+  };
   template <class... Parts>
   void check(bool condition, const Parts&... parts) const;
   Bytes read(uint64_t bytes, uint64_t most);
-  std::optional<Header> next_header();
-  uint64_t number(std::string_view field) const;
-  void read_pax(std::string_view records, Header& header) const;
+  uint64_t number(std::string_view digits, int base) const;
+  uint64_t field_number(std::string_view field) const;
+  void read_pax(std::string_view records, Extended& extended) const;
 
   ReadAt read_at_;
   uint64_t size_, offset_;

@@ -178,6 +178,7 @@ TEST_CASE("shards: each rank reads its own, and nothing is left out", "[data][sh
   const Keys all = sorted(epoch_of(disks));
   CHECK(all.size() == 43);
   CHECK(std::set<std::string>(all.begin(), all.end()).size() == all.size());
+  CHECK(sorted(epoch_of(disks, {.read_ahead = 0})) == all);
   for (size_t ranks = 1; ranks <= 11; ++ranks)
     for (const bool shuffle : {false, true}) {
       Keys together;

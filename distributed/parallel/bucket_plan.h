@@ -1,4 +1,4 @@
-// Which gradients travel together: many small all-reduces wait for the network's latency, a single large one for the
+// Which gradients are sent together: many small all-reduces wait for the network's latency, a single large one for the
 // end of the backward pass (Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", 2020,
 // section 3.2.2).
 #pragma once

@@ -55,33 +55,33 @@ std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::
 TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward) {
   GRADUS_CHECK(!SavedKeeper::current(), AutogradError,
                "parallel_apply cannot run again inside of a checkpointed function: call checkpoint() in the modules");
-  // What decides how operators run is set for each thread: the replicas' get what the caller's has.
-  const bool is_inference = InferenceMode::is_enabled(), records = GradMode::is_enabled(),
-             looks_for_nan = AnomalyGuard::is_enabled();
-  const amp::AutocastSettings casts = amp::Autocast::settings();
-  const ConvolutionAccuracy exactness = convolution_accuracy();
-  const std::string_view cpu_kernels = current_backend(kCPU).name();
-  const RandomState draw = default_generator().next();
+  // These settings are thread-local: the replicas' threads get the caller's.
+  const bool inference_enabled = InferenceMode::is_enabled(), grad_enabled = GradMode::is_enabled(),
+             anomaly_enabled = AnomalyGuard::is_enabled();
+  const amp::AutocastSettings autocast_settings = amp::Autocast::settings();
+  const ConvolutionAccuracy caller_accuracy = convolution_accuracy();
+  const std::string_view cpu_name = current_backend(kCPU).name();
+  const RandomState random = default_generator().next();
   TensorList outputs(devices.size());
   std::vector<std::exception_ptr> errors(devices.size());
   {
     std::vector<std::jthread> threads;  // joined at the end of the scope
     for (size_t i = 0; i < devices.size(); ++i) {
       const Device device = settled(devices[i]);
-      const std::string_view kernels = current_backend(device.type).name();
-      const Stream queue = runtime(device.type).current_stream(device.index);
-      threads.emplace_back([&, i, device, kernels, queue] {
+      const std::string_view name = current_backend(device.type).name();
+      const Stream caller_stream = runtime(device.type).current_stream(device.index);
+      threads.emplace_back([&, i, device, name, caller_stream] {
         try {
-          const InferenceMode inference(is_inference);
-          const AutoGradMode grad_mode(records);
-          const AnomalyGuard anomaly(looks_for_nan);
-          const amp::Autocast autocast(casts);
-          const ConvolutionAccuracyGuard accuracy(exactness);
-          const BackendGuard cpu_backend(cpu_kernels), backend(kernels);
+          const InferenceMode inference(inference_enabled);
+          const AutoGradMode grad_mode(grad_enabled);
+          const AnomalyGuard anomaly(anomaly_enabled);
+          const amp::Autocast autocast(autocast_settings);
+          const ConvolutionAccuracyGuard accuracy(caller_accuracy);
+          const BackendGuard cpu_backend(cpu_name), backend(name);
           const DeviceGuard current(device);
-          const StreamGuard stream(queue);
-          Generator generator(random_bits64(draw.seed, draw.offset, i));
-          const GeneratorGuard numbers(generator);
+          const StreamGuard stream(caller_stream);
+          Generator generator(random_bits64(random.seed, random.offset, i));
+          const GeneratorGuard generator_guard(generator);
           outputs[i] = forward(i);
         } catch (...) { errors[i] = std::current_exception(); }
       });

@@ -30,10 +30,9 @@ std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
 void move_to(Module& module, Device device);
 }  // namespace detail
 
-/// A clone of the module on each device, whose parameters are no leaves but copies that remember their origin: backward
-/// adds their gradients up in the module's own parameters. The first one shares the module's buffers where they are on
-/// its device, so what it writes there stays. Like clones they have no hooks, and modules that cannot be cloned no
-/// replicas.
+/// A clone of the module on each device. Its parameters are differentiable copies, so that backward adds their
+/// gradients up in the module's own. The first replica shares the module's buffers that are on its device: running
+/// statistics are those of its part. Replicas have no hooks; a module that cannot be cloned is a ValueError.
 template <class M>
 std::vector<std::shared_ptr<M>> replicate(const std::shared_ptr<M>& module, const std::vector<Device>& devices) {
   std::vector<std::shared_ptr<M>> replicas;
@@ -49,7 +48,7 @@ std::vector<std::shared_ptr<M>> replicate(const ModuleHolder<M>& module, const s
 /// Calls replicas[i] (holders or shared_ptr of modules) with inputs[i] on devices[i], or where the input is, and brings
 /// the results there. Each runs in a thread of its own, with the caller's grad mode, autocast, backends and streams,
 /// and draws its random numbers from a generator of its own: they depend on the default generator, from which each call
-/// draws once, and on i. An exception names the replica and its device; that of the first one counts.
+/// draws once, and on i. An exception names the replica and its device; of several, the first replica's is thrown.
 template <class ModuleType>
 TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorList& inputs,
                           std::optional<std::vector<Device>> devices = std::nullopt) {

@@ -1,6 +1,7 @@
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -30,8 +31,8 @@ void broadcast_from_first(ProcessGroup& group, const Array& x) {
 
 }  // namespace
 
-/// A backward pass that has begun to average. Where it ends without finish(), by an exception, the other ranks must not
-/// wait.
+/// A backward pass that has begun to average. If an exception ends it before finish(), it ends the group too: the other
+/// ranks would wait.
 class DistributedDataParallel::Pass {
  public:
   explicit Pass(DistributedDataParallel& ddp) : ddp_(ddp) {}
@@ -59,12 +60,11 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   const std::optional<DType>& compression = options_.gradient_compression();
   GRADUS_CHECK(!compression || *compression == kHalf || *compression == kBFloat16, DTypeError,
                "gradient_compression takes kHalf or kBFloat16, not ", compression.value_or(kFloat));
-  ReducerOptions of_reducer;
-  of_reducer.bucket_sizes = {bytes_of(options_.first_bucket_mb(), "first_bucket_mb"),
-                             bytes_of(options_.bucket_cap_mb(), "bucket_cap_mb")};
-  of_reducer.zero_unused = options_.find_unused_parameters();
-  of_reducer.strict = options_.strict();
-  of_reducer.compression = compression;
+  const ReducerOptions reducer_options = {.bucket_sizes = {bytes_of(options_.first_bucket_mb(), "first_bucket_mb"),
+                                                           bytes_of(options_.bucket_cap_mb(), "bucket_cap_mb")},
+                                          .zero_unused = options_.find_unused_parameters(),
+                                          .strict = options_.strict(),
+                                          .compression = compression};
 
   gradus::detail::Message description;
   OrderedDict<std::string, Tensor> trained("Parameter");
@@ -81,7 +81,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
   gather_buffers(module.buffers());
   if (!options_.broadcast_buffers()) buffers_.clear();  // once was enough
-  reducer_.emplace(trained, group_, of_reducer);
+  reducer_.emplace(trained, group_, reducer_options);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
 }
@@ -104,36 +104,27 @@ void DistributedDataParallel::check_same_on_all_ranks(const std::string& own) co
   text = from_first(text);
   const std::string first(reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(first_bytes));
 
-  const Array differs = ops::full({1}, own == first ? 0 : 1, DType::i64, device);
-  const Array all = Array::empty({group_->size()}, DType::i64, device);
-  group_->all_gather(differs, all);
-  const Array here = ops::to_device(all, Device());
-  const int64_t* const flags = here.data<int64_t>();
-  const int64_t* const odd = std::find(flags, flags + group_->size(), 1);
-  if (odd == flags + group_->size()) return;
+  const Array differing = ops::full({1}, own == first ? group_->size() : group_->rank(), DType::i64, device);
+  group_->all_reduce(differing, ReduceKind::min);
+  const auto rank = ops::item(differing).to<int64_t>();
+  if (rank == group_->size()) return;
   std::istringstream ours(own), theirs(first);
   std::string mine = "(none)", zeroth = "(none)";
   while (std::getline(ours, mine) && std::getline(theirs, zeroth) && mine == zeroth) mine = zeroth = "(none)";
   GRADUS_CHECK(own == first, ValueError, "the nets differ: rank 0 has the parameter ", zeroth, ", rank ",
                group_->rank(), " at its place ", mine);
-  GRADUS_FAIL(ValueError, "the nets differ: rank ", odd - flags, " has other parameters than rank 0");
+  GRADUS_FAIL(ValueError, "the nets differ: rank ", rank, " has other parameters than rank 0");
 }
 
 void DistributedDataParallel::gather_buffers(const std::vector<Tensor>& buffers) {
-  std::vector<std::vector<Tensor>> by_type;
-  for (const Tensor& buffer : buffers) {
-    const auto fits = [&](const auto& group) { return group[0].dtype() == buffer.dtype(); };
-    auto found = std::find_if(by_type.begin(), by_type.end(), fits);
-    if (found == by_type.end()) by_type.push_back({buffer});
-    else found->push_back(buffer);
-  }
-  for (const std::vector<Tensor>& group : by_type) {
-    int64_t count = 0;
-    for (const Tensor& buffer : group) count += buffer.numel();
+  std::map<DType, std::vector<Tensor>> by_dtype;
+  for (const Tensor& buffer : buffers) by_dtype[buffer.dtype()].push_back(buffer);
+  for (const auto& [dtype, members] : by_dtype) {
+    int64_t count = 0, begin = 0;
+    for (const Tensor& buffer : members) count += buffer.numel();
     Buffers& joined = buffers_.emplace_back();
-    joined.flat = group_->empty({count}, group[0].dtype(), group[0].device());
-    int64_t begin = 0;
-    for (const Tensor& buffer : group) {
+    joined.flat = group_->empty({count}, dtype, members[0].device());
+    for (const Tensor& buffer : members) {
       const Array place = slice_like(joined.flat, begin, buffer.array());
       ops::copy_into(place, buffer.array());
       buffer.set_data(Tensor(place));

@@ -24,7 +24,7 @@
 namespace gradus::dist {
 
 struct DistributedDataParallelOptions {
-  /// Gradients travel in buckets of this size, in MiB, except the first one, which is smaller so that it can leave
+  /// Gradients are sent in buckets of this size, in MiB, except the first one, which is smaller so that sending begins
   /// early.
   GRADUS_ARG(double, bucket_cap_mb) = 25;
   GRADUS_ARG(double, first_bucket_mb) = 1;
@@ -35,7 +35,7 @@ struct DistributedDataParallelOptions {
   GRADUS_ARG(bool, broadcast_buffers) = true;
   /// Sums in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
   GRADUS_ARG(bool, strict) = false;
-  /// kHalf or kBFloat16: gradients travel in this type, half the bytes. Each is rounded to 11 or 8 bits on every rank,
+  /// kHalf or kBFloat16: gradients are sent in this type, half the bytes. Each is rounded to 11 or 8 bits on every rank,
   /// and the average once more.
   GRADUS_ARG(std::optional<DType>, gradient_compression) = std::nullopt;
 };
@@ -51,14 +51,14 @@ class DistributedDataParallel {
   DistributedDataParallel(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {})
       : DistributedDataParallel(*module, std::move(group), std::move(options)) {}
-  /// The net stays as it is, and trains on by itself.
+  /// The net keeps its weights; its gradients are no longer averaged.
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-  /// Until its end, backward() adds up gradients on each rank alone. The first backward() behind it averages the sums.
+  /// Until its end, backward() adds up gradients on each rank alone. The first backward() after it averages the sums.
   class NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.synchronizes_, false)) {}

@@ -1,6 +1,7 @@
 #include <gradus/distributed/parallel/reducer.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <gradus/core/ops/creation.h>
@@ -24,32 +25,32 @@ Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared
     : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
       options_(std::move(options)), in_place_(group_->coalesces() && !options_.compression), slots_(parameters_.size()),
       bucket_of_(parameters_.size()), arrived_(parameters_.size()) {
-  std::vector<Array> arrays;
-  std::vector<size_t> last_first;  // a guess: the backward pass goes through the layers from the last to the first
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    arrays.push_back(parameters_[i].array());
-    last_first.push_back(parameters_.size() - 1 - i);
-  }
-  lay_out(plan_buckets(arrays, last_first, options_.bucket_sizes));
+  std::vector<size_t> last_first(parameters_.size());  // a guess: backward goes through the layers in reverse
+  std::iota(last_first.rbegin(), last_first.rend(), size_t{0});
+  plan(last_first);
 }
 
-void Reducer::lay_out(BucketPlan plan) {
-  plan_ = std::move(plan);
+void Reducer::plan(const std::vector<size_t>& order) {
+  std::vector<Array> arrays;
+  for (const Tensor& parameter : parameters_) arrays.push_back(parameter.array());
+  const BucketPlan planned = plan_buckets(arrays, order, options_.bucket_sizes);
+  if (std::ranges::equal(planned, buckets_, {}, {}, &Bucket::members)) return;
   buckets_.clear();
-  for (const std::vector<size_t>& members : plan_) {
+  for (const std::vector<size_t>& members : planned) {
     const Tensor& first = parameters_[members.front()];
-    int64_t count = 0;
-    for (const size_t i : members) count += aligned_count(parameters_[i]);
     Bucket& bucket = buckets_.emplace_back();
     bucket.members = members;
     bucket.missing = members.size();
-    for (const size_t i : members) bucket_of_[i] = buckets_.size() - 1;
+    int64_t count = 0, begin = 0;
+    for (const size_t i : members) {
+      count += aligned_count(parameters_[i]);
+      bucket_of_[i] = buckets_.size() - 1;
+    }
     if (in_place_) continue;
     bucket.flat = group_->empty({count}, first.dtype(), first.device());
     ops::fill(bucket.flat, 0);
     const bool compressed = options_.compression && size_of(*options_.compression) < size_of(first.dtype());
     bucket.sent = compressed ? group_->empty({count}, *options_.compression, first.device()) : bucket.flat;
-    int64_t begin = 0;
     for (const size_t i : members) {
       slots_[i] = slice_like(bucket.flat, begin, parameters_[i].array());
       parameters_[i].bind_grad(slots_[i]);  // takes the present gradient along
@@ -73,8 +74,8 @@ void Reducer::add(size_t index) {
 
 void Reducer::add_zeros() {
   for (size_t i = 0; i < parameters_.size(); ++i) set_zero(i);
-  for (const std::vector<size_t>& members : plan_)
-    for (const size_t i : members) add(i);
+  for (const Bucket& bucket : buckets_)
+    for (const size_t i : bucket.members) add(i);
 }
 
 void Reducer::set_zero(size_t index) {
@@ -143,11 +144,8 @@ void Reducer::plan_by_order_of_first_rank() {
   const Array there = ops::to_device(order, parameters_[0].device());
   group_->broadcast(there, 0);
   order = ops::to_device(there, Device());
-  std::vector<Array> arrays;
-  for (const Tensor& parameter : parameters_) arrays.push_back(parameter.array());
   const int64_t* const first = order.data<int64_t>();
-  BucketPlan plan = plan_buckets(arrays, {first, first + order.numel()}, options_.bucket_sizes);
-  if (plan != plan_) lay_out(std::move(plan));
+  plan({first, first + order.numel()});
 }
 
 }  // namespace gradus::dist

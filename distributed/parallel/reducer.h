@@ -1,15 +1,15 @@
 // Averages gradients over the ranks of a group while the backward pass is still computing others.
 //
-//   add(i)       gradient i has come. Buckets that are full are all-reduced, in the order of the plan, which is the
+//   add(i)       gradient i is ready. Buckets that are full are all-reduced, in the order of the plan, which is the
 //                same on all ranks
-//   flush()      no more gradients will come
+//   flush()      no more gradients will be added in this pass
 //   finalize()   waits for the buckets: from here on the gradients are averages
 //
-// A bucket is a block of memory, and the gradient slots of its parameters are views of it, so that gradients are
-// computed where they travel from: over shm in shared memory. Over nccl, which takes several arrays at a time,
-// gradients stay where they are.
+// A bucket is a block of memory, and the gradients of its parameters are views of it, so that nothing is copied before
+// it is sent: over shm it is shared memory. Over nccl, which takes several arrays at a time, gradients stay where they
+// are.
 //
-// The first pass shows in which order gradients come; the buckets are then planned anew by rank 0's order.
+// The first pass shows in which order gradients are ready; the buckets are then planned anew by rank 0's order.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,9 @@ namespace gradus::dist {
 
 struct ReducerOptions {
   BucketSizes bucket_sizes;
-  bool zero_unused = false;          ///< a parameter whose gradient does not come counts as 0 instead of being an error
+  bool zero_unused = false;          ///< a parameter that gets no gradient counts as 0 instead of being an error
   bool strict = false;               ///< CollectiveOptions::strict
-  std::optional<DType> compression;  ///< the half type in which gradients travel
+  std::optional<DType> compression;  ///< the half type in which gradients are sent
 };
 
 class Reducer {
@@ -41,7 +41,7 @@ class Reducer {
   void add(size_t index);
   /// Instead: this rank has nothing to contribute to the others' pass.
   void add_zeros();
-  /// Parameters whose gradient has not come are an AutogradError that names them, unless they count as 0.
+  /// Parameters without a gradient in this pass are an AutogradError that names them, unless they count as 0.
   void flush();
   void finalize();
   /// Forgets the pass: some of its collectives may not have begun on this rank.
@@ -63,7 +63,8 @@ class Reducer {
   void launch_full();
   /// This rank's gradient becomes 0.
   void set_zero(size_t index);
-  void lay_out(BucketPlan plan);
+  /// Puts the gradients into buckets by the `order` in which they are expected.
+  void plan(const std::vector<size_t>& order);
   void plan_by_order_of_first_rank();
 
   std::vector<std::string> names_;
@@ -71,12 +72,11 @@ class Reducer {
   const std::shared_ptr<ProcessGroup> group_;
   const ReducerOptions options_;
   const bool in_place_;  // gradients stay where they are
-  BucketPlan plan_;
   std::vector<Bucket> buckets_;
   std::vector<Array> slots_;       // by parameter: its part of a bucket, if it has one
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<bool> arrived_;      // by parameter, in this pass
-  std::vector<size_t> order_;      // in which gradients came in this pass
+  std::vector<size_t> order_;      // in which gradients were added in this pass
   size_t next_ = 0;                // bucket to launch
   bool in_pass_ = false, planned_by_order_ = false;
 };

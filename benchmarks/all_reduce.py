@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, by itself
-and below gradus's backend "mpi", in one run.
+"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, by
+itself and below gradus's backend "mpi", in one run.
 
 Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
-microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other, so
-that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun. "Sockets alone" and "reading
-alone" are limits: what no all-reduce of that kind goes below on this machine.
+microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other,
+so that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun. "Sockets alone" and
+"reading alone" are limits: what no all-reduce of that kind goes below on this machine.
 
     python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
     python3 benchmarks/all_reduce.py --table two.json four.json --plot curves.png     # once more, and as curves

@@ -3,8 +3,8 @@
 
 usage: all_reduce_cuda.py --program BUILD/benchmarks/all_reduce_cuda [--ranks 2] [--rounds 3] [--json FILE]
 
-The rounds alternate between the two programs; in each, a sample is a row of calls between two waits for the device, and a
-figure is the median of all samples of all rounds. A ratio is PyTorch's time over gradus's: above 1 gradus is faster.
+The rounds alternate between the two programs; in each, a sample is a row of calls between two waits for the device, and
+a figure is the median of all samples of all rounds. A ratio is PyTorch's time over gradus's: above 1 gradus is faster.
 """
 
 import argparse
@@ -124,7 +124,8 @@ def main():
     parser.add_argument("--largest", type=int, default=256 << 20)
     parser.add_argument("--backends", type=lambda text: text.split(","), default=list(PEERS))
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--same-nccl", action="store_true", help="let gradus load PyTorch's libnccl, which may be newer")
+    parser.add_argument("--same-nccl", action="store_true",
+                        help="let gradus load PyTorch's libnccl, which may be newer")
     parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
     settings = parser.parse_args()
     if settings.torch_rank:
@@ -152,7 +153,8 @@ def main():
         rows.append(row)
         print(text)
     if settings.json:
-        result = {"machine": machine(), "code": code_version(), "ranks": settings.ranks, "rounds": settings.rounds, "versions": versions, "rows": rows}
+        result = {"machine": machine(), "code": code_version(), "ranks": settings.ranks, "rounds": settings.rounds,
+                  "versions": versions, "rows": rows}
         settings.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

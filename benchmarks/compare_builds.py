@@ -1,9 +1,9 @@
 """Two builds of gradus beside one another: is any row of the new one slower than the old one's?
 
-Each round runs the program of the old build, of the new one and of the old one again, so that a machine whose speed drifts
-slows all three. A row's ratio is the median over the rounds of new / old (above 1: slower), its spread the median distance
-from 1 of the old build's second run / its first. A row counts as slower when its ratio is above 1.03 and above 1 + 2 spreads;
-then the exit status is 1.
+Each round runs the program of the old build, of the new one and of the old one again, so that a machine whose speed
+drifts slows all three. A row's ratio is the median over the rounds of new / old (above 1: slower), its spread the
+median distance from 1 of the old build's second run / its first. A row counts as slower when its ratio is above 1.03
+and above 1 + 2 spreads; then the exit status is 1.
 
     python3 benchmarks/compare_builds.py OLD/benchmarks NEW/benchmarks -- train_step --step-only --seconds 0.1
     python3 benchmarks/compare_builds.py OLD/benchmarks NEW/benchmarks --json table.json -- eager --threads 1
@@ -28,7 +28,8 @@ def run(folder, command):
 
 
 def name_of(row):
-    return " ".join(str(row[key]) for key in ("row", "net", "batch", "backend", "mode", "precision", "format") if key in row)
+    keys = ("row", "net", "batch", "backend", "mode", "precision", "format")
+    return " ".join(str(row[key]) for key in keys if key in row)
 
 
 def compare(rounds):

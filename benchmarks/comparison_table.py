@@ -4,7 +4,7 @@ from variant import PRECISIONS, Variant
 
 
 def best(record, who, wanted=lambda variant: True):
-    """The variant, as its key, with the least time among those wanted, and that time; (None, None) where there is none."""
+    """The key of the variant with the least time among those wanted, and that time; (None, None) if there is none."""
     found = {key: ms for key, ms in record["ms"].get(who, {}).items() if wanted(Variant.of(key))}
     key = min(found, key=found.get) if found else None
     return key, found.get(key)
@@ -38,7 +38,8 @@ def cpu_cells(record, precision):
         ratios.append(f"{peers['openblas'][1] / peers['gradus'][1]:.2f}")
     cells.append("; ".join(ratios))
     one = {who: best_of(who, 1)[1] for who in ("pytorch", "gradus")}
-    cells.append(" / ".join(f"{one[who] / peers[who][1]:.2f}" for who in one) if threads != 1 and all(one.values()) else "")
+    has_both = threads != 1 and all(one.values())
+    cells.append(" / ".join(f"{one[who] / peers[who][1]:.2f}" for who in one) if has_both else "")
     return [*cells, peak_cell(record, {who: key for who, (key, _) in peers.items()})]
 
 
@@ -80,8 +81,8 @@ def gpu_cells(record):
 
 
 def print_gpu_table(rows):
-    """Eager in float32 with PyTorch's default Adam; eager in any precision and with either Adam; captured in float32; PyTorch
-    in any way and gradus captured in any precision. Always the better layout of each."""
+    """Eager in float32 with PyTorch's default Adam; eager in any precision and with either Adam; captured in float32;
+    PyTorch in any way and gradus captured in any precision. Always the better layout of each."""
     head = ["net, batch"]
     for column in ("eager fp32", "eager, best", "captured fp32", "best, gradus captured"):
         head += [f"{column} ms", "ratio"]

@@ -107,8 +107,8 @@ def pytorch(batches):
 def gradus(options, _):
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([options.program, "--model", "lenet", "--epochs", str(options.epochs), "--schedule", "none",
-                        "--batch-size", str(BATCH), "--threads", str(options.threads), "--data", options.data, "--quiet",
-                        "--workers", str(options.workers), "--out", out], check=True)
+                        "--batch-size", str(BATCH), "--threads", str(options.threads), "--data", options.data,
+                        "--quiet", "--workers", str(options.workers), "--out", out], check=True)
         last = json.loads(open(pathlib.Path(out) / "log.jsonl", encoding="utf-8").readlines()[-1])
     return {key: last[key] for key in ("seconds", "test_seconds", "test_accuracy", "data_wait_seconds")}
 

@@ -82,7 +82,8 @@ def measure(options):
         pair(f"softmax 4096x64{suffix}", [random(4096, 64, dtype=dtype)], lambda x: x.softmax(1))
         for classes in (10, 1000, 50257):
             labels = torch.randint(0, classes, (1024,), device=options.device)
-            pair(f"log_softmax 1024x{classes}{suffix}", [random(1024, classes, dtype=dtype)], lambda x: x.log_softmax(1))
+            pair(f"log_softmax 1024x{classes}{suffix}", [random(1024, classes, dtype=dtype)],
+                 lambda x: x.log_softmax(1))
             pair(f"cross_entropy 1024x{classes}{suffix}", [random(1024, classes, dtype=dtype)],
                  lambda x: F.cross_entropy(x, labels))
         for shape in ((1024, 128), (8192, 1024)):

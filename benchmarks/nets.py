@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 
 class Workload(NamedTuple):
-    """A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes to measure, on a GPU
-    the larger ones too."""
+    """A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes to measure, on a
+    GPU the larger ones too."""
 
     name: str
     input: Callable

@@ -71,7 +71,7 @@ def make_step(name, batch, device, variant):
 
 
 def captured(work, calls=1):
-    """A function that replays calls of `work` that were captured, on the current stream unless that is the default one."""
+    """A function that replays captured calls of `work`, on the current stream unless that is the default one."""
     side = torch.cuda.current_stream()
     if side == torch.cuda.default_stream():
         side = torch.cuda.Stream()
@@ -127,7 +127,7 @@ def cpu_peak_bytes(name, batch, variant):
 
 
 def _serve(jobs, device, deadline, pipe):
-    """A worker of CompiledSteps: compiles its jobs until the deadline, tells which, then times those that it is asked for."""
+    """A worker of CompiledSteps: compiles its jobs until the deadline, tells which, then times those asked for."""
     torch._dynamo.config.recompile_limit = 64  # all steps are one piece of code
     steps, failed = {}, {}
     for name, batch, variant in jobs:
@@ -153,8 +153,9 @@ def _serve(jobs, device, deadline, pipe):
 
 
 class CompiledSteps:
-    """Steps of torch.compile(mode="reduce-overhead"). Compiling takes tens of seconds a net and precision: processes share
-    the jobs, compile at the same time, and keep what they have; each step is timed in its process while the others wait."""
+    """Steps of torch.compile(mode="reduce-overhead"). Compiling takes tens of seconds a net and precision: processes
+    share the jobs, compile at the same time, and keep what they have; each step is timed in its process while the
+    others wait."""
 
     def __init__(self, jobs, device, limit, processes):
         """jobs: (net, batch, variant), the most important first: none is begun after `limit` seconds."""

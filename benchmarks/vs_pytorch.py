@@ -1,19 +1,20 @@
 """gradus beside PyTorch: the training steps of benchmarks/train_step.cpp and a product of matrices, both in one run on
 one machine.
 
-Each round measures every row on gradus and on PyTorch in turn, so that a machine whose speed drifts slows both; the table
-shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster), each with the better of contiguous and
-channels-last. Peak: the most bytes that tensors held during a step (benchmarks/README.md says what counts).
+Each round measures every row on gradus and on PyTorch in turn, so that a machine whose speed drifts slows both; the
+table shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster), each with the better of contiguous
+and channels-last. Peak: the most bytes that tensors held during a step (benchmarks/README.md says what counts).
 
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2
     python3 benchmarks/vs_pytorch.py --programs build/cpu-release/benchmarks --threads 2 --quick --rows lenet matmul
     python3 benchmarks/vs_pytorch.py --table benchmarks/results/vs_pytorch_two_cores.json
 
-On a GPU rows are steps alone, eager, captured and, on PyTorch, compiled, in each precision, PyTorch's Adam fused or not:
+On a GPU rows are steps alone: eager, captured and (PyTorch) compiled, in each precision, with either Adam of PyTorch:
 
     python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --modes eager graph compiled \\
         --precisions fp32 tf32 bf16
-    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --backend cuda --no-cudnn --modes eager
+    python3 benchmarks/vs_pytorch.py --programs build/cuda/benchmarks --device cuda --backend cuda --no-cudnn \\
+        --modes eager
 """
 import argparse
 import ctypes
@@ -84,7 +85,8 @@ class Step:
         found = {}
         for variant in self.peer_variants(options, threads):
             try:
-                found[variant.key()] = time_step(self.workload.name, self.batch, options.device, variant, options.seconds)
+                found[variant.key()] = time_step(self.workload.name, self.batch, options.device, variant,
+                                                 options.seconds)
             except RuntimeError as error:
                 options.failures.append(f"PyTorch: {self.name} {variant.key()}: {error}")
         for job in self.compile_jobs(options):
@@ -119,8 +121,8 @@ class Product:
         return {Variant(threads=threads).key(): {"ms": timed(lambda: torch.mm(a, b, out=c), "cpu", options.seconds)}}
 
     def openblas(self, options, threads):
-        # In a process of its own: its threads and PyTorch's would wait for work on the same cores. Releases older than a
-        # CPU take it for one without AVX-512.
+        # In a process of its own: its threads and PyTorch's would wait for work on the same cores. Releases older than
+        # a CPU take it for one without AVX-512.
         environment = {**os.environ, "OPENBLAS_CORETYPE": "SkylakeX"} if has_avx512() else os.environ
         command = [sys.executable, __file__, "--openblas", str(self.size), "--seconds", str(options.seconds)]
         command += ["--threads", str(threads)] if threads else []
@@ -129,7 +131,8 @@ class Product:
 
     def gradus(self, options, threads):
         command = [f"{options.programs}/matmul", "--size", str(self.size), "--seconds", str(options.seconds)]
-        output = subprocess.run(command + shared_arguments(options, threads), check=True, capture_output=True, text=True)
+        output = subprocess.run(command + shared_arguments(options, threads), check=True, capture_output=True,
+                                text=True)
         return {Variant(threads=threads).key(): {"ms": json.loads(output.stdout)["ms"]}}
 
 
@@ -210,7 +213,8 @@ def compile_steps(rows, options):
     jobs = [job[turn] for turn in turns for job in jobs if turn < len(job)]
     start = time.perf_counter()
     compiled = CompiledSteps(jobs, options.device, options.compile_seconds, len(os.sched_getaffinity(0)))
-    print(f"compiled {len(compiled.ready)} of {len(jobs)} steps in {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    print(f"compiled {len(compiled.ready)} of {len(jobs)} steps in {time.perf_counter() - start:.0f} s",
+          file=sys.stderr)
     options.failures += [f"PyTorch: not compiled: {job}: {error}" for job, error in compiled.failed.items()]
     return compiled
 

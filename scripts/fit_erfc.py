@@ -56,6 +56,7 @@ for name, functions, degree, start, end, centre, digits in (
     ("R, float", R, 11, 0, mpf("5.3"), mpf("1.25"), 12),
 ):
     coefficients, error = fit(*functions, degree, start, end, centre)
-    print(f"{name}: x in [{start}, {nstr(mpf(end), 3)}], powers of x - {nstr(mpf(centre), 3)}, error 2^{nstr(mp.log(error, 2), 4)}")
+    print(f"{name}: x in [{start}, {nstr(mpf(end), 3)}], powers of x - {nstr(mpf(centre), 3)},",
+          f"error 2^{nstr(mp.log(error, 2), 4)}")
     for c in coefficients:
         print("   ", nstr(c, digits))

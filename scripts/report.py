@@ -105,7 +105,8 @@ def main():
         draw(runs, out / "curves.png")
         (out / "report.html").write_text(describe(runs, out / "curves.png"), encoding="utf-8")
     except ImportError as error:
-        raise SystemExit(f"report: the plot needs matplotlib ({error}); install python3-matplotlib with apt or matplotlib with pip")
+        raise SystemExit(f"report: the plot needs matplotlib ({error}); install python3-matplotlib with apt or "
+                         "matplotlib with pip")
     except OSError as error:
         raise SystemExit(f"report: {error}")
     print(f"wrote {out / 'curves.png'} and {out / 'report.html'}")

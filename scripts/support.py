@@ -4,10 +4,10 @@
 usage: scripts/support.py BUILD/tests/test_ops [--check]
        scripts/support.py --probes FILE.cpp
 
-Names come from tests/support/libtorch.txt. A name is there if an op case runs it (the test program lists them) or a public
-header declares it; it is covered if all of its overloads and options compile besides. The build asks for the latter with
---probes: the file, a part of the test program, lists those that do. With --check nothing is written, and a page that is
-out of date is an error.
+Names come from tests/support/libtorch.txt. A name is there if an op case runs it (the test program lists them) or a
+public header declares it; it is covered if all of its overloads and options compile besides. The build asks for the
+latter with --probes: the file, a part of the test program, lists those that do. With --check nothing is written, and a
+page that is out of date is an error.
 """
 
 import argparse
@@ -177,7 +177,8 @@ def page_of(sections, cases, declared, compiling):
                 (compared if is_compared else covered).append(label)
         count = len(compared) + len(covered)
         overloads = f"{total[0]} of {total[1]}" if total[1] else ""
-        counts.append(f"| [{section}](#{anchor(section)}) | {count} | {len(differing)} | {len(missing)} | {overloads} |")
+        counts.append(f"| [{section}](#{anchor(section)}) | {count} | {len(differing)} | {len(missing)} "
+                      f"| {overloads} |")
         parts.append(f"## {section}\n")
         if compared:
             parts.append(f"**Covered, compared with PyTorch case by case**: {', '.join(compared)}\n")
@@ -192,10 +193,11 @@ def page_of(sections, cases, declared, compiling):
     head = [
         "<!-- Written by scripts/support.py from the op cases, the tests and tests/support/libtorch.txt. -->",
         "# What of LibTorch there is\n",
-        "Operators that are compared run on every backend, element type and layout against the numbers that PyTorch gives,",
-        "with their derivatives. A name in parentheses is the one it has here. Overloads are told by the types of their",
-        "parameters, as LibTorch's schemas have them (`int[2]`: two numbers; `?`: optional); what is covered has all of them,",
-        "and modules and functions all of their options. Named dimensions, generators and `out` are left out.\n",
+        "Operators that are compared run on every backend, element type and layout against the numbers of PyTorch,",
+        "with their derivatives. A name in parentheses is the one it has here. Overloads are told by the types of",
+        "their parameters, as LibTorch's schemas have them (`int[2]`: two numbers; `?`: optional); what is covered",
+        "has all of them, and modules and functions all of their options. Named dimensions, generators and `out` are",
+        "left out.\n",
         "| | covered | differing | missing | overloads or options |",
         "|---|---|---|---|---|",
         *counts,

@@ -3,8 +3,8 @@
 
 usage: scripts/test_summary.py BUILD_DIR
 
-A case may be skipped for what this build or machine lacks, and for nothing else: a skip for what is there, or for a reason
-that is not listed here, makes the exit status 1.
+A case may be skipped for what this build or machine lacks, and for nothing else: a skip for what is there, or for a
+reason that is not listed here, makes the exit status 1.
 """
 
 import argparse
@@ -74,7 +74,8 @@ def is_there(want, build):
     """Whether build and machine have what a case was skipped for; None for a want that is not known."""
     gpus = 0
     if has(build, "GRADUS_WITH_CUDA") and shutil.which("nvidia-smi"):
-        gpus = len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
+        gpus = len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout,
+                              re.M))
         if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
             gpus = min(gpus, visible.count(",") + 1)
     if want.startswith("not run: "):
@@ -89,7 +90,8 @@ def is_there(want, build):
         "MNIST": lambda: has_data("mnist/train-images*"),
         "CIFAR-10": lambda: has_data("cifar10/*.bin.xz") and shutil.which("xz"),
         "STL-10": lambda: has_data("stl10/*.bin.xz") and shutil.which("xz"),
-        "network namespaces": lambda: succeeds("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"),
+        "network namespaces": lambda: succeeds("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer",
+                                               "name", "b"),
         "PyTorch": lambda: has_module("torch"),
         "matplotlib": lambda: has_module("matplotlib"),
     }
@@ -104,7 +106,8 @@ def main():
     wrong = 0
     for want, times in wants.most_common():
         there = is_there(want, build)
-        remark = {None: "  <- not a reason that scripts/test_summary.py knows", True: "  <- but it is there", False: ""}[there]
+        remark = {None: "  <- not a reason that scripts/test_summary.py knows", True: "  <- but it is there",
+                  False: ""}[there]
         wrong += bool(remark)
         print(f"skipped for want of {want}: {times}{remark}")
     print("{} passed, {} failed, {} skipped".format(*total))

@@ -41,7 +41,8 @@ def measure_dynamic(row, more):
 def step_lines(newest):
     lines = []
     for net, batch in NETS.items():
-        eager, captured, on_cpu = (newest.get(row) for row in (f"eager, {net}", f"captured, {net}", f"eager, {net}, CPU"))
+        rows = (f"eager, {net}", f"captured, {net}", f"eager, {net}, CPU")
+        eager, captured, on_cpu = map(newest.get, rows)
         ms = [f"{run['step_ms']:.3f}" if run else "" for run in (on_cpu, eager, captured)]
         ratio = f"{eager['step_ms'] / captured['step_ms']:.2f}" if eager and captured else ""
         memory = [f"{run['peak_bytes'] / 2**20:.1f}" if run else "" for run in (eager,)]
@@ -51,7 +52,8 @@ def step_lines(newest):
 
 def dynamic_lines(run):
     return [["captured" if one["captured"] else "eager", one["step"], one.get("rounds", ""),
-             f"{one['step_ms']:.3f}" if "step_ms" in one else "", f"{one['max_difference']:.2g}" if "step_ms" in one else "",
+             f"{one['step_ms']:.3f}" if "step_ms" in one else "",
+             f"{one['max_difference']:.2g}" if "step_ms" in one else "",
              one.get("error", "")] for one in run["variants"]]
 
 
@@ -86,20 +88,21 @@ def render(results):
                                "what it says"], dynamic_lines(newest[row]))]
     text = page(
         "E11: steps built anew and captured steps",
-        "<p>A training step: forward, cross-entropy, backward, Adam. Eager steps are built and launched operator by operator; "
-        f"a captured step is recorded once and launched as a whole. Medians. {'. '.join(machines)}.</p>",
+        "<p>A training step: forward, cross-entropy, backward, Adam. Eager steps are built and launched operator by "
+        f"operator; a captured step is recorded once and launched as a whole. Medians. {'. '.join(machines)}.</p>",
         table(["net", "batch", "CPU eager, ms", "GPU eager, ms", "GPU captured, ms", "eager by captured",
                "peak MiB of tensors", "code"], step_lines(newest)),
         picture(folder / "E11_steps.png", "milliseconds a step"),
         "<h2>What each can express</h2>"
-        "<p>A net applies its layer until the norm of its state is small: how often depends on the input. Eagerly this is a "
-        "loop in which the host reads the norm. A captured step cannot wait for a number: the capture ends with an error that "
-        "names the operator, and the program goes on. Rounds that are masked where the loop would have ended need no such "
-        "number, so they can be captured; they cost the greatest number of rounds every time.</p>", *dynamic,
+        "<p>A net applies its layer until the norm of its state is small: how often depends on the input. Eagerly this "
+        "is a loop in which the host reads the norm. A captured step cannot wait for a number: the capture ends with "
+        "an error that names the operator, and the program goes on. Rounds that are masked where the loop would have "
+        "ended need no such number, so they can be captured; they cost the greatest number of rounds every "
+        "time.</p>", *dynamic,
         "<p>Neither do changing shapes fit one capture: a batch of another size is trained on eagerly "
-        "(training::CapturedStep), and operators whose result's shape depends on numbers (nonzero, masked_select, unique) are "
-        "refused by name as above. Dropout, clipping on the device, mixed precision and learning-rate schedules can be "
-        "captured.</p>",
+        "(training::CapturedStep), and operators whose result's shape depends on numbers (nonzero, masked_select, "
+        "unique) are refused by name as above. Dropout, clipping on the device, mixed precision and learning-rate "
+        "schedules can be captured.</p>",
         results.skipped(ROWS))
     (folder / "E11.html").write_text(text, encoding="utf-8")
     print(f"wrote {folder / 'E11.html'}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""E14, wire and byte order: the bytes of 6.342e-5 as a float32 in the memory of a little-endian machine (this one) and of a
-big-endian one (s390x, emulated by qemu), and in network order; and all-reduces over TCP between ranks on both, of every
-type. Writes results/E14.jsonl, E14.html and E14_bytes.png.
+"""E14, wire and byte order: the bytes of 6.342e-5 as a float32 in the memory of a little-endian machine (this one) and
+of a big-endian one (s390x, emulated by qemu), and in network order; and all-reduces over TCP between ranks on both, of
+every type. Writes results/E14.jsonl, E14.html and E14_bytes.png.
 """
 
 import json
@@ -61,7 +61,7 @@ def reduce_together(machines):
         size = len(machines)
         ranks = [start(machines[0], 0, size, environment=environment)]
         store = json.loads(ranks[0].stdout.readline() or "{}").get("store", "")
-        ranks += [start(machine, rank, size, store, environment=environment) for rank, machine in enumerate(machines) if rank]
+        ranks += [start(machines[rank], rank, size, store, environment=environment) for rank in range(1, size)]
         try:
             return {"machines": machines, "sums": [line for rank in ranks for line in lines_of(rank)]}
         finally:
@@ -106,21 +106,22 @@ def render(runs, folder):
     parts = []
     if BYTES in newest:
         draw(newest[BYTES], folder / "E14_bytes.png")
-        parts.append("<h2>Four bytes</h2><p>6.342e-5 as a float32. Headers of messages are in network order; the elements "
-                     "of an array travel in the order of the machine that sends them, which it declares when two ranks "
-                     "meet, so that nothing is turned round between machines of one kind.</p>")
+        parts.append("<h2>Four bytes</h2><p>6.342e-5 as a float32. Headers of messages are in network order; the "
+                     "elements of an array travel in the order of the machine that sends them, which it declares when "
+                     "two ranks meet, so that nothing is turned round between machines of one kind.</p>")
         parts.append(picture(folder / "E14_bytes.png", "the bytes by address"))
         print(*(f"{machine}: {one['memory']}" for machine, one in newest[BYTES]["machines"].items()), sep="\n")
     for row in (row for row in JOBS if row in newest):
         lines = sum_lines(newest[row])
         right = sum(line[-1] == "yes" for line in lines)
-        parts.append(f"<h2>Ranks on {row}</h2><p>All-reduces over TCP; {right} of {len(lines)} have the right sum with the "
-                     "same bits on all ranks. The checksum is of the elements in network order.</p>")
+        parts.append(f"<h2>Ranks on {row}</h2><p>All-reduces over TCP; {right} of {len(lines)} have the right sum "
+                     "with the same bits on all ranks. The checksum is of the elements in network order.</p>")
         parts.append(table(["type", "sum", "elements", "last element", "CRC-32C on all ranks", "right"], lines))
         print(f"{row}: {right} of {len(lines)} right")
     last = list(newest.values())[-1]
     head = f"<p>{last['machine']['cpu']}, s390x emulated on it by qemu; code {last['code']}.</p>"
-    (folder / "E14.html").write_text(page("E14: wire and byte order", head, *parts, runs.skipped(ROWS)), encoding="utf-8")
+    (folder / "E14.html").write_text(page("E14: wire and byte order", head, *parts, runs.skipped(ROWS)),
+                                     encoding="utf-8")
     print(f"wrote {folder / 'E14.html'}")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""E2, MNIST by 2 and by 10 convolution layers: 3x3 convolutions with ReLU of 1 or 32 channels, then one linear layer; batches
-of 128, 5 epochs. On the GPU cuDNN, our fused kernel, and our kernel and ReLU one after the other; on the CPU openmp, and
-naive for one epoch. Writes results/E2.jsonl, E2.html, E2_times.png and E2_gpu.png.
+"""E2, MNIST by 2 and by 10 convolution layers: 3x3 convolutions with ReLU of 1 or 32 channels, then one linear layer;
+batches of 128, 5 epochs. On the GPU cuDNN, our fused kernel, and our kernel and ReLU one after the other; on the CPU
+openmp, and naive for one epoch. Writes results/E2.jsonl, E2.html, E2_times.png and E2_gpu.png.
 """
 
 import math
@@ -42,8 +42,8 @@ ROWS = {f"{scenario}, {net}": (scenario, net) for scenario in SCENARIOS for net 
 def options_of(row):
     scenario, net = ROWS[row]
     epochs, images, test_images = BOUNDS.get((scenario, net), (EPOCHS, 0, 0))
-    return ["--model", net, "--batch-size", str(BATCH), "--epochs", str(epochs), "--images", str(images), "--test-images",
-            str(test_images), *SCENARIOS[scenario][0]]
+    return ["--model", net, "--batch-size", str(BATCH), "--epochs", str(epochs), "--images", str(images),
+            "--test-images", str(test_images), *SCENARIOS[scenario][0]]
 
 
 def steps_of(epoch):
@@ -64,11 +64,12 @@ def line_of(run):
     epochs, last = run["epochs"], run["epochs"][-1]
     scenario, net = ROWS[run["row"]]
     images = round(epochs[0]["seconds"] * epochs[0]["images_per_second"])
-    return [net, scenario, len(epochs), images, "device" if last["device_data"] else "loader", *(f"{total(run, key):.2f}" for key in (
-        "seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "data_wait_seconds")),
-        f"{per_step(run, 'seconds'):.3f}", f"{100 * last['test_accuracy']:.2f}", last["test_images"],
-        f"{max(e['peak_allocated_bytes'] for e in epochs) / 2**20:.1f}",
-        f"{max(e['peak_reserved_bytes'] for e in epochs) / 2**20:.1f}", where(run), run["code"]]
+    totals = ("seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "data_wait_seconds")
+    return [net, scenario, len(epochs), images, "device" if last["device_data"] else "loader",
+            *(f"{total(run, key):.2f}" for key in totals), f"{per_step(run, 'seconds'):.3f}",
+            f"{100 * last['test_accuracy']:.2f}", last["test_images"],
+            f"{max(e['peak_allocated_bytes'] for e in epochs) / 2**20:.1f}",
+            f"{max(e['peak_reserved_bytes'] for e in epochs) / 2**20:.1f}", where(run), run["code"]]
 
 
 def draw(newest, path):
@@ -95,18 +96,23 @@ def render(results):
     newest = {run["row"]: run for run in results.runs()}
     ordered = [newest[f"{scenario}, {net}"] for net in NETS for scenario in SCENARIOS if f"{scenario}, {net}" in newest]
     draw(newest, folder / "E2_times.png")
-    gpu = draw_recordings({row: newest[row].get("gpu_over_time") for row in ROWS if row in newest}, folder / "E2_gpu.png")
+    gpu = draw_recordings({row: newest[row].get("gpu_over_time") for row in ROWS if row in newest},
+                          folder / "E2_gpu.png")
     libraries = sorted({run["epochs"][0]["libraries"] for run in ordered} - {""})
     text = page(
         "E2: MNIST by 2 and 10 convolution layers",
-        "<p>3x3 convolutions with ReLU, then one linear layer; Adam, batches of 128. Seconds are of all epochs' training "
-        "together; forward, backward and optimizer are timed on the GPU by events in its queue, on the CPU by the clock. Batches "
-        "come from a loader or, of images that are on the device, are made in the step, before forward. No step is captured. Rows that would take too long have fewer images or epochs, as their columns say: compare them by "
-        "milliseconds a step, which leave out the first of several epochs. conv10_c1 learns nothing with any of six seeds: PyTorch's initial weights and ten ReLUs in a row "
-        "leave nothing of a single channel; its times are what it is here for.</p><ul>" + "".join(f"<li>{name}: {words}.</li>" for name, (_, words) in SCENARIOS.items()) +
+        "<p>3x3 convolutions with ReLU, then one linear layer; Adam, batches of 128. Seconds are of all epochs' "
+        "training together; forward, backward and optimizer are timed on the GPU by events in its queue, on the CPU by "
+        "the clock. Batches come from a loader or, of images that are on the device, are made in the step, before "
+        "forward. No step is captured. Rows that would take too long have fewer images or epochs, as their columns "
+        "say: compare them by milliseconds a step, which leave out the first of several epochs. conv10_c1 learns "
+        "nothing with any of six seeds: PyTorch's initial weights and ten ReLUs in a row leave nothing of a single "
+        "channel; its times are what it is here for.</p><ul>" +
+        "".join(f"<li>{name}: {words}.</li>" for name, (_, words) in SCENARIOS.items()) +
         f"</ul><p>{'; '.join(libraries)}</p>",
-        table(["net", "scenario", "epochs", "images", "from", "total s", "forward s", "backward s", "optimizer s", "data wait s",
-               "ms a step", "test accuracy, %", "test images", "peak MiB of tensors", "MiB reserved", "on", "code"],
+        table(["net", "scenario", "epochs", "images", "from", "total s", "forward s", "backward s", "optimizer s",
+               "data wait s", "ms a step", "test accuracy, %", "test images", "peak MiB of tensors", "MiB reserved",
+               "on", "code"],
               [line_of(run) for run in ordered]),
         results.skipped(ROWS),
         "<h2>Time of a step</h2>", picture(folder / "E2_times.png", "milliseconds of forward and backward"),

@@ -14,7 +14,8 @@ ELSEWHERE = {"loops in Python": 205, "a CUDA kernel": 0.18}  # seconds, reported
 
 def measure(row, picture_file, more):
     command = [program("benchmarks/grayscale"), "--backends", row, *more]
-    output, recording = call([*command, "--picture", picture_file] if picture_file else command, gpus=int(row == "cuda"))
+    output, recording = call([*command, "--picture", picture_file] if picture_file else command,
+                             gpus=int(row == "cuda"))
     if not output:
         raise Skipped(f"this build and machine have no backend {row}")
     return {"options": more, "device": "cuda" if row == "cuda" else "cpu", **json.loads(output),
@@ -25,7 +26,8 @@ def draw(runs, path):
     figure, axis = pyplot().subplots(figsize=(7, 3.2), constrained_layout=True)
     names = [f"{run['row']}, {where(run)}" for run in runs]
     for shift, key, label in ((-0.2, "seconds", "alone"), (0.2, "seconds_with_copies", "with copies")):
-        bars = axis.barh([place + shift for place in range(len(runs))], [1000 * run[key] for run in runs], 0.38, label=label)
+        bars = axis.barh([place + shift for place in range(len(runs))], [1000 * run[key] for run in runs], 0.38,
+                         label=label)
         axis.bar_label(bars, fmt="%.3g", fontsize=7, padding=2)
     axis.set_yticks(range(len(runs)), names, fontsize="small")
     axis.invert_yaxis()
@@ -47,14 +49,15 @@ def render(results):
     shown = folder / "E3_picture.png"
     text = page(
         "E3: RGB to grey",
-        "<p>200 photographs of STL-10's test set, resized to 128x128, float32: medians. On the CPU nothing is copied; on the "
-        "GPU copies are from ordinary memory to the device and back.</p>",
+        "<p>200 photographs of STL-10's test set, resized to 128x128, float32: medians. On the CPU nothing is copied; "
+        "on the GPU copies are from ordinary memory to the device and back.</p>",
         table(["backend", "threads", "ms", "ms with copies", "largest difference from naive", "on", "code"], lines),
         results.skipped(ROWS),
         "<p>Reported elsewhere, on another machine: " +
         ", ".join(f"{seconds} s with {what}" for what, seconds in ELSEWHERE.items()) + ".</p>",
         picture(folder / "E3_times.png", "milliseconds by backend"),
-        *(["<h2>Photographs and results</h2>", picture(shown, "photographs above, grey below")] if shown.exists() else []))
+        *(["<h2>Photographs and results</h2>", picture(shown, "photographs above, grey below")]
+          if shown.exists() else []))
     (folder / "E3.html").write_text(text, encoding="utf-8")
     print(f"wrote {folder / 'E3.html'}")
 

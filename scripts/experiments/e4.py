@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""E4, STL-10 on one device: three blocks of convolution and max-pooling, two linear layers, Adam, 10 epochs of batches of 32,
-captured with the images on the device, eager, from the loader, and on the CPU; then the same task done well, a ResNet-18 with
-augmentation, label smoothing and a one-cycle schedule, and the same without parts of that. Writes results/E4.jsonl, E4.html,
-E4_curves.png and E4_gpu.png.
+"""E4, STL-10 on one device: three blocks of convolution and max-pooling, two linear layers, Adam, 10 epochs of batches
+of 32, captured with the images on the device, eager, from the loader, and on the CPU; then the same task done well, a
+ResNet-18 with augmentation, label smoothing and a one-cycle schedule, and the same without parts of that. Writes
+results/E4.jsonl, E4.html, E4_curves.png and E4_gpu.png.
 """
 
 import training
@@ -37,15 +37,15 @@ def render(results):
     gpu = draw_recordings({row: runs[-1]["gpu_over_time"] for row, runs in found.items()}, folder / "E4_gpu.png")
     text = page(
         "E4: STL-10 on one device",
-        f"<p>{training.libraries_of(found)}</p><p>5,000 labelled photographs of 96 x 96 pixels to train on, and 1,600 to test "
-        "with; nothing else is used. The plain net: three blocks conv3x3(3-32-64-128) + ReLU + maxpool2, linear 512 + ReLU, "
-        "dropout 0.5, linear 10; Adam at 1e-3, batches of 32. Reported elsewhere: 50.6 % (best epoch 54.1 %), 179 s, 498 MB. "
-        "resnet: a ResNet-18 whose first convolution has stride 2, in bfloat16; SGD with Nesterov's momentum, weight decay 5e-4, "
-        "one cycle of the learning rate up to 0.1; images shifted by up to 12 pixels, mirrored, and with a square of 32 x 32 "
-        "covered; label smoothing 0.1.</p>", training.ABOUT_TABLE,
+        f"<p>{training.libraries_of(found)}</p><p>5,000 labelled photographs of 96 x 96 pixels to train on, and 1,600 "
+        "to test with; nothing else is used. The plain net: three blocks conv3x3(3-32-64-128) + ReLU + maxpool2, "
+        "linear 512 + ReLU, dropout 0.5, linear 10; Adam at 1e-3, batches of 32. Reported elsewhere: 50.6 % (best "
+        "epoch 54.1 %), 179 s, 498 MB. resnet: a ResNet-18 whose first convolution has stride 2, in bfloat16; SGD with "
+        "Nesterov's momentum, weight decay 5e-4, one cycle of the learning rate up to 0.1; images shifted by up to 12 "
+        "pixels, mirrored, and with a square of 32 x 32 covered; label smoothing 0.1.</p>", training.ABOUT_TABLE,
         training.rows_table(found), results.skipped(ROWS),
-        "<h2>Curves</h2><p>Dashed: the training images, as they were met, with what augmentation, dropout and label smoothing "
-        "make of them; solid: the test images. Bands: the seeds.</p>",
+        "<h2>Curves</h2><p>Dashed: the training images, as they were met, with what augmentation, dropout and label "
+        "smoothing make of them; solid: the test images. Bands: the seeds.</p>",
         picture(folder / "E4_curves.png", "loss and accuracy by epoch"),
         *([ABOUT_RECORDINGS, picture(folder / "E4_gpu.png", "memory and utilisation")] if gpu else []))
     (folder / "E4.html").write_text(text, encoding="utf-8")

@@ -11,7 +11,8 @@ from training import Row
 
 BATCHES = (16, 32, 64, 128)
 RANKS = {"one GPU": 1, "two GPUs": 2}
-ROWS = {f"{name}, {batch}": Row([*GPU, "--batch-size", str(ranks * batch)], ranks, "gradus-run" if ranks > 1 else "alone")
+ROWS = {f"{name}, {batch}": Row([*GPU, "--batch-size", str(ranks * batch)], ranks,
+                                "gradus-run" if ranks > 1 else "alone")
         for name, ranks in RANKS.items() for batch in BATCHES}
 
 # Reported elsewhere by batch: seconds, MB, accuracy in %.
@@ -53,8 +54,8 @@ def render(results):
                  for name in RANKS for place, batch in enumerate(BATCHES)]
     text = page(
         "E6: batch size",
-        f"<p>{training.libraries_of(found)}</p><p>E4's plain net for 10 epochs, with Adam at 1e-3 whatever the batch. The number "
-        "behind the GPUs are the images of a GPU and step. Steps are captured, images are on the GPUs.</p>",
+        f"<p>{training.libraries_of(found)}</p><p>E4's plain net for 10 epochs, with Adam at 1e-3 whatever the batch. "
+        "The number behind the GPUs are the images of a GPU and step. Steps are captured, images are on the GPUs.</p>",
         training.ABOUT_TABLE, training.rows_table(found), results.skipped(ROWS),
         picture(folder / "E6_batches.png", "time, memory and accuracy by batch size"),
         "<h2>Reported elsewhere</h2>", table(["row", "s", "MB", "accuracy, %"], elsewhere),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""E7, communication: E4's plain net on two GPUs with gradients averaged by NCCL, TCP, shared memory and MPI, 32 and 128 images
-a GPU and step, and PyTorch's DistributedDataParallel by NCCL and by gloo beside it; and on two processes of the CPU. Writes
-results/E7.jsonl, E7.html, E7_steps.png and E7_gpu.png.
+"""E7, communication: E4's plain net on two GPUs with gradients averaged by NCCL, TCP, shared memory and MPI, 32 and 128
+images a GPU and step, and PyTorch's DistributedDataParallel by NCCL and by gloo beside it; and on two processes of the
+CPU. Writes results/E7.jsonl, E7.html, E7_steps.png and E7_gpu.png.
 """
 
 import training
@@ -20,7 +20,8 @@ def of(options, batch, comm, start="gradus-run"):
 
 def rows_of(batch):
     def torch(comm):
-        return Row(["--device", "cuda", "--batch-size", str(2 * batch), "--comm", comm, "--ranks", "2"], 2, command=TORCH)
+        return Row(["--device", "cuda", "--batch-size", str(2 * batch), "--comm", comm, "--ranks", "2"], 2,
+                   command=TORCH)
 
     return {
         "nccl": of(ON_GPU, batch, "nccl"),
@@ -63,10 +64,10 @@ def render(results):
     gpu = draw_recordings({row: runs[-1]["gpu_over_time"] for row, runs in found.items()}, folder / "E7_gpu.png")
     text = page(
         "E7: communication",
-        f"<p>{training.libraries_of(found)}</p><p>E4's plain net for 10 epochs on two GPUs (2 epochs on the CPU, where each rank "
-        "has a thread); the number is the images of a rank and step. Steps are eager unless the row says captured, which only "
-        "NCCL can be. Over tcp, shm and mpi gradients go through the host's memory. PyTorch trains the same net on the same "
-        "images, which are on its GPUs too, eagerly.</p>",
+        f"<p>{training.libraries_of(found)}</p><p>E4's plain net for 10 epochs on two GPUs (2 epochs on the CPU, where "
+        "each rank has a thread); the number is the images of a rank and step. Steps are eager unless the row says "
+        "captured, which only NCCL can be. Over tcp, shm and mpi gradients go through the host's memory. PyTorch "
+        "trains the same net on the same images, which are on its GPUs too, eagerly.</p>",
         training.ABOUT_TABLE, training.rows_table(found), results.skipped(ROWS),
         "<h2>Time of a step</h2>", picture(folder / "E7_steps.png", "milliseconds a step"),
         "<h2>Reported elsewhere</h2>", table(["images a GPU", "gradients by", "s"], ELSEWHERE),

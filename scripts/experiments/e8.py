@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""E8, CIFAR-10: a ResNet-18 on one GPU, on two by DistributedDataParallel over NCCL and TCP and by data_parallel; in float32,
-float16 and bfloat16; and what each of six regularisers changes. Writes results/E8.jsonl, E8.html, E8_regularisers.png,
-E8_precision.png and E8_gpu.png.
+"""E8, CIFAR-10: a ResNet-18 on one GPU, on two by DistributedDataParallel over NCCL and TCP and by data_parallel; in
+float32, float16 and bfloat16; and what each of six regularisers changes. Writes results/E8.jsonl, E8.html,
+E8_regularisers.png, E8_precision.png and E8_gpu.png.
 """
 
 import training
@@ -58,7 +58,8 @@ def effects(found):
                  for key in ("test_accuracy", "train_accuracy")]
         gap = mean(100 * (last["train_accuracy"] - last["test_accuracy"]) for last, _ in pairs)
         lines.append([name, *cells, f"{gap:.1f}"])
-    return table(["against batch norm alone", "test accuracy, points", "train accuracy, points", "gap train - test"], lines)
+    return table(["against batch norm alone", "test accuracy, points", "train accuracy, points", "gap train - test"],
+                 lines)
 
 
 def render(results):
@@ -72,22 +73,24 @@ def render(results):
     panels = {name: {other: regularisers[other] for other in (BASE, name) if other in regularisers}
               for name in regularisers if name != BASE}
     training.draw_curves(panels or {"": {}}, folder / "E8_regularisers.png")
-    training.draw_curves({"precision": of(["one GPU", *PRECISIONS]), "devices": of(DEVICES)}, folder / "E8_precision.png")
+    training.draw_curves({"precision": of(["one GPU", *PRECISIONS]), "devices": of(DEVICES)},
+                         folder / "E8_precision.png")
     gpu = draw_recordings({name: runs[-1]["gpu_over_time"] for name, runs in of([*DEVICES, *PRECISIONS]).items()},
                           folder / "E8_gpu.png")
     text = page(
         "E8: CIFAR-10",
-        f"<p>{training.libraries_of(found)}</p><p>10,000 images to train on and 2,000 to test with. A ResNet-18 of half the "
-        "paper's width (32 channels in the first stage), batches of 128 images on all devices together, SGD at 0.05 with "
-        "Nesterov's momentum and a cosine schedule. Unless a row says otherwise: weight decay 5e-4, images shifted by up to 4 "
-        "pixels and mirrored.</p>", training.ABOUT_TABLE,
+        f"<p>{training.libraries_of(found)}</p><p>10,000 images to train on and 2,000 to test with. A ResNet-18 of "
+        "half the paper's width (32 channels in the first stage), batches of 128 images on all devices together, SGD "
+        "at 0.05 with Nesterov's momentum and a cosine schedule. Unless a row says otherwise: weight decay 5e-4, "
+        "images shifted by up to 4 pixels and mirrored.</p>", training.ABOUT_TABLE,
         "<h2>One GPU and two</h2><p>data_parallel is one process, whose MiB are those of its first GPU.</p>",
         training.rows_table(of(DEVICES)),
         "<h2>Precision</h2><p>float32 (convolutions round to TF32), float16 with a scaled loss, bfloat16.</p>",
         training.rows_table(of(["one GPU", *PRECISIONS])),
         picture(folder / "E8_precision.png", "loss and accuracy by epoch"),
-        "<h2>Regularisers</h2><p>Each by itself, against a net with batch norm alone, the same seeds compared with each other. "
-        "Early stopping holds a tenth of the images back and ends after 3 epochs without a better loss on them.</p>",
+        "<h2>Regularisers</h2><p>Each by itself, against a net with batch norm alone, the same seeds compared with "
+        "each other. Early stopping holds a tenth of the images back and ends after 3 epochs without a better loss on "
+        "them.</p>",
         effects(regularisers), training.rows_table(regularisers),
         "<p>Dashed: the training images as the net saw them; solid: the test images. Bands: the seeds.</p>",
         picture(folder / "E8_regularisers.png", "loss and accuracy by epoch"),

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """E9, MNIST in full: pure_linear, simple_conv and LeNet for 20 epochs with a cosine schedule, LeNet with random affine
-augmentation, each with several seeds; the three nets on a GPU, where the step is captured and the images lie on the device,
-and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; LeNet by 8 processes,
-by 8 replicas in one and by one alone, on the CPU; and an epoch of LeNet with max-pooling's backward in a loop instead of a
-kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and
-E9_gpu.png.
+augmentation, each with several seeds; the three nets on a GPU, where the step is captured and the images lie on the
+device, and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; LeNet by
+8 processes, by 8 replicas in one and by one alone, on the CPU; and an epoch of LeNet with max-pooling's backward in a
+loop instead of a kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and E9_gpu.png.
 """
 
 import json
@@ -35,8 +34,8 @@ ROWS = {
     **{f"{net}, {backend}": ([*options, *on(backend, *CAPTURED, *RESIDENT)], error, seconds)
        for net, (options, error, seconds) in NETS.items() for backend in ("cuda", "cudnn")},
     "lenet, cudnn, from the loader": ([*NETS["lenet"][0], *on("cudnn", *CAPTURED)], *NETS["lenet"][1:]),
-    "lenet, cudnn for small convolutions too": ([*NETS["lenet"][0], *on("cudnn", "--cudnn-small", *CAPTURED, *RESIDENT)],
-                                                *NETS["lenet"][1:]),
+    "lenet, cudnn for small convolutions too": (
+        [*NETS["lenet"][0], *on("cudnn", "--cudnn-small", *CAPTURED, *RESIDENT)], *NETS["lenet"][1:]),
     "lenet, cudnn, eager": ([*NETS["lenet"][0], *on("cudnn", *RESIDENT)], *NETS["lenet"][1:]),
 }
 
@@ -45,8 +44,8 @@ ROWS = {
 WORKERS = {f"loader, {count} workers": (count, elsewhere) for count, elsewhere in ((0, "6.4"), (2, "4.3"), (4, "0.5"))}
 WORKERS_EPOCHS = 4
 
-# Row: (options, processes, seconds of 10 epochs reported elsewhere for PyTorch). Each process and each replica computes with
-# one thread, and there are as many loader threads.
+# Row: (options, processes, seconds of 10 epochs reported elsewhere for PyTorch). Each process and each replica computes
+# with one thread, and there are as many loader threads.
 PROCESSES_EPOCHS = 10
 PROCESSES = {f"{name}, CPU": ([*ROWS["lenet, affine"][0], "--batch-size", "512", *options], processes, elsewhere)
              for name, options, processes, elsewhere in (
@@ -74,7 +73,8 @@ def measure(row, seed, epochs, more):
         output, _ = call([program("benchmarks/pool_loop"), *more])
         return {"options": more, "epochs": list(map(json.loads, output.splitlines()))}
     ranks = PROCESSES[row][1] if row in PROCESSES else 1
-    return {"seed": seed, **train(options_of(row, seed, epochs), start="spawn" if ranks > 1 else "alone", ranks=ranks, more=more)}
+    return {"seed": seed,
+            **train(options_of(row, seed, epochs), start="spawn" if ranks > 1 else "alone", ranks=ranks, more=more)}
 
 
 def error(epoch):
@@ -98,7 +98,8 @@ def loader_table(runs):
         steps = [milliseconds_a_step(epoch) for epoch in found[-1]["epochs"][1:]]
         lines.append([workers, f"{mean(wait for wait, _ in steps):.3f}", f"{mean(update for _, update in steps):.3f}",
                       elsewhere, "1.1", found[-1]["code"]])
-    return table(["workers", "load, ms a step", "update, ms a step", "load elsewhere", "update elsewhere", "code"], lines)
+    return table(["workers", "load, ms a step", "update, ms a step", "load elsewhere", "update elsewhere", "code"],
+                 lines)
 
 
 def processes_table(runs):
@@ -170,21 +171,22 @@ def render(results):
     libraries = sorted({run["epochs"][-1].get("libraries", "") for run in newest.values()} - {""})
     text = page(
         "E9: MNIST in full",
-        f"<p>{'; '.join([*sorted({run['machine']['compiler'] for run in runs} - {''}), *libraries])}. Means over the seeds; "
-        "losses are of the last epoch, seconds are of the training. On the GPU the step is captured and the images lie on the "
-        "device, unless the row says otherwise. The nets' convolutions have few channels: unless told, the backend cudnn leaves "
-        "them to the kernels of cuda, so the two agree to the bit.</p>",
+        f"<p>{'; '.join([*sorted({run['machine']['compiler'] for run in runs} - {''}), *libraries])}. Means over the "
+        "seeds; losses are of the last epoch, seconds are of the training. On the GPU the step is captured and the "
+        "images lie on the device, unless the row says otherwise. The nets' convolutions have few channels: unless "
+        "told, the backend cudnn leaves them to the kernels of cuda, so the two agree to the bit.</p>",
         table(["net", "on", "seeds", "epochs", "train loss", "train error, %", "test loss", "test errors, %",
                "mean test error, %", "reported elsewhere, %", "s per epoch", "of them waiting for data", "s in all",
                "reported elsewhere, s", "code"], summary),
         results.skipped([*ROWS, *WORKERS, *PROCESSES, POOL_LOOP]),
         "<h2>Accuracy by class, %</h2>", table(["net", *range(10)], classes),
         "<h2>Loading and updating</h2>"
-        "<p>LeNet with random affine augmentation: what a training step waits for its batch, and all else that it does, by "
-        "the number of threads that prepare batches ahead.</p>", loader_table(runs),
+        "<p>LeNet with random affine augmentation: what a training step waits for its batch, and all else that it "
+        "does, by the number of threads that prepare batches ahead.</p>", loader_table(runs),
         "<h2>Processes</h2>"
-        "<p>LeNet with random affine augmentation on the CPU, 512 images a step of all processes together. Each process, and each "
-        "replica of data_parallel, computes with one thread, and has one that prepares its images.</p>", processes_table(runs),
+        "<p>LeNet with random affine augmentation on the CPU, 512 images a step of all processes together. Each "
+        "process, and each replica of data_parallel, computes with one thread, and has one that prepares its "
+        "images.</p>", processes_table(runs),
         "<h2>A loop instead of a kernel</h2>"
         "<p>The first epoch of LeNet; the loop goes over the windows with tensor operations on the whole batch.</p>",
         pool_table(runs),

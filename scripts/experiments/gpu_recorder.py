@@ -1,4 +1,4 @@
-"""What a GPU does while a program runs on it: memory and utilisation over time, by NVML, NVIDIA's management library."""
+"""What a GPU does while a program runs on it: memory and utilisation over time, by NVML."""
 
 import ctypes
 import os
@@ -7,8 +7,9 @@ import time
 
 POINTS = 200  # that a recording is thinned to
 ABOUT_RECORDINGS = (
-    "<h2>The GPU over time</h2><p>By NVML: memory in use with what the driver and the libraries take themselves, and the share "
-    "of the driver's last period in which a kernel ran; that of the first points is still the program's before.</p>")
+    "<h2>The GPU over time</h2><p>By NVML: memory in use with what the driver and the libraries take themselves, and "
+    "the share of the driver's last period in which a kernel ran; that of the first points is still the program's "
+    "before.</p>")
 
 
 class NvmlError(Exception):
@@ -73,7 +74,7 @@ class Gpu:
 
 
 def thinned(samples):
-    """At most POINTS of (seconds, bytes, percent): of each group the first time, the most memory, the mean utilisation."""
+    """At most POINTS of (seconds, bytes, percent): of each group the first time, most memory, mean utilisation."""
     size = max(1, -(-len(samples) // POINTS))
     groups = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
     return [(group[0][0], max(s[1] for s in group), sum(s[2] for s in group) / len(group)) for group in groups]

@@ -1,5 +1,5 @@
-"""What every experiment shares: how a program is run, where runs are kept, what a run says of its machine, and how a page
-looks."""
+"""What every experiment shares: how a program is run, where runs are kept, what a run says of its machine, and how a
+page looks."""
 
 import argparse
 import base64
@@ -75,8 +75,8 @@ def _need_gpus(count):
 
 
 def call(command, gpus=0, seconds=600):
-    """Runs a program that may take so long. What it printed, and a recording of the GPU that it uses, a list of several ones',
-    or null."""
+    """Runs a program that may take so long. What it printed, and a recording of the GPU that it uses, a list of several
+    ones', or null."""
     print("==", " ".join(map(str, command)), flush=True)
     _need_gpus(gpus)
     recorders = [GpuRecorder(index=index) for index in range(gpus)]

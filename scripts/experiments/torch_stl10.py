@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""E4's plain net on STL-10 by PyTorch's DistributedDataParallel, as examples/stl10 trains it with --device-data: the rows of E7
-to compare with. Takes the options of the example that it needs, and writes the same log.jsonl.
+"""E4's plain net on STL-10 by PyTorch's DistributedDataParallel, as examples/stl10 trains it with --device-data: the
+rows of E7 to compare with. Takes the options of the example that it needs, and writes the same log.jsonl.
 """
 
 import argparse
@@ -115,14 +115,15 @@ def run_rank(rank, options, port):
         seconds = time.perf_counter() - before
         if options.device == "cuda":
             memory = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
-        loss, right, test_loss, test_right = totals([*sums, *test(model, test_images, test_labels, rank, ranks)], device)
+        loss, right, test_loss, test_right = totals([*sums, *test(model, test_images, test_labels, rank, ranks)],
+                                                    device)
         if rank == 0:
             line = {"epoch": epoch, "train_loss": loss / len(images), "train_accuracy": right / len(images),
                     "test_loss": test_loss / len(test_images), "test_accuracy": test_right / len(test_images),
                     "test_images": len(test_images), "seconds": seconds, "images_per_second": len(images) / seconds,
                     "data_wait_seconds": 0.0, "peak_allocated_bytes": memory[0], "peak_reserved_bytes": memory[1],
-                    "libraries": f"PyTorch {torch.__version__}", "ranks": ranks, "comm": options.comm, "device": str(device),
-                    "batch_size": options.batch_size, "seed": options.seed}
+                    "libraries": f"PyTorch {torch.__version__}", "ranks": ranks, "comm": options.comm,
+                    "device": str(device), "batch_size": options.batch_size, "seed": options.seed}
             with open(pathlib.Path(options.out) / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
     dist.destroy_process_group()
@@ -132,7 +133,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--comm", default="nccl", choices=["nccl", "gloo"])
-    for name, default in (("ranks", 2), ("epochs", 10), ("batch-size", 64), ("seed", 1), ("images", 0), ("test-images", 0)):
+    for name, default in (("ranks", 2), ("epochs", 10), ("batch-size", 64), ("seed", 1), ("images", 0),
+                          ("test-images", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--data")
     parser.add_argument("--out", default=".")

@@ -1,4 +1,4 @@
-"""What the experiments share that train a net in several ways, each with several seeds: command line, table and curves."""
+"""What experiments share that train a net in several ways, each with several seeds: command line, table, curves."""
 
 import pathlib
 from typing import NamedTuple
@@ -90,10 +90,11 @@ HEAD = ["row", "on", "ranks", "gradients by", "images a step", "epochs", "seeds"
         "train accuracy, %", "test loss", "s of training", "ms a step", "MiB of tensors", "MiB reserved",
         "MiB in use, each GPU", "utilisation of each GPU, %", "code"]
 ABOUT_TABLE = (
-    "<p>Accuracies are of the last epoch, with the least and the most of the seeds; every test image counts once, however many "
-    "ranks there are. Seconds are of all epochs' training, without tests; a step's milliseconds leave out the first epoch. "
-    "MiB of tensors, and what the allocator had reserved for them, are the most of any rank; in use is what NVML counts, with "
-    "the libraries' and the driver's own. Utilisation is the share of time in which a kernel ran.</p>")
+    "<p>Accuracies are of the last epoch, with the least and the most of the seeds; every test image counts once, "
+    "however many ranks there are. Seconds are of all epochs' training, without tests; a step's milliseconds leave out "
+    "the first epoch. MiB of tensors, and what the allocator had reserved for them, are the most of any rank; in use "
+    "is what NVML counts, with the libraries' and the driver's own. Utilisation is the share of time in which a kernel "
+    "ran.</p>")
 
 
 def line_of(row, runs):
@@ -105,7 +106,8 @@ def line_of(row, runs):
         " ".join(dict.fromkeys(str(len(one["epochs"])) for one in runs)), several((one["seed"] for one in runs), "{}"),
         spread(map(accuracy_of, runs), "{:.2f}"),
         spread((100 * max(epoch["test_accuracy"] for epoch in one["epochs"]) for one in runs), "{:.2f}"),
-        f"{100 * mean(epoch['train_accuracy'] for epoch in last):.2f}", f"{mean(epoch['test_loss'] for epoch in last):.4f}",
+        f"{100 * mean(epoch['train_accuracy'] for epoch in last):.2f}",
+        f"{mean(epoch['test_loss'] for epoch in last):.4f}",
         spread(map(seconds_of, runs), "{:.2f}"), f"{mean(map(step_ms, runs)):.3f}",
         f"{max(epoch['peak_allocated_bytes'] for epoch in newest['epochs']) / 2**20:.0f}", f"{reserved_of(newest):.0f}",
         several((most_memory(one) / 2**20 for one in gpus), "{:.0f}"), several(map(mean_utilisation, gpus), "{:.0f}"),
@@ -134,7 +136,7 @@ def draw_curve(axis, runs, key, style, color, label, scale=1.0):
 
 
 def draw_curves(panels, path, columns=2):
-    """For each {title: {row: runs}} loss and accuracy by epoch: dashed of the training images, solid of the test images."""
+    """For each {title: {row: runs}} loss and accuracy by epoch: of the training images dashed, of the test's solid."""
     rows = -(-len(panels) // columns)
     figure, axes = pyplot().subplots(rows, 2 * columns, figsize=(7.5 * columns, 3.4 * rows), constrained_layout=True,
                                      squeeze=False)

@@ -17,12 +17,12 @@ and may say how the block is run:
     <!-- cpp: function; 2 ranks               by gradus-run
     <!-- cpp: function; not run: the reason   only compiled
 
-Further lines of the comment are code that the block takes for granted; they go before it or, if one of them is `@block`,
-around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is called
-`main_` there. Functions, these checks and a `main` without one are run, each in a process and an empty folder of its
-own (docs_test.py). Where a line ends in a shape, `Tensor y = …;  // (N, 3)`, y must have it; letters stand for any size.
-All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the page and
-its line.
+Further lines of the comment are code that the block takes for granted; they go before it or, if one of them is
+`@block`, around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is
+called `main_` there. Functions, these checks and a `main` without one are run, each in a process and an empty folder of
+its own (docs_test.py). Where a line ends in a shape, `Tensor y = …;  // (N, 3)`, y must have it; letters stand for any
+size. All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the
+page and its line.
 """
 
 import pathlib

@@ -223,7 +223,7 @@ class Figures(unittest.TestCase):
     """Tables have the figures of the result files."""
 
     def check(self, page, lines, complete=False):
-        """Every line of the page's tables that begins as one of `lines` is that line; all are there if it is complete."""
+        """Every line of the page's tables that begins as one of `lines` is that line; `complete`: all are there."""
         lines = {line.split(" | ")[0]: line for line in lines}
         there = [line for line in (ROOT / page).read_text().splitlines() if line.split(" | ")[0] in lines]
         self.assertTrue(there)
@@ -274,9 +274,11 @@ class Figures(unittest.TestCase):
             "chain_forward_backward": "the same, forward and backward",
         }
         rows = self.by_name("eager_two_cores.json", "row")
-        figures = {name: [f"{rows[row][row][who]:.{0 if 'chain' in row else 2}f}" for who in ("gradus_us", "pytorch_us")]
+        figures = {name: [f"{rows[row][row][who]:.{0 if 'chain' in row else 2}f}"
+                          for who in ("gradus_us", "pytorch_us")]
                    for row, name in names.items()}
-        self.check("docs/autograd.md", [f"| {name} | {' | '.join(us)} |" for name, us in figures.items()], complete=True)
+        self.check("docs/autograd.md", [f"| {name} | {' | '.join(us)} |" for name, us in figures.items()],
+                   complete=True)
 
     def test_data_parallel(self):
         rows = json.loads((RESULTS / "ddp_h200.json").read_text())["rows"]
@@ -306,15 +308,17 @@ class Figures(unittest.TestCase):
             f"{row['pytorch_ms'] / row['gradus_ms']:.2f} |" for row in rows])
         rows = self.by_name("elementwise_two_cores.json", "threads")
         self.check("docs/cpu_kernels.md", [
-            f"| {name} | " + " | ".join(f"{row[n]['pytorch_ms']:.3g} / {row[n]['gradus_ms']:.3g}" for n in (1, 2)) + " |"
-            for name, row in rows.items()])
+            f"| {name} | {one['pytorch_ms']:.3g} / {one['gradus_ms']:.3g} | "
+            f"{two['pytorch_ms']:.3g} / {two['gradus_ms']:.3g} |"
+            for name, one, two in ((name, row[1], row[2]) for name, row in rows.items())])
 
 
 class CodeBlocks(unittest.TestCase):
     def test_places(self):
         page = "\n".join(
             ["```cpp", "#include <vector>", "struct A {};", "```", "<!-- cpp: function -->", "```cpp", "A a;", "```"]
-            + ["more", "<!-- cpp: continue", "int k = 0;", "-->", "", "```cpp", "use(a, k);", "```", "```sh", "ls", "```"]
+            + ["more", "<!-- cpp: continue", "int k = 0;", "-->", "", "```cpp", "use(a, k);", "```"]
+            + ["```sh", "ls", "```"]
             + ["<!-- cpp: file", "struct B {", "@block", "};", "@check", "B().member;", "-->"]
             + ["```cpp", "int member;", "```"]
             + ["<!-- cpp: program -->", "```cpp", "int main() {}", "```"]
@@ -328,7 +332,8 @@ class CodeBlocks(unittest.TestCase):
             + ["void block_1() {", '#line 7 "page.md"', "A a;"]
             + ["int k = 0;", '#line 15 "page.md"', "use(a, k);", "}"]
             + ["struct B {", '#line 28 "page.md"', "int member;", "};", "void block_3() {", "B().member;", "}"]
-            + ["namespace program_4 {", '#line 32 "page.md"', "void main_() {}", "void block_4() {", "main_();", "}", "}"]
+            + ["namespace program_4 {", '#line 32 "page.md"', "void main_() {}"]
+            + ["void block_4() {", "main_();", "}", "}"]
             + ["void block_5() {", "docs::need(cuda::is_available());", "print(3);", "}"]
             + [f'const docs::Block run_{n}("page.md:{line}", {name});'
                for n, line, name in ((1, 7, "block_1"), (3, 28, "block_3"), (4, 32, "program_4::block_4"),

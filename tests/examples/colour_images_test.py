@@ -105,7 +105,8 @@ class ColourImages(unittest.TestCase):
         self.assertIn("dropout", refused.stderr)
 
     def test_data_parallel_learns_what_one_device_does(self):
-        options = ("--width", "2", "--images", "27", "--batch-size", "10", "--epochs", "2", "--augment", "none", "--no-batch-norm")
+        options = ("--width", "2", "--images", "27", "--batch-size", "10", "--epochs", "2", "--augment", "none",
+                   "--no-batch-norm")
         alone = self.trained("cifar10", *options, out="alone")
         shared = self.trained("cifar10", *options, "--data-parallel", "3", out="shared")
         self.assertEqual([line["data_parallel"] for line in (alone[0], shared[0])], [1, 3])
@@ -114,7 +115,8 @@ class ColourImages(unittest.TestCase):
                 self.assertAlmostEqual(line[key], expected[key], delta=1e-4)
 
     def test_stl10_has_a_residual_net_and_a_switch_for_all_that_helps_it(self):
-        small = ("--width", "2", "--epochs", "1", "--images", "10", "--batch-size", "5", "--test-images", "5", "--lr", "0.1")
+        small = ("--width", "2", "--epochs", "1", "--images", "10", "--batch-size", "5", "--test-images", "5",
+                 "--lr", "0.1")
         self.trained("stl10", *small, "--model", "resnet", out="plain")
         for number, switch in enumerate(
             (
@@ -148,8 +150,9 @@ class ColourImages(unittest.TestCase):
     def test_an_experiment_records_one_process_and_two(self):
         script = pathlib.Path(__file__).resolve().parents[2] / "scripts/experiments/e5.py"
         rows = ["one CPU process", "two CPU processes, gradus-run", "two CPU processes, spawn"]
-        command = [sys.executable, script, "--record", "--out", self.folder / "results", "--rows", *rows, "--seeds", "1",
-                   "--epochs", "1", "--images", "10", "--test-images", "5", "--batch-size", "10", "--data", self.folder]
+        command = [sys.executable, script, "--record", "--out", self.folder / "results", "--rows", *rows,
+                   "--seeds", "1", "--epochs", "1", "--images", "10", "--test-images", "5", "--batch-size", "10",
+                   "--data", self.folder]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300,
                               env={**os.environ, "GRADUS_BUILD": str(PROGRAMS.parent)})
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -24,10 +24,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path()
 KEYS = {
     "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "lr", "seconds", "images_per_second",
-    "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule", "batch_size",
-    "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment", "device_data", "device_name",
-    "libraries", "cudnn_small", "workers", "threads", "tf32", "fused", "forward_seconds", "backward_seconds",
-    "optimizer_seconds", "total_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "ranks", "comm",
+    "data_wait_seconds", "test_seconds", "model", "device", "backend", "graph", "amp", "optimizer", "schedule",
+    "batch_size", "seed", "data", "train_error", "test_error", "test_images", "class_accuracy", "augment",
+    "device_data", "device_name", "libraries", "cudnn_small", "workers", "threads", "tf32", "fused",
+    "forward_seconds", "backward_seconds", "optimizer_seconds", "total_seconds", "peak_allocated_bytes",
+    "peak_reserved_bytes", "ranks", "comm",
     "data_parallel", "compress",
 }  # fmt: skip
 
@@ -79,7 +80,8 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--model", "lenet", "--epochs", "4", "--batch-size", "32")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("\r", done.stdout)  # no terminal: plain lines
-        self.assertIn("model lenet, optimizer adam, schedule cosine, augment none, fused yes, data mnist\n", done.stdout)
+        self.assertIn("model lenet, optimizer adam, schedule cosine, augment none, fused yes, data mnist\n",
+                      done.stdout)
         self.assertIn("epoch 4/4  train loss", done.stdout)
         self.assertIn("accuracy by class", done.stdout)
         log = [json.loads(line) for line in (self.folder / "run" / "log.jsonl").read_text().splitlines()]
@@ -221,8 +223,9 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--help")
         self.assertEqual(done.returncode, 0)
         for option in (
-            "model unfused device backend epochs batch-size lr optimizer schedule augment workers device-data threads seed data synthetic "
-            "images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard profile graph amp quiet spawn comm verify"
+            "model unfused device backend epochs batch-size lr optimizer schedule augment workers device-data threads "
+            "seed data synthetic images test-images cudnn-small out checkpoint checkpoint-every resume tensorboard "
+            "profile graph amp quiet spawn comm verify"
         ).split():
             self.assertIn(f"--{option}", done.stdout)
 
@@ -237,8 +240,8 @@ class Mnist(unittest.TestCase):
 
     # ---- Interrupted runs ----
 
-    LONG = ("--synthetic", "--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "8", "--seed", "4",
-            "--augment", "affine")
+    LONG = ("--synthetic", "--images", "1000", "--model", "pure_linear", "--epochs", "3", "--batch-size", "8", "--seed",
+            "4", "--augment", "affine")
 
     def start_long(self, out, *options):
         command = [PROGRAMS / "mnist", *self.LONG, "--out", self.folder / out, *options]

@@ -129,8 +129,8 @@ class Ranks(unittest.TestCase):
     def test_batch_norm_and_early_stopping(self):
         small = ("--batch-size", "33", "--augment", "none", "--seed", "2")
         long = ("--width", "2", "--images", "100", "--epochs", "2")
-        # Synchronised, ranks agree until steps have magnified the rounding of the first ones: two of them, the second with
-        # a single image.
+        # Synchronised, ranks agree until steps have magnified the rounding of the first ones: two of them, the second
+        # with a single image.
         short = ("--width", "8", "--images", "34", "--epochs", "1")
         for options in (["--no-batch-norm", *long], ["--sync-batch-norm", *short]):
             for ranks in ("1", "3"):
@@ -179,8 +179,10 @@ class Ranks(unittest.TestCase):
             output, _ = self.run_command(command)
             self.assertIn("They make the same steps", output)
             self.assertRegex(output, r"   1 .* gradient '\w+\.(weight|bias)'\n")
-        images = self.command("cifar10", "--width", "2", "--verify", "2", "--images", "66", "--batch-size", "33", out="verified")
-        self.assertIn("They make the same steps", self.run_command([*images, "--sync-batch-norm", "--lr", "0", "--spawn", "2"])[0])
+        images = self.command("cifar10", "--width", "2", "--verify", "2", "--images", "66", "--batch-size", "33",
+                              out="verified")
+        self.assertIn("They make the same steps",
+                      self.run_command([*images, "--sync-batch-norm", "--lr", "0", "--spawn", "2"])[0])
         for options, cause in (
             (["--augment", "none"], "batch norm 'bn1' uses the statistics of each rank's part alone"),
             (["--no-batch-norm", "--dropout", "0.5"], "dropout 'dropout' draws other numbers on each rank"),

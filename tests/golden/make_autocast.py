@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes autocast_cpu.safetensors or autocast_cuda.safetensors: what PyTorch's operators make of their inputs under autocast,
-in which type and with which gradients. tests/autocast computes the same.
+"""Writes autocast_cpu.safetensors or autocast_cuda.safetensors: what PyTorch's operators make of their inputs under
+autocast, in which type and with which gradients. tests/autocast computes the same.
 
     tests/golden/make_autocast.py cpu|cuda [FOLDER]
 
-Keys: "in/<name>" are the inputs, exact in every floating type. "<case>/<variant>" is the result of a case whose inputs c(…)
-are float32 or in the half type (variant "half"), "<case>/type/<variant>" the name of its type, "<case>/grad" the gradient
-of its sum with respect to the first input, c(…) being float32. A call that PyTorch refuses has no result.
+Keys: "in/<name>" are the inputs, exact in every floating type. "<case>/<variant>" is the result of a case whose inputs
+c(…) are float32 or in the half type (variant "half"), "<case>/type/<variant>" the name of its type, "<case>/grad" the
+gradient of its sum with respect to the first input, c(…) being float32. A call that PyTorch refuses has no result.
 """
 import os
 import sys
@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from make_golden import write_safetensors
 
 HALF = {"cpu": torch.bfloat16, "cuda": torch.float16}
-SHAPES = {"a": (3, 4), "b": (4, 5), "v": (4,), "u": (4,), "m": (3, 5), "d": (3,), "q": (2, 3, 4), "p": (2, 4, 3), "r": (2, 3, 3),
-          "img": (2, 3, 6, 6), "k": (4, 3, 3, 3), "kt": (3, 4, 3, 3), "seq": (5, 2, 4), "k1": (3, 2, 2), "kt1": (2, 3, 2),
-          "w": (5, 4), "bias": (5,), "c3": (3,), "e3": (3,), "s": (3, 3), "slope": (1,), "bil": (2, 4, 4),
-          "w_ih": (12, 4), "w_hh": (12, 3), "b_ih": (12,), "b_hh": (12,), "h": (2, 3)}
+SHAPES = {"a": (3, 4), "b": (4, 5), "v": (4,), "u": (4,), "m": (3, 5), "d": (3,), "q": (2, 3, 4), "p": (2, 4, 3),
+          "r": (2, 3, 3), "img": (2, 3, 6, 6), "k": (4, 3, 3, 3), "kt": (3, 4, 3, 3), "seq": (5, 2, 4),
+          "k1": (3, 2, 2), "kt1": (2, 3, 2), "w": (5, 4), "bias": (5,), "c3": (3,), "e3": (3,), "s": (3, 3),
+          "slope": (1,), "bil": (2, 4, 4), "w_ih": (12, 4), "w_hh": (12, 3), "b_ih": (12,), "b_hh": (12,), "h": (2, 3)}
 
 
 def make_inputs():
@@ -184,8 +184,8 @@ CASES = {
 FIRST = {"bmm": "q", "baddbmm": "q", "scaled_dot_product_attention": "q", "conv1d": "seq", "conv2d": "img",
          "conv_transpose1d": "seq", "conv_transpose2d": "img", "lstm": "seq", "gru": "seq", "rnn": "seq", "cross": "s",
          "trace": "s", "dot": "v", "dot_mixed": "v", "outer": "v", "margin_ranking_loss": "v", "embedding": "b",
-         "group_norm": "img", "batch_norm": "img", "instance_norm": "img", "local_response_norm": "img", "avg_pool2d": "img",
-         "max_pool2d": "img", "adaptive_avg_pool2d": "img", "interpolate": "img"}
+         "group_norm": "img", "batch_norm": "img", "instance_norm": "img", "local_response_norm": "img",
+         "avg_pool2d": "img", "max_pool2d": "img", "adaptive_avg_pool2d": "img", "interpolate": "img"}
 
 
 def main():

@@ -71,7 +71,8 @@ def results(case, run):
     wanted = wanted + list(dy.values())
     h = torch.autograd.grad(product, wanted, allow_unused=True) if product.requires_grad else [None] * len(wanted)
     # A gradient that is zero by rule may come without memory: adding it to zeros gives it some.
-    return found | {k: torch.zeros_like(t) if d is None else torch.zeros_like(t) + d for k, t, d in zip(keys, wanted, h)}
+    return found | {k: torch.zeros_like(t) if d is None else torch.zeros_like(t) + d
+                    for k, t, d in zip(keys, wanted, h)}
 
 
 def write_safetensors(path, tensors):

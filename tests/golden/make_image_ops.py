@@ -35,7 +35,7 @@ def forward_map(angle, translate, scale, shear, center):
 
 
 def sample(matrix, size, mode, fill):
-    """Output pixels at size (height, width), found through the inverse of `matrix`; both images have their middle at 0."""
+    """Output pixels at size (height, width), by the inverse of `matrix`; both images have their middle at 0."""
     inverse = np.linalg.inv(matrix)
     height, width = size
     y, x = np.mgrid[0:height, 0:width].astype(np.float64)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes lenet.safetensors: the losses of LeNet's first 50 steps of SGD in PyTorch, in float64 and float32, and the sums
-of the parameters' squares after them. Weights and images are formulas that tests/lenet computes alike, bit for bit.
+"""Writes lenet.safetensors: the losses of LeNet's first 50 steps of SGD in PyTorch, in float64 and float32, and the
+sums of the parameters' squares after them. Weights and images are formulas that tests/lenet computes alike, bit for
+bit.
 
     tests/golden/make_lenet.py
 """

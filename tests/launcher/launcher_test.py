@@ -62,15 +62,16 @@ def command(*options, program):
 
 
 def run(*options, program, **more):
-    return subprocess.run(command(*options, program=program), capture_output=True, text=True, timeout=60, check=False, **more)
+    return subprocess.run(command(*options, program=program), capture_output=True, text=True, timeout=60, check=False,
+                          **more)
 
 
 class Launched:
     """A launcher in the background and the processes below it."""
 
     def __init__(self, *options, program, ranks):
-        self.process = subprocess.Popen(command("--nproc", str(ranks), *options, program=program), stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command("--nproc", str(ranks), *options, program=program),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.pids = []
         while len(self.pids) < 2 * ranks:
             self.pids += [int(pid) for pid in re.findall(r"\d+", self.process.stdout.readline().split("pids")[1])]
@@ -102,7 +103,8 @@ def belongings():
         except (FileNotFoundError, PermissionError, ProcessLookupError):
             pass
     for folder in ("/dev/shm", tempfile.gettempdir()):
-        found |= {("file", folder, name) for name in os.listdir(folder) if "gradus" in name and str(os.getpid()) in name}
+        found |= {("file", folder, name) for name in os.listdir(folder)
+                  if "gradus" in name and str(os.getpid()) in name}
     return found
 
 
@@ -137,8 +139,8 @@ print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR
         self.assertEqual(sorted(result.stdout.splitlines()), ["[0] 7", "[1] 7"])
 
     def test_arguments_reach_the_program(self):
-        result = subprocess.run([LAUNCHER, "--nproc", "1", "echo", "--nproc", "9", "-x"], capture_output=True, text=True,
-                                timeout=60, check=False)
+        result = subprocess.run([LAUNCHER, "--nproc", "1", "echo", "--nproc", "9", "-x"], capture_output=True,
+                                text=True, timeout=60, check=False)
         self.assertEqual(result.stdout, "[0] --nproc 9 -x\n")
 
     def test_output_comes_in_whole_lines_and_into_files(self):
@@ -155,7 +157,8 @@ sys.stdout.write("without an end")
             self.assertEqual(result.returncode, 0, result.stderr)
             for rank in range(3):
                 lines = [line for line in result.stdout.splitlines() if line.startswith(f"[{rank}] ")]
-                self.assertEqual(lines, [f"[{rank}] {i} {'x' * 300}" for i in range(200)] + [f"[{rank}] without an end"])
+                self.assertEqual(lines,
+                                 [f"[{rank}] {i} {'x' * 300}" for i in range(200)] + [f"[{rank}] without an end"])
                 self.assertIn(f"[{rank}] to stderr\n", result.stderr)
                 log = pathlib.Path(directory, "logs", f"rank{rank}.log").read_text(encoding="utf-8")
                 self.assertIn("199 xxx", log)
@@ -199,20 +202,22 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
         for end in ["os._exit(1)", "os.abort()"]:  # abort(): as an exception that nobody catches
             with tempfile.TemporaryDirectory() as directory:
-                result = run("--nproc", "2", program=program, env={**os.environ, "DYING": directory + "/dying", "END": end})
+                result = run("--nproc", "2", program=program,
+                             env={**os.environ, "DYING": directory + "/dying", "END": end})
             self.assertEqual(result.returncode, 128 + signal.SIGKILL)
             self.assertIn("rank 1 was killed by Killed (signal 9)", result.stderr)
 
     def test_a_program_that_does_not_exist(self):
-        result = subprocess.run([LAUNCHER, "--nproc", "2", "/no/such/program"], capture_output=True, text=True, timeout=60,
-                                check=False)
+        result = subprocess.run([LAUNCHER, "--nproc", "2", "/no/such/program"], capture_output=True, text=True,
+                                timeout=60, check=False)
         self.assertEqual(result.returncode, 127)
         self.assertIn("cannot run '/no/such/program': No such file", result.stderr)
 
     def test_wrong_options(self):
         for options, message in [(["--nproc", "0"], "a job needs processes"),
                                  (["--nnodes", "2"], "several nodes meet at an address"),
-                                 (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"], "node rank 2 is none of 0 to 1"),
+                                 (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"],
+                                  "node rank 2 is none of 0 to 1"),
                                  (["--max-restarts", "-1"], "--max-restarts is -1, not 0 or more"),
                                  (["--rdzv", "nonsense"], "'nonsense' is no address"),
                                  (["--nnodes", "2", "--rdzv", "127.0.0.1:1"], "GRADUS_TOKEN_FILE")]:
@@ -234,7 +239,8 @@ sys.exit(3)
 """
         with tempfile.TemporaryDirectory() as directory:
             begin = time.monotonic()
-            result = run("--nproc", "2", "--grace", "0.5", program=program, env={**os.environ, "DEAF": directory + "/deaf"})
+            result = run("--nproc", "2", "--grace", "0.5", program=program,
+                         env={**os.environ, "DEAF": directory + "/deaf"})
         took = time.monotonic() - begin
         self.assertEqual(result.returncode, 3)
         self.assertGreater(took, 0.5)
@@ -259,7 +265,7 @@ sys.exit(3)
             job.close()
 
     def test_what_ranks_leave_behind_is_ended(self):
-        program = "import subprocess, os; c = subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL); print(c.pid)"
+        program = "import subprocess as s; print(s.Popen(['sleep', '1000'], stdout=s.DEVNULL).pid)"
         result = run("--nproc", "2", program=program)
         self.assertEqual(result.returncode, 0)
         pids = [int(line.split()[1]) for line in result.stdout.splitlines()]

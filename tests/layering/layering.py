@@ -51,8 +51,8 @@ RESTRICTED = [
     ),
 ]
 
-FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "training", "distributed", "examples", "benchmarks",
-           "tests"]
+FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "training", "distributed", "examples",
+           "benchmarks", "tests"]
 SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 INCLUDE = re.compile(r"\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 

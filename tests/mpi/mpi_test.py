@@ -83,8 +83,8 @@ class Mpi(unittest.TestCase):
     def test_a_launcher_that_mpi_does_not_know(self):
         result = run(RANKS, "collectives", RANK="1", WORLD_SIZE="2")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("the launcher started 2 ranks, but MPI knows of this process alone: start the program with mpirun",
-                      result.stderr)
+        self.assertIn("the launcher started 2 ranks, but MPI knows of this process alone: start the program with "
+                      "mpirun", result.stderr)
 
     def test_all_hear_both_sides_of_a_disagreement(self):
         for ranks in (2, 3):

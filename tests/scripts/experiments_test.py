@@ -38,7 +38,8 @@ EXAMPLE = """
                 "images_per_second": count / 2, "batch_size": int(option("--batch-size", 64)), "data_wait_seconds": 0.1,
                 "test_images": 10000, "forward_seconds": parts[0], "backward_seconds": parts[1],
                 "optimizer_seconds": parts[2], "device_data": cuda, "peak_allocated_bytes": 1 << 20,
-                "peak_reserved_bytes": 2 << 20, "ranks": ranks, "comm": option("--comm", "shm") if ranks > 1 else "none",
+                "peak_reserved_bytes": 2 << 20, "ranks": ranks,
+                "comm": option("--comm", "shm") if ranks > 1 else "none",
                 "device": "cuda" if cuda else "cpu", "libraries": "CUDA 13.0" if cuda else ""}) + "\\n")
 """
 # What stands for the programs: each knows options enough to say what the real one says.
@@ -61,8 +62,9 @@ PROGRAMS = {
     """,
     "benchmarks/train_step": """
         with open(option("--json"), "a") as file:
-            file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")), "device": option("--device"),
-                                   "machine": "a device", "libraries": "CUDA 13.0", "peak_bytes": 1 << 20,
+            file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")),
+                                   "device": option("--device"), "machine": "a device", "libraries": "CUDA 13.0",
+                                   "peak_bytes": 1 << 20,
                                    "step_ms": {"graph": 0.1, "eager": 0.3}[option("--mode")]}) + "\\n")
     """,
     "benchmarks/dynamic_net": """
@@ -168,7 +170,8 @@ class Experiments(unittest.TestCase):
     def run_experiment(self, name, *options):
         done = subprocess.run([sys.executable, SCRIPTS / f"{name}.py", "--out", self.folder / "results", *options],
                               capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "GRADUS_BUILD": str(self.folder / "build"), "GRADUS_CODE_VERSION": "v1"})
+                              env={**os.environ, "GRADUS_BUILD": str(self.folder / "build"),
+                                   "GRADUS_CODE_VERSION": "v1"})
         self.assertEqual(done.returncode, 0, done.stderr)
         return record.Runs(name.upper(), self.folder / "results").read()
 
@@ -176,12 +179,13 @@ class Experiments(unittest.TestCase):
         "e2": ["openmp, conv2_c1", "cudnn, conv2_c1", "naive, conv10_c32"],
         "e3": ["naive", "cuda"],
         "e4": ["plain", "resnet", "--seeds", "1", "3", "--epochs", "2"],
-        "e5": ["one CPU process", "two CPU processes, spawn", "two GPUs, gradus-run", "--seeds", "1", "2", "--epochs", "2"],
+        "e5": ["one CPU process", "two CPU processes, spawn", "two GPUs, gradus-run",
+               "--seeds", "1", "2", "--epochs", "2"],
         "e6": ["one GPU, 32", "two GPUs, 32", "--seeds", "1"],
         "e7": ["tcp, 32", "one GPU, 128", "CPU, shm, 32", "--seeds", "1"],
         "e8": ["one GPU", "batch norm alone", "dropout 0.5", "--seeds", "1", "2"],
-        "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "DDP, 8 processes, CPU", "max-pool backward", "--seeds", "1",
-               "--epochs", "2"],
+        "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "DDP, 8 processes, CPU", "max-pool backward",
+               "--seeds", "1", "--epochs", "2"],
         "e11": ["eager, lenet", "captured, lenet", "eager, lenet, CPU", "dynamic net, cuda"],
     }
 
@@ -218,7 +222,8 @@ class Experiments(unittest.TestCase):
                 self.assertIn(word, page)
             self.assertNotIn("http", page)
         self.run_experiment("e9", "--rows", "pure_linear, cuda", "--seeds", "1", "--no-gpu")
-        self.assertIn("<td>pure_linear, cuda</td><td>mnist: no GPU today</td>", (self.folder / "results/E9.html").read_text())
+        self.assertIn("<td>pure_linear, cuda</td><td>mnist: no GPU today</td>",
+                      (self.folder / "results/E9.html").read_text())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The shell scripts, each run in a copy of the tree's scripts/ with small files for MNIST and stand-ins for the tools."""
+"""The shell scripts, each run in a copy of the tree's scripts/ with small files for MNIST and stand-ins for the
+tools."""
 
 import functools
 import gzip
@@ -45,7 +46,8 @@ class ScriptTest(unittest.TestCase):
         for name in FILES:
             content = gzip.compress(name.encode())
             (self.mirror / f"{name}.gz").write_bytes(content)
-            text, count = re.subn(rf"(\[{name}\]=)[0-9a-f]{{64}}\n", rf"\g<1>{hashlib.sha256(content).hexdigest()}\n", text)
+            text, count = re.subn(rf"(\[{name}\]=)[0-9a-f]{{64}}\n", rf"\g<1>{hashlib.sha256(content).hexdigest()}\n",
+                                  text)
             self.assertEqual(count, 1)
         script.write_text(text)
 
@@ -72,7 +74,8 @@ class ScriptTest(unittest.TestCase):
 
     def run_script(self, name, *arguments, **environment):
         everything = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "GRADUS_DATA": "", **environment}
-        return subprocess.run([self.root / "scripts" / name, *arguments], env=everything, capture_output=True, text=True)
+        return subprocess.run([self.root / "scripts" / name, *arguments], env=everything, capture_output=True,
+                              text=True)
 
     def put_mnist(self, folder, suffix=".gz"):
         folder.mkdir(parents=True)
@@ -319,7 +322,8 @@ class InstallDependencies(ScriptTest):
         script.write_text(script.read_text().replace('"/usr:/usr/local:', '"'))  # a system without any
         self.tool("dpkg-query", "exit 1")
         missing = {"zlib1g-dev", "libssl-dev", "libcli11-dev", "nlohmann-json3-dev", "libstb-dev", "catch2"}
-        for header, package in (("zlib.h", "zlib1g-dev"), ("openssl/evp.h", "libssl-dev"), ("CLI/CLI.hpp", "libcli11-dev"),
+        for header, package in (("zlib.h", "zlib1g-dev"), ("openssl/evp.h", "libssl-dev"),
+                                ("CLI/CLI.hpp", "libcli11-dev"),
                                 ("nlohmann/json.hpp", "nlohmann-json3-dev"), ("stb/stb_image.h", "libstb-dev"),
                                 ("catch2/catch_all.hpp", "catch2")):
             path = self.root.parent / "prefix/include" / header
@@ -440,7 +444,8 @@ class TestSummary(ScriptTest):
 
     def test_no_reason_but_the_known_ones(self):
         status, lines = self.summary(want="time")
-        self.assertEqual((status, lines[0]), (1, "skipped for want of time: 1  <- not a reason that scripts/test_summary.py knows"))
+        self.assertEqual((status, lines[0]),
+                         (1, "skipped for want of time: 1  <- not a reason that scripts/test_summary.py knows"))
 
 
 if __name__ == "__main__":

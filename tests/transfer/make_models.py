@@ -4,8 +4,8 @@
     tests/transfer/make_models.py                   writes lenet.safetensors, resnet18.safetensors and their *_results
     tests/transfer/make_models.py --check FOLDER    loads the models that test_transfer wrote to FOLDER
 
-A ResNet-18 of the paper's width has 11 million parameters. This one is six channels wide instead of 64, everything else is
-the same: layers, names, strides, shortcuts, batch norm with running statistics.
+A ResNet-18 of the paper's width has 11 million parameters. This one is six channels wide instead of 64, everything else
+is the same: layers, names, strides, shortcuts, batch norm with running statistics.
 """
 import argparse
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Models trained here load in PyTorch and give the same logits there. Needs a Python with torch; says so where there is none.
+"""Models trained here load in PyTorch and give the same logits there. Needs a Python with torch; says so where there is
+none.
 
 usage: transfer_test.py BUILD_DIR/tests/test_transfer
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs an experiment: trains or measures on real data, adds a JSON line a run to results/NAME.jsonl, and draws
-# results/NAME.html and NAME_*.png of all the runs that the file holds.
+# Runs an experiment: trains or measures on real data, adds a JSON line a run to benchmarks/experiments/NAME.jsonl, and draws
+# benchmarks/experiments/NAME.html and NAME_*.png of all the runs that the file holds.
 # usage: scripts/experiment.sh E9 [--help and other options of scripts/experiments/e9.py]
 # Builds with CUDA where nvcc and a GPU are. GRADUS_BUILD=DIR takes the programs that are in that build folder instead.
 set -euo pipefail

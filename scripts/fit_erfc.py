@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The coefficients of backends/openmp/erf_kernel.h, as polynomials in x - centre with the least largest error (Remez'
+"""The coefficients of backends/openmp/simd/erf_kernel.h, as polynomials in x - centre with the least largest error (Remez'
 exchange algorithm). Needs mpmath.
   Q(x) = erfc(x) exp(x^2) from 1 on; its error counts times exp(-x^2), as it does in erf(x) = 1 - exp(-x^2) Q(x);
   R(x) = (1 - Phi(x)) exp(x^2 / 2) from 0 on, whose error counts times exp(-x^2 / 2).

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """E11, graphs: the same training step built anew each time (eager) and captured once and replayed, for several nets, on
 random inputs that lie on the device; and what each can express: a net whose depth depends on its input. Writes
-results/E11.jsonl, E11.html and E11_steps.png.
+E11.jsonl, E11.html and E11_steps.png.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """E14, wire and byte order: the bytes of 6.342e-5 as a float32 in the memory of a little-endian machine (this one) and
 of a big-endian one (s390x, emulated by qemu), and in network order; and all-reduces over TCP between ranks on both, of
-every type. Writes results/E14.jsonl, E14.html and E14_bytes.png.
+every type. Writes E14.jsonl, E14.html and E14_bytes.png.
 """
 
 import json

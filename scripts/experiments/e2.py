@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """E2, MNIST by 2 and by 10 convolution layers: 3x3 convolutions with ReLU of 1 or 32 channels, then one linear layer;
 batches of 128, 5 epochs. On the GPU cuDNN, our fused kernel, and our kernel and ReLU one after the other; on the CPU
-openmp, and naive for one epoch. Writes results/E2.jsonl, E2.html, E2_times.png and E2_gpu.png.
+openmp, and naive for one epoch. Writes E2.jsonl, E2.html, E2_times.png and E2_gpu.png.
 """
 
 import math

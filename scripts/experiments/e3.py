@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """E3, RGB to grey: 0.2989 R + 0.5870 G + 0.1140 B on 200 photographs of STL-10, resized to 128x128, by plain loops, by
-OpenMP and on the GPU. Writes results/E3.jsonl, E3.html, E3_times.png and E3_picture.png.
+OpenMP and on the GPU. Writes E3.jsonl, E3.html, E3_times.png and E3_picture.png.
 """
 
 import json

@@ -2,7 +2,7 @@
 """E4, STL-10 on one device: three blocks of convolution and max-pooling, two linear layers, Adam, 10 epochs of batches
 of 32, captured with the images on the device, eager, from the loader, and on the CPU; then the same task done well, a
 ResNet-18 with augmentation, label smoothing and a one-cycle schedule, and the same without parts of that. Writes
-results/E4.jsonl, E4.html, E4_curves.png and E4_gpu.png.
+E4.jsonl, E4.html, E4_curves.png and E4_gpu.png.
 """
 
 import training

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """E5, STL-10 on two devices: E4's plain net under the launcher gradus-run and by --spawn from one program, against one
-process; on GPUs, and on the CPU with a thread for each rank. Writes results/E5.jsonl, E5.html, E5_curves.png and
+process; on GPUs, and on the CPU with a thread for each rank. Writes E5.jsonl, E5.html, E5_curves.png and
 E5_gpu.png.
 """
 

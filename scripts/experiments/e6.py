@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """E6, batch size: E4's plain net with 16, 32, 64 and 128 images a GPU and step, on one GPU and on two. Writes
-results/E6.jsonl, E6.html, E6_batches.png and E6_gpu.png.
+E6.jsonl, E6.html, E6_batches.png and E6_gpu.png.
 """
 
 import training

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """E7, communication: E4's plain net on two GPUs with gradients averaged by NCCL, TCP, shared memory and MPI, 32 and 128
 images a GPU and step, and PyTorch's DistributedDataParallel by NCCL and by gloo beside it; and on two processes of the
-CPU. Writes results/E7.jsonl, E7.html, E7_steps.png and E7_gpu.png.
+CPU. Writes E7.jsonl, E7.html, E7_steps.png and E7_gpu.png.
 """
 
 import training

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """E8, CIFAR-10: a ResNet-18 on one GPU, on two by DistributedDataParallel over NCCL and TCP and by data_parallel; in
-float32, float16 and bfloat16; and what each of six regularisers changes. Writes results/E8.jsonl, E8.html,
+float32, float16 and bfloat16; and what each of six regularisers changes. Writes E8.jsonl, E8.html,
 E8_regularisers.png, E8_precision.png and E8_gpu.png.
 """
 

@@ -3,7 +3,7 @@
 augmentation, each with several seeds; the three nets on a GPU, where the step is captured and the images lie on the
 device, and LeNet without the one or the other; what a step waits for its batch with 0, 2 and 4 loader workers; LeNet by
 8 processes, by 8 replicas in one and by one alone, on the CPU; and an epoch of LeNet with max-pooling's backward in a
-loop instead of a kernel. Writes results/E9.jsonl, E9.html, E9_curves.png and E9_gpu.png.
+loop instead of a kernel. Writes E9.jsonl, E9.html, E9_curves.png and E9_gpu.png.
 """
 
 import json

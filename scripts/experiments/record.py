@@ -157,7 +157,7 @@ def unpacked(run):
 
 
 class Runs:
-    """The runs of an experiment: results/NAME.jsonl, a line each."""
+    """The runs of an experiment: benchmarks/experiments/NAME.jsonl, a line each."""
 
     def __init__(self, name, folder):
         self.folder = pathlib.Path(folder)
@@ -203,7 +203,7 @@ def arguments_of(doc, rows, add=None):
                                      epilog="Other options are handed to the programs (--threads 2, --data DIR).")
     parser.add_argument("--rows", nargs="+", default=list(rows), choices=list(rows), metavar="ROW",
                         help="default: all of " + ", ".join(f"'{row}'" for row in rows))
-    parser.add_argument("--out", default=str(ROOT / "results"), help="folder for the runs and the page")
+    parser.add_argument("--out", default=str(ROOT / "benchmarks/experiments"), help="folder for the runs and the page")
     parser.add_argument("--render", action="store_true", help="only draw what was recorded")
     parser.add_argument("--record", action="store_true", help="only record, for a machine without matplotlib")
     if add:

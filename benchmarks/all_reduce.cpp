@@ -17,8 +17,8 @@
 #include <gradus/benchmarks/all_reduce/peer.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/shm_group.h>
-#include <gradus/distributed/comm/tcp_group.h>
+#include <gradus/distributed/comm/shm/shm_group.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 using namespace gradus;
 using namespace gradus::benchmarks;

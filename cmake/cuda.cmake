@@ -1,5 +1,5 @@
 # The CUDA backends. Only register.cpp asks whether they are there.
-file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*.cu backends/cuda/*.cpp)
+file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*/*.cu backends/cuda/*/*.cpp)
 target_sources(gradus PRIVATE ${cuda_sources})
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know that nvcc has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
@@ -10,7 +10,7 @@ target_compile_options(gradus PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wa
 target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
 # Named in the error of a device that none of them serves.
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
-set_source_files_properties(backends/cuda/check.cpp PROPERTIES
+set_source_files_properties(backends/cuda/runtime/check.cpp PROPERTIES
                             COMPILE_DEFINITIONS "GRADUS_CUDA_ARCHITECTURES=\"${architectures}\"")
 set_source_files_properties(backends/register.cpp PROPERTIES COMPILE_DEFINITIONS GRADUS_WITH_CUDA=1)
 

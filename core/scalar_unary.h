@@ -1,6 +1,6 @@
 // Element-wise functions of one argument with their derivatives, each written once; core/scalar_ops.h has the switch over
 // them. T is a number (float, double, or an integer type for the functions that integers have, needs_floating), on host
-// and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/lanes.h). So formulas choose
+// and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/simd/lanes.h). So formulas choose
 // with `select` instead of ?: and combine truths with & | ! instead of && and ||: both sides are computed.
 #pragma once
 

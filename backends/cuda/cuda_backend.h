@@ -1,5 +1,5 @@
-// The backend "cuda": our own kernels, one file per family, and cuBLAS for matrix products. Deterministic: no atomics
-// on floating-point numbers, sums in an order that depends on shapes and device alone. Nothing here waits for the
+// The backend "cuda": our own kernels, a folder for each family (README.md), and cuBLAS for matrix products. Deterministic:
+// no atomics on floating-point numbers, sums in an order that depends on shapes and device alone. Nothing here waits for the
 // device or reads back, so every operator may be captured into a graph. The cuDNN backend derives from this one.
 #pragma once
 
@@ -11,34 +11,34 @@ class CudaBackend : public Backend {
  public:
   std::string_view name() const override { return "cuda"; }
   DeviceType device_type() const override { return DeviceType::cuda; }
-  std::string libraries() const override;  // libraries.cpp
+  std::string libraries() const override;  // runtime/libraries.cpp
 
-  // memory.cu
+  // elementwise/memory.cu
   void fill(const MutableView& y, const Scalar& value) override;
   void copy(const View& x, const MutableView& y) override;
   void arange(const MutableView& y, const Scalar& start, const Scalar& step) override;
 
-  // unary.cu
+  // elementwise/unary.cu
   void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) override;
   void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                       const UnaryArgs& args) override;
 
-  // binary.cu
+  // elementwise/binary.cu
   void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) override;
   void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                      const MutableView& y) override;
   void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
 
-  // reduce.cu, arg_reduce.cu
+  // reduce/reduce.cu, reduce/arg_reduce.cu
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
   void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                   const MutableView& indices) override;
 
-  // matmul.cpp
+  // gemm/matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
   void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
 
-  // conv2d.cu, conv2d_weight.cu
+  // conv2d/conv2d.cu, conv2d/conv2d_weight.cu
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
   void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                             const Conv2dGeometry& geometry) override;
@@ -50,20 +50,20 @@ class CudaBackend : public Backend {
                                  const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                  const Conv2dGeometry& geometry, const MutableView* masked) override;
 
-  // pool2d.cu
+  // pool/pool2d.cu
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                   const Pool2dGeometry& geometry) override;
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
 
-  // resample2d.cu
+  // image/resample2d.cu
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
-  // pick.cu
+  // loss/pick.cu
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
 
-  // softmax.cu, cross_entropy.cu
+  // norm/softmax.cu, loss/cross_entropy.cu
   void softmax(const View& x, int axis, bool log, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
   void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
@@ -73,7 +73,7 @@ class CudaBackend : public Backend {
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
 
-  // normalize.cu, normalize_backward.cu, normalize_rows.cu, normalize_channels.cu, normalize_channels_backward.cu
+  // norm/normalize{,_backward,_rows,_channels,_channels_backward}.cu
   void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
                  const MutableView& y, const MutableView& mean, const MutableView& variance) override;
   void update_running_statistics(const View& batch_mean, const View& batch_variance,
@@ -92,26 +92,26 @@ class CudaBackend : public Backend {
                           const View* residual, const MutableView& y, const MutableView& mean,
                           const MutableView& variance, const RunningStatistics& running) override;
 
-  // recurrent.cu
+  // sequence/recurrent.cu
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
   void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
                           const MutableView& dgates) override;
 
-  // lstm_sequence.cu
+  // sequence/lstm_sequence.cu
   void lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
                      const MutableView& cells, const MutableView& hidden) override;
   void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
                               const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
                               const MutableView& dh0) override;
 
-  // attention.cu
+  // sequence/attention.cu
   void attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
                  const MutableView& weights, const MutableView* kept, const MutableView& y) override;
   void attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
                           const View* kept, const View& y, const AttentionRule& rule, const MutableView& dq,
                           const MutableView& dk, const MutableView& dv) override;
 
-  // index.cu, nonzero.cu, sort.cu, topk.cu, scan.cu
+  // index/index.cu, index/nonzero.cu, index/sort.cu, index/topk.cu, reduce/scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
@@ -120,7 +120,7 @@ class CudaBackend : public Backend {
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
-  // random.cu, randperm.cu
+  // random/random.cu, random/randperm.cu
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
   void bernoulli(const MutableView& y, const RandomState& state, double p) override;
@@ -130,10 +130,10 @@ class CudaBackend : public Backend {
                const MutableView& y) override;
   void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) override;
 
-  // image.cu
+  // image/image.cu
   void rgb_to_grayscale(const View& x, const MutableView& y) override;
 
-  // optimizer.cu, loss_scale.cu
+  // optim/optimizer.cu, optim/loss_scale.cu
   void advance_step(const MutableView& block) override;
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;

@@ -1,8 +1,8 @@
 // Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise than
 // the images is copied; a net that is channels-last throughout is never transposed.
-#include <gradus/backends/cuda/conv2d_exact.h>
-#include <gradus/backends/cuda/conv2d_sliding.h>
-#include <gradus/backends/cuda/conv2d_thin.h>
+#include <gradus/backends/cuda/conv2d/conv2d_exact.h>
+#include <gradus/backends/cuda/conv2d/conv2d_sliding.h>
+#include <gradus/backends/cuda/conv2d/conv2d_thin.h>
 #include <gradus/backends/cudnn/conv_plan.h>
 #include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>

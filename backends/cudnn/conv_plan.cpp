@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include <gradus/backends/cuda/cuda_runtime.h>
-#include <gradus/backends/cuda/device_guard.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
+#include <gradus/backends/cuda/runtime/device_guard.h>
 #include <gradus/backends/cudnn/handle.h>
 #include <gradus/core/runtime.h>
 

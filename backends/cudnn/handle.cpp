@@ -1,7 +1,7 @@
 #include <gradus/backends/cudnn/handle.h>
 
-#include <gradus/backends/cuda/cuda_runtime.h>
-#include <gradus/backends/cuda/handle_pool.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
+#include <gradus/backends/cuda/runtime/handle_pool.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
 
 namespace gradus::cudnn_detail {

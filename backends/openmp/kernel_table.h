@@ -1,23 +1,23 @@
 // The table of one instruction set. Each kernels_*.cpp defines GRADUS_ISA and includes this.
 #pragma once
 
-#include <gradus/backends/openmp/depthwise_kernel.h>
-#include <gradus/backends/openmp/dot_kernel.h>
-#include <gradus/backends/openmp/gemm_kernel.h>
-#include <gradus/backends/openmp/gemv_kernel.h>
-#include <gradus/backends/openmp/half_kernel.h>
-#include <gradus/backends/openmp/map_kernel.h>
-#include <gradus/backends/openmp/move_kernel.h>
-#include <gradus/backends/openmp/norm_kernel.h>
-#include <gradus/backends/openmp/optimizer_kernel.h>
-#include <gradus/backends/openmp/pixel_kernel.h>
-#include <gradus/backends/openmp/pool_kernel.h>
-#include <gradus/backends/openmp/random_kernel.h>
-#include <gradus/backends/openmp/recurrent_kernel.h>
-#include <gradus/backends/openmp/reduce_kernel.h>
-#include <gradus/backends/openmp/resample_kernel.h>
-#include <gradus/backends/openmp/stencil_kernel.h>
-#include <gradus/backends/openmp/winograd_kernel.h>
+#include <gradus/backends/openmp/conv2d/depthwise_kernel.h>
+#include <gradus/backends/openmp/conv2d/pixel_kernel.h>
+#include <gradus/backends/openmp/conv2d/stencil_kernel.h>
+#include <gradus/backends/openmp/conv2d/winograd_kernel.h>
+#include <gradus/backends/openmp/gemm/dot_kernel.h>
+#include <gradus/backends/openmp/gemm/gemv_kernel.h>
+#include <gradus/backends/openmp/image/resample_kernel.h>
+#include <gradus/backends/openmp/optim/optimizer_kernel.h>
+#include <gradus/backends/openmp/pool/pool_kernel.h>
+#include <gradus/backends/openmp/random/random_kernel.h>
+#include <gradus/backends/openmp/reduce/reduce_kernel.h>
+#include <gradus/backends/openmp/sequence/recurrent_kernel.h>
+#include <gradus/backends/openmp/simd/gemm_kernel.h>
+#include <gradus/backends/openmp/simd/half_kernel.h>
+#include <gradus/backends/openmp/simd/map_kernel.h>
+#include <gradus/backends/openmp/simd/move_kernel.h>
+#include <gradus/backends/openmp/simd/norm_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <gradus/backends/openmp/winograd.h>
+#include <gradus/backends/openmp/conv2d/winograd.h>
 #include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
 

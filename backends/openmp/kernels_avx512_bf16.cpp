@@ -1,5 +1,5 @@
 #define GRADUS_ISA avx512_bf16
-#include <gradus/backends/openmp/gemm_kernel.h>
+#include <gradus/backends/openmp/simd/gemm_kernel.h>
 
 namespace gradus::openmp {
 namespace avx512_bf16 {

@@ -1,4 +1,4 @@
-// The kernels of the openmp backend, by file. What is not overridden here is NaiveBackend's.
+// The kernels of the openmp backend, by file (README.md). What is not overridden here is NaiveBackend's.
 #pragma once
 
 #include <gradus/backends/naive/naive.h>
@@ -9,11 +9,11 @@ class OpenmpBackend final : public NaiveBackend {
  public:
   std::string_view name() const override { return "openmp"; }
 
-  // memory.cpp
+  // elementwise/memory.cpp
   void fill(const MutableView& y, const Scalar& value) override;
   void copy(const View& x, const MutableView& y) override;
 
-  // elementwise.cpp
+  // elementwise/elementwise.cpp
   void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) override;
   void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                       const UnaryArgs& args) override;
@@ -23,24 +23,24 @@ class OpenmpBackend final : public NaiveBackend {
   void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
   void rgb_to_grayscale(const View& x, const MutableView& y) override;
 
-  // reduce.cpp
+  // reduce/reduce.cpp
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
   void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                   const MutableView& indices) override;
 
-  // scan.cpp
+  // reduce/scan.cpp
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
-  // sort.cpp
+  // index/sort.cpp
   void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
   void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) override;
 
-  // matmul.cpp
+  // gemm/matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
   void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
 
-  // conv2d.cpp
+  // conv2d/conv2d.cpp
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
   void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                             const Conv2dGeometry& geometry) override;
@@ -52,13 +52,13 @@ class OpenmpBackend final : public NaiveBackend {
                                  const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                  const Conv2dGeometry& geometry, const MutableView* masked) override;
 
-  // pool2d.cpp
+  // pool/pool2d.cpp
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                   const Pool2dGeometry& geometry) override;
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
 
-  // loss.cpp
+  // loss/loss.cpp
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
   void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
@@ -68,19 +68,19 @@ class OpenmpBackend final : public NaiveBackend {
                               int64_t ignore_index, Reduction reduction, const View& weight_sum,
                               const MutableView& dx) override;
 
-  // softmax.cpp
+  // norm/softmax.cpp
   void softmax(const View& x, int axis, bool log, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
 
-  // index.cpp
+  // index/index.cpp
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
 
-  // resample2d.cpp
+  // image/resample2d.cpp
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
-  // norm.cpp
+  // norm/norm.cpp
   void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
                  const MutableView& y, const MutableView& mean, const MutableView& variance) override;
   void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
@@ -94,12 +94,12 @@ class OpenmpBackend final : public NaiveBackend {
                                const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
                                const MutableView* dresidual) override;
 
-  // recurrent.cpp
+  // sequence/recurrent.cpp
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
   void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
                           const MutableView& dgates) override;
 
-  // random.cpp
+  // random/random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
   void bernoulli(const MutableView& y, const RandomState& state, double p) override;
@@ -108,7 +108,7 @@ class OpenmpBackend final : public NaiveBackend {
                const MutableView& y) override;
   void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) override;
 
-  // optimizer.cpp
+  // optim/optimizer.cpp
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;
 };

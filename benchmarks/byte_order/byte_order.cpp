@@ -13,8 +13,8 @@
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/tcp_store.h>
-#include <gradus/distributed/comm/tcp_transport.h>
+#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/tcp/tcp_transport.h>
 
 using namespace gradus;
 using namespace gradus::dist;

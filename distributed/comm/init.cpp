@@ -17,9 +17,9 @@
 #include <gradus/core/error.h>
 #include <gradus/core/runtime.h>
 #include <gradus/distributed/comm/process_group_factory.h>
-#include <gradus/distributed/comm/shm_group.h>
-#include <gradus/distributed/comm/tcp_group.h>
-#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/comm/shm/shm_group.h>
+#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 namespace gradus::dist {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/store.h>
+#include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 

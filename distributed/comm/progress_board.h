@@ -18,7 +18,7 @@
 #include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/descriptor.h>
 #include <gradus/distributed/comm/status.h>
-#include <gradus/distributed/comm/store.h>
+#include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 

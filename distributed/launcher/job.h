@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/comm/store/tcp_store.h>
 #include <gradus/distributed/comm/token.h>
 #include <gradus/distributed/launcher/guard_process.h>
 #include <gradus/distributed/launcher/launcher.h>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/socket.h>
-#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/comm/store/tcp_store.h>
 #include <gradus/distributed/comm/token.h>
 
 namespace gradus::dist {

@@ -1,7 +1,7 @@
-// The ways that a matrix product takes on the openmp backend (backends/openmp/gemm.cpp), each against naive.
+// The ways that a matrix product takes on the openmp backend (backends/openmp/gemm/gemm.cpp), each against naive.
 #include <array>
 
-#include <gradus/backends/openmp/gemm.h>
+#include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include <gradus/backends/openmp/conv2d_winograd.h>
+#include <gradus/backends/openmp/conv2d/conv2d_winograd.h>
 #include <gradus/core/convolution_accuracy.h>
 #include <gradus/core/observer.h>
 #include <gradus/tests/backends/openmp_compare.h>

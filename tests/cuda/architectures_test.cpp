@@ -1,5 +1,5 @@
 // Which devices a build serves, and what it says to the others. Needs no CUDA.
-#include <gradus/backends/cuda/architectures.h>
+#include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus::cuda_detail;

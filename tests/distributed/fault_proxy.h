@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/socket.h>
-#include <gradus/distributed/comm/store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {

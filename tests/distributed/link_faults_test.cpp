@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <future>
 
-#include <gradus/distributed/comm/tcp_group.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/distributed/comm/tcp_store.h>
+#include <gradus/distributed/comm/store/tcp_store.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {

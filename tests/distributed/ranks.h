@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/distributed/comm/local_group.h>
-#include <gradus/distributed/comm/shm_group.h>
-#include <gradus/distributed/comm/tcp_group.h>
+#include <gradus/distributed/comm/local/local_group.h>
+#include <gradus/distributed/comm/shm/shm_group.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 namespace gradus::test {
 

@@ -27,6 +27,9 @@ ALLOWED = {
     "distributed/parallel": ["core", "distributed", "autograd", "layers", "optim"],
 }
 
+# Backends with a folder for each family of kernels, and the folders that all families share.
+FAMILIES = {"backends/cuda": {"runtime", "device"}, "backends/openmp": {"simd"}}
+
 # Where a kind of header, pragma or condition may stand: (pattern of the line, allowed prefixes, what to say).
 RESTRICTED = [
     (
@@ -66,6 +69,22 @@ def part_of(path):
     return max((part for part in ALLOWED if within(path, part)), key=len, default=None)
 
 
+def family_of(path, backend):
+    """The folder of the backend that holds `path`, "" for the files above them, None outside of it."""
+    if not within(path, backend):
+        return None
+    return path[len(backend) + 1:].rpartition("/")[0]
+
+
+def check_families(path, target):
+    """A family includes what all share and what is its own; what is shared includes no family."""
+    for backend, shared in FAMILIES.items():
+        own, other = family_of(path, backend), family_of(target, backend)
+        if own and other and other not in shared | {own}:
+            return f"{backend}/{own} may include {' and '.join(sorted(shared))} of its backend, no other family"
+    return None
+
+
 def check_line(path, line):
     """Says what is wrong with one line of the file `path` (relative to the root), or None."""
     for pattern, places, message in RESTRICTED:
@@ -84,7 +103,7 @@ def check_line(path, line):
         return None
     target = name[len("gradus/"):]
     if any(within(target, allowed) for allowed in ALLOWED[part]):
-        return None
+        return check_families(path, target)
     return f"{part} may include only {', '.join(ALLOWED[part])}"
 
 

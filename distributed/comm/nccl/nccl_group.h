@@ -16,7 +16,7 @@
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/progress_board.h>
-#include <gradus/distributed/comm/shared_memory.h>
+#include <gradus/distributed/comm/shm/shared_memory.h>
 
 namespace gradus::dist {
 

@@ -1,0 +1,217 @@
+// The gather of conv2d.cuh tap by tap: for one (r, s) after the other, weights (rows, channels) times the input elements
+// that this tap meets (channels, positions). Whether a position meets the image is decided once for many channels, and a
+// thread fetches four floats or eight halves of depth at a time: with one load where channels lie side by side, else with
+// neighbouring threads at neighbouring positions. The weights are packed for this beforehand. Products by tile_engine.cuh.
+#include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+/// Blocks that a multiprocessor has registers for.
+template <Multiplier kMultiplier, class Tile>
+inline constexpr uint32_t kBlocks = (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads;
+constexpr uint32_t kShortestSplit = 8;  // steps
+
+/// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in bytes.
+struct Place {
+  uint32_t in;
+  int h, w, out;
+};
+
+/// A position under a tap: where its first channel of the step lies, and whether the image has it.
+struct Spot {
+  uint32_t offset;
+  bool inside;
+};
+
+// Grid: tiles of positions, tiles of rows, groups x splits. The next step is fetched into registers while this one is
+// multiplied. kVector: channels lie side by side, in pieces of 16 aligned bytes. With `partial` (splits, groups, rows,
+// positions) each split of the steps leaves its sums there.
+template <Multiplier kMultiplier, class T, class Tile, bool kVector>
+__global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
+    implicit_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Piece* __restrict__ packed,
+                    const T* __restrict__ bias, bool relu, T* __restrict__ output, float* __restrict__ partial) {
+  constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>;
+  constexpr int kLeft = Tile::kRows * kPieces / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
+  extern __shared__ Piece memory[];
+  auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
+  auto* places = reinterpret_cast<Place*>(tiles + 2);
+  auto* biases = reinterpret_cast<float*>(places + Tile::kColumns);
+
+  const uint32_t group = blockIdx.z / steps.splits, split = blockIdx.z % steps.splits;
+  const uint32_t first_step = split * steps.per_split, end_step = min(first_step + steps.per_split, steps.count);
+  const uint32_t first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
+  input += group * gather.in_channels * gather.in.c;
+  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kPieces;
+  for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
+    uint32_t w = first_position + i;
+    Place place{0, kOutside, kOutside, -1};
+    if (w < gather.positions) {
+      uint32_t h = gather.out_width.split(w);
+      const uint32_t n = gather.out_height.split(h);
+      place = {static_cast<uint32_t>(n * gather.in.n * sizeof(T)),
+               static_cast<int>(h) * gather.step[0] + gather.origin[0],
+               static_cast<int>(w) * gather.step[1] + gather.origin[1],
+               static_cast<int>((n * gather.out.n + h * gather.out.h + w * gather.out.w) * sizeof(T))};
+    }
+    places[i] = place;
+  }
+  for (int i = threadIdx.x; i < Tile::kRows; i += kThreads)
+    biases[i] = bias && first_row + i < gather.rows ? static_cast<float>(bias[group * gather.rows + first_row + i]) : 0;
+  __syncthreads();
+
+  // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each thread
+  // takes all four of its columns.
+  constexpr int kSpots = kVector ? kRight : Tile::kColumns / kThreads,
+                kSpotStep = kVector ? kThreads / kPieces : kThreads;
+  const auto column_of = [](int i) {
+    return static_cast<int>(kVector ? threadIdx.x / kPieces : threadIdx.x) + i % kSpots * kSpotStep;
+  };
+  const auto piece_of = [](int i) { return kVector ? static_cast<int>(threadIdx.x % kPieces) : i / kSpots; };
+  Piece left[kLeft];
+  T right[kRight][kSize];
+  uint32_t chunk = first_step % steps.chunks, s = first_step / steps.chunks;  // of the step that is fetched next
+  uint32_t r = s / steps.tap_columns;
+  s %= steps.tap_columns;
+  auto fetch = [&] {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) left[i] = packed[threadIdx.x + i * kThreads];
+    packed += steps.packed_rows * kPieces;
+    const int tap_h = static_cast<int>(r) * gather.tap_step[0], tap_w = static_cast<int>(s) * gather.tap_step[1];
+    Spot spots[kSpots];  // of the columns that this thread fetches
+#pragma unroll
+    for (int i = 0; i < kSpots; ++i) {
+      const Place place = places[column_of(i)];
+      int h = place.h + tap_h, w = place.w + tap_w;
+      bool inside = true;
+      if (gather.stride[0] > 1 || gather.stride[1] > 1) {  // backward: only multiples of the stride were read
+        const int p = static_cast<int>(gather.stride_h.quotient(max(h, 0)));
+        const int q = static_cast<int>(gather.stride_w.quotient(max(w, 0)));
+        inside = p * gather.stride[0] == h && q * gather.stride[1] == w;
+        h = p, w = q;
+      }
+      spots[i].inside = inside && within(h, gather.in_height) && within(w, gather.in_width);
+      spots[i].offset = place.in + h * steps.in_h + w * steps.in_w + chunk * kRowDepth<T> * steps.in_c;
+    }
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) {
+      const int piece = piece_of(i);
+      const Spot spot = spots[i % kSpots];
+      const bool inside = spot.inside && chunk * kRowDepth<T> + piece * kSize < gather.in_channels;
+      const char* from = whole(reinterpret_cast<const char*>(input) + (spot.offset + piece * kSize * steps.in_c));
+      if constexpr (kVector) {
+        Piece loaded{};
+        if (inside) loaded = load_global<Piece>(from);
+        memcpy(right[i], &loaded, sizeof loaded);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kSize; ++j, from += steps.in_c) right[i][j] = inside ? load_global<T>(from) : T(0.0f);
+      }
+    }
+    if (++chunk == steps.chunks) {
+      chunk = 0;
+      if (++s == steps.tap_columns) s = 0, ++r;
+    }
+  };
+  auto put = [&](typename Tile::Shared& tile) {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      const int e = threadIdx.x + i * kThreads;
+      tile.left[e / kPieces][e % kPieces] = left[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) tile.right[column_of(i)][piece_of(i)] = make_piece<kMultiplier, T>(right[i]);
+  };
+
+  TileEngine<kMultiplier, T> engine;
+  fetch();
+  put(tiles[0]);
+  __syncthreads();
+  int buffer = 0;
+  for (uint32_t step = first_step; step < end_step; ++step, buffer ^= 1) {
+    const bool more = step + 1 < end_step;
+    if (more) fetch();
+    const typename Tile::Shared& tile = tiles[buffer];
+    engine.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
+    if (more) put(tiles[buffer ^ 1]);
+    __syncthreads();
+  }
+  const uint32_t row_base = first_row + Tile::first_row();
+  const Place* const warp_places = places + Tile::first_column();
+  if (partial) {
+    const int64_t line = static_cast<int64_t>(split * (gridDim.z / steps.splits) + group) * gather.rows + row_base;
+    float* const to = partial + line * gather.positions + first_position + Tile::first_column();
+    engine.for_each([&](int row, int column, float sum) {
+      if (row_base + row < gather.rows && warp_places[column].out >= 0) to[row * gather.positions + column] = sum;
+    });
+  } else {
+    const uint32_t channel_base = group * gather.rows + row_base;
+    char* const to = reinterpret_cast<char*>(output) + static_cast<int64_t>(channel_base) * steps.out_c;
+    engine.for_each([&](int row, int column, float sum) {
+      const int at = warp_places[column].out;
+      if (row_base + row >= gather.rows || at < 0) return;
+      sum += biases[Tile::first_row() + row];
+      if (relu && sum < 0.0f) sum = 0.0f;
+      *reinterpret_cast<T*>(to + (at + row * steps.out_c)) = static_cast<T>(sum);
+    });
+  }
+}
+
+}  // namespace
+
+void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch) {
+  const Gather& gather = call.gather;
+  const uint32_t taps = gather.depth / gather.in_channels;
+  visit_engine(call.dtype, multiplier, [&]<Multiplier kMultiplier, class T>() {
+    const auto run = [&]<class Tile>() {
+      const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
+      const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
+      const uint32_t chunks = (gather.in_channels + kRowDepth<T> - 1) / kRowDepth<T>;
+      const auto bytes = [](int64_t stride) { return static_cast<uint32_t>(stride * static_cast<int64_t>(sizeof(T))); };
+      Steps steps{.chunks = chunks,
+                  .count = chunks * taps,
+                  .tap_columns = gather.tap_width.divisor,
+                  .packed_rows = row_tiles * Tile::kRows,
+                  .splits = 1,
+                  .per_split = chunks * taps,
+                  .in_h = bytes(gather.in.h),
+                  .in_w = bytes(gather.in.w),
+                  .in_c = bytes(gather.in.c),
+                  .out_c = bytes(gather.out.c)};
+      // Where tiles are too few to fill the device, the steps are split.
+      const uint32_t room = kBlocks<kMultiplier, Tile> * static_cast<uint32_t>(launch.multiprocessors());
+      const uint32_t wanted = std::min(room / (row_tiles * column_tiles * call.groups), steps.count / kShortestSplit);
+      if (wanted > 1) {
+        steps.per_split = (steps.count + wanted - 1) / wanted;
+        steps.splits = (steps.count + steps.per_split - 1) / steps.per_split;
+      }
+      const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kPieces;
+      const Scratch packed(sizeof(Piece) * pieces, call.device);
+      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
+             Divisor(steps.packed_rows), pieces, static_cast<const T*>(call.weight), packed.as<Piece>());
+      const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
+      const bool vector = gather.in.c == 1 && lies_in_pieces(gather.in.n) && lies_in_pieces(gather.in.h) &&
+                          lies_in_pieces(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
+      const dim3 grid(column_tiles, row_tiles, call.groups * steps.splits);
+      constexpr size_t kShared =
+          2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place) + Tile::kRows * sizeof(float);
+      const auto kernel =
+          vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
+      const auto* bias = static_cast<const T*>(call.bias);
+      auto* output = static_cast<T*>(call.output);
+      const uint32_t lines = call.groups * gather.rows;
+      const bool split = steps.splits > 1;
+      const Scratch partial(split ? sizeof(float) * steps.splits * lines * gather.positions : 0, call.device);
+      launch.with_shared(kernel, grid, Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
+                         static_cast<const Piece*>(packed.as<Piece>()), bias, call.relu, output, partial.as<float>());
+      if (split)
+        launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
+               static_cast<const float*>(partial.as<float>()), steps.splits, lines, Divisor(gather.positions), bias,
+               call.relu, output);
+    };
+    if (gather.rows <= kWarpRows) run.template operator()<BlockTile<1, 4>>();
+    else run.template operator()<BlockTile<2, 2>>();
+  });
+}
+
+}  // namespace gradus::cuda_detail

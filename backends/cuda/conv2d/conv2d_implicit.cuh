@@ -1,0 +1,66 @@
+// What the two kernels of the implicit gather share: the walk through the depth, tap by tap, the weights packed for it, and
+// the sum of its parts.
+#pragma once
+
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/device/tile_engine.cuh>
+
+namespace gradus::cuda_detail {
+
+/// The walk through the depth: a step is kRowDepth channels of one tap.
+struct Steps {
+  uint32_t chunks, count;  // per tap, and of all taps
+  uint32_t tap_columns;    // S
+  uint32_t packed_rows;    // rows of a group in the packed weights
+  uint32_t splits, per_split;
+  uint32_t in_h, in_w, in_c, out_c;  // strides in bytes
+};
+
+/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
+/// Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory. `total` pieces.
+template <Multiplier kMultiplier, class T>
+__global__ void __launch_bounds__(kThreads) pack_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows,
+                                                        uint32_t total, const T* weight, Piece* packed) {
+  for (uint32_t i = thread_index(); i < total; i += thread_count()) {
+    uint32_t tap = i, row, chunk;
+    uint32_t group = gather.taps.split(tap), piece = group;
+    if (gather.weight_row < gather.weight_channel) {
+      row = group, piece = rows.split(row), chunk = piece / kPieces;
+      group = chunks.split(chunk);
+    } else {
+      chunk = piece / kPieces, row = chunks.split(chunk);
+      group = rows.split(row);
+    }
+    piece %= kPieces;
+    uint32_t s = tap;
+    const uint32_t r = gather.tap_width.split(s);
+    T values[kPieceSize<T>];
+#pragma unroll
+    for (int j = 0; j < kPieceSize<T>; ++j) {
+      const uint32_t channel = chunk * kRowDepth<T> + piece * kPieceSize<T> + j;
+      const bool inside = row < gather.rows && channel < gather.in_channels;  // the last chunk may reach beyond
+      values[j] = inside ? weight[group * gather.weight_group + row * gather.weight_row +
+                                  channel * gather.weight_channel + r * gather.weight_r + s * gather.weight_s]
+                         : T(0.0f);
+    }
+    const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;
+    packed[(step * steps.packed_rows + row) * kPieces + piece] = make_piece<kMultiplier, T>(values);
+  }
+}
+
+/// The results from the sums of the splits. `lines` are groups x rows.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(Gather gather, const float* partial, uint32_t splits, uint32_t lines, Divisor positions, const T* bias,
+                bool relu, T* output) {
+  const uint32_t total = lines * gather.positions;
+  for (uint32_t i = thread_index(); i < total; i += thread_count()) {
+    float sum = 0;
+    for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * total + i];
+    uint32_t position = i;
+    const uint32_t line = positions.split(position);
+    gather.store(output, bias, relu, 0, line, position, sum);
+  }
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,346 @@
+// The gather of conv2d.cuh for few rows where the taps are a square of neighbours, 3 x 3 or 5 x 5, of float32 or half
+// types. A block stages what a tile of outputs reads, with zeros around the image, and the weights in shared memory, as
+// float. A thread makes four neighbouring outputs of kRows rows: the eight inputs that it loads for them serve a whole
+// line of taps of all its sums.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr uint32_t kStrip = 4;  // outputs of a thread for a row, along a line
+constexpr size_t kSharedBytes =
+    (size_t{48} << 10) - kDirectRows * sizeof(float);  // what every device has, less the bias
+constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;    // loads of a thread that are under way together
+
+/// The rows' weights for a tap, loaded in pieces of 16 bytes where there are as many.
+template <int kRows>
+struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
+  float value[kRows];
+};
+template <int kRows>
+inline constexpr uint32_t kWeightStep = sizeof(RowWeights<kRows>) / sizeof(float);
+
+/// How outputs are shared out. A tile is `height` lines of `strips` strips.
+struct Tiling {
+  uint32_t image_count;
+  uint32_t row_tiles;              // kRows rows each; one thread for a strip of each
+  uint32_t channels;               // of the input that are staged at a time
+  uint32_t weight_pitch;           // floats between the weights of one tap and the next
+  int top, left;                   // output (h, w) reads from input (h + top, w + left) on
+  Divisor strips, height, images;  // of a tile, and images whose tiles a block makes
+  Divisor columns, bands;          // of tiles in an image
+  Divisor quads, lines, staged;    // staged: four inputs at a time, quads a line, lines a channel; `channels`
+  bool planes;                     // columns are innermost in the input: neighbouring threads stage them, else channels
+  bool whole_strips;               // of the output: strips are whole, aligned and dense
+  bool dense_lines;                // or lines are, rows innermost
+  Divisor strip_rows;              // outputs of a strip, all rows
+
+  uint32_t tile_quads() const { return images.divisor * channels * lines.divisor * quads.divisor; }
+  /// Where outputs wait to be stored in lines; a pad of one lets neighbouring threads write to different banks.
+  __host__ __device__ uint32_t strip_pitch() const { return strip_rows.divisor + 1; }
+};
+
+// Grid: tiles of an image and images, groups.
+template <class T, int kSize, int kRows>
+__global__ void __launch_bounds__(kThreads, 2)
+    stencil_kernel(Gather gather, Tiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
+                   bool relu, T* output) {
+  extern __shared__ float4 tile[];
+  __shared__ float shifts[kDirectRows];  // the bias
+  const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;
+  const uint32_t tile_quads = tiling.images.divisor * tiling.channels * lines * quads;
+  auto* const weights = reinterpret_cast<float*>(tile + tile_quads);
+
+  const uint32_t group = blockIdx.y;
+  uint32_t column = blockIdx.x;
+  uint32_t band = tiling.columns.split(column);
+  const uint32_t first_image = tiling.bands.split(band) * tiling.images.divisor;
+  const uint32_t first_line = band * tiling.height.divisor, first_column = column * tiling.strips.divisor * kStrip;
+
+  uint32_t strip = threadIdx.x;
+  uint32_t line = tiling.strips.split(strip);
+  uint32_t image = tiling.height.split(line);
+  const uint32_t row_tile = tiling.images.split(image);
+  const uint32_t n = first_image + image, h = first_line + line, w = first_column + strip * kStrip;
+  const bool counts = row_tile < tiling.row_tiles && n < tiling.image_count && h < gather.out_height.divisor &&
+                      w < gather.out_width.divisor;
+
+  // The whole batch is loaded before any of it is stored.
+  auto stage_input = [&]<bool kPlanes, bool kMasked>(uint32_t first_channel, uint32_t channels) {
+    const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
+    const int h_stride = static_cast<int>(gather.in.h), w_stride = kPlanes ? 1 : static_cast<int>(gather.in.w);
+    for (uint32_t start = 0; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
+      T values[kQuadsAtOnce][kStrip], passes[kMasked ? kQuadsAtOnce : 1][kStrip];
+      uint32_t to[kQuadsAtOnce];
+#pragma unroll
+      for (int b = 0; b < kQuadsAtOnce; ++b) {
+        if (start + b * blockDim.x >= tile_quads) break;
+        const uint32_t e = start + b * blockDim.x + threadIdx.x;
+        uint32_t c = e, x = e, y, of_image;
+        to[b] = e;
+        if constexpr (kPlanes) {
+          y = tiling.quads.split(x);
+          c = tiling.lines.split(y);
+          of_image = tiling.staged.split(c);
+        } else {
+          x = tiling.staged.split(c);
+          y = tiling.quads.split(x);
+          of_image = tiling.lines.split(y);
+          if (e < tile_quads) to[b] = ((of_image * tiling.channels + c) * lines + y) * quads + x;
+        }
+        const int in_h = static_cast<int>(first_line + y) + tiling.top;
+        const int in_w = static_cast<int>(first_column + x * kStrip) + tiling.left;
+        const int in_n = static_cast<int>(first_image + of_image);
+        const bool inside = e < tile_quads && c < channels && static_cast<uint32_t>(in_n) < tiling.image_count &&
+                            within(in_h, gather.in_height);
+        const int at = in_n * n_stride + static_cast<int>(group * gather.in_channels + first_channel + c) * c_stride +
+                       in_h * h_stride + in_w * w_stride;
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(kStrip); ++i) {
+          const bool reads = inside && within(in_w + i, gather.in_width);
+          values[b][i] = reads ? (input + at)[i * w_stride] : T(0.0f);
+          if constexpr (kMasked) passes[b][i] = reads ? (mask + at)[i * w_stride] : T(0.0f);
+        }
+      }
+#pragma unroll
+      for (int b = 0; b < kQuadsAtOnce; ++b) {
+        if (start + b * blockDim.x + threadIdx.x >= tile_quads) break;
+        auto staged = [&](int i) {
+          return !kMasked || static_cast<float>(passes[b][i]) > 0 ? static_cast<float>(values[b][i]) : 0.0f;
+        };
+        tile[to[b]] = make_float4(staged(0), staged(1), staged(2), staged(3));
+      }
+    }
+  };
+  constexpr uint32_t kTaps = kSize * kSize;
+  const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels * kTaps;
+  T loaded[kWeightsAtOnce];
+  uint32_t loaded_to[kWeightsAtOnce];
+  auto load_weights = [&](uint32_t start, uint32_t first_channel, uint32_t channels) {
+    const int row_stride = static_cast<int>(gather.weight_row), c_stride = static_cast<int>(gather.weight_channel);
+    const int r_stride = static_cast<int>(gather.weight_r), s_stride = static_cast<int>(gather.weight_s);
+    const T* const from = weight + group * gather.weight_group;
+#pragma unroll
+    for (int b = 0; b < kWeightsAtOnce; ++b) {
+      if (start + b * blockDim.x >= weight_count) break;
+      const uint32_t e = start + b * blockDim.x + threadIdx.x, tap = e % kTaps;
+      uint32_t c = e / kTaps;
+      const uint32_t row = tiling.staged.split(c);
+      const uint32_t r = gather.tap_step[0] > 0 ? tap / kSize : kSize - 1 - tap / kSize;
+      const uint32_t s = gather.tap_step[1] > 0 ? tap % kSize : kSize - 1 - tap % kSize;
+      const int at = static_cast<int>(row) * row_stride + static_cast<int>(first_channel + c) * c_stride +
+                     static_cast<int>(r) * r_stride + static_cast<int>(s) * s_stride;
+      loaded[b] = row < gather.rows && c < channels ? from[at] : T(0.0f);
+      loaded_to[b] = (c * kTaps + tap) * tiling.weight_pitch + row / kRows * kWeightStep<kRows> + row % kRows;
+    }
+  };
+  auto store_weights = [&](uint32_t start) {
+#pragma unroll
+    for (int b = 0; b < kWeightsAtOnce; ++b)
+      if (start + b * blockDim.x + threadIdx.x < weight_count) weights[loaded_to[b]] = static_cast<float>(loaded[b]);
+  };
+
+  const uint32_t first_row = row_tile * kRows, rows = counts ? gather.rows - first_row : 0;
+  const uint32_t channel = group * gather.rows + first_row;
+  const bool has_shift = bias && threadIdx.x < gather.rows;
+  const T shift = has_shift ? bias[group * gather.rows + threadIdx.x] : T(0.0f);
+  float sums[kRows][kStrip] = {};
+  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels) {
+    const uint32_t channels = min(tiling.channels, gather.in_channels - first);
+    if (first > 0) __syncthreads();
+    load_weights(0, first, channels);  // on their way while the input is staged
+    if (tiling.planes) {
+      if (mask) stage_input.template operator()<true, true>(first, channels);
+      else stage_input.template operator()<true, false>(first, channels);
+    } else {
+      if (mask) stage_input.template operator()<false, true>(first, channels);
+      else stage_input.template operator()<false, false>(first, channels);
+    }
+    store_weights(0);
+    if (first == 0 && threadIdx.x < kDirectRows) shifts[threadIdx.x] = static_cast<float>(shift);
+    for (uint32_t start = kWeightsAtOnce * blockDim.x; start < weight_count; start += kWeightsAtOnce * blockDim.x) {
+      load_weights(start, first, channels);
+      store_weights(start);
+    }
+    __syncthreads();
+    if (!counts) continue;
+    const float4* from = tile + (image * tiling.channels * lines + line) * quads + strip;
+    const float* factors = weights + row_tile * kWeightStep<kRows>;
+#pragma unroll 1
+    for (uint32_t c = 0; c < channels; ++c) {
+      // Lines of zeros around the image are multiplied, too: with a test for them the loads for the next line start late
+      // (gradient of 64 images of LeNet's second layer, on an H200: 9.3 us without, 11.5 with).
+#pragma unroll
+      for (int r = 0; r < kSize; ++r) {
+        const float4 left = from[r * quads], right = from[r * quads + 1];
+        const float window[] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
+#pragma unroll
+        for (int s = 0; s < kSize; ++s) {
+          const auto of_rows =
+              *reinterpret_cast<const RowWeights<kRows>*>(factors + (r * kSize + s) * tiling.weight_pitch);
+#pragma unroll
+          for (int row = 0; row < kRows; ++row)
+#pragma unroll
+            for (int i = 0; i < kStrip; ++i) sums[row][i] += of_rows.value[row] * window[s + i];
+        }
+      }
+      from += lines * quads;
+      factors += kTaps * tiling.weight_pitch;
+    }
+  }
+
+#pragma unroll
+  for (int row = 0; row < kRows; ++row)
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kStrip); ++i) {
+      sums[row][i] += row < rows ? shifts[first_row + row] : 0.0f;
+      if (relu && sums[row][i] < 0) sums[row][i] = 0;
+    }
+  T* const to = output + n * gather.out.n + channel * gather.out.c + h * gather.out.h + w * gather.out.w;
+  if (tiling.whole_strips) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (row >= rows) break;
+      Packet<T> packet;
+#pragma unroll
+      for (int i = 0; i < kStrip; ++i) packet.value[i] = static_cast<T>(sums[row][i]);
+      *reinterpret_cast<Packet<T>*>(to + row * gather.out.c) = packet;
+    }
+  } else if (tiling.dense_lines) {
+    __syncthreads();
+    auto* const results = reinterpret_cast<float*>(tile);
+    const uint32_t pitch = tiling.strip_pitch(), strips = tiling.strips.divisor;
+    float* const strip_results =
+        results + ((image * tiling.height.divisor + line) * strips + strip) * pitch + first_row;
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (row >= rows) break;
+#pragma unroll
+      for (int i = 0; i < kStrip; ++i) strip_results[i * gather.rows + row] = sums[row][i];
+    }
+    __syncthreads();
+    const uint32_t length = min(strips * kStrip, gather.out_width.divisor - first_column) * gather.rows;
+    for (uint32_t i = threadIdx.x / 32; i < tiling.images.divisor * tiling.height.divisor; i += blockDim.x / 32) {
+      uint32_t of_line = i;
+      const uint32_t at_n = first_image + tiling.height.split(of_line), at_h = first_line + of_line;
+      if (at_n >= tiling.image_count || at_h >= gather.out_height.divisor) continue;
+      T* const to_line =
+          output + at_n * gather.out.n + group * gather.rows + at_h * gather.out.h + first_column * gather.out.w;
+      for (uint32_t j = threadIdx.x % 32; j < length; j += 32)
+        to_line[j] = static_cast<T>(results[i * strips * pitch + j + tiling.strip_rows.quotient(j)]);
+    }
+  } else {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row)
+#pragma unroll
+      for (int i = 0; i < kStrip; ++i)
+        if (row < rows && w + i < gather.out_width.divisor)
+          to[row * gather.out.c + i * gather.out.w] = static_cast<T>(sums[row][i]);
+  }
+}
+
+int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+
+constexpr int kRowChoices[] = {8, 6, 4, 2, 1};
+
+/// How many rows a thread makes. More of them for what it loads, unless multiprocessors then stay idle.
+int rows_of_thread(const GatherCall& call, int64_t strips, int multiprocessors) {
+  int best = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const int rows : kRowChoices) {
+    const int64_t warps = parts(strips * call.groups * parts(call.gather.rows, rows), 32);
+    const int64_t cost = parts(warps, 4 * multiprocessors) * (rows + 1);
+    if (cost < least) least = cost, best = rows;
+  }
+  return best;
+}
+
+template <int kRows>
+Tiling make_tiling(const GatherCall& call, int64_t size, int multiprocessors, size_t element) {
+  const Gather& gather = call.gather;
+  const int64_t height = gather.out_height.divisor, width = gather.out_width.divisor, line = parts(width, kStrip);
+  const int64_t images = gather.positions / (height * width);
+  Tiling tiling{};
+  tiling.image_count = static_cast<uint32_t>(images);
+  tiling.row_tiles = static_cast<uint32_t>(parts(gather.rows, kRows));
+  const int64_t room = kThreads / tiling.row_tiles;  // strips of a block
+  const int64_t columns = parts(line, std::min(line, room)), strips = parts(line, columns);
+  const int64_t least_bands = parts(multiprocessors, columns * images * call.groups);  // work for all of them
+  const int64_t tile_height = parts(height, std::min(height, std::max(parts(height, room / strips), least_bands)));
+  const int64_t bands = parts(height, tile_height);
+  const int64_t fitting = std::min(room / (strips * tile_height), images * call.groups / multiprocessors);
+  const int64_t together = bands * columns == 1 ? std::clamp<int64_t>(fitting, 1, images) : 1;
+  tiling.strips = Divisor(strips), tiling.height = Divisor(tile_height), tiling.images = Divisor(together);
+  tiling.columns = Divisor(columns), tiling.bands = Divisor(bands);
+  tiling.quads = Divisor(strips + 1), tiling.lines = Divisor(tile_height + size - 1);
+
+  const uint32_t of_tap = tiling.row_tiles * kWeightStep<kRows>;
+  tiling.weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);  // neighbouring taps in different banks
+  const size_t bytes = static_cast<size_t>(together) * tiling.lines.divisor * tiling.quads.divisor * sizeof(float4) +
+                       size * size * tiling.weight_pitch * sizeof(float);
+  const int64_t chunks = parts(gather.in_channels, static_cast<int64_t>(kSharedBytes / bytes));
+  tiling.channels = static_cast<uint32_t>(parts(gather.in_channels, chunks));
+  tiling.staged = Divisor(tiling.channels);
+
+  tiling.planes = gather.in.w == 1;
+  tiling.top = gather.origin[0] - (gather.tap_step[0] > 0 ? 0 : static_cast<int>(size) - 1);
+  tiling.left = gather.origin[1] - (gather.tap_step[1] > 0 ? 0 : static_cast<int>(size) - 1);
+  const Strides4& out = gather.out;
+  tiling.whole_strips = out.w == 1 && width % kStrip == 0 && out.n % kStrip == 0 && out.c % kStrip == 0 &&
+                        out.h % kStrip == 0 && reinterpret_cast<uintptr_t>(call.output) % (kStrip * element) == 0;
+  tiling.dense_lines = out.c == 1 && out.w == gather.rows && gather.rows > 1;
+  tiling.strip_rows = Divisor(kStrip * gather.rows);
+  return tiling;
+}
+
+template <class T, int kSize, int kRows>
+void run(const GatherCall& call, const Launch& launch) {
+  const Tiling tiling = make_tiling<kRows>(call, kSize, launch.multiprocessors(), sizeof(T));
+  const uint32_t strips = tiling.images.divisor * tiling.height.divisor * tiling.strips.divisor;
+  const size_t staged =
+      tiling.tile_quads() * sizeof(float4) + tiling.channels * kSize * kSize * tiling.weight_pitch * sizeof(float);
+  const size_t bytes = std::max(staged, tiling.dense_lines ? strips * tiling.strip_pitch() * sizeof(float) : 0);
+  // More threads than strips where there is much to stage.
+  const uint32_t weights = tiling.row_tiles * kRows * tiling.channels * kSize * kSize;
+  const uint32_t staging = std::max(tiling.tile_quads() / kQuadsAtOnce, weights / kWeightsAtOnce);
+  const uint32_t threads = std::max(tiling.row_tiles * strips, std::min(staging, kThreads));
+  const auto images = static_cast<uint32_t>(parts(tiling.image_count, tiling.images.divisor));
+  const dim3 grid(tiling.columns.divisor * tiling.bands.divisor * images, call.groups);
+  launch.with_shared(stencil_kernel<T, kSize, kRows>, grid, static_cast<uint32_t>(parts(threads, 32) * 32), bytes,
+                     call.gather, tiling, static_cast<const T*>(call.input), static_cast<const T*>(call.mask),
+                     static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
+                     static_cast<T*>(call.output));
+}
+
+}  // namespace
+
+bool has_stencil(const View& in, const View& w, int64_t rows, const Conv2dGeometry& geometry) {
+  const int64_t size = w.shape[3];
+  bool neighbours = (size == 3 || size == 5) && w.shape[2] == size;
+  for (int i = 0; i < 2; ++i) neighbours = neighbours && geometry.stride[i] == 1 && geometry.dilation[i] == 1;
+  return neighbours && rows <= kDirectRows && in.numel() > 0 && w.dtype != DType::f64 &&
+         std::max(span_of(in), span_of(w)) < kShortSpan;
+}
+
+void stencil_gather(const GatherCall& call, const Launch& launch) {
+  const Gather& gather = call.gather;
+  const int64_t lines = gather.positions / gather.out_width.divisor;
+  const int rows = rows_of_thread(call, lines * parts(gather.out_width.divisor, kStrip), launch.multiprocessors());
+  visit_floating(call.dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, double>) {
+      auto of_rows = [&]<int kRows>() {
+        if (gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
+        else run<T, 5, kRows>(call, launch);
+      };
+      switch (rows) {
+        case 8: return of_rows.template operator()<8>();
+        case 6: return of_rows.template operator()<6>();
+        case 4: return of_rows.template operator()<4>();
+        case 2: return of_rows.template operator()<2>();
+        default: return of_rows.template operator()<1>();
+      }
+    }
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,135 @@
+// Convolutions of few input channels by half types on tensor cores, what their kernels share: the walk of blocks over the
+// output and the input in shared memory. So few channels make no depth that lies contiguous: all taps (c, r, s) of a pixel
+// together are one depth of at most 64, and a warp gathers its fragments element by element from rows of x that the block
+// has copied. y channels-last and dense, a block's tile some whole rows of it. While a tile is computed, the rows of x for
+// the next are under way.
+#pragma once
+
+#include <gradus/backends/cuda/conv2d/conv2d_thin.h>
+#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+#include <gradus/backends/cuda/device/tile_engine.cuh>
+
+namespace gradus::cuda_detail {
+
+inline constexpr int kThinWarps = 4, kThinThreads = 32 * kThinWarps;
+inline constexpr int kThinStep = 16;  // pixels that a warp takes at a time
+
+/// Begins to copy kBytes to shared memory, zeros where not inside.
+template <int kBytes>
+__device__ void copy_async(void* to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "n"(kBytes), "r"(inside ? kBytes : 0));
+#endif
+}
+
+/// The walk as a kernel argument. x lies in lines of contiguous memory: its rows where channels are innermost, else the rows
+/// of each channel. In shared memory zeros stand before and behind each line, for padding. Sizes and steps there are in
+/// bytes.
+struct ThinWalk {
+  Divisor tiles;                   // of an image
+  uint32_t tile_count, tile_rows;  // of all images; rows of y in a tile
+  uint32_t out_height;
+  Divisor out_width;
+  int stride, padding, in_height;          // of rows
+  int64_t x_image, x_row, x_plane;         // strides
+  Divisor planes;                          // lines of a row
+  Divisor pieces;                          // that a line is copied in …
+  uint32_t piece;                          // … of so many bytes
+  uint32_t lines, pitch, front;            // lines of a tile, from line to line, zeros before a line
+  uint32_t origin, row_step, column_step;  // where the taps of pixel (0, 0) begin, to those of the next row and column
+  uint32_t zeros, size;                    // where the taps of no pixel begin; of the whole buffer
+  uint32_t taps;
+  Divisor kernel, kernel_width;  // tap -> (c, r, s)
+  uint32_t tap_channel, tap_row, tap_column;
+
+  /// A tile: its first pixel of y, and how many there are.
+  struct Tile {
+    uint32_t image, row, first, count;
+  };
+  __device__ Tile tile_at(uint32_t index) const {
+    Tile tile;
+    tile.row = index;
+    tile.image = tiles.split(tile.row);
+    tile.row *= tile_rows;
+    tile.first = (tile.image * out_height + tile.row) * out_width.divisor;
+    tile.count = min(tile_rows, out_height - tile.row) * out_width.divisor;
+    return tile;
+  }
+  /// Where the taps of a pixel of the tile begin.
+  __device__ uint32_t pixel_at(uint32_t pixel, const Tile& tile) const {
+    uint32_t column = pixel;
+    const uint32_t row = out_width.split(column);
+    return pixel < tile.count ? origin + row * row_step + column * column_step : zeros;
+  }
+  /// A tap's distance from there. Beyond the last, that of the first.
+  __device__ uint32_t tap_at(uint32_t index) const {
+    if (index >= taps) return 0;
+    uint32_t s = index;
+    const uint32_t c = kernel.split(s), r = kernel_width.split(s);
+    return c * tap_channel + r * tap_row + s * tap_column;
+  }
+  /// Begins to copy the lines of a tile; finish_copies() waits for them.
+  template <class T>
+  __device__ void copy_lines(const Tile& tile, const T* x, char* buffer) const {
+    const int first_row = static_cast<int>(tile.row) * stride - padding;
+    x += tile.image * x_image;
+    for (uint32_t i = threadIdx.x; i < lines * pieces.divisor; i += kThinThreads) {
+      uint32_t at = i;
+      const uint32_t line = pieces.split(at);
+      uint32_t plane = line;
+      const int row = first_row + static_cast<int>(planes.split(plane));
+      const bool inside = within(row, in_height);
+      const T* const from = inside ? x + row * x_row + plane * x_plane + at * (piece / sizeof(T)) : x;
+      char* const to = buffer + line * pitch + front + at * piece;
+      switch (piece) {
+        case 16: copy_async<16>(to, from, inside); break;
+        case 8: copy_async<8>(to, from, inside); break;
+        case 4: copy_async<4>(to, from, inside); break;
+        default: *reinterpret_cast<T*>(to) = inside ? *from : T(0.0f);
+      }
+    }
+  }
+};
+
+/// Waits until the block's copies have arrived, and for all of its threads.
+__device__ inline void finish_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  __syncthreads();
+}
+
+/// Both buffers as they are before the first copy: zero.
+__device__ inline void clear_buffers(const ThinWalk& walk, Piece* memory) {
+  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Piece); i += kThinThreads) memory[i] = {};
+  __syncthreads();
+}
+
+template <class T>
+__device__ uint32_t pair(T low, T high) {
+  return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
+}
+
+/// The element of a pixel that a tap meets.
+template <class T>
+__device__ T element(const char* pixel, uint32_t tap) {
+  return *reinterpret_cast<const T*>(pixel + tap);
+}
+
+/// The walk for these operands; nothing where the thin kernels do not serve (is_thin).
+std::optional<ThinWalk> thin_walk(const View& x, const StridedLayout& w, const View& y, const Conv2dGeometry& geometry);
+
+/// Shared memory for both buffers.
+inline size_t thin_bytes(const ThinWalk& walk) { return 2 * size_t{walk.size}; }
+
+void thin_forward(const ThinWalk& walk, const View& x, const View& w, const void* bias, bool relu,
+                  const MutableView& y);
+
+/// Parts that thin_weight_gradient() leaves.
+uint32_t thin_weight_parts(const ThinWalk& walk, uint32_t filters, uint32_t columns, const Launch& launch);
+/// For the arguments of implicit_weight_gradient() in conv2d_weight.cuh, but masks, and columns in the order (c, r, s).
+void thin_weight_gradient(const ThinWalk& walk, const WeightCall& call, const Launch& launch);
+
+}  // namespace gradus::cuda_detail

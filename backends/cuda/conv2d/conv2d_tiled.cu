@@ -1,0 +1,85 @@
+// The gather of conv2d.cuh as a product of matrices that are never built: weights (rows, depth) times gathered input
+// (depth, positions), in tiles through shared memory.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/device/tile_product.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+// Grid: tiles of positions, tiles of rows, groups. The next tile is fetched into registers while this one is
+// multiplied.
+template <bool kStrided, class T, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    tiled_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
+  using C = compute_t<T>;
+  using Product = TileProduct<C, Tile>;
+  constexpr int kThreads = Tile::kThreads;
+  constexpr int kLeft = Tile::kRows * Tile::kDepth / kThreads, kRight = Tile::kColumns * Tile::kDepth / kThreads;
+  constexpr int kRowStep = kThreads / Tile::kDepth, kDepthStep = kThreads / Tile::kColumns;
+  __shared__ typename Product::Shared shared;
+  __shared__ Tap taps[2][Tile::kDepth];  // of this tile and the next
+
+  const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
+  weight += group * gather.weight_group;
+  input += group * gather.in_channels * gather.in.c;
+
+  // Neighbouring threads fetch neighbouring depths of a weight row, and neighbouring positions of the input.
+  const int left_depth = threadIdx.x % Tile::kDepth, left_row = threadIdx.x / Tile::kDepth;
+  const int right_column = threadIdx.x % Tile::kColumns, right_depth = threadIdx.x / Tile::kColumns;
+  const Tap position = gather.position_at<kStrided>(first_position + right_column);
+  C left[kLeft], right[kRight];
+  auto prepare = [&](uint32_t depth, int buffer) {
+    if (threadIdx.x < Tile::kDepth) taps[buffer][threadIdx.x] = gather.tap_at<kStrided>(depth + threadIdx.x);
+  };
+  auto fetch = [&](uint32_t depth, int buffer) {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i)
+      left[i] = gather.weight_at(weight, first_row + left_row + i * kRowStep, depth + left_depth);
+#pragma unroll
+    for (int i = 0; i < kRight; ++i)
+      right[i] = gather.input_at<kStrided>(input, position, taps[buffer][right_depth + i * kDepthStep]);
+  };
+  Product product;
+  prepare(0, 0);
+  __syncthreads();
+  if (gather.depth > 0) fetch(0, 0);
+  int buffer = 0;
+  for (uint32_t depth = 0; depth < gather.depth; depth += Tile::kDepth) {
+    buffer ^= 1;
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) shared.left[left_depth][left_row + i * kRowStep] = left[i];
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) shared.right[right_depth + i * kDepthStep][right_column] = right[i];
+    prepare(depth + Tile::kDepth, buffer);
+    __syncthreads();
+    if (depth + Tile::kDepth < gather.depth) fetch(depth + Tile::kDepth, buffer);
+    product.accumulate(shared);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < Tile::kPerRow; ++i)
+#pragma unroll
+    for (int j = 0; j < Tile::kPerColumn; ++j) {
+      const uint32_t row = first_row + Product::row() + i, at = first_position + Product::column() + j;
+      if (row < gather.rows && at < gather.positions)
+        gather.store(output, bias, relu, group, row, at, product.sums[i][j]);
+    }
+}
+
+}  // namespace
+
+void tiled_gather(const GatherCall& call, const Launch& launch) {
+  const Gather& gather = call.gather;
+  visit_floating(call.dtype, [&]<class T>() {
+    visit_tile(gather.rows, [&]<class Tile>() {
+      const auto kernel = call.strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>;
+      const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
+                      (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups);
+      launch(kernel, grid, Tile::kThreads, gather, static_cast<const T*>(call.input),
+             static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
+             static_cast<T*>(call.output));
+    });
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,368 @@
+// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters, by the FMA units. A thread makes all
+// taps of some filters and channels: it takes four neighbouring positions of a row at a time, and the window of x that they
+// slide over serves all of them. dy and mask come to shared memory past the registers, steps ahead and each element to the
+// thread that asked for it, so that nobody waits for others; x, with zeros for padding, as the rows of a tile, which all threads
+// of a block share. At the end the sums of lanes, warps and blocks are added in a fixed order.
+#include <gradus/backends/cuda/conv2d/conv2d_weight_sliding.cuh>
+#include <gradus/backends/cuda/device/copy_async.cuh>
+#include <gradus/backends/cuda/device/packs.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr int kQuad = 4;  // neighbouring positions
+
+/// What a block makes and how. dy's pieces of kPiece elements lie along its filters or along its positions.
+template <class T, int kSide_, int kChannels_, int kFilters_, int kGroups_, bool kAlongFilters_, int kPiece_,
+          int kThreads_, int kBlocks_, int kAhead_>
+struct SlidingShape {
+  using Type = T;
+  static constexpr int kSide = kSide_;                                // of the taps' square
+  static constexpr int kChannels = kChannels_, kFilters = kFilters_;  // of a thread
+  static constexpr int kGroups = kGroups_;                            // of filters in a block
+  static constexpr bool kAlongFilters = kAlongFilters_;
+  static constexpr int kPiece = kPiece_, kPieces = kQuad * kFilters / kPiece;
+  static constexpr int kThreads = kThreads_, kWarps = kThreads / 32;
+  static constexpr int kBlocks = kBlocks_;                      // that a multiprocessor has registers for
+  static constexpr int kAhead = kAhead_, kStages = kAhead + 1;  // steps
+  static constexpr int kTaps = kChannels * kSide * kSide, kColumns = kTaps + 1;  // the last that of the bias
+  // Lanes side by side take neighbouring filters where these are neighbours in memory, else neighbouring positions.
+  static constexpr int kLaneGroups = kAlongFilters ? kGroups : 1, kWarpGroups = kGroups / kLaneGroups;
+  static_assert(kWarps % kWarpGroups == 0);
+  static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
+  static constexpr int kPadded = (kSums + kSharers - 1) / kSharers * kSharers;
+
+  static size_t bytes(uint32_t buffer, bool masked) {
+    const size_t pieces = sizeof(T) * kPiece * kPieces * kStages * (masked ? 2 : 1) * kThreads;
+    return std::max(2 * sizeof(float) * buffer + pieces, sizeof(float) * kWarps * kLaneGroups * kPadded);
+  }
+};
+
+// Grid: blocks that share the tiles, tiles of channels x of filters, groups.
+template <class S, bool kMasked>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    sliding_kernel(SlidingWalk walk, const typename S::Type* __restrict__ dy, const typename S::Type* __restrict__ mask,
+                   const typename S::Type* __restrict__ x, float* __restrict__ partial) {
+  using T = typename S::Type;
+  using Piece = Pack<T, S::kPiece>;
+  constexpr int kChannels = S::kChannels, kFilters = S::kFilters, kSide = S::kSide;
+  // Where a window begins is a multiple of four. A row may end amid a quad where its pieces are shorter.
+  constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;
+  constexpr bool kMayCut = !S::kAlongFilters && S::kPiece < kQuad;
+  extern __shared__ float4 memory[];
+  float* const buffers = reinterpret_cast<float*>(memory);
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t group = lane % S::kLaneGroups + warp % S::kWarpGroups * S::kLaneGroups;
+  const uint32_t slot = lane / S::kLaneGroups + warp / S::kWarpGroups * S::kSharers;  // among those of a group
+  const uint32_t channel_tile = blockIdx.y % walk.channel_tiles;
+  const uint32_t first_filter = blockIdx.y / walk.channel_tiles * (kFilters * S::kGroups);
+  const uint32_t filter = first_filter + group * kFilters;
+  x += (static_cast<int64_t>(blockIdx.z) * walk.channels + channel_tile * kChannels) * walk.x.c;
+  dy += (static_cast<int64_t>(blockIdx.z) * walk.rows + filter) * walk.dy_channel;
+  if constexpr (kMasked) mask += (static_cast<int64_t>(blockIdx.z) * walk.rows + filter) * walk.dy_channel;
+
+  const uint32_t plane_size = walk.lines.divisor * walk.pitch;
+  const auto copy_lines = [&](const SlidingWalk::Tile& tile, float* buffer) {
+    if (tile.image >= walk.images) return;
+    const uint32_t threads = 1u << walk.line_bits, first = threadIdx.x & (threads - 1);
+    const uint32_t planes = walk.interleaved ? 1 : kChannels;
+    const uint32_t count = walk.tile_images * planes * walk.lines.divisor;
+    for (uint32_t i = threadIdx.x >> walk.line_bits; i < count; i += S::kThreads >> walk.line_bits) {
+      uint32_t row = i;
+      const uint32_t plane = walk.lines.split(row), image = plane / planes, channel = plane % planes;
+      const int h = static_cast<int>(tile.row + row) - walk.padding[0];
+      const bool inside = within(h, walk.in_height) && tile.image + image < walk.images;
+      const T* const from = inside ? x + (tile.image + image) * walk.x.n + channel * walk.x.c + h * walk.x.h : x;
+      float* const to = buffer + (image * kChannels + channel) * plane_size + row * walk.pitch + walk.padding[1];
+      for (uint32_t at = first; at < walk.line; at += threads) {
+        float* const place = to + (walk.interleaved ? at % kChannels * plane_size + at / kChannels : at);
+        const T* const element = inside ? from + at * walk.line_step : x;
+        if constexpr (sizeof(T) == sizeof(float)) copy_async<sizeof(float)>(place, element, inside);
+        else *place = inside ? static_cast<float>(*element) : 0.0f;
+      }
+    }
+  };
+
+  // The quad of the step that is fetched, and where the windows of those under way begin.
+  struct Quad {
+    uint32_t image, row, column;
+  };
+  Quad first{0, 0, slot};
+  first.row = walk.quads.split(first.column), first.image = walk.band.split(first.row);
+  Quad quad = first;
+  SlidingWalk::Tile fetched = walk.tile_at(blockIdx.x);
+  uint32_t fetched_index = blockIdx.x, fetched_step = 0;
+  uint32_t windows[S::kAhead];
+  Piece* const own = reinterpret_cast<Piece*>(buffers + 2 * walk.size) + threadIdx.x;  // pieces by stage
+  constexpr int kStagePieces = (kMasked ? 2 : 1) * S::kPieces;
+  const auto fetch = [&](int stage) {
+    const bool exists = quad.image < walk.tile_images && fetched.image + quad.image < walk.images &&
+                        fetched.row + quad.row < walk.out_height;
+    const uint32_t column = kQuad * quad.column;
+    const int64_t offset = exists ? (fetched.image + quad.image) * walk.dy_image +
+                                        (fetched.row + quad.row) * walk.dy_row + column * walk.dy_column
+                                  : 0;
+    const bool cut = kMayCut && column + S::kPiece >= walk.out_width;
+#pragma unroll
+    for (int i = 1; i < S::kAhead; ++i) windows[i - 1] = windows[i];
+    windows[S::kAhead - 1] =
+        exists ? (quad.image * kChannels * plane_size + quad.row * walk.pitch + column) | (cut ? kCut : 0) : kNowhere;
+    Piece* const to = own + stage * kStagePieces * S::kThreads;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+      constexpr int kAcross = S::kAlongFilters ? kFilters : kQuad;
+      const int outer = piece * S::kPiece / kAcross, inner = piece * S::kPiece % kAcross;
+      const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
+      const bool counts = exists && filter + f < walk.rows && (i == 0 || !cut);
+      const int64_t at = offset + (f * walk.dy_channel + i * walk.dy_column);
+      copy_async<sizeof(Piece)>(to + piece * S::kThreads, dy + at, counts);
+      if constexpr (kMasked) copy_async<sizeof(Piece)>(to + (S::kPieces + piece) * S::kThreads, mask + at, counts);
+    }
+    close_copies();
+    if (++fetched_step == walk.steps) {
+      fetched_step = 0, fetched = walk.tile_at(fetched_index += gridDim.x), quad = first;
+    } else {
+      quad.column += walk.advance[2], quad.row += walk.advance[1], quad.image += walk.advance[0];
+      if (quad.column >= walk.quads.divisor) quad.column -= walk.quads.divisor, ++quad.row;
+      if (quad.row >= walk.band.divisor) quad.row -= walk.band.divisor, ++quad.image;
+    }
+  };
+
+  for (uint32_t i = threadIdx.x; i < 2 * walk.size / 4; i += S::kThreads) memory[i] = float4{0, 0, 0, 0};
+  __syncthreads();
+  copy_lines(fetched, buffers);
+#pragma unroll
+  for (int i = 0; i < S::kAhead; ++i) fetch(i);
+  float sums[S::kPadded] = {};
+  int stage = 0;
+  uint32_t buffer = 0;
+  for (uint32_t index = blockIdx.x; index < walk.tiles; index += gridDim.x, buffer = walk.size - buffer) {
+    for (uint32_t step = 0; step < walk.steps; ++step) {
+      if (step > 0) {
+        await_copies<S::kAhead - 1>();
+      } else {  // this tile's lines came with the first step after the last tile began
+        if (walk.steps < S::kAhead || index == blockIdx.x) await_copies<0>();
+        else await_copies<S::kAhead - 1>();
+        __syncthreads();
+        copy_lines(walk.tile_at(index + gridDim.x), buffers + walk.size - buffer);
+      }
+      float gradient[kFilters][kQuad];
+      const Piece* const from = own + stage * kStagePieces * S::kThreads;
+#pragma unroll
+      for (int piece = 0; piece < S::kPieces; ++piece) {
+        const Piece values = from[piece * S::kThreads];
+        Piece keeps;
+        if constexpr (kMasked) keeps = from[(S::kPieces + piece) * S::kThreads];
+#pragma unroll
+        for (int e = 0; e < S::kPiece; ++e) {
+          const int at = piece * S::kPiece + e;
+          float& value = S::kAlongFilters ? gradient[at % kFilters][at / kFilters] : gradient[at / kQuad][at % kQuad];
+          value = static_cast<float>(values.value[e]);
+          if constexpr (kMasked)
+            if (!(static_cast<float>(keeps.value[e]) > 0)) value = 0;
+        }
+      }
+      const uint32_t start = windows[0];
+      fetch(stage == 0 ? S::kStages - 1 : stage - 1);
+      stage = stage == S::kStages - 1 ? 0 : stage + 1;
+      if (start == kNowhere) continue;
+#pragma unroll
+      for (int f = 0; f < kFilters; ++f)
+        sums[f * S::kColumns + S::kTaps] += (gradient[f][0] + gradient[f][1]) + (gradient[f][2] + gradient[f][3]);
+      const bool cut = kMayCut && (start & kCut);
+      const float* window = buffers + buffer + (start & ~kCut);
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c, window += plane_size)
+#pragma unroll
+        for (int r = 0; r < kSide; ++r) {
+          constexpr int kRest = kSide - 1;  // beyond the quad
+          float values[kQuad + kRest];
+          const float* const line = window + r * walk.pitch;
+          const auto front = *reinterpret_cast<const Pack<float, kQuad>*>(line);
+          const auto back = *reinterpret_cast<const Pack<float, kRest>*>(line + kQuad);
+#pragma unroll
+          for (int i = 0; i < kQuad; ++i) values[i] = front.value[i];
+#pragma unroll
+          for (int i = 0; i < kRest; ++i) values[kQuad + i] = back.value[i];
+#pragma unroll
+          for (int i = 0; i < kQuad; ++i) {
+            if (kMayCut && i >= S::kPiece && cut) break;
+#pragma unroll
+            for (int f = 0; f < kFilters; ++f)
+#pragma unroll
+              for (int s = 0; s < kSide; ++s)
+                sums[f * S::kColumns + (c * kSide + r) * kSide + s] += gradient[f][i] * values[i + s];
+          }
+        }
+    }
+  }
+
+  constexpr int kShare = S::kPadded / S::kSharers, kWarpSums = S::kLaneGroups * S::kPadded;
+  share_sums<16, S::kLaneGroups, S::kPadded / 2>(sums, lane);
+  await_copies<0>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kShare; ++i)
+    buffers[warp * kWarpSums + lane % S::kLaneGroups * S::kPadded + lane / S::kLaneGroups * kShare + i] = sums[i];
+  __syncthreads();
+  float* const out = partial + (static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z) * walk.rows * walk.columns;
+  for (uint32_t i = threadIdx.x; i < S::kGroups * S::kSums; i += S::kThreads) {
+    const uint32_t of = i / S::kSums, at = i % S::kSums, tap = at % S::kColumns;
+    const uint32_t row = first_filter + of * kFilters + at / S::kColumns;
+    const bool of_bias = tap == S::kTaps;
+    if (row >= walk.rows || (of_bias && (channel_tile > 0 || walk.taps == walk.columns))) continue;
+    float sum = 0;
+#pragma unroll
+    for (int from = 0; from < S::kWarps; from += S::kWarpGroups)
+      sum += buffers[(from + of / S::kLaneGroups) * kWarpSums + of % S::kLaneGroups * S::kPadded + at];
+    out[static_cast<int64_t>(row) * walk.columns + (of_bias ? walk.taps : channel_tile * S::kTaps + tap)] = sum;
+  }
+}
+
+template <class S>
+uint32_t filter_tiles(uint32_t rows) {
+  return (rows + S::kFilters * S::kGroups - 1) / (S::kFilters * S::kGroups);
+}
+
+/// Calls f.template operator()<Shape>() for the shape that serves such a convolution.
+template <class T, class F>
+auto visit_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters, F&& f) {
+  // Side, channels and filters of a thread, groups of filters; pieces; threads, blocks, steps ahead.
+  if (side == 5) {
+    if (filters <= 6) return f.template operator()<SlidingShape<T, 5, 1, 3, 2, false, 2, 192, 2, 2>>();
+    return f.template operator()<SlidingShape<T, 5, 1, 4, 4, false, 2, 128, 3, 2>>();
+  }
+  if (filters == 1) return f.template operator()<SlidingShape<T, 3, 1, 1, 1, false, 4, 256, 2, 1>>();
+  if (filters <= 8) return f.template operator()<SlidingShape<T, 3, 1, 4, 2, false, 4, 256, 2, 1>>();
+  if (channels % 3 == 0) {
+    if (along_filters) return f.template operator()<SlidingShape<T, 3, 3, 4, 8, true, 4, 384, 1, 2>>();
+    return f.template operator()<SlidingShape<T, 3, 3, 4, 8, false, 4, 256, 1, 2>>();
+  }
+  if (along_filters) return f.template operator()<SlidingShape<T, 3, 1, 4, 8, true, 4, 256, 2, 1>>();
+  return f.template operator()<SlidingShape<T, 3, 1, 4, 8, false, 4, 256, 2, 1>>();
+}
+
+/// Floats from line to line of x in shared memory, where zeros stand beside each.
+uint32_t pitch_of(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
+  const int64_t quads = (dy.shape[3] + kQuad - 1) / kQuad;
+  const int64_t reach = std::max(geometry.padding[1] + x.shape[3], kQuad * quads + dw.shape[3] - 1);
+  return static_cast<uint32_t>((reach + 3) / 4 * 4);
+}
+
+/// That each of so many blocks on a multiprocessor may have. The system takes some for each.
+size_t shared_memory_of(int device, size_t blocks) {
+  constexpr size_t kSystem = 1024;
+  int bytes;
+  GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return (static_cast<size_t>(bytes) + kSystem) / blocks - kSystem;
+}
+
+}  // namespace
+
+bool is_sliding(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
+  constexpr int64_t kChannels = 6, kFilters = 128;
+  const int64_t side = dw.shape[2], filters = dw.shape[0] / geometry.groups, width = dy.shape[3];
+  bool serves = (side == 3 || (side == 5 && filters <= 16)) && dw.shape[3] == side && dw.shape[1] <= kChannels &&
+                filters <= kFilters && dy.dtype != DType::f64 && compute_capability(dy.device.index) >= 80 &&
+                x.numel() > 0 && span_of(dy) < int64_t{1} << 31;
+  for (int i = 0; i < 2; ++i) serves = serves && geometry.stride[i] == 1 && geometry.dilation[i] == 1;
+  if (!serves) return false;
+  return visit_shape<float>(side, filters, dw.shape[1], dy.strides[1] == 1, [&]<class S>() {
+    // Do whole pieces of dy exist and lie aligned? (A quad that a row ends in would multiply zeros with elements of x that no
+    // tap meets, and those may be infinite.)
+    constexpr int kAlong = S::kAlongFilters ? 1 : 3;
+    bool in_pieces = dy.strides[kAlong] == 1 && width % (S::kAlongFilters ? kQuad : S::kPiece) == 0 &&
+                     (!S::kAlongFilters || filters % S::kPiece == 0) &&
+                     reinterpret_cast<uintptr_t>(dy.data) % (S::kPiece * size_of(dy.dtype)) == 0;
+    for (int i = 0; i < 4; ++i)
+      in_pieces = in_pieces && (i == kAlong || dy.shape[i] == 1 || dy.strides[i] % S::kPiece == 0);
+    const uint32_t line = pitch_of(dy, x, dw, geometry) * S::kChannels * side;
+    return in_pieces && S::bytes(line, true) <= shared_memory_of(dy.device.index, S::kBlocks);
+  });
+}
+
+SlidingWalk sliding_walk(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
+  const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
+  const int64_t groups = geometry.groups, channels = dw.shape[1], side = dw.shape[2];
+  SlidingWalk walk{.images = narrow(dy.shape[0]),
+                   .quads = Divisor((dy.shape[3] + kQuad - 1) / kQuad),
+                   .rows = narrow(dw.shape[0] / groups),
+                   .channels = narrow(channels),
+                   .taps = narrow(channels * side * side),
+                   .side = narrow(side),
+                   .out_height = narrow(dy.shape[2]),
+                   .out_width = narrow(dy.shape[3]),
+                   .in_height = static_cast<int>(x.shape[2]),
+                   .padding = {static_cast<int>(geometry.padding[0]), static_cast<int>(geometry.padding[1])},
+                   .pitch = pitch_of(dy, x, dw, geometry),
+                   .dy_image = narrow(dy.strides[0]),
+                   .dy_channel = narrow(dy.strides[1]),
+                   .dy_row = narrow(dy.strides[2]),
+                   .dy_column = narrow(dy.strides[3]),
+                   .x = Strides4(x.strides)};
+  visit_shape<float>(side, walk.rows, channels, walk.dy_channel == 1, [&]<class S>() {
+    walk.channel_tiles = narrow(channels / S::kChannels);
+    walk.interleaved = S::kChannels > 1 && channels == S::kChannels && x.strides[1] == 1 && x.strides[3] == channels;
+    walk.line = narrow(x.shape[3] * (walk.interleaved ? channels : 1));
+    walk.line_step = walk.interleaved ? 1 : x.strides[3];
+    walk.line_bits = walk.line <= 8 ? 3 : walk.line <= 16 ? 4 : 5;
+
+    // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step, too, or
+    // a twentieth later, the one with the smallest tiles: what all blocks read at a time then lies close together.
+    constexpr uint32_t kMostImages = 16, kSlots = S::kThreads / S::kGroups;
+    const uint32_t height = walk.out_height, quads = walk.quads.divisor;
+    const uint32_t blocks = filter_tiles<S>(walk.rows) * walk.channel_tiles * narrow(groups);
+    const uint32_t room = std::max<uint32_t>(S::kBlocks * multiprocessor_count(dy.device.index) / blocks, 1);
+    const size_t memory = shared_memory_of(dy.device.index, S::kBlocks);
+    const auto cut = [&](uint32_t images, uint32_t rows) {
+      walk.tile_images = images, walk.bands = Divisor((height + rows - 1) / rows), walk.band = Divisor(rows);
+      walk.tiles = (walk.images + images - 1) / images * walk.bands.divisor;
+      walk.size = images * S::kChannels * (rows + walk.side - 1) * walk.pitch;
+      walk.steps = (images * rows * quads + kSlots - 1) / kSlots;
+      const bool fits = S::bytes(walk.size, true) <= memory;
+      return fits ? (walk.tiles + room - 1) / room * (walk.steps + 0.25) : std::numeric_limits<double>::infinity();
+    };
+    double least = std::numeric_limits<double>::infinity();
+    const auto first_below = [&](double bound) {
+      for (uint32_t bands = height, last = 0; bands > 0; --bands) {
+        const uint32_t rows = (height + bands - 1) / bands;
+        if (rows == last) continue;
+        const double cost = cut(1, last = rows);
+        if (cost <= bound) return;
+        least = std::min(least, cost);
+      }
+      for (uint32_t images = 2; images <= std::min(walk.images, kMostImages); ++images) {
+        const double cost = cut(images, height);
+        if (cost <= bound) return;
+        least = std::min(least, cost);
+      }
+    };
+    first_below(0);
+    first_below(1.05 * least);
+    const uint32_t rows = walk.band.divisor;
+    walk.lines = Divisor(rows + walk.side - 1);
+    walk.advance[0] = kSlots / quads / rows, walk.advance[1] = kSlots / quads % rows, walk.advance[2] = kSlots % quads;
+    walk.parts = std::min(room, walk.tiles);
+  });
+  return walk;
+}
+
+void sliding_weight_gradient(SlidingWalk walk, const WeightCall& call, const Launch& launch) {
+  walk.columns = call.product.columns;
+  const auto run = [&]<class T>() {
+    visit_shape<T>(walk.side, walk.rows, walk.channels, walk.dy_channel == 1, [&]<class S>() {
+      launch.with_shared(call.mask ? sliding_kernel<S, true> : sliding_kernel<S, false>,
+                         dim3(walk.parts, walk.channel_tiles * filter_tiles<S>(walk.rows), call.groups), S::kThreads,
+                         S::bytes(walk.size, call.mask != nullptr), walk, static_cast<const T*>(call.dy),
+                         static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
+                         static_cast<float*>(call.partial));
+    });
+  };
+  switch (call.dtype) {
+    case DType::f16: return run.template operator()<Half>();
+    case DType::bf16: return run.template operator()<BFloat16>();
+    default: run.template operator()<float>();
+  }
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,171 @@
+// The weights' gradient of conv2d_thin.cuh: filters (rows of a product) times pixels (its depth) times taps. dy and the mask
+// go straight from memory into fragments, each read once: a lane takes some neighbouring filters of four pixels, and pairs of
+// pixels are put together in registers. Those of the next step are under way while a warp multiplies.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+/// All bits of each of two elements that are greater than zero.
+template <class T>
+__device__ uint32_t positive(uint32_t words) {
+  using Two = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
+  return __hgt2_mask(reinterpret_cast<const Two&>(words), Two{});
+}
+
+/// 2 kWords neighbouring filters of a pixel.
+template <int kWords>
+struct alignas(4 * kWords) Filters {
+  uint32_t words[kWords];
+};
+
+/// Blocks that a multiprocessor has registers for.
+template <int kRows, int kColumns>
+inline constexpr int kBlocks = kRows == 2 && kColumns <= 4 ? 5 : 3;
+
+/// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different banks.
+template <int kRows, int kColumns>
+using Sums = float[16 * kRows][8 * kColumns + 1];
+
+// Grid: blocks that share the tiles, groups of 16 kRows filters. partial (blocks, filters, columns).
+template <class T, int kRows, int kColumns, bool kMasked>
+__global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
+    thin_weight_kernel(ThinWalk walk, uint32_t filters, uint32_t columns, const T* __restrict__ dy,
+                       const T* __restrict__ mask, const T* __restrict__ x, float* __restrict__ partial) {
+  constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
+  using Packet = Filters<kRows>;
+  extern __shared__ Piece memory[];
+  char* const buffers = reinterpret_cast<char*>(memory);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
+  const uint32_t first_filter = blockIdx.y * kFilters, filter = first_filter + group * 2 * kRows;
+  const bool exists = filter < filters;
+
+  // A lane's column in a block of eight is its group. Behind the taps comes the column of ones, then nothing.
+  uint32_t taps[kColumns], inside[kColumns], instead[kColumns];
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    const uint32_t column = 8 * j + group;
+    taps[j] = walk.tap_at(column);
+    inside[j] = column < walk.taps ? ~uint32_t{0} : 0;
+    instead[j] = column >= walk.taps && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
+  }
+
+  Packet next[kPixels], next_mask[kPixels];
+  const auto fetch = [&](const ThinWalk::Tile& tile, uint32_t first) {
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes, neighbouring pixels
+      const uint32_t pixel = first + 4 * i + part;
+      const bool counts = exists && pixel < tile.count;
+      const uint32_t at = counts ? (tile.first + pixel) * filters + filter : 0;
+      next[i] = counts ? *reinterpret_cast<const Packet*>(dy + at) : Packet{};
+      if constexpr (kMasked) next_mask[i] = *reinterpret_cast<const Packet*>(mask + at);
+    }
+  };
+
+  float sums[kRows][kColumns][4] = {};
+  ThinWalk::Tile tile = walk.tile_at(blockIdx.x);
+  fetch(tile, warp * kThinStep);
+  clear_buffers(walk, memory);
+  walk.copy_lines(tile, x, buffers);
+  uint32_t buffer = 0;
+  for (uint32_t index = blockIdx.x; index < walk.tile_count; index += gridDim.x, buffer = walk.size - buffer) {
+    finish_copies();
+    ThinWalk::Tile following{0, 0, 0, 0};
+    if (index + gridDim.x < walk.tile_count) {
+      following = walk.tile_at(index + gridDim.x);
+      walk.copy_lines(following, x, buffers + walk.size - buffer);
+    }
+    uint32_t first = warp * kThinStep;
+    if (first >= tile.count) fetch(following, first);
+    while (first < tile.count) {
+      uint32_t a[kRows][4];
+#pragma unroll
+      for (int i = 0; i < kPixels; i += 2)
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) {
+          uint32_t one = next[i].words[row], other = next[i + 1].words[row];
+          if constexpr (kMasked)
+            one &= positive<T>(next_mask[i].words[row]), other &= positive<T>(next_mask[i + 1].words[row]);
+          a[row][i] = __byte_perm(one, other, 0x5410), a[row][i + 1] = __byte_perm(one, other, 0x7632);
+        }
+      const char* pixels[kPixels];
+#pragma unroll
+      for (int i = 0; i < kPixels; ++i) pixels[i] = buffers + buffer + walk.pixel_at(first + 4 * i + part, tile);
+      first += kThinWarps * kThinStep;
+      if (first < tile.count) fetch(tile, first);
+      else fetch(following, warp * kThinStep);
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        uint32_t b[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          b[i] = (pair(element<T>(pixels[2 * i], taps[j]), element<T>(pixels[2 * i + 1], taps[j])) & inside[j]) |
+                 instead[j];
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) multiply_fragments<T>(sums[row][j], a[row], b[0], b[1]);
+      }
+    }
+    tile = following;
+  }
+
+  auto* const of_warps = reinterpret_cast<Sums<kRows, kColumns>*>(memory);
+  __syncthreads();
+#pragma unroll
+  for (int row = 0; row < kRows; ++row)
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        of_warps[warp][group * 2 * kRows + 2 * row + e / 2][8 * j + 2 * part + e % 2] = sums[row][j][e];
+  __syncthreads();
+  float* const out = partial + (static_cast<int64_t>(blockIdx.x) * filters + first_filter) * columns;
+  const uint32_t count = min(static_cast<uint32_t>(kFilters), filters - first_filter) * columns;
+  for (uint32_t i = threadIdx.x; i < count; i += kThinThreads) {
+    float sum = 0;
+#pragma unroll
+    for (int from = 0; from < kThinWarps; ++from) sum += of_warps[from][i / columns][i % columns];
+    out[i] = sum;
+  }
+}
+
+/// Calls f.template operator()<kRows, kColumns>() for the sizes that a block takes.
+template <class F>
+auto visit_sizes(uint32_t filters, uint32_t columns, F&& f) {
+  if (columns > 32) return f.template operator()<2, 9>();
+  if (columns > 16) return filters > 32 ? f.template operator()<4, 4>() : f.template operator()<2, 4>();
+  return filters > 32 ? f.template operator()<4, 2>() : f.template operator()<2, 2>();
+}
+
+template <int kRows>
+uint32_t groups_of(uint32_t filters) {
+  return (filters + 16 * kRows - 1) / (16 * kRows);
+}
+
+}  // namespace
+
+uint32_t thin_weight_parts(const ThinWalk& walk, uint32_t filters, uint32_t columns, const Launch& launch) {
+  return visit_sizes(filters, columns, [&]<int kRows, int kColumns>() {
+    const uint32_t wanted = kBlocks<kRows, kColumns> * launch.multiprocessors() / groups_of<kRows>(filters);
+    return std::clamp<uint32_t>(wanted, 1, walk.tile_count);
+  });
+}
+
+void thin_weight_gradient(const ThinWalk& walk, const WeightCall& call, const Launch& launch) {
+  const uint32_t filters = call.product.rows, columns = call.product.columns;
+  visit_engine(call.dtype, Multiplier::half, [&]<Multiplier kMultiplier, class T>() {
+    if constexpr (kMultiplier == Multiplier::half)
+      visit_sizes(filters, columns, [&]<int kRows, int kColumns>() {
+        const auto kernel =
+            call.mask ? thin_weight_kernel<T, kRows, kColumns, true> : thin_weight_kernel<T, kRows, kColumns, false>;
+        const size_t bytes = std::max(thin_bytes(walk), kThinWarps * sizeof(Sums<kRows, kColumns>));
+        launch.with_shared(kernel, dim3(call.splits, groups_of<kRows>(filters)), kThinThreads, bytes, walk, filters,
+                           columns, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
+                           static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+      });
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,78 @@
+// The weights' gradient as a product of matrices that are never built, in tiles through shared memory.
+#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+#include <gradus/backends/cuda/device/tile_product.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+// Grid: tiles of columns x tiles of rows, groups, splits. The next tile is fetched into registers while this one is
+// multiplied. A thread fetches for one position of the tile: neighbouring threads, neighbouring positions.
+template <bool kMasked, class T, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    tiled_kernel(WeightGradient g, const T* dy, const T* mask, const T* x, compute_t<T>* partial) {
+  using C = compute_t<T>;
+  using Product = TileProduct<C, Tile>;
+  constexpr int kThreads = Tile::kThreads, kStep = kThreads / Tile::kDepth;
+  constexpr int kLeft = Tile::kRows / kStep, kRight = Tile::kColumns / kStep;
+  __shared__ typename Product::Shared shared;
+  __shared__ Tap columns[Tile::kColumns];
+
+  const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
+  const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
+  const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
+  dy += static_cast<int64_t>(group) * g.rows * g.dy.c;
+  if constexpr (kMasked) mask += static_cast<int64_t>(group) * g.rows * g.dy.c;
+  x += static_cast<int64_t>(group) * g.channels * g.x.c;
+  for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) columns[i] = g.column_at(first_column + i);
+  __syncthreads();
+
+  const int depth = threadIdx.x % Tile::kDepth, lane = threadIdx.x / Tile::kDepth;
+  const uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
+  C left[kLeft], right[kRight];
+  auto fetch = [&](uint32_t first) {
+    int64_t dy_offset;
+    const Tap position = g.position_at(first + depth, end, &dy_offset);
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i)
+      left[i] = g.gradient_at<kMasked>(dy, mask, first_row + lane + i * kStep, position, dy_offset);
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) right[i] = g.input_at(x, position, columns[lane + i * kStep]);
+  };
+  Product product;
+  if (begin < end) fetch(begin);
+  for (uint32_t first = begin; first < end; first += Tile::kDepth) {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) shared.left[depth][lane + i * kStep] = left[i];
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) shared.right[depth][lane + i * kStep] = right[i];
+    __syncthreads();
+    if (first + Tile::kDepth < end) fetch(first + Tile::kDepth);
+    product.accumulate(shared);
+    __syncthreads();
+  }
+  C* out = partial + (static_cast<int64_t>(split) * gridDim.y + group) * g.rows * g.columns;
+#pragma unroll
+  for (int i = 0; i < Tile::kPerRow; ++i)
+#pragma unroll
+    for (int j = 0; j < Tile::kPerColumn; ++j) {
+      const uint32_t row = first_row + Product::row() + i, column = first_column + Product::column() + j;
+      if (row < g.rows && column < g.columns) out[static_cast<int64_t>(row) * g.columns + column] = product.sums[i][j];
+    }
+}
+
+}  // namespace
+
+void tiled_weight_gradient(const WeightCall& call, const Launch& launch) {
+  const WeightGradient& g = call.product;
+  visit_floating(call.dtype, [&]<class T>() {
+    visit_tile(g.rows, [&]<class Tile>() {
+      const uint32_t row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
+      const auto kernel = call.mask ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>;
+      const dim3 grid(row_tiles * ((g.columns + Tile::kColumns - 1) / Tile::kColumns), call.groups, call.splits);
+      launch(kernel, grid, Tile::kThreads, g, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
+             static_cast<const T*>(call.x), static_cast<compute_t<T>*>(call.partial));
+    });
+  });
+}
+
+}  // namespace gradus::cuda_detail

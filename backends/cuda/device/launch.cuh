@@ -1,0 +1,213 @@
+// How kernels of this folder are launched and how they walk strided views.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
+#include <gradus/core/strided_loop.h>
+
+namespace gradus::cuda_detail {
+
+/// Selects the device of a kernel call for its lifetime and launches on this thread's stream.
+class Launch {
+ public:
+  explicit Launch(Device device)
+      : guard_(device.index), stream_(current_stream(device.index)),
+        multiprocessors_(multiprocessor_count(device.index)) {}
+
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
+    kernel<<<grid, block, 0, stream_>>>(arguments...);
+    check_launch(stream_);
+  }
+  /// With so many bytes of dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked.
+  template <class... Parameters, class... Arguments>
+  void with_shared(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes,
+                   const Arguments&... arguments) const {
+    if (bytes > size_t{48} << 10)
+      GRADUS_CUDA_CHECK(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    kernel<<<grid, block, bytes, stream_>>>(arguments...);
+    check_launch(stream_);
+  }
+  /// In clusters of `cluster` blocks, of which `grid` is a multiple, where has_clusters() says so. One block needs none.
+  template <class... Parameters, class... Arguments>
+  void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
+                   const Arguments&... arguments) const {
+    cudaLaunchAttribute of_cluster{};
+    of_cluster.id = cudaLaunchAttributeClusterDimension;
+    of_cluster.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+    cudaLaunchConfig_t configuration{};
+    configuration.gridDim = grid, configuration.blockDim = block, configuration.stream = stream_;
+    configuration.attrs = &of_cluster, configuration.numAttrs = cluster.x * cluster.y * cluster.z > 1 ? 1 : 0;
+    GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
+    check_launch(stream_);
+  }
+  cudaStream_t stream() const { return stream_; }
+  int multiprocessors() const { return multiprocessors_; }
+  /// Blocks for a loop over `count` items with `per_block` of them in flight in a block: enough to fill the device,
+  /// the rest is looped over.
+  uint32_t blocks(int64_t count, int64_t per_block) const {
+    return static_cast<uint32_t>(std::clamp<int64_t>((count + per_block - 1) / per_block, 1, 32 * multiprocessors_));
+  }
+
+ private:
+  DeviceGuard guard_;
+  cudaStream_t stream_;
+  int multiprocessors_;
+};
+
+/// Whether blocks of `kernel` can form clusters: on Hopper and later, unless the code is for an earlier architecture and the
+/// driver has compiled it for this device.
+template <class Kernel>
+bool has_clusters(Kernel kernel, Device device) {
+  static const bool compiled = [&] {
+    const DeviceGuard guard(device.index);
+    cudaFuncAttributes attributes{};
+    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled && compute_capability(device.index) >= 90;
+}
+
+inline constexpr uint32_t kThreads = 256;
+
+/// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).
+__device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline uint32_t thread_count() { return gridDim.x * blockDim.x; }
+
+/// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
+/// (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).
+struct Divisor {
+  uint32_t divisor = 1, magic = 1, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: nothing to divide
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    magic = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
+  }
+  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, magic) + n) >> shift; }
+  /// n / divisor, leaving the remainder in n.
+  __device__ uint32_t split(uint32_t& n) const {
+    const uint32_t q = quotient(n);
+    n -= q * divisor;
+    return q;
+  }
+};
+
+/// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
+inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
+
+/// A loop nest over N views, as a kernel argument: from a running number to an offset in each view.
+template <int N>
+struct Geometry {
+  int ndim = 0;
+  uint32_t numel = 1;
+  bool vectorised = false;  // all views contiguous and aligned to four elements
+  Divisor size[kMaxDims];
+  int64_t strides[N][kMaxDims] = {};
+
+  __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] = 0;
+    for (int axis = ndim - 1; axis >= 0; --axis) {
+      uint32_t index = i;
+      i = size[axis].split(index);
+#pragma unroll
+      for (int k = 0; k < N; ++k) at[k] += index * strides[k][axis];
+    }
+  }
+};
+
+/// A loop nest before it is cut to kernel size; axis 0 is the outermost.
+template <int N>
+struct Nest {
+  int ndim = 0;
+  int64_t numel = 1;
+  int64_t shape[kMaxDims] = {};
+  int64_t strides[N][kMaxDims] = {};
+
+  Nest() = default;
+  /// Any order of iteration: the first view's order in memory.
+  explicit Nest(const StridedLoop<N>& loop) : ndim(loop.ndim), numel(loop.numel) {
+    std::copy(std::begin(loop.shape), std::end(loop.shape), shape);
+    for (int k = 0; k < N; ++k) std::copy(std::begin(loop.strides[k]), std::end(loop.strides[k]), strides[k]);
+  }
+  /// The logical order: axes as they are, joined where every view steps through both as through one.
+  static Nest logical(const Shape& full, const Strides* const (&views)[N]) {
+    Nest nest;
+    for (int i = 0; i < full.size(); ++i) {
+      nest.numel *= full[i];
+      if (full[i] == 1) continue;
+      bool joins = nest.ndim > 0;
+      for (int k = 0; joins && k < N; ++k) joins = nest.strides[k][nest.ndim - 1] == (*views[k])[i] * full[i];
+      const int axis = joins ? nest.ndim - 1 : nest.ndim++;
+      nest.shape[axis] = joins ? nest.shape[axis] * full[i] : full[i];
+      for (int k = 0; k < N; ++k) nest.strides[k][axis] = (*views[k])[i];
+    }
+    return nest;
+  }
+
+  /// True when view k is visited in steps of one element through a single loop.
+  bool contiguous(int k) const { return ndim == 0 || (ndim == 1 && strides[k][0] == 1); }
+  Geometry<N> geometry() const {
+    Geometry<N> result;
+    result.ndim = ndim;
+    result.numel = static_cast<uint32_t>(numel);
+    for (int axis = 0; axis < ndim; ++axis) {
+      result.size[axis] = Divisor(shape[axis]);
+      for (int k = 0; k < N; ++k) result.strides[k][axis] = strides[k][axis];
+    }
+    return result;
+  }
+};
+
+/// Calls body(nest, first, base) for pieces of the nest with at most kMaxChunk elements: `first` is the running number
+/// of the piece's first element, base[k] its offset in view k.
+template <int N, class F>
+void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0, const int64_t* base = nullptr) {
+  int64_t start[N] = {};
+  if (base) std::copy(base, base + N, start);
+  if (nest.numel == 0) return;
+  if (nest.numel <= kMaxChunk) return body(nest, first, start);
+  const int64_t inner = nest.numel / nest.shape[0];
+  Nest<N> piece = nest;
+  const int64_t rows = std::max<int64_t>(kMaxChunk / inner, 1);
+  for (int64_t row = 0; row < nest.shape[0]; row += rows) {
+    piece.shape[0] = std::min(rows, nest.shape[0] - row);
+    piece.numel = piece.shape[0] * inner;
+    int64_t at[N];
+    for (int k = 0; k < N; ++k) at[k] = start[k] + row * nest.strides[k][0];
+    if (piece.numel <= kMaxChunk) {
+      body(piece, first + row * inner, at);
+    } else {  // one row that is too long: drop its axis and cut the next
+      Nest<N> rest = piece;
+      rest.ndim = piece.ndim - 1;
+      for (int axis = 0; axis < rest.ndim; ++axis) {
+        rest.shape[axis] = piece.shape[axis + 1];
+        for (int k = 0; k < N; ++k) rest.strides[k][axis] = piece.strides[k][axis + 1];
+      }
+      for_each_chunk(rest, body, first + row * inner, at);
+    }
+  }
+}
+
+/// Strides of a four-dimensional view.
+struct Strides4 {
+  int64_t n, c, h, w;
+  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
+};
+
+/// Four elements that are loaded and stored at once.
+template <class T>
+struct alignas(4 * sizeof(T)) Packet {
+  T value[4];
+};
+template <class T>
+bool aligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % (4 * sizeof(T)) == 0;
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,209 @@
+// Products of two tiles in shared memory whose depth is contiguous: result[row][column] += sum over k of left[row][k]
+// right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four pieces of 16 bytes; a fifth piece
+// pads it, so that eight rows beside each other lie in different banks. A warp makes 32 x 64 results, whoever multiplies:
+// the FMA units or, for half types and TF32, the tensor cores.
+#pragma once
+
+#include <gradus/core/dtype.h>
+#include <gradus/backends/cuda/device/launch.cuh>
+
+namespace gradus::cuda_detail {
+
+inline constexpr int kWarpRows = 32, kWarpColumns = 64;
+
+/// 16 bytes of depth.
+struct alignas(16) Piece {
+  uint32_t words[4];
+};
+inline constexpr int kPieces = 4;  // of a row
+inline constexpr size_t kRowBytes = kPieces * sizeof(Piece);
+using TileRow = Piece[kPieces + 1];
+
+/// The pointer, whole: without this the compiler adds its parts anew for every element.
+__device__ inline const char* whole(const char* pointer) {
+  asm("" : "+l"(pointer));
+  return pointer;
+}
+
+/// An element or a piece in global memory that nobody writes meanwhile.
+template <class T>
+__device__ T load_global(const char* from) {
+  if constexpr (std::is_same_v<T, Piece>) {
+    const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
+    return {{words.x, words.y, words.z, words.w}};
+  } else if constexpr (sizeof(T) == 4) {
+    return __ldg(reinterpret_cast<const T*>(from));
+  } else {
+    T half;
+    half.bits = __ldg(reinterpret_cast<const unsigned short*>(from));
+    return half;
+  }
+}
+
+/// How many elements of T a piece and a row hold.
+template <class T>
+inline constexpr int kPieceSize = 16 / sizeof(T);
+template <class T>
+inline constexpr int kRowDepth = kPieces* kPieceSize<T>;
+
+/// Which kernel family multiplies: float32 exactly, float32 rounded to TF32, half types.
+enum class Multiplier { fma, tf32, half };
+
+/// An element as the multiplier takes it: with TF32 it is rounded to nearest here.
+template <Multiplier kMultiplier, class T>
+__device__ T multiplicand(T value) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kMultiplier == Multiplier::tf32) {
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    value = __uint_as_float(rounded);
+  }
+#endif
+  return value;
+}
+
+template <Multiplier kMultiplier, class T>
+__device__ Piece make_piece(const T (&values)[kPieceSize<T>]) {
+  Piece piece;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (sizeof(T) == 4) piece.words[j] = __float_as_uint(multiplicand<kMultiplier>(values[j]));
+    else
+      piece.words[j] = static_cast<uint32_t>(values[2 * j].bits) | static_cast<uint32_t>(values[2 * j + 1].bits) << 16;
+  }
+  return piece;
+}
+
+/// The FMA units: a lane makes 8 x 8 results, rows 4 and columns 8 apart. Of each pair of lanes the columns, and of each
+/// pair of pairs the rows are the same: such loads of 16 bytes take half the time.
+template <Multiplier kMultiplier, class T>
+struct TileEngine {
+  static_assert(kMultiplier == Multiplier::fma && sizeof(T) == 4);
+  float sums[8][8] = {};
+
+  static __device__ int row() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
+  static __device__ int column() { return threadIdx.x / 2 % 8; }
+  /// `left` and `right` begin at the warp's part of the tiles.
+  __device__ void multiply(const TileRow* left, const TileRow* right) {
+#pragma unroll 1  // or registers run out
+    for (int piece = 0; piece < kPieces; ++piece) {
+      float4 l[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) l[i] = reinterpret_cast<const float4&>(left[row() + 4 * i][piece]);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float4 r = reinterpret_cast<const float4&>(right[column() + 8 * j][piece]);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[i][j] += l[i].x * r.x;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[i][j] += l[i].y * r.y;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[i][j] += l[i].z * r.z;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[i][j] += l[i].w * r.w;
+      }
+    }
+  }
+  /// f(row, column, sum) for the lane's results.
+  template <class F>
+  __device__ void for_each(F&& f) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f(row() + 4 * i, column() + 8 * j, sums[i][j]);
+  }
+};
+
+/// Four 8 x 8 matrices of halves, or 8 x 4 of words, from the rows whose addresses the lanes hold.
+__device__ inline void load_matrices(uint32_t (&words)[4], const Piece& row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(&row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address));
+}
+
+/// sums (16 x 8) += a (16 rows of 32 bytes of depth) b (8 columns of as much).
+template <class T>
+__device__ void multiply_fragments(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();  // the host does not launch it on such a device
+#endif
+}
+
+/// Tensor cores: a warp makes 2 x 8 blocks of 16 x 8 results.
+template <Multiplier kMultiplier, class T>
+requires(kMultiplier != Multiplier::fma) struct TileEngine<kMultiplier, T> {
+  float sums[2][8][4] = {};
+
+  __device__ void multiply(const TileRow* left, const TileRow* right) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; piece += 2) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) load_matrices(a[i], left[16 * i + lane % 16][piece + lane / 16]);
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        uint32_t b[4];
+        load_matrices(b, right[8 * j + lane / 16 * 8 + lane % 8][piece + lane / 8 % 2]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          multiply_fragments<T>(sums[i][j], a[i], b[0], b[1]);
+          multiply_fragments<T>(sums[i][j + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+  template <class F>
+  __device__ void for_each(F&& f) const {
+    const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(16 * i + row + e / 2 * 8, 8 * j + column + e % 2, sums[i][j][e]);
+  }
+};
+
+/// A block's tiles: kWarpsY x kWarpsX warps.
+template <int kWarpsY_, int kWarpsX_>
+struct BlockTile {
+  static constexpr int kWarpsY = kWarpsY_, kWarpsX = kWarpsX_, kThreads = 32 * kWarpsY * kWarpsX;
+  static constexpr int kRows = kWarpsY * kWarpRows, kColumns = kWarpsX * kWarpColumns;
+  struct Shared {
+    TileRow left[kRows], right[kColumns];
+  };
+  static __device__ int first_row() { return threadIdx.x / 32 / kWarpsX * kWarpRows; }
+  static __device__ int first_column() { return threadIdx.x / 32 % kWarpsX * kWarpColumns; }
+};
+
+/// Calls f.template operator()<Multiplier, T>() for a floating type that an engine exists for.
+template <class F>
+void visit_engine(DType dtype, Multiplier multiplier, F&& f) {
+  switch (multiplier) {
+    case Multiplier::fma: return f.template operator()<Multiplier::fma, float>();
+    case Multiplier::tf32: return f.template operator()<Multiplier::tf32, float>();
+    case Multiplier::half:
+      return dtype == DType::f16 ? f.template operator()<Multiplier::half, Half>()
+                                 : f.template operator()<Multiplier::half, BFloat16>();
+  }
+}
+
+}  // namespace gradus::cuda_detail

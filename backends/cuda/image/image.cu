@@ -1,0 +1,35 @@
+// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W): one read of the picture, one write. Integers
+// compute in double and truncate.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/map.cuh>
+
+namespace gradus {
+namespace {
+
+template <class T>
+struct Luma {
+  __device__ T operator()(T red, T green, T blue) const {
+    using C = std::conditional_t<std::is_same_v<compute_t<T>, float>, float, double>;
+    return scalar::convert<T>(C(0.2989) * static_cast<C>(red) + C(0.5870) * static_cast<C>(green) +
+                              C(0.1140) * static_cast<C>(blue));
+  }
+};
+
+}  // namespace
+
+void CudaBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
+  EventScope event("rgb_to_grayscale", "cuda", "map", {&x}, 5 * y.numel());
+  const int axis = x.ndim() - 3;
+  visit_numeric(y.dtype, [&]<class T>() {
+    View channels[3] = {x, x, x};
+    for (int c = 0; c < 3; ++c) {
+      channels[c].data = x.as<T>() + c * x.strides[axis];
+      channels[c].shape[axis] = 1;
+    }
+    cuda_detail::map<T, T, T, T>(Luma<T>(), y, channels[0], channels[1], channels[2]);
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,111 @@
+// What sorting works with: unsigned integers in the order of the numbers, and rows along an axis.
+#pragma once
+
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/launch.cuh>
+
+namespace gradus::cuda_detail {
+
+/// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in negative
+/// ones. -0 counts as 0, every NaN as the largest.
+__device__ inline uint64_t key_of(int64_t x) { return static_cast<uint64_t>(x) ^ (uint64_t{1} << 63); }
+__device__ inline uint32_t key_of(int32_t x) { return static_cast<uint32_t>(x) ^ (uint32_t{1} << 31); }
+__device__ inline uint32_t key_of(uint8_t x) { return x; }
+__device__ inline uint32_t key_of(bool x) { return x; }
+__device__ inline uint64_t key_of(double x) {
+  if (x != x) return ~uint64_t{0};
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(x == 0 ? 0.0 : x));
+  return bits >> 63 ? ~bits : bits | (uint64_t{1} << 63);
+}
+__device__ inline uint32_t key_of(float x) {
+  if (x != x) return ~uint32_t{0};
+  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
+  return bits >> 31 ? ~bits : bits | (uint32_t{1} << 31);
+}
+template <class T>
+using Key = decltype(key_of(compute_t<T>{}));
+template <class T>
+inline constexpr int kKeyBits = sizeof(T) == 1 ? 8 : 8 * sizeof(Key<T>);
+
+/// The key by which x comes in ascending order, or in descending order.
+template <class T>
+__device__ Key<T> ordered_key(T x, bool descending) {
+  constexpr Key<T> most = sizeof(T) == 1 ? Key<T>{255} : ~Key<T>{0};
+  const Key<T> key = key_of(static_cast<compute_t<T>>(x));
+  return descending ? most - key : key;
+}
+
+/// A key and where it comes from; no two are alike.
+template <class K>
+struct Placed {
+  K key;
+  uint32_t place;
+
+  __device__ bool after(const Placed& other) const {
+    return key > other.key || (key == other.key && place > other.place);
+  }
+  __device__ Placed of_lane(uint32_t difference) const {
+    return {__shfl_xor_sync(0xffffffffu, key, difference), __shfl_xor_sync(0xffffffffu, place, difference)};
+  }
+};
+
+/// Sorts the keys, which are in shared memory, and their places: by key, equal ones by place. `slots` is a power of two
+/// (Batcher 1968: bitonic sorting). Steps up to 32 stay within 64 neighbours, which a warp keeps in registers meanwhile.
+template <class K>
+__device__ void sort_in_block(K* keys, uint32_t* places, uint32_t slots) {
+  constexpr uint32_t kOfWarp = 64;
+  const uint32_t lane = threadIdx.x % 32;
+  __syncthreads();
+  for (uint32_t width = min(slots, kOfWarp); width <= slots; width *= 2) {
+    for (uint32_t step = width / 2; step >= kOfWarp; step /= 2) {
+      for (uint32_t pair = threadIdx.x; pair < slots / 2; pair += blockDim.x) {
+        const uint32_t i = 2 * pair - (pair & (step - 1)), j = i + step;
+        const Placed<K> left{keys[i], places[i]}, right{keys[j], places[j]};
+        if (left.after(right) != ((i & width) == 0)) continue;
+        keys[i] = right.key, places[i] = right.place;
+        keys[j] = left.key, places[j] = left.place;
+      }
+      __syncthreads();
+    }
+    for (uint32_t i = threadIdx.x / 32 * kOfWarp + lane; i - lane < slots; i += 2 * blockDim.x) {
+      const uint32_t j = i + 32;
+      Placed<K> left{}, right{};
+      if (i < slots) left = {keys[i], places[i]};
+      if (j < slots) right = {keys[j], places[j]};
+      for (uint32_t part = width <= kOfWarp ? 2 : width; part <= width; part *= 2) {
+        if (part >= kOfWarp && left.after(right) == ((i & part) == 0)) {
+          const Placed<K> kept = left;
+          left = right, right = kept;
+        }
+        for (uint32_t step = min(part / 2, 16); step > 0; step /= 2) {
+          const bool first = (lane & step) == 0;
+          const Placed<K> other_left = left.of_lane(step), other_right = right.of_lane(step);
+          if (left.after(other_left) == (((i & part) == 0) == first)) left = other_left;
+          if (right.after(other_right) == (((j & part) == 0) == first)) right = other_right;
+        }
+      }
+      if (i < slots) keys[i] = left.key, places[i] = left.place;
+      if (j < slots) keys[j] = right.key, places[j] = right.place;
+    }
+    __syncthreads();
+  }
+}
+
+/// The rows along an axis of x, of the indices, and of the values, which may have null data.
+struct SortedRows {
+  Nest<3> nest;  // over the other axes
+  int64_t size;  // of a row of x
+  struct Steps {
+    int64_t x, indices, values;
+  } steps{0, 0, 0};
+
+  SortedRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
+      : size(x.ndim() ? x.shape[axis] : 1) {
+    const Strides& value_strides = values.data ? values.strides : indices.strides;
+    Shape others = x.shape;
+    if (x.ndim()) others[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
+    nest = Nest<3>(StridedLoop<3>(others, {&x.strides, &indices.strides, &value_strides}));
+  }
+};
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,269 @@
+// Cross-entropy of logits x (N, C) with targets t (N):
+//   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
+//   dx = (exp(p) - onehot(t)) dloss / count
+// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A long row has a block, a
+// short one a warp. A target outside [0, C) makes its row's loss and gradient NaN.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/map.cuh>
+#include <gradus/backends/cuda/device/rows.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Add;
+using cuda_detail::Divisor;
+using cuda_detail::exponential;
+using cuda_detail::fold_block;
+using cuda_detail::fold_warp;
+using cuda_detail::LargerNumber;
+using cuda_detail::Launch;
+using cuda_detail::Pack;
+using cuda_detail::PackedRows;
+using cuda_detail::rough_exponential;
+using cuda_detail::Row;
+
+// A matrix or a vector by its strides.
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t row, column;
+  __device__ T& operator()(int64_t i, int64_t j = 0) const { return data[i * row + j * column]; }
+  __device__ Row<T> row_at(int64_t i) const { return {data + i * row, column}; }
+};
+
+struct Sizes {
+  int64_t rows, classes, ignore_index;
+  Reduction reduction;
+};
+
+// Rounded to T as p is: the same number that pick would find there.
+template <class T, class C>
+__device__ void store_loss(const Sizes& sizes, int64_t i, Matrix<const T> x, int64_t t, C max, C log_sum,
+                           Matrix<T> losses, C* wide_losses) {
+  const bool valid = t >= 0 && t < sizes.classes;
+  const C loss = t == sizes.ignore_index ? C(0)
+                 : valid                 ? -static_cast<C>(static_cast<T>(static_cast<C>(x(i, t)) - max - log_sum))
+                                         : C(NAN);
+  if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+  wide_losses[i] = loss;
+}
+
+// One warp per row: p = log_softmax(x) and the row's loss.
+template <class T, class C>
+__global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
+                            C* wide_losses) {
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
+  const int lane = threadIdx.x % 32;
+  for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
+    C max = -C(INFINITY), sum = 0;
+    for (int64_t j = lane; j < sizes.classes; j += 32) max = LargerNumber()(static_cast<C>(x(i, j)), max);
+    max = fold_warp(max, LargerNumber());
+    for (int64_t j = lane; j < sizes.classes; j += 32) sum += rough_exponential(static_cast<C>(x(i, j)) - max);
+    const C log_sum = ::log(fold_warp(sum, Add()));
+    for (int64_t j = lane; j < sizes.classes; j += 32)
+      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
+    if (lane == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
+  }
+}
+
+// One block per row.
+template <class T, class C>
+__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
+    long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
+                     C* wide_losses) {
+  __shared__ C shared[32];
+  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
+    const Row<const T> from = x.row_at(i);
+    const Row<T> to = p.row_at(i);
+    const PackedRows row(sizes.classes, from, to);
+    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
+    const C log_sum = ::log(sum);
+    row.walk([&, max = max]<int kWidth>(int64_t j) {
+      const auto in = from.template load<kWidth>(j);
+      Pack<T, kWidth> out;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) out.value[k] = static_cast<T>(static_cast<C>(in.value[k]) - max - log_sum);
+      to.store(j, out);
+    });
+    if (threadIdx.x == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
+  }
+}
+template <class T, class C>
+__device__ void store_sum(const Sizes& sizes, C sum, C counted, T* loss, T* weight_sum) {
+  *weight_sum = static_cast<T>(counted);
+  if (sizes.reduction == Reduction::sum) *loss = static_cast<T>(sum);
+  if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / counted);
+}
+
+// One block: sum of the losses and number of rows that count.
+template <class T, class C>
+__global__ void __launch_bounds__(1024)
+    sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
+  __shared__ C shared[32];
+  __shared__ int64_t shared_count[32];
+  C sum = 0;
+  int64_t counted = 0;
+  for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
+    sum += wide_losses[i];
+    counted += target(i) != sizes.ignore_index;
+  }
+  sum = fold_block(sum, shared, Add());
+  counted = fold_block(counted, shared_count, Add());
+  if (threadIdx.x != 0) return;
+  store_sum(sizes, sum, static_cast<C>(counted), loss, weight_sum);
+}
+
+// All in one launch of one block: kLanes lanes have a row, a lane at most kValues of its elements.
+constexpr int kLanes = 8;
+constexpr int64_t kSmallRows = 256, kSmallClasses = 64;
+template <int kValues, class T, class C>
+__global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target,
+                                                     Matrix<T> p, Matrix<T> losses, T* weight_sum) {
+  __shared__ C shared[32];
+  const int lane = threadIdx.x % kLanes;
+  C total = 0;
+  int counted = 0;
+  for (int64_t first = 0; first < sizes.rows; first += blockDim.x / kLanes) {
+    const bool inside = first + threadIdx.x / kLanes < sizes.rows;
+    const int64_t i = inside ? first + threadIdx.x / kLanes : 0;
+    const int64_t t = target(i);
+    C values[kValues], max = -C(INFINITY), sum = 0;
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      const int j = lane + k * kLanes;
+      values[k] = j < sizes.classes ? static_cast<C>(x(i, j)) : -C(INFINITY);
+      max = LargerNumber()(values[k], max);
+    }
+    max = cuda_detail::fold_group<kLanes>(max, LargerNumber());
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) sum += rough_exponential(values[k] -= max);
+    const C log_sum = ::log(cuda_detail::fold_group<kLanes>(sum, Add()));
+    const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
+    C loss = counts && !valid ? C(NAN) : C(0);
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      const int j = lane + k * kLanes;
+      const T log_probability = static_cast<T>(values[k] - log_sum);
+      if (inside && j < sizes.classes) p(i, j) = log_probability;
+      if (counts && j == t) loss = -static_cast<C>(log_probability);
+    }
+    const bool owner = inside && lane == (valid ? t % kLanes : 0);
+    if (owner && sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+    total += owner ? loss : C(0);
+    counted += __syncthreads_count(owner && counts);
+  }
+  total = fold_warp(total, Add());
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = total;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  total = fold_warp(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C(0), Add());
+  if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
+}
+
+// What the gradients of a row have in common.
+template <class T, class C>
+struct RowGradient {
+  int64_t target;
+  C scale;
+  bool ignored, valid;
+
+  __device__ RowGradient(const Sizes& sizes, int64_t target, T dloss, const T* weight_sum)
+      : target(target), scale(static_cast<C>(dloss)), ignored(target == sizes.ignore_index),
+        valid(target >= 0 && target < sizes.classes) {
+    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
+  }
+  __device__ T operator()(T p, int64_t j) const {
+    const C gradient = (exponential<T>(static_cast<C>(p)) - (j == target ? C(1) : C(0))) * scale;
+    return ignored ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
+  }
+};
+
+template <class T, class C>
+__global__ void __launch_bounds__(cuda_detail::kThreads)
+    backward_kernel(Sizes sizes, Divisor classes, uint32_t numel, Matrix<const T> dloss, Matrix<const T> p,
+                    Matrix<const int64_t> target, const T* weight_sum, Matrix<T> dx) {
+  for (uint32_t e = cuda_detail::thread_index(); e < numel; e += cuda_detail::thread_count()) {
+    uint32_t j = e;
+    const uint32_t i = classes.split(j);
+    dx(i, j) = RowGradient<T, C>(sizes, target(i), dloss(i), weight_sum)(p(i, j), j);
+  }
+}
+// One block per row.
+template <class T, class C>
+__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
+    long_rows_backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
+                              const T* weight_sum, Matrix<T> dx) {
+  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
+    const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
+    const Row<const T> from = p.row_at(i);
+    const Row<T> to = dx.row_at(i);
+    PackedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
+      const auto in = from.template load<kWidth>(j);
+      Pack<T, kWidth> out;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) out.value[k] = gradient(in.value[k], j + k);
+      to.store(j, out);
+    });
+  }
+}
+
+template <class T>
+Matrix<const T> matrix(const View& view) {
+  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
+}
+template <class T>
+Matrix<T> matrix(const MutableView& view) {
+  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
+}
+
+}  // namespace
+
+void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                                const MutableView& log_probabilities, const MutableView& loss,
+                                const MutableView& weight_sum) {
+  EventScope event("cross_entropy", "cuda", "fused", {&x, &target}, 5 * x.numel());
+  const Sizes sizes{x.shape[0], x.shape[1], ignore_index, reduction};
+  const Launch launch(x.device);
+  visit_floating(x.dtype, [&]<class T>() {
+    using C = compute_t<T>;
+    if (sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses) {
+      const auto threads = static_cast<uint32_t>(std::clamp<int64_t>((sizes.rows * kLanes + 31) / 32 * 32, 32, 1024));
+      launch(sizes.classes <= 2 * kLanes ? small_kernel<2, T, C> : small_kernel<kSmallClasses / kLanes, T, C>, 1,
+             threads, sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(log_probabilities), matrix<T>(loss),
+             weight_sum.as<T>());
+      return;
+    }
+    const cuda_detail::Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
+    const bool long_rows = sizes.classes > cuda_detail::kWarpRow;
+    launch(long_rows ? long_rows_kernel<T, C> : rows_kernel<T, C>, launch.blocks(sizes.rows, long_rows ? 1 : 4),
+           long_rows ? cuda_detail::row_threads(sizes.classes) : 128, sizes, matrix<T>(x), matrix<int64_t>(target),
+           matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
+    launch(sum_kernel<T, C>, 1, 1024, sizes, static_cast<const C*>(wide_losses.as<C>()), matrix<int64_t>(target),
+           loss.as<T>(), weight_sum.as<T>());
+  });
+}
+
+void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                         int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                         const MutableView& dx) {
+  if (dx.numel() > cuda_detail::kMaxChunk)
+    return Backend::cross_entropy_backward(dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx);
+  EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
+  if (dx.numel() == 0) return;
+  const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
+  const Launch launch(dx.device);
+  visit_floating(dx.dtype, [&]<class T>() {
+    using C = compute_t<T>;
+    if (sizes.classes > cuda_detail::kWarpRow)
+      return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1),
+                    cuda_detail::row_threads(sizes.classes), sizes, matrix<T>(dloss), matrix<T>(log_probabilities),
+                    matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+    launch(backward_kernel<T, C>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
+           Divisor(sizes.classes), static_cast<uint32_t>(dx.numel()), matrix<T>(dloss), matrix<T>(log_probabilities),
+           matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,133 @@
+// Optimizer steps over all parameters in few launches. The formulas are in core/optimizer_rules.h.
+#include <vector>
+
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/optimizer_rules.h>
+#include <gradus/backends/cuda/device/multi_tensor.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::kThreads;
+using cuda_detail::Launch;
+
+template <class T>
+struct Entry {
+  T* parameter;
+  const T* gradient;
+  T* states[kMaxOptimizerStates];  // null where the rule has none
+};
+constexpr int kPerThread = 4;
+template <class T>
+using Table = cuda_detail::TensorTable<Entry<T>, 64, kPerThread * kThreads>;
+
+// The StepBlock: doubles, `step` elements apart.
+struct Block {
+  const double* data;
+  int64_t step;
+  __device__ double operator[](int i) const { return data[i * step]; }
+};
+
+template <class T, class Rule>
+__global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block block, Rule rule) {
+  using C = compute_t<T>;
+  int64_t begin, end;
+  const Entry<T>& entry = table.part_of_block(begin, end);
+  // All that a thread reads is under way before it waits for the constants, and before it stores anything.
+  C parameters[kPerThread], gradients[kPerThread], states[kPerThread][kMaxOptimizerStates] = {};
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) {
+    const int64_t i = begin + threadIdx.x + e * kThreads;
+    if (i >= end) break;
+    parameters[e] = static_cast<C>(entry.parameter[i]), gradients[e] = static_cast<C>(entry.gradient[i]);
+#pragma unroll
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (entry.states[k]) states[e][k] = static_cast<C>(entry.states[k][i]);
+  }
+  if (block[StepBlock::found_inf] != 0) return;
+  // The constants are costly arithmetic in double: one thread computes them.
+  __shared__ rules::FullStep<Rule, C> shared;
+  if (threadIdx.x == 0)
+    shared = rules::full_step<C>(
+        rule, rules::BlockValues<double>{block[StepBlock::step], block[StepBlock::learning_rate],
+                                         block[StepBlock::gradient_scale], block[StepBlock::momentum_product]});
+  __syncthreads();
+  const rules::FullStep<Rule, C> step = shared;
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) {
+    const int64_t i = begin + threadIdx.x + e * kThreads;
+    if (i >= end) break;
+    step(parameters[e], gradients[e], states[e][0], states[e][1], states[e][2]);
+    entry.parameter[i] = static_cast<T>(parameters[e]);
+#pragma unroll
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (entry.states[k]) entry.states[k][i] = static_cast<T>(states[e][k]);
+  }
+}
+
+__global__ void advance_kernel(double* block, int64_t step) {
+  if (block[StepBlock::found_inf * step] == 0) block[StepBlock::step * step] += 1;
+}
+
+// True when all views fill memory alike, so that one running index serves all.
+bool flat(const ParameterViews& views) {
+  const Strides& p = views.parameter.strides;
+  const auto strides_of = [&](const MutableView& state) { return state.data ? &state.strides : &p; };
+  return StridedLoop<5>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
+                                                strides_of(views.states[1]), strides_of(views.states[2])})
+      .all_contiguous();
+}
+
+// Runs the rule over the flat parameters of type T, in as few launches as the table allows.
+template <class T, class Rule>
+void step_all(std::span<const ParameterViews> parameters, const View& block, const Rule& rule) {
+  static_assert(sizeof(Table<T>) + sizeof(Block) + sizeof(Rule) <= 4096);
+  Table<T> table;
+  const Launch launch(block.device);
+  auto flush = [&] {
+    if (table.blocks > 0)
+      launch(step_kernel<T, Rule>, table.blocks, kThreads, table, Block{block.as<double>(), block.strides[0]}, rule);
+    table = {};
+  };
+  for (const ParameterViews& views : parameters) {
+    if (views.parameter.dtype != dtype_of<T> || !flat(views) || views.parameter.numel() == 0) continue;
+    if (table.full()) flush();
+    Entry<T> entry{views.parameter.as<T>(), views.gradient.as<T>(), {}};
+    for (int k = 0; k < kMaxOptimizerStates; ++k) entry.states[k] = views.states[k].as<T>();
+    table.add(entry, views.parameter.numel());
+  }
+  flush();
+}
+
+// Parameters with gaps in memory, which the composite's default body handles.
+std::vector<ParameterViews> not_flat(std::span<const ParameterViews> parameters) {
+  std::vector<ParameterViews> rest;
+  for (const ParameterViews& views : parameters)
+    if (!flat(views)) rest.push_back(views);
+  return rest;
+}
+
+}  // namespace
+
+void CudaBackend::advance_step(const MutableView& block) {
+  EventScope event("advance_step", "cuda", "fused", {});
+  const Launch launch(block.device);
+  launch(advance_kernel, 1, 1, block.as<double>(), block.strides[0]);
+}
+
+void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, const View& block,
+                                 const OptimizerRule& rule) {
+  std::visit(
+      [&](const auto& known) {
+        EventScope event(known.kName, "cuda", "multi_tensor", {&block});
+        step_all<float>(parameters, block, known);
+        step_all<double>(parameters, block, known);
+        step_all<Half>(parameters, block, known);
+        step_all<BFloat16>(parameters, block, known);
+      },
+      static_cast<const rules::All<std::variant>&>(rule));
+  if (const auto rest = not_flat(parameters); !rest.empty()) Backend::optimizer_step(rest, block, rule);
+}
+
+}  // namespace gradus

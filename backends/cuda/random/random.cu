@@ -1,0 +1,144 @@
+// Random numbers: the streams of core/random.h, element by element in logical order, hence the same bits as on the CPU.
+// Dropout draws, masks and scales in one pass.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/random.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/map.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Geometry;
+using cuda_detail::kThreads;
+using cuda_detail::Launch;
+using cuda_detail::Nest;
+using cuda_detail::Packet;
+
+// A draw whose offset is settled on the device, where a replayed graph finds a new one.
+struct Draw {
+  RandomState state;
+  __device__ void begin() {
+    if (state.device_offset) state.offset += *state.device_offset;
+  }
+};
+
+template <class T>
+struct Uniform : Draw {
+  double low, high;
+  __device__ T operator()(uint64_t i) const { return random_uniform<T>(state.seed, state.offset, i, low, high); }
+};
+template <class T>
+struct Normal : Draw {
+  double mean, deviation;
+  __device__ T operator()(uint64_t i) const { return random_normal<T>(state.seed, state.offset, i, mean, deviation); }
+};
+template <class T>
+struct Bernoulli : Draw {
+  double p;
+  __device__ T operator()(uint64_t i) const {
+    return scalar::convert<T>(random_bernoulli(state.seed, state.offset, i, p));
+  }
+};
+template <class T>
+struct Integer : Draw {
+  int64_t low, high;
+  __device__ T operator()(uint64_t i) const {
+    return scalar::convert<T>(random_integer(state.seed, state.offset, i, low, high));
+  }
+};
+
+// Views: y, x, mask.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(Draw draw, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,
+                   compute_t<T> scale) {
+  draw.begin();
+  const RandomState& state = draw.state;
+  for (uint32_t i = 4 * cuda_detail::thread_index(); i < geometry.numel; i += 4 * cuda_detail::thread_count()) {
+    Packet<bool> kept;
+    cuda_detail::four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i,
+                            kept.value);
+    const auto scaled = [&](T value, bool is_kept) {
+      return is_kept ? static_cast<T>(static_cast<compute_t<T>>(value) * scale) : T(0);
+    };
+    if (geometry.vectorised && i + 4 <= geometry.numel) {
+      const Packet<T> in = reinterpret_cast<const Packet<T>*>(x)[i / 4];
+      Packet<T> out;
+#pragma unroll
+      for (uint32_t k = 0; k < 4; ++k) out.value[k] = scaled(in.value[k], kept.value[k]);
+      reinterpret_cast<Packet<bool>*>(mask)[i / 4] = kept;
+      reinterpret_cast<Packet<T>*>(y)[i / 4] = out;
+    } else {
+#pragma unroll
+      for (uint32_t k = 0; k < 4; ++k) {
+        if (i + k >= geometry.numel) break;
+        int64_t at[3];
+        geometry.offsets(i + k, at);
+        mask[at[2]] = kept.value[k];
+        y[at[0]] = scaled(x[at[1]], kept.value[k]);
+      }
+    }
+  }
+}
+
+template <class T>
+struct DropoutBackward {
+  compute_t<T> scale;
+  __device__ T operator()(T dy, bool kept) const {
+    return kept ? static_cast<T>(static_cast<compute_t<T>>(dy) * scale) : T(0);
+  }
+};
+
+}  // namespace
+
+void CudaBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
+  EventScope event("uniform", "cuda", "generate", {});
+  visit_floating(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Uniform<T>{{state}, low, high}, y); });
+}
+
+void CudaBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
+  EventScope event("normal", "cuda", "generate", {});
+  visit_floating(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Normal<T>{{state}, mean, deviation}, y); });
+}
+
+void CudaBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
+  EventScope event("bernoulli", "cuda", "generate", {});
+  visit(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Bernoulli<T>{{state}, p}, y); });
+}
+
+void CudaBackend::randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) {
+  EventScope event("randint", "cuda", "generate", {});
+  visit(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Integer<T>{{state}, low, high}, y); });
+}
+
+void CudaBackend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
+                          const MutableView& y) {
+  EventScope event("dropout", "cuda", "fused", {&x}, 2 * x.numel());
+  const Nest<3> nest = Nest<3>::logical(y.shape, {&y.strides, &x.strides, &mask.strides});
+  if (nest.numel == 0) return;
+  const Launch launch(y.device);
+  visit_floating(y.dtype, [&]<class T>() {
+    const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
+    cuda_detail::for_each_chunk(nest, [&](const Nest<3>& piece, int64_t first, const int64_t* at) {
+      const T* from = x.as<T>() + at[1];
+      T* to = y.as<T>() + at[0];
+      bool* kept = mask.as<bool>() + at[2];
+      Geometry<3> geometry = piece.geometry();
+      geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) &&
+                            cuda_detail::aligned(from) && cuda_detail::aligned(to) && cuda_detail::aligned(kept);
+      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, Draw{state}, geometry, from, to,
+             kept, static_cast<uint64_t>(first), 1 - p, scale);
+    });
+  });
+}
+
+void CudaBackend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {
+  EventScope event("dropout_backward", "cuda", "fused", {&dy, &mask}, dx.numel());
+  visit_floating(dx.dtype, [&]<class T>() {
+    const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
+    cuda_detail::map<T, T, bool>(DropoutBackward<T>{scale}, dx, dy, mask);
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,83 @@
+// Value and index of the extreme element along an axis (reduce_kernel.cuh). Of equals the first, NaN counts as extreme.
+#include <limits>
+
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/reduce/reduce_kernel.cuh>
+
+namespace gradus {
+namespace {
+
+using cuda_detail::Nest;
+
+// No wider than need be, for the registers, and without padding.
+template <class C>
+struct Candidate {
+  C value;
+  std::conditional_t<sizeof(C) == 8, uint64_t, uint32_t> index;
+};
+// What elements of T are compared as.
+template <class T>
+using Key = std::conditional_t<sizeof(compute_t<T>) < 4, int32_t, compute_t<T>>;
+
+// A fold over candidates: of elements of T, or, where T is a candidate, of those of splits.
+template <bool kMax, class C, class T>
+struct Better {
+  using A = Candidate<C>;
+  static constexpr C kWorst = std::numeric_limits<C>::has_infinity
+                                  ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
+                                  : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
+  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // behind any element that equals it
+  static __device__ A load(T x, int64_t i) {
+    if constexpr (std::is_same_v<T, A>) return x;
+    else return {static_cast<C>(x), static_cast<decltype(A::index)>(i)};
+  }
+  static __device__ A fold(const A& a, const A& b) {
+    const bool a_nan = scalar::is_nan(a.value), b_nan = scalar::is_nan(b.value);
+    const bool better = a_nan != b_nan                ? b_nan
+                        : a_nan || a.value == b.value ? b.index < a.index
+                                                      : (kMax ? b.value > a.value : b.value < a.value);
+    return better ? b : a;
+  }
+};
+
+// Views of the outputs: x, indices, values.
+template <class T>
+struct Results {
+  int64_t* indices;
+  T* values;  // may be null
+  __device__ void store(const int64_t (&at)[3], const Candidate<Key<T>>& best) const {
+    indices[at[1]] = static_cast<int64_t>(best.index);
+    if (values) values[at[2]] = static_cast<T>(best.value);
+  }
+};
+
+template <bool kMax, class T>
+void run(const View& x, const Nest<3>& outer, const Nest<1>& inner, const MutableView& values,
+         const MutableView& indices) {
+  using C = Key<T>;
+  cuda_detail::for_each_chunk(outer, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
+    cuda_detail::reduce<Better<kMax, C, T>, Better<kMax, C, Candidate<C>>>(
+        x.device, x.as<T>() + at[0], piece, inner,
+        Results<T>{indices.as<int64_t>() + at[1], values.data ? values.as<T>() + at[2] : nullptr});
+  });
+}
+
+}  // namespace
+
+void CudaBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                             const MutableView& indices) {
+  EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "cuda", "tree", {&x}, x.numel());
+  Shape outer_shape = x.shape, inner_shape = x.shape;
+  for (int i = 0; i < x.ndim(); ++i) (i == axis ? outer_shape : inner_shape)[i] = 1;
+  const Strides& value_strides = values.data ? values.strides : indices.strides;
+  const Nest<3> outer(StridedLoop<3>(outer_shape, {&x.strides, &indices.strides, &value_strides}));
+  const Nest<1> inner(StridedLoop<1>(inner_shape, {&x.strides}));
+  visit(x.dtype, [&]<class T>() {
+    if (op == ArgReduceOp::argmax) run<true, T>(x, outer, inner, values, indices);
+    else run<false, T>(x, outer, inner, values, indices);
+  });
+}
+
+}  // namespace gradus

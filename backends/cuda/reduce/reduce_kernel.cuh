@@ -1,0 +1,209 @@
+// The one kernel of reduce.cu and arg_reduce.cu. Where x allows it a thread loads packets of up to 16 bytes, along the
+// reduction, whose elements it folds, or across the outputs, to one of which each element belongs. Packets are loaded
+// several at a time: the device is full only when some megabytes are under way. A long reduction is cut into splits
+// (ReducePlan), whose partial results a second launch folds. The order depends on shape, strides, alignment and device.
+//
+// An Op has a type A of partial results, neutral(), load(element, its number in the reduction) and fold(A, A).
+// Results have store(offsets of this output in the views of `outer`, A).
+#pragma once
+
+#include <gradus/backends/cuda/device/reduce_plan.cuh>
+
+namespace gradus::cuda_detail {
+
+/// kWidth neighbours that are loaded at once.
+template <class T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Neighbours {
+  T value[kWidth];
+};
+
+/// Loads of a thread under way at once.
+template <int kWidth>
+inline constexpr uint32_t kLoadsAtOnce = kWidth == 1 ? 8 : 4;
+
+/// Packets of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
+/// packets. View 0 of `outer` is x; with `partial` the results of the splits go there.
+template <class Op, int kAlong, int kAcross, class T, int N, class Results>
+__global__ void __launch_bounds__(kThreads, 4)
+    reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
+                  Results results) {
+  using A = typename Op::A;
+  using Packet = Neighbours<T, kAlong * kAcross>;
+  constexpr uint32_t kAtOnce = kLoadsAtOnce<kAlong * kAcross>;
+  __shared__ A shared[kAcross][kThreads];
+  const uint32_t thread = threadIdx.x, lane = plan.lane(), output = plan.output();
+  int64_t base[N] = {};
+  A total[kAcross];
+#pragma unroll
+  for (int j = 0; j < kAcross; ++j) total[j] = Op::neutral();
+
+  const auto take = [&](const Packet& packet, int64_t i) {
+    if constexpr (kAlong == 1) {
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], Op::load(packet.value[j], i));
+    } else {  // in pairs, so that the chain of dependent folds has one for each packet
+      A folded[kAlong];
+#pragma unroll
+      for (int j = 0; j < kAlong; ++j) folded[j] = Op::load(packet.value[j], i * kAlong + j);
+#pragma unroll
+      for (int width = kAlong / 2; width > 0; width /= 2)
+#pragma unroll
+        for (int j = 0; j < width; ++j) folded[j] = Op::fold(folded[j], folded[j + width]);
+      total[0] = Op::fold(total[0], folded[0]);
+    }
+  };
+  const auto walk = [&](auto&& place) {
+    const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
+    for (uint32_t i = begin + lane; i < end; i += kAtOnce * plan.lanes) {
+      Packet packets[kAtOnce];
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k)  // behind the end the last one again: no load waits for a test
+        packets[k] = *reinterpret_cast<const Packet*>(x + base[0] + place(min(i + k * plan.lanes, end - 1)));
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k)
+        if (i + k * plan.lanes < end) take(packets[k], i + k * plan.lanes);
+    }
+  };
+  if (output < outer.numel) {
+    outer.offsets(output, base);
+    if (kAlong * kAcross > 1 ||
+        inner.ndim <= 2) {  // packets come with at most two axes; axes that are not there: size 1
+      walk([&](uint32_t i) {
+        const uint32_t row = inner.size[1].split(i);
+        return row * inner.strides[0][0] + i * inner.strides[0][1];
+      });
+    } else {
+      walk([&](uint32_t i) {
+        int64_t at[1];
+        inner.offsets(i, at);
+        return at[0];
+      });
+    }
+  }
+
+  const auto share = [&] {
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) shared[j][thread] = total[j];
+  };
+  share();
+  const uint32_t step = plan.outputs_adjacent ? plan.outputs : 1;
+  for (uint32_t width = plan.lanes / 2; width > 0; width /= 2) {
+    if (2 * width * step > 32) __syncthreads();
+    else __syncwarp();  // a warp folds what it wrote itself
+    if (lane < width) {
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], shared[j][thread + width * step]);
+      share();
+    }
+  }
+  if (lane != 0 || output >= outer.numel) return;
+  if (partial) {
+    const int64_t first = (static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross;
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) partial[first + j] = total[j];
+    return;
+  }
+#pragma unroll 1
+  for (int j = 0; j < kAcross; ++j) {
+    results.store(base, shared[j][thread]);
+    if constexpr (kAcross > 1)  // a packet's step is that of kAcross outputs
+      for (int k = 0; k < N; ++k) base[k] += outer.strides[k][outer.ndim - 1] / kAcross;
+  }
+}
+
+/// Threads for `outputs` of `reduced` packets each; `adjacent`: the outputs' packets are neighbours in memory, not the
+/// reduction's.
+template <int kWidth>
+ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int multiprocessors) {
+  ReducePlan plan;
+  plan.outputs_adjacent = adjacent;
+  const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
+  // A warp reads whole lines of 128 bytes; sectors of 32 where that fills more of the device and no split would. A row
+  // has a warp, which needs no barrier, unless there are too few rows.
+  const int64_t line = kWidth == 1 ? 32 : 8;
+  const bool few = outputs < line * multiprocessors && reduced < 1024;
+  const auto side_by_side = static_cast<uint64_t>(std::min(outputs, few ? line / 4 : line));
+  const uint64_t at_most = adjacent                            ? kThreads / std::bit_ceil(side_by_side)
+                           : outputs >= full * (kThreads / 32) ? 32
+                                                               : kThreads;
+  plan.lanes =
+      static_cast<uint32_t>(std::min(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1))), at_most));
+  plan.outputs = kThreads / plan.lanes;
+  // Splits leave each thread two rounds of loads; fewer than four would save no more than the second launch takes.
+  const int64_t splits = std::min(full / plan.blocks(outputs), reduced / (2 * kLoadsAtOnce<kWidth> * plan.lanes));
+  plan.splits = splits < 4 ? 1 : static_cast<uint32_t>(splits);
+  plan.per_split = static_cast<uint32_t>((reduced + plan.splits - 1) / plan.splits);
+  return plan;
+}
+
+/// True when the last axis of `packed` can be walked in aligned packets of kWidth elements of view 0.
+template <int kWidth, class T, int M, int N>
+bool in_packets(const T* x, const Nest<M>& packed, const Nest<N>& other) {
+  const int last = packed.ndim - 1;
+  if (last < 0 || packed.strides[0][last] != 1 || packed.shape[last] % kWidth != 0) return false;
+  const auto whole = [](int64_t step) { return step % kWidth == 0; };
+  return reinterpret_cast<uintptr_t>(x) % (kWidth * sizeof(T)) == 0 &&
+         std::all_of(packed.strides[0], packed.strides[0] + last, whole) &&
+         std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
+}
+
+/// The nest over packets instead of elements.
+template <int kWidth, int N>
+Nest<N> over_packets(Nest<N> nest) {
+  if (kWidth == 1) return nest;
+  const int last = nest.ndim - 1;
+  nest.numel /= kWidth, nest.shape[last] /= kWidth;
+  for (int k = 0; k < N; ++k) nest.strides[k][last] *= kWidth;
+  return nest;
+}
+
+template <class Op, class Second, class T, int N, class Results>
+void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results);
+
+template <class Op, class Second, int kAlong, int kAcross, class T, int N, class Results>
+void reduce_packets(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
+  using A = typename Op::A;
+  const Nest<N> outputs = over_packets<kAcross>(outer);
+  const Nest<1> reduced = over_packets<kAlong>(inner);
+  GRADUS_CHECK(outputs.numel <= kMaxChunk && reduced.numel <= kMaxChunk, ShapeError, "cuda reduces at most ", kMaxChunk,
+               " elements to as many results at once, got ", inner.numel, " to ", outer.numel,
+               "; reduce one axis after the other");
+  const Launch launch(device);
+  const auto innermost = [](const auto& nest) { return nest.ndim ? nest.strides[0][nest.ndim - 1] : INT64_MAX; };
+  const ReducePlan plan = packet_plan<kAlong * kAcross>(outputs.numel, reduced.numel,
+                                                        innermost(outer) < innermost(inner), launch.multiprocessors());
+  const auto run = [&](A* partial) {
+    launch(reduce_kernel<Op, kAlong, kAcross, T, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits), kThreads,
+           x, outputs.geometry(), reduced.geometry(), plan, partial, results);
+  };
+  if (plan.splits == 1) return run(nullptr);
+  const Scratch partial(sizeof(A) * plan.splits * static_cast<size_t>(outer.numel), device);
+  run(partial.as<A>());
+  Nest<N> in_a_row = outer;  // the same outputs, now lying in a row
+  int64_t step = 1;
+  for (int axis = outer.ndim - 1; axis >= 0; --axis) in_a_row.strides[0][axis] = step, step *= outer.shape[axis];
+  const Strides between{outer.numel};
+  reduce<Second, Second>(device, static_cast<const A*>(partial.as<A>()), in_a_row,
+                         Nest<1>(StridedLoop<1>({plan.splits}, {&between})), results);
+}
+
+/// Elements of a load: 16 bytes, and no more than a thread has registers for, with `room` bytes for values of type A.
+template <class T, class A>
+constexpr int packet_width(size_t room) {
+  return static_cast<int>(std::max<size_t>(std::min(16 / sizeof(T), room / sizeof(A)), 1));
+}
+
+/// A result for each element of `outer`, of the elements of `inner`. Second folds partial results.
+template <class Op, class Second, class T, int N, class Results>
+void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
+  constexpr int kAlong = packet_width<T, typename Op::A>(64), kAcross = packet_width<T, typename Op::A>(32);
+  if constexpr (kAlong > 1)
+    if (inner.ndim <= 2 && in_packets<kAlong>(x, inner, outer))
+      return reduce_packets<Op, Second, kAlong, 1>(device, x, outer, inner, results);
+  if constexpr (kAcross > 1)
+    if (inner.ndim <= 2 && in_packets<kAcross>(x, outer, inner))
+      return reduce_packets<Op, Second, 1, kAcross>(device, x, outer, inner, results);
+  reduce_packets<Op, Second, 1, 1>(device, x, outer, inner, results);
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,214 @@
+#include <gradus/backends/cuda/runtime/caching_allocator.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <gradus/backends/cuda/runtime/check.h>
+#include <gradus/backends/cuda/runtime/device_guard.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+size_t to_multiple(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
+
+// What a request counts as in the statistics, here and in PyTorch's.
+size_t counted(size_t bytes) { return to_multiple(bytes, 512); }
+
+// The size of a new block. Above 64 KiB an eighth of the power of two below is the step: at most an eighth is wasted.
+size_t rounded(size_t bytes) {
+  return bytes <= 65536 ? counted(bytes) : to_multiple(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
+}
+
+}  // namespace
+
+void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, Pool pool) {
+  if (bytes == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (bytes > size_t{1} << 60) fail_out_of_memory(bytes, device);
+  const size_t capacity = rounded(bytes);
+  if (pool == 0) collect_finished(false);
+  const Key key{device, stream, pool};
+  Block* block = find_free(key, capacity);
+  if (!block) {
+    void* data = from_system(capacity, bytes, device);
+    block = &blocks_[data];
+    block->data = data, block->capacity = capacity, block->device = device, block->stream = stream, block->pool = pool;
+  }
+  block->counted = counted(bytes);
+  MemoryStats& stats = stats_[device];
+  ++stats.allocations;
+  stats.allocated += static_cast<int64_t>(block->counted);
+  stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
+  return block->data;
+}
+
+// The smallest block that fits, unless more than an eighth of it would be wasted.
+CachingAllocator::Block* CachingAllocator::find_free(const Key& key, size_t capacity) {
+  const auto sizes = free_.find(key);
+  if (sizes == free_.end()) return nullptr;
+  const auto fit = sizes->second.lower_bound(capacity);
+  if (fit == sizes->second.end() || fit->first > capacity + capacity / 8) return nullptr;
+  Block* block = fit->second.back();
+  fit->second.pop_back();
+  if (fit->second.empty()) sizes->second.erase(fit);
+  return block;
+}
+
+void CachingAllocator::free(void* data) noexcept {
+  if (!data) return;
+  try {
+    std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;
+    Block* block = &found->second;
+    stats_[block->device].allocated -= static_cast<int64_t>(block->counted);
+    if (block->users.empty()) return make_free(block);
+    if (this_thread_captures()) return deferred_.push_back(block);
+    wait_for_users(block);
+  } catch (...) {  // a failed device: the block is lost, and the next call reports the failure
+  }
+}
+
+void CachingAllocator::record_stream(void* data, cudaStream_t stream) {
+  std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(data);
+  if (found == blocks_.end() || found->second.stream == stream) return;
+  std::vector<cudaStream_t>& users = found->second.users;
+  if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
+}
+
+void CachingAllocator::make_free(Block* block) {
+  if (block->orphan) return release(block);
+  free_[{block->device, block->stream, block->pool}][block->capacity].push_back(block);
+}
+
+// Marks how far the block's users have to get before it may be given out again.
+void CachingAllocator::wait_for_users(Block* block) {
+  DeviceGuard guard(block->device);
+  for (cudaStream_t user : block->users) {
+    cudaEvent_t event;
+    GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    block->waits_for.push_back(event);
+    GRADUS_CUDA_CHECK(cudaEventRecord(event, user));
+  }
+  block->users.clear();
+  waiting_.push_back(block);
+}
+
+// Gives a block back to the driver.
+void CachingAllocator::release(Block* block) {
+  DeviceGuard guard(block->device);
+  RelaxedCapture relaxed;
+  stats_[block->device].reserved -= static_cast<int64_t>(block->capacity);
+  void* data = block->data;
+  blocks_.erase(data);
+  GRADUS_CUDA_CHECK(cudaFree(data));
+}
+
+void CachingAllocator::collect_finished(bool wait) {
+  if (this_thread_captures()) return;
+  for (Block* block : std::exchange(deferred_, {})) wait_for_users(block);
+  auto finished = [&](Block* block) {
+    while (!block->waits_for.empty()) {
+      const cudaEvent_t event = block->waits_for.back();
+      if (wait) GRADUS_CUDA_CHECK(cudaEventSynchronize(event));
+      else if (!is_done(event)) return false;
+      GRADUS_CUDA_CHECK(cudaEventDestroy(event));
+      block->waits_for.pop_back();
+    }
+    make_free(block);
+    return true;
+  };
+  std::erase_if(waiting_, finished);
+}
+
+void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
+  DeviceGuard guard(device);
+  RelaxedCapture relaxed;
+  void* data = nullptr;
+  cudaError_t error = cudaMalloc(&data, capacity);
+  if (error == cudaErrorMemoryAllocation) {  // once more, with everything that is cached given back
+    cudaGetLastError();
+    ++stats_[device].retries;
+    collect_finished(true);
+    release_cached(device);
+    error = cudaMalloc(&data, capacity);
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail_out_of_memory(bytes, device);
+  }
+  GRADUS_CUDA_CHECK(error);
+  MemoryStats& stats = stats_[device];
+  ++stats.system_allocations;
+  stats.reserved += static_cast<int64_t>(capacity);
+  stats.peak_reserved = std::max(stats.peak_reserved, stats.reserved);
+  return data;
+}
+
+void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
+  DeviceGuard guard(device);
+  size_t free = 0, total = 0;
+  GRADUS_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  const MemoryStats& stats = stats_[device];
+  const int64_t wanted = static_cast<int64_t>(std::min(bytes, size_t{1} << 60));
+  GRADUS_FAIL(OutOfMemoryError, "cuda:", device, " has no ", format_bytes(wanted), ": of ",
+              format_bytes(static_cast<int64_t>(total)), " the driver has ", format_bytes(static_cast<int64_t>(free)),
+              " free, tensors of this process hold ", format_bytes(stats.allocated), " (peak ",
+              format_bytes(stats.peak_allocated), ") and its cache ", format_bytes(stats.reserved - stats.allocated),
+              "; use a smaller batch or free tensors first");
+}
+
+// Gives the unused blocks of eager work on a device (-1: of all) back to the driver.
+void CachingAllocator::release_cached(int device) {
+  std::vector<Block*> unused;
+  for (auto& [key, sizes] : free_) {
+    if (std::get<Pool>(key) != 0 || (device >= 0 && std::get<0>(key) != device)) continue;
+    for (auto& [capacity, blocks] : sizes) unused.insert(unused.end(), blocks.begin(), blocks.end());
+    sizes.clear();
+  }
+  for (Block* block : unused) release(block);
+}
+
+void CachingAllocator::empty_cache() {
+  std::lock_guard lock(mutex_);
+  collect_finished(false);
+  release_cached(-1);
+}
+
+MemoryStats CachingAllocator::stats(int device) const {
+  std::lock_guard lock(mutex_);
+  return stats_[device];
+}
+
+void CachingAllocator::reset_peaks(int device) {
+  std::lock_guard lock(mutex_);
+  stats_[device].peak_allocated = stats_[device].allocated;
+  stats_[device].peak_reserved = stats_[device].reserved;
+}
+
+CachingAllocator::Pool CachingAllocator::new_pool() {
+  std::lock_guard lock(mutex_);
+  return ++last_pool_;
+}
+
+void CachingAllocator::release_pool(Pool pool) noexcept {
+  try {
+    std::lock_guard lock(mutex_);
+    for (auto& [data, block] : blocks_)
+      if (block.pool == pool) block.orphan = true;
+    std::vector<Block*> unused;
+    for (auto it = free_.begin(); it != free_.end();) {
+      if (std::get<Pool>(it->first) != pool) {
+        ++it;
+        continue;
+      }
+      for (auto& [capacity, blocks] : it->second) unused.insert(unused.end(), blocks.begin(), blocks.end());
+      it = free_.erase(it);
+    }
+    for (Block* block : unused) release(block);
+  } catch (...) {  // a failed device: nothing to save
+  }
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,76 @@
+#include <gradus/backends/cuda/runtime/check.h>
+
+#include <cstdlib>
+#include <string>
+
+#include <gradus/backends/cuda/runtime/architectures.h>
+#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/core/observer.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+// What to do about an error, where we know.
+std::string remedy(cudaError_t error) {
+  switch (error) {
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion: {
+      int device = 0;
+      cudaDeviceProp properties{};
+      if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess)
+        return "";
+      return "; " + wrong_architecture(compiled_architectures(), 10 * properties.major + properties.minor);
+    }
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+      return "; what waits for the device (item(), printing, copies to the host) cannot be part of a captured graph";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorAssert:
+      return synchronizes_launches ? "; it is this op's kernel that failed, and the process must be restarted: "
+                                     "compute-sanitizer tells more"
+                                   : "; an earlier kernel failed, and the process must be restarted: run it with "
+                                     "GRADUS_CUDA_SYNCHRONIZE=1 to see of which op, or under compute-sanitizer";
+    default: return "";
+  }
+}
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value && std::string_view(value) != "0";
+}
+
+}  // namespace
+
+// Events have names for wait_for_launch only while somebody observes.
+const bool synchronizes_launches = [] {
+  const bool wanted = is_set("GRADUS_CUDA_SYNCHRONIZE");
+  static Observer nobody;
+  if (wanted) add_observer(&nobody);
+  return wanted;
+}();
+
+void wait_for_launch(cudaStream_t stream) {
+  if (this_thread_captures()) return;  // nothing runs yet
+  const cudaError_t error = cudaStreamSynchronize(stream);
+  if (error == cudaSuccess) return;
+  const ObservedEvent* event = innermost_event();
+  fail_cuda((std::string("kernel '") + (event ? event->name : "?") + "'").c_str(), error);
+}
+
+std::string_view compiled_architectures() { return GRADUS_CUDA_ARCHITECTURES; }
+
+void fail_cuda(const char* call, cudaError_t error) {
+  cudaGetLastError();  // clears errors that do not stick, so that the next call does not report this one
+  GRADUS_FAIL(DeviceError, call, " failed: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")",
+              remedy(error));
+}
+
+void fail_cublas(const char* call, cublasStatus_t status) {
+  GRADUS_FAIL(DeviceError, call, " failed: ", cublasGetStatusName(status), " (", cublasGetStatusString(status), ")");
+}
+
+}  // namespace gradus::cuda_detail

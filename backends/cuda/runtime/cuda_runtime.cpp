@@ -1,0 +1,370 @@
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include <gradus/backends/cuda/cuda.h>
+#include <gradus/backends/cuda/runtime/architectures.h>
+#include <gradus/backends/cuda/runtime/caching_allocator.h>
+#include <gradus/backends/cuda/runtime/pinned_allocator.h>
+
+namespace gradus {
+namespace cuda_detail {
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+// The capture that this thread is in.
+struct Capture {
+  int device = 0;
+  cudaStream_t stream = nullptr, previous_stream = nullptr;
+  CachingAllocator::Pool pool = 0;
+};
+thread_local Capture* capture = nullptr;
+thread_local cudaStream_t chosen_stream[kMaxDevices] = {};  // null: the device's shared stream
+
+// What another stream does is neither recorded nor ordered with what is, unless it waits for an event of the capture.
+void check_part_of_capture(cudaStream_t stream) {
+  if (stream == capture->stream) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  GRADUS_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  GRADUS_CHECK(status == cudaStreamCaptureStatusActive, DeviceError,
+               "memory for a stream that is not part of the graph being captured: let it wait for an event that was ",
+               "recorded in the capture, or do its work before");
+}
+
+cudaStream_t make_stream(int device) {
+  DeviceGuard guard(device);
+  RelaxedCapture relaxed;
+  cudaStream_t stream = nullptr;
+  GRADUS_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+// The stream of threads that chose none; made on first use, alive to the end.
+cudaStream_t shared_stream(int device) {
+  static std::atomic<cudaStream_t> streams[kMaxDevices] = {};
+  if (cudaStream_t stream = streams[device].load(std::memory_order_acquire)) [[likely]]
+    return stream;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (!streams[device].load()) streams[device].store(make_stream(device), std::memory_order_release);
+  return streams[device].load();
+}
+
+// Events of a device that nobody uses. To make or destroy one waits for as long as another thread's launch waits for room in
+// its queue: what watches over collectives must not.
+struct IdleEvents {
+  std::mutex mutex;
+  std::vector<cudaEvent_t> events;
+
+  static IdleEvents& of(int device, bool timing) {
+    static auto* const idle = new IdleEvents[kMaxDevices][2];  // outlives all events
+    return idle[device][timing];
+  }
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(bool timing) : timing_(timing) {}
+  ~CudaEvent() override {
+    if (!event_) return;
+    IdleEvents& idle = IdleEvents::of(device_, timing_);
+    const std::lock_guard lock(idle.mutex);
+    idle.events.push_back(event_);
+  }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(const Stream& stream) override {
+    DeviceGuard guard(stream.device.index);
+    if (!event_) {
+      device_ = stream.device.index;
+      IdleEvents& idle = IdleEvents::of(device_, timing_);
+      const std::lock_guard lock(idle.mutex);
+      if (idle.events.empty()) {
+        GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event_, timing_ ? cudaEventDefault : cudaEventDisableTiming));
+      } else {
+        event_ = idle.events.back();
+        idle.events.pop_back();
+      }
+    }
+    GRADUS_CHECK(device_ == stream.device.index, DeviceError, "an event of cuda:", device_,
+                 " cannot be recorded on a stream of ", stream.device);
+    GRADUS_CUDA_CHECK(cudaEventRecord(event_, static_cast<cudaStream_t>(stream.handle)));
+  }
+  void block(const Stream& stream) const override {
+    if (!event_) return;  // nothing recorded: nothing to wait for
+    DeviceGuard guard(stream.device.index);
+    GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), event_, 0));
+  }
+  void synchronize() const override {
+    if (event_) GRADUS_CUDA_CHECK(cudaEventSynchronize(event_));
+  }
+  bool query() const override { return !event_ || is_done(event_); }
+  double elapsed_ms(const Event& start) const override {
+    const auto& first = static_cast<const CudaEvent&>(start);
+    GRADUS_CHECK(timing_ && first.timing_, DeviceError, "events tell time only when made with timing = true");
+    GRADUS_CHECK(event_ && first.event_, DeviceError, "elapsed time needs both events to be recorded");
+    float milliseconds = 0;
+    GRADUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, first.event_, event_));
+    return milliseconds;
+  }
+
+ private:
+  const bool timing_;
+  int device_ = 0;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaGraph final : public CapturedGraph {
+ public:
+  /// Takes over the recorded graph and its memory.
+  CudaGraph(cudaGraph_t graph, int device, CachingAllocator& allocator, CachingAllocator::Pool pool)
+      : device_(device), allocator_(allocator), pool_(pool) {
+    DeviceGuard guard(device_);
+    const cudaError_t error = cudaGraphInstantiate(&executable_, graph, 0);
+    cudaGraphDestroy(graph);
+    if (error != cudaSuccess) allocator_.release_pool(pool_);
+    GRADUS_CUDA_CHECK(error);
+  }
+  ~CudaGraph() override {
+    if (last_stream_) cudaStreamSynchronize(last_stream_);  // its memory goes back to the driver now
+    cudaGraphExecDestroy(executable_);
+    allocator_.release_pool(pool_);
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void replay() override {
+    DeviceGuard guard(device_);
+    last_stream_ = current_stream(device_);
+    GRADUS_CUDA_CHECK(cudaGraphLaunch(executable_, last_stream_));
+  }
+
+ private:
+  const int device_;
+  CachingAllocator& allocator_;
+  const CachingAllocator::Pool pool_;
+  cudaGraphExec_t executable_ = nullptr;
+  cudaStream_t last_stream_ = nullptr;
+};
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  explicit CudaRuntime(int device_count) : device_count_(device_count), allocator_(device_count) {}
+
+  DeviceType type() const override { return DeviceType::cuda; }
+  int device_count() const override { return device_count_; }
+  int current_device() const override {
+    int device = 0;
+    GRADUS_CUDA_CHECK(cudaGetDevice(&device));
+    return device;
+  }
+  void set_current_device(int index) override { GRADUS_CUDA_CHECK(cudaSetDevice(known(index))); }
+  std::string description(int index) const override {
+    cudaDeviceProp properties{};
+    GRADUS_CUDA_CHECK(cudaGetDeviceProperties(&properties, known(index)));
+    return std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 30) + " GiB, sm_" +
+           std::to_string(properties.major) + std::to_string(properties.minor);
+  }
+
+  void* allocate(size_t bytes, const Stream& stream) override {
+    const int device = known(stream.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    if (capture) check_part_of_capture(handle);
+    void* data = allocator_.allocate(bytes, device, handle, capture ? capture->pool : 0);
+#ifndef NDEBUG
+    DeviceGuard guard(device);
+    if (data) GRADUS_CUDA_CHECK(cudaMemsetAsync(data, 0xff, bytes, handle));  // 0xff…ff is NaN in every floating type
+#endif
+    return data;
+  }
+  void free(void* data) noexcept override { allocator_.free(data); }
+  void record_stream(void* data, const Stream& stream) override {
+    allocator_.record_stream(data, static_cast<cudaStream_t>(stream.handle));
+  }
+  void empty_cache() override { allocator_.empty_cache(); }
+  MemoryStats memory_stats(int index) const override { return allocator_.stats(known(index)); }
+  void reset_peak_memory_stats(int index) override { allocator_.reset_peaks(known(index)); }
+
+  void* allocate_pinned(size_t bytes) override { return pinned_.allocate(bytes); }
+  void free_pinned(void* data) noexcept override { pinned_.free(data); }
+
+  void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool non_blocking) override;
+
+  Stream current_stream(int index) override {
+    Stream stream;
+    stream.device = Device(DeviceType::cuda, known(index));
+    stream.handle = cuda_detail::current_stream(stream.device.index);
+    return stream;
+  }
+  void set_current_stream(const Stream& stream) override {
+    GRADUS_CHECK(stream.handle, DeviceError, "the legacy null stream is not used here: take one from new_stream()");
+    chosen_stream[known(stream.device.index)] = static_cast<cudaStream_t>(stream.handle);
+  }
+  Stream new_stream(int index) override {
+    Stream stream;
+    stream.device = Device(DeviceType::cuda, known(index));
+    stream.handle = make_stream(stream.device.index);
+    return stream;
+  }
+  std::unique_ptr<Event> new_event(bool timing) override { return std::make_unique<CudaEvent>(timing); }
+  void synchronize(int index) override {
+    GRADUS_CHECK(!capture, DeviceError, "synchronize() waits for the device and cannot be part of a captured graph");
+    DeviceGuard guard(known(index));
+    GRADUS_CUDA_CHECK(cudaDeviceSynchronize());
+  }
+
+  void begin_capture() override;
+  std::unique_ptr<CapturedGraph> end_capture() override;
+  bool capturing() const override { return capture; }
+
+ private:
+  // -1 is the current device.
+  int known(int index) const {
+    if (index < 0) return current_device();
+    GRADUS_CHECK(index < device_count_, DeviceError, "no device cuda:", index, ": this machine has ", device_count_,
+                 " CUDA device", device_count_ == 1 ? "" : "s");
+    return index;
+  }
+  void copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes);
+
+  const int device_count_;
+  CachingAllocator allocator_;
+  PinnedAllocator pinned_;
+};
+
+// Between two places on devices the copy is ordered by streams alone, whatever `non_blocking` says.
+void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
+                       bool non_blocking) {
+  if (bytes == 0) return;
+  if (to_device.is_cuda() && from_device.is_cuda() && known(to_device.index) != known(from_device.index))
+    return copy_between_devices(to, known(to_device.index), from, known(from_device.index), bytes);
+  const int device = known(to_device.is_cuda() ? to_device.index : from_device.index);
+  DeviceGuard guard(device);
+  const cudaStream_t stream = cuda_detail::current_stream(device);
+  const bool on_device = to_device.is_cuda() && from_device.is_cuda();
+  GRADUS_CHECK(
+      on_device || non_blocking || !capture, DeviceError,
+      "a copy between host and device that waits cannot be part of a captured graph: copy before or after it, ",
+      "or non_blocking from pinned memory");
+  GRADUS_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+  if (on_device) return;
+  if (non_blocking) {
+    if (!capture) pinned_.record_use(to_device.is_cpu() ? to : from, device, stream);
+  } else {
+    GRADUS_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+}
+
+// Runs on the receiver's stream after what the sender has queued; the sender's stream then waits for it.
+void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes) {
+  CudaEvent ready(false), done(false);
+  ready.record(current_stream(from_device));
+  ready.block(current_stream(to_device));
+  DeviceGuard guard(to_device);
+  GRADUS_CUDA_CHECK(
+      cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, cuda_detail::current_stream(to_device)));
+  done.record(current_stream(to_device));
+  done.block(current_stream(from_device));
+}
+
+// The capture has a stream of its own, so that other threads that share the current one are not recorded.
+void CudaRuntime::begin_capture() {
+  GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
+  auto begun = std::make_unique<Capture>();
+  begun->device = current_device();
+  begun->stream = make_stream(begun->device);
+  const cudaError_t error = cudaStreamBeginCapture(begun->stream, cudaStreamCaptureModeThreadLocal);
+  if (error != cudaSuccess) cudaStreamDestroy(begun->stream);
+  GRADUS_CUDA_CHECK(error);
+  begun->previous_stream = std::exchange(chosen_stream[begun->device], begun->stream);
+  begun->pool = allocator_.new_pool();
+  capture = begun.release();
+}
+
+std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
+  GRADUS_CHECK(capture, DeviceError, "end_capture() without begin_capture()");
+  const std::unique_ptr<Capture> ended(std::exchange(capture, nullptr));
+  chosen_stream[ended->device] = ended->previous_stream;
+  cudaGraph_t graph = nullptr;
+  const cudaError_t error = cudaStreamEndCapture(ended->stream, &graph);
+  cudaStreamDestroy(ended->stream);
+  if (error != cudaSuccess) allocator_.release_pool(ended->pool);
+  GRADUS_CUDA_CHECK(error);
+  return std::make_unique<CudaGraph>(graph, ended->device, allocator_, ended->pool);
+}
+
+// Why none of the devices runs this build's code; empty where one does. (The others say so at their first kernel.)
+std::string unserved_devices(int count) {
+  std::string first;
+  for (int device = 0; device < count; ++device) {
+    const int capability = compute_capability(device);
+    if (may_run_on(compiled_architectures(), capability)) return "";
+    if (first.empty()) first = wrong_architecture(compiled_architectures(), capability);
+  }
+  return first;
+}
+
+}  // namespace
+
+bool this_thread_captures() { return capture; }
+
+cudaStream_t current_stream(int index) {
+  const cudaStream_t chosen = chosen_stream[index];
+  return chosen ? chosen : shared_stream(index);
+}
+
+int multiprocessor_count(int index) {
+  static std::atomic<int> counts[kMaxDevices] = {};
+  int count = counts[index].load(std::memory_order_relaxed);
+  if (count == 0) {
+    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, index));
+    counts[index].store(count, std::memory_order_relaxed);
+  }
+  return count;
+}
+
+int compute_capability(int index) {
+  static std::atomic<int> capabilities[kMaxDevices] = {};
+  int capability = capabilities[index].load(std::memory_order_relaxed);
+  if (capability == 0) {
+    int major = 0, minor = 0;
+    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    capability = 10 * major + minor;
+    capabilities[index].store(capability, std::memory_order_relaxed);
+  }
+  return capability;
+}
+
+Scratch::Scratch(size_t bytes, Device device)
+    : data_(runtime(DeviceType::cuda).allocate(bytes, runtime(DeviceType::cuda).current_stream(device.index))) {}
+Scratch::~Scratch() { runtime(DeviceType::cuda).free(data_); }
+
+}  // namespace cuda_detail
+
+std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) {
+    *why_not =
+        "no NVIDIA driver that this CUDA version can use is loaded: install or update it (nvidia-smi shows it), "
+        "or use --device cpu";
+  } else if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    *why_not = "this machine has no CUDA device (or CUDA_VISIBLE_DEVICES hides it): use --device cpu";
+  } else if (error != cudaSuccess) {
+    *why_not = std::string("the CUDA driver does not start: ") + cudaGetErrorName(error) + " (" +
+               cudaGetErrorString(error) + "); use --device cpu";
+  } else if (std::string wrong = cuda_detail::unserved_devices(count); !wrong.empty()) {
+    *why_not = std::move(wrong) + ", or use --device cpu";
+  } else {
+    return std::make_unique<cuda_detail::CudaRuntime>(std::min(count, cuda_detail::kMaxDevices));
+  }
+  cudaGetLastError();
+  return nullptr;
+}
+
+}  // namespace gradus

@@ -1,0 +1,36 @@
+// What the kernels of this folder need from the runtime: the stream to launch on, and scratch memory.
+#pragma once
+
+#include <cstddef>
+
+#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/core/device.h>
+
+namespace gradus::cuda_detail {
+
+/// This thread's stream on device `index`.
+cudaStream_t current_stream(int index);
+/// Number of multiprocessors of device `index`.
+int multiprocessor_count(int index);
+/// 10 major + minor of its compute capability: 90 for Hopper.
+int compute_capability(int index);
+
+/// Device memory for the duration of a kernel call; later work of the stream may reuse it.
+class Scratch {
+ public:
+  Scratch(size_t bytes, Device device);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_;
+};
+
+}  // namespace gradus::cuda_detail

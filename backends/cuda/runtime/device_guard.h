@@ -1,0 +1,46 @@
+// Small guards around the state that CUDA keeps per thread.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <gradus/backends/cuda/runtime/check.h>
+
+namespace gradus::cuda_detail {
+
+/// Makes `device` current until the end of the scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    GRADUS_CUDA_CHECK(cudaGetDevice(&previous_));
+    if (device != previous_) {
+      GRADUS_CUDA_CHECK(cudaSetDevice(device));
+      changed_ = true;
+    }
+  }
+  ~DeviceGuard() {
+    if (changed_) cudaSetDevice(previous_);
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+/// Allows this thread calls such as cudaMalloc while it captures; they are not part of the graph.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// True between begin_capture and end_capture of this thread.
+bool this_thread_captures();
+
+}  // namespace gradus::cuda_detail

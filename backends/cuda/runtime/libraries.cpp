@@ -1,0 +1,23 @@
+// Which libraries the backend stands on.
+#include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/runtime/check.h>
+
+namespace gradus {
+namespace {
+
+// CUDA counts in one number: 13020 is 13.2.
+std::string release(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+
+}  // namespace
+
+std::string CudaBackend::libraries() const {
+  int toolkit = 0, driver = 0, cublas[3] = {};
+  GRADUS_CUDA_CHECK(cudaRuntimeGetVersion(&toolkit));
+  GRADUS_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  for (const auto part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
+    GRADUS_CUDA_CHECK(cublasGetProperty(part, &cublas[part]));
+  return "CUDA " + release(toolkit) + ", driver for CUDA " + release(driver) + ", cuBLAS " + std::to_string(cublas[0]) +
+         "." + std::to_string(cublas[1]) + "." + std::to_string(cublas[2]);
+}
+
+}  // namespace gradus

@@ -1,0 +1,175 @@
+// The register tiles of convolutions over pixels (conv2d_pixels.h): images whose channels lie side by side.
+//   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors of
+//             filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
+//             multiplies them with one broadcast element of each pixel.
+//   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: the same with channels for rows and pixels for depth.
+// Nothing is packed but the weights: pixels are read where they lie.
+#pragma once
+
+#include <gradus/backends/openmp/simd/gemm_kernel.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+// Fewer rows than a tile of a packed product has, since every row needs a pointer, and general registers are few as well.
+constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
+
+template <class T, int MR, int NV>
+void product_tile(const T* const* from, T* const* to, const PixelProductArgs<T>& args) {
+  const int64_t last = args.columns - (NV - 1) * kLanes<T>;  // columns in the last vector
+  const bool whole = last >= kLanes<T>;
+  const auto read = [&](const T* at, int v) {
+    return v < NV - 1 || whole ? load(at + v * kLanes<T>) : load_first(at + v * kLanes<T>, last);
+  };
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)  // written when all is summed up
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) __builtin_prefetch(to[m] + v * kLanes<T>, 1);
+  Vector<T> sum[MR][NV];
+#pragma GCC unroll 2
+  for (int v = 0; v < NV; ++v) {
+    const Vector<T> start = args.bias ? read(args.bias, v) : Vector<T>{};
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) sum[m][v] = args.accumulate ? read(to[m], v) : start;
+  }
+  for (int64_t i = 0; i < args.run_count; ++i) {
+    const DepthRun run = args.runs[i];
+    const T* w = args.weights + run.row * kTileColumns<T>;
+    const T* x[MR];
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) x[m] = from[m] + run.from;
+    for (int64_t k = 0; k < run.length; ++k, w += kTileColumns<T>) {
+      Vector<T> wv[NV];
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) wv[v] = load(w + v * kLanes<T>);
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) {
+        const Vector<T> xm = broadcast(x[m][k]);
+#pragma GCC unroll 2
+        for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(xm, wv[v], sum[m][v]);
+      }
+    }
+  }
+  const Vector<T> least = broadcast(args.relu ? T(0) : -T(__builtin_inf()));
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      const Vector<T> value = sum[m][v] < least ? least : sum[m][v];  // a NaN stays
+      T* at = to[m] + v * kLanes<T>;
+      if (v < NV - 1 || whole) store(at, value);
+      else store_first<T>(at, value, last);
+    }
+}
+
+template <class T>
+using ProductTile = void (*)(const T* const*, T* const*, const PixelProductArgs<T>&);
+
+template <class T, int NV, int MR = kPixelRows>
+inline ProductTile<T> product_tile_of_height(int64_t rows) {
+  if constexpr (MR == 1) return product_tile<T, 1, NV>;
+  else return rows == MR ? product_tile<T, MR, NV> : product_tile_of_height<T, NV, MR - 1>(rows);
+}
+
+template <class T>
+void pixel_product(const PixelProductArgs<T>& args) {
+  const PixelBox& box = args.box;
+  const int64_t pixels = box.count[0] * box.count[1] * box.count[2], tiles = (pixels + kPixelRows - 1) / kPixelRows;
+  const T* from[kPixelRows];
+  T* to[kPixelRows];
+  int64_t n = 0, p = 0, q = 0, x = 0, y = 0;
+  FetchAhead ahead = args.ahead;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t height = panel_begin(pixels, tiles, tile + 1) - panel_begin(pixels, tiles, tile);
+    for (int64_t m = 0; m < height; ++m) {
+      from[m] = args.from + x, to[m] = args.to + y;
+      x += box.x_step[2], y += box.y_step[2];
+      if (++q < box.count[2]) continue;
+      q = 0;
+      if (++p == box.count[1]) p = 0, ++n;
+      x = n * box.x_step[0] + p * box.x_step[1], y = n * box.y_step[0] + p * box.y_step[1];
+    }
+    for (FetchAhead::Place& place : ahead.places) {
+      for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
+      place.at += place.bytes;
+    }
+    if (args.columns > kLanes<T>) product_tile_of_height<T, 2>(height)(from, to, args);
+    else product_tile_of_height<T, 1>(height)(from, to, args);
+  }
+}
+
+template <class T, int MR, int NV, bool partial>
+void gradient_tile(const PixelGradientArgs<T>& args) {
+  const PixelBox& box = args.box;
+  const int64_t last = args.columns - (NV - 1) * kLanes<T>;
+  Vector<T> sum[MR][NV];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      const T* at = args.out + m * kTileColumns<T> + v * kLanes<T>;
+      sum[m][v] = args.accumulate ? load(at) : Vector<T>{};
+    }
+  for (int64_t n = 0; n < box.count[0]; ++n)
+    for (int64_t p = 0; p < box.count[1]; ++p) {
+      const T* x = args.x + n * box.x_step[0] + p * box.x_step[1];
+      const T* dy = args.dy + n * box.y_step[0] + p * box.y_step[1];
+      for (int64_t q = 0; q < box.count[2]; ++q, x += box.x_step[2], dy += box.y_step[2]) {
+        Vector<T> g[NV];
+#pragma GCC unroll 2
+        for (int v = 0; v < NV; ++v)
+          g[v] = partial && v == NV - 1 ? load_first(dy + v * kLanes<T>, last) : load(dy + v * kLanes<T>);
+#pragma GCC unroll 16
+        for (int m = 0; m < MR; ++m) {
+          const Vector<T> xm = broadcast(x[m]);
+#pragma GCC unroll 2
+          for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(xm, g[v], sum[m][v]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) store(args.out + m * kTileColumns<T> + v * kLanes<T>, sum[m][v]);
+}
+
+template <class T>
+using GradientTile = void (*)(const PixelGradientArgs<T>&);
+
+template <class T, int NV, bool partial, int MR = kTileRows>
+inline GradientTile<T> gradient_tile_of_height(int64_t rows) {
+  if constexpr (MR == 1) return gradient_tile<T, 1, NV, partial>;
+  else return rows == MR ? gradient_tile<T, MR, NV, partial> : gradient_tile_of_height<T, NV, partial, MR - 1>(rows);
+}
+
+template <class T>
+void pixel_gradient(const PixelGradientArgs<T>& args) {
+  const bool partial = args.columns % kLanes<T> != 0;
+  if (args.columns > kLanes<T>)
+    (partial ? gradient_tile_of_height<T, 2, true>(args.rows) : gradient_tile_of_height<T, 2, false>(args.rows))(args);
+  else
+    (partial ? gradient_tile_of_height<T, 1, true>(args.rows) : gradient_tile_of_height<T, 1, false>(args.rows))(args);
+}
+
+template <class T>
+void pixel_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
+  for (int64_t column = 0; column < columns; column += kLanes<T>) {
+    const int64_t left = columns - column;
+    const bool whole = left >= kLanes<T>;
+    Vector<T> sum[4] = {};  // several, since an addition waits for the one before
+    for (int64_t n = 0; n < box.count[0]; ++n)
+      for (int64_t p = 0; p < box.count[1]; ++p) {
+        const T* at = dy + n * box.y_step[0] + p * box.y_step[1] + column;
+        int64_t q = 0;
+        for (; whole && q + 4 <= box.count[2]; q += 4)
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) sum[i] += load(at + (q + i) * box.y_step[2]);
+        for (; q < box.count[2]; ++q)
+          sum[0] += whole ? load(at + q * box.y_step[2]) : load_first(at + q * box.y_step[2], left);
+      }
+    const Vector<T> total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    if (whole) store(out + column, load(out + column) + total);
+    else store_first<T>(out + column, load_first(out + column, left) + total, left);
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -1,0 +1,162 @@
+// Images as pixels: the channels of a pixel side by side, as channels-last memory has them. A convolution with many
+// channels reads and writes pixels in vectors of channels. Channels-last images are used where they lie; of others, the
+// part that a thread works on is transposed to its own memory and back.
+#pragma once
+
+#include <gradus/backends/openmp/conv2d/planes.h>
+
+namespace gradus::openmp {
+
+/// Images [image, image_end), rows [row, row_end) and channels [channel, channel_end) of a batch, in full width.
+struct ImagePart {
+  int64_t image, image_end, row, row_end, channel, channel_end;
+  int64_t images() const { return image_end - image; }
+  int64_t rows() const { return row_end - row; }
+  int64_t channels() const { return channel_end - channel; }
+};
+
+/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those at hand, is
+/// data[origin + n * step[0] + h * step[1] + w * step[2]].
+template <class T>
+struct Pixels {
+  T* data = nullptr;
+  int64_t origin = 0, step[3] = {0, 0, 0};
+  T* at(int64_t n, int64_t h, int64_t w) const { return data + origin + n * step[0] + h * step[1] + w * step[2]; }
+};
+
+/// Fetches what one tile is to fetch.
+inline void fetch(FetchAhead& ahead) {
+  for (FetchAhead::Place& place : ahead.places) {
+    for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
+    place.at += place.bytes;
+  }
+}
+/// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
+inline void share_out(FetchAhead& ahead, int64_t tiles) {
+  for (FetchAhead::Place& place : ahead.places) place.bytes = divide_up(place.bytes, std::max<int64_t>(tiles, 1));
+}
+
+template <class T>
+bool has_pixels(const Images<T>& x) {
+  return x.c_stride == 1 || x.C == 1;
+}
+
+/// Calls move(plane, pixels, columns) for matrices of `part`: channel c of position i is at offset
+/// plane + c * x.c_stride + i * x.w_stride in x and pixels + i * part.channels() + c in pixels, i < columns.
+template <class T, class F>
+void for_each_matrix(const Images<T>& x, const ImagePart& part, F&& move) {
+  if (part.channels() == 0) return;
+  const bool joined = x.h_stride == x.W * x.w_stride;
+  const int64_t rows = part.rows(), columns = joined ? rows * x.W : x.W;
+  for (int64_t n = 0; n < part.images(); ++n)
+    for (int64_t h = 0; h < rows; h += joined ? std::max<int64_t>(rows, 1) : 1)
+      move((part.image + n) * x.n_stride + part.channel * x.c_stride + (part.row + h) * x.h_stride,
+           (n * rows + h) * x.W * part.channels(), columns);
+}
+
+/// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of pixels,
+/// or the planes of its channels. None where it is not in one piece.
+template <class T>
+FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& part) {
+  const bool pixels = has_pixels(images);
+  const int64_t pieces = pixels ? images.H : images.C, size = images.W * (pixels ? images.C : images.H);
+  const int64_t begin = pixels ? part.row : part.channel, end = pixels ? part.row_end : part.channel_end;
+  const bool dense = images.n_stride == pieces * size && (pixels ? images.h_stride : images.c_stride) == size;
+  if (!data || !dense || (end - begin < pieces && part.images() > 1)) return {};
+  return {reinterpret_cast<const char*>(data + part.image * images.n_stride + begin * size),
+          part.images() * (end - begin) * size * int64_t{sizeof(T)}};
+}
+
+/// A batch that is read as pixels. With a mask (laid out in memory like x), only elements with mask > 0 count.
+template <class T>
+class PixelSource {
+ public:
+  PixelSource(const Kernels<T>& kernels, const Images<const T>& x, const T* mask)
+      : kernels_(kernels), x_(x), mask_(mask) {}
+
+  bool in_place() const { return !mask_ && has_pixels(x_); }
+  /// What is between neighbours of a row, for parts with that many channels.
+  int64_t pixel_step(int64_t channels) const { return in_place() ? x_.w_stride : channels; }
+  int64_t row_step(int64_t channels) const { return in_place() ? x_.h_stride : x_.W * channels; }
+
+  /// The memory of a part, for fetching it ahead, and of its mask.
+  FetchAhead::Place memory(const ImagePart& part) const { return memory_of<const T>(x_, x_.data, part); }
+  FetchAhead::Place mask_memory(const ImagePart& part) const { return memory_of<const T>(x_, mask_, part); }
+
+  /// Elements of `memory` that load() needs for a part.
+  int64_t size(int64_t images, int64_t rows, int64_t channels) const {
+    return in_place() ? 0 : images * rows * x_.W * channels;
+  }
+  Pixels<const T> load(const ImagePart& part, T* memory) const {
+    if (in_place()) return {x_.data, part.channel * x_.c_stride, {x_.n_stride, x_.h_stride, x_.w_stride}};
+    const int64_t channels = part.channels();
+    for_each_matrix(x_, part, [&](int64_t from, int64_t to, int64_t columns) {
+      const T* mask = mask_ ? mask_ + from : nullptr;
+      if (has_pixels(x_)) {
+        const bool dense = x_.w_stride == channels;
+        kernels_.copy_rows({.rows = dense ? 1 : columns,
+                            .count = dense ? columns * channels : channels,
+                            .from = x_.data + from,
+                            .from_stride = x_.w_stride,
+                            .to = memory + to,
+                            .to_stride = channels,
+                            .mask = mask});
+      } else if (x_.w_stride == 1 && mask) {
+        kernels_.transpose_masked(x_.data + from, mask, x_.c_stride, channels, columns, memory + to, channels);
+      } else if (x_.w_stride == 1) {
+        kernels_.transpose(x_.data + from, x_.c_stride, channels, columns, memory + to, channels);
+      } else {
+        for (int64_t i = 0; i < columns; ++i)
+          for (int64_t c = 0; c < channels; ++c) {
+            const int64_t at = c * x_.c_stride + i * x_.w_stride;
+            memory[to + i * channels + c] = !mask || mask[at] > 0 ? x_.data[from + at] : T(0);
+          }
+      }
+    });
+    const int64_t row = x_.W * channels, image = part.rows() * row;
+    return {memory, -part.image * image - part.row * row, {image, row, channels}};
+  }
+
+ private:
+  const Kernels<T>& kernels_;
+  const Images<const T>& x_;
+  const T* mask_;
+};
+
+/// A batch that is written as pixels.
+template <class T>
+class PixelTarget {
+ public:
+  PixelTarget(const Kernels<T>& kernels, const Images<T>& y) : kernels_(kernels), y_(y) {}
+
+  int64_t size(int64_t images, int64_t rows, int64_t channels) const {
+    return has_pixels(y_) ? 0 : images * rows * y_.W * channels;
+  }
+  /// The memory that store() writes.
+  FetchAhead::Place memory(const ImagePart& part) const {
+    return has_pixels(y_) || part.rows() < y_.H ? FetchAhead::Place{} : memory_of<T>(y_, y_.data, part);
+  }
+  /// Where to write a part; store() then brings it to its place.
+  Pixels<T> pixels(const ImagePart& part, T* memory) const {
+    if (has_pixels(y_)) return {y_.data, part.channel * y_.c_stride, {y_.n_stride, y_.h_stride, y_.w_stride}};
+    const int64_t row = y_.W * part.channels(), image = part.rows() * row;
+    return {memory, -part.image * image - part.row * row, {image, row, part.channels()}};
+  }
+  void store(const ImagePart& part, const T* memory) const {
+    if (has_pixels(y_)) return;
+    const int64_t channels = part.channels();
+    for_each_matrix(y_, part, [&](int64_t to, int64_t from, int64_t columns) {
+      if (y_.w_stride == 1)
+        return kernels_.transpose(memory + from, channels, columns, channels, y_.data + to, y_.c_stride);
+      for (int64_t i = 0; i < columns; ++i)
+        for (int64_t c = 0; c < channels; ++c)
+          y_.data[to + c * y_.c_stride + i * y_.w_stride] = memory[from + i * channels + c];
+    });
+  }
+
+ private:
+  const Kernels<T>& kernels_;
+  const Images<T>& y_;
+};
+
+}  // namespace gradus::openmp

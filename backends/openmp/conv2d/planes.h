@@ -1,0 +1,122 @@
+// Images laid out so that a convolution reads them with plain vector loads, without an im2col: every channel becomes a
+// plane with the padding written out, in which the rows follow each other at a fixed pitch. Output pixel (p, q) is
+// position p * pitch + q, and what tap (r, s) reads for all output pixels is the plane shifted by one offset. Positions
+// between the end of an output row and the next row are computed in vain; to keep them few, the padding at the end of a
+// row is the padding at the start of the next.
+//
+// A stride is undone by splitting: with stride 2, even and odd rows (columns) form planes of their own, called phases,
+// in which consecutive output pixels are consecutive again.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/backend.h>
+
+namespace gradus::openmp {
+
+/// A batch of images under one-letter sizes.
+template <class T>
+struct Images {
+  T* data;
+  int64_t N, C, H, W;
+  int64_t n_stride, c_stride, h_stride, w_stride;
+
+  template <class AnyView>
+  explicit Images(const AnyView& view)
+      : data(view.template as<std::remove_const_t<T>>()), N(view.shape[0]), C(view.shape[1]), H(view.shape[2]),
+        W(view.shape[3]), n_stride(view.strides[0]), c_stride(view.strides[1]), h_stride(view.strides[2]),
+        w_stride(view.strides[3]) {}
+};
+
+/// Row h of an image is row (h + shift[0]) / split[0] - first_row of phase (h + shift[0]) % split[0]; columns alike.
+struct PlaneLayout {
+  int64_t channels = 0, split[2] = {1, 1}, shift[2] = {0, 0};
+  int64_t rows = 0, pitch = 0;
+  int64_t gap = 0;  // behind every channel
+
+  int64_t plane() const { return rows * pitch; }
+  int64_t channel_stride() const { return split[0] * split[1] * plane() + gap; }
+  int64_t offset(int64_t channel, int64_t row_phase, int64_t column_phase, int64_t row, int64_t column) const {
+    return channel * channel_stride() + (row_phase * split[1] + column_phase) * plane() + row * pitch + column;
+  }
+
+  /// The least pitch for images of width `W` when outputs of width `columns` read up to `reach` columns further.
+  void set_pitch(int64_t W, int64_t columns, int64_t reach) {
+    const int64_t read = columns + reach, held = (W - 1 + shift[1]) / split[1] + 1;
+    const int64_t shared = split[1] == 1 ? std::max<int64_t>(shift[1], 0) : 0;  // zeros that the next row starts with
+    pitch = std::max({std::min(read, std::max(read - shared, held)), columns, int64_t{1}});
+  }
+};
+
+/// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory like
+/// the images), only elements with mask > 0 count.
+template <class T>
+void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
+                 int64_t first_row, const T* mask, T* planes) {
+  const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
+  // Channels that are neighbours in memory are moved together, unless they are so few that strided loads are cheaper.
+  const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
+  // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are 0.
+  const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
+    *begin = std::min(offset < 0 ? divide_up(-offset, step) : 0, most);
+    *end = std::max(*begin, offset < size ? std::min(divide_up(size - offset, step), most) : 0);
+  };
+  for (int64_t a = 0; a < step[0]; ++a)
+    for (int64_t b = 0; b < step[1]; ++b) {
+      const int64_t h0 = first_row * step[0] + a - layout.shift[0], w0 = b - layout.shift[1];
+      int64_t top, bottom, left, right;
+      span(h0, step[0], x.H, layout.rows, &top, &bottom);
+      span(w0, step[1], x.W, pitch, &left, &right);
+      for (int64_t c = 0; c < layout.channels; ++c) {
+        T* plane = planes + layout.offset(c, a, b, 0, 0);
+        std::fill(plane, plane + top * pitch, T(0));
+        std::fill(plane + bottom * pitch, plane + layout.plane(), T(0));
+        const int64_t at =
+            n * x.n_stride + c * x.c_stride + (h0 + top * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
+        const int64_t h_step = step[0] * x.h_stride, w_step = step[1] * x.w_stride;
+        T* rows = plane + top * pitch;
+        if (!together) {
+          kernels.copy_rows({.rows = bottom - top,
+                             .count = right - left,
+                             .from = x.data + at,
+                             .from_stride = h_step,
+                             .to = rows,
+                             .to_stride = pitch,
+                             .left = left,
+                             .right = pitch - right,
+                             .mask = mask ? mask + at : nullptr,
+                             .step = w_step});
+          continue;
+        }
+        for (int64_t i = top; i < bottom; ++i, rows += pitch) {
+          std::fill(rows, rows + left, T(0));
+          std::fill(rows + right, rows + pitch, T(0));
+        }
+      }
+      if (!together) continue;
+      const int64_t w_step = step[1] * x.w_stride, count = right - left;
+      const Scratch<T> masked(mask ? count * layout.channels : 0);
+      for (int64_t i = top; i < bottom; ++i) {
+        const int64_t from = n * x.n_stride + (h0 + i * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
+        const T* pixels = x.data + from;
+        int64_t pixel_stride = w_step;
+        if (mask) {
+          kernels.copy_rows({.rows = count,
+                             .count = layout.channels,
+                             .from = pixels,
+                             .from_stride = w_step,
+                             .to = masked.get(),
+                             .to_stride = layout.channels,
+                             .mask = mask + from});
+          pixels = masked.get(), pixel_stride = layout.channels;
+        }
+        kernels.transpose(pixels, pixel_stride, count, layout.channels, planes + layout.offset(0, a, b, i, left),
+                          layout.channel_stride());
+      }
+    }
+}
+
+}  // namespace gradus::openmp

@@ -1,0 +1,297 @@
+// Element-wise kernels. Operands are taken a block at a time in the type that they compute in (loops.h), so that every
+// op is one loop over contiguous memory for float, double and int64: the formulas of core/scalar_unary.h and
+// core/scalar_binary.h, by vectors (map_kernel.h) or, for integers, by numbers.
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+// The loops that integers have instead of vector kernels. Results are apart from operands.
+template <class C>
+UnaryKernels<C> unary_kernels(UnaryOp op) {
+  if constexpr (std::is_floating_point_v<C>) {
+    return kernels_of<C>(kernel_table()).unary[op];
+  } else {
+    UnaryKernels<C> loops;
+    visit(op, [&]<UnaryOp kOp> {
+      if constexpr (needs_floating(kOp)) {
+        detail::bad_dtype(dtype_of<C>, "a floating-point type");
+      } else if constexpr (is_predicate(kOp)) {
+        loops.predicate = [](const C* __restrict x, bool* __restrict y, int64_t count, const UnaryArgs& args) {
+          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<kOp>::apply(x[i], args);
+        };
+      } else {
+        loops.apply = [](const C* __restrict x, C* __restrict y, int64_t count, const UnaryArgs& args) {
+          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<kOp>::apply(x[i], args);
+        };
+      }
+    });
+    return loops;
+  }
+}
+template <class C>
+BinaryKernels<C> binary_kernels(BinaryOp op) {
+  if constexpr (std::is_floating_point_v<C>) {
+    if (needs_integral(op)) detail::bad_dtype(dtype_of<C>, "an integer type");
+    return kernels_of<C>(kernel_table()).binary[op];
+  } else {
+    BinaryKernels<C> loops;
+    visit(op, [&]<BinaryOp kOp> {
+      if constexpr (needs_floating(kOp)) {
+        detail::bad_dtype(dtype_of<C>, "a floating-point type");
+      } else if constexpr (is_predicate(kOp)) {
+        loops.predicate = [](const C* __restrict a, const C* __restrict b, bool* __restrict y, int64_t count) {
+          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
+        };
+      } else {
+        loops.apply = [](const C* __restrict a, const C* __restrict b, C* __restrict y, int64_t count) {
+          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
+        };
+      }
+    });
+    return loops;
+  }
+}
+
+// What an observer reads: "vectors_avx2" or "loops".
+template <class C>
+const char* implementation() {
+  return std::is_floating_point_v<C> ? kernel_table().vectors : "loops";
+}
+
+// An operand's elements along a run, `step` apart: as they lie in memory where that is possible, else block by block in a
+// buffer, which an operand that does not vary fills but once.
+template <class C>
+class Source {
+ public:
+  Source(const View& x, int64_t step) : x_(x), step_(step), direct_(step == 1 && x.dtype == dtype_of<C>) {}
+  bool direct() const { return direct_; }
+  void start_run(int64_t offset, int64_t run) {
+    offset_ = offset;
+    if (step_ == 0) load_block(x_.data, x_.dtype, offset, 0, std::min(kBlock, run), buffer_);
+  }
+  const C* get(int64_t i, int64_t count) {
+    return step_ == 0 ? buffer_ : load_block(x_.data, x_.dtype, offset_ + i * step_, step_, count, buffer_);
+  }
+
+ private:
+  const View& x_;
+  int64_t step_, offset_ = 0;
+  bool direct_;
+  C buffer_[kBlock];
+};
+
+// Where a block of results is computed: in place, or in a buffer that finish() moves to its place. Loops over integers
+// want their results apart from operands, which may be the same view.
+template <class C>
+class Result {
+ public:
+  Result(const MutableView& y, int64_t step)
+      : y_(y), step_(step), direct_(std::is_floating_point_v<C> && step == 1 && y.dtype == dtype_of<C>) {}
+  bool direct() const { return direct_; }
+  void start_run(int64_t offset) { offset_ = offset; }
+  C* get(int64_t i) { return direct_ ? y_.as<C>() + offset_ + i : buffer_; }
+  void finish(int64_t i, int64_t count) {
+    if (!direct_) store_block(buffer_, y_.data, y_.dtype, offset_ + i * step_, step_, count);
+  }
+
+ private:
+  const MutableView& y_;
+  int64_t step_, offset_ = 0;
+  bool direct_;
+  C buffer_[kBlock];
+};
+class Truths {
+ public:
+  Truths(const MutableView& y, int64_t step) : y_(y.as<bool>()), step_(step) {}
+  bool direct() const { return step_ == 1; }
+  void start_run(int64_t offset) { offset_ = offset; }
+  bool* get(int64_t i) { return direct() ? y_ + offset_ + i : buffer_; }
+  void finish(int64_t i, int64_t count) {
+    if (!direct())
+      for (int64_t k = 0; k < count; ++k) y_[offset_ + (i + k) * step_] = buffer_[k];
+  }
+
+ private:
+  bool* y_;
+  int64_t step_, offset_ = 0;
+  bool buffer_[kBlock];
+};
+
+// y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours. `make_result`
+// and `make_source` give each chunk buffers of its own.
+template <class C, class Out, class F>
+void map_runs(const StridedLoop<2>& nest, const MutableView& y, const View& x, F f) {
+  parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
+    Out result(y, step_of(nest, 0));
+    Source<C> source(x, step_of(nest, 1));
+    const bool direct = result.direct() && source.direct();
+    for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+      result.start_run(at[0]), source.start_run(at[1], run);
+      for (int64_t i = 0, count; i < run; i += count) {
+        count = direct ? run : std::min(kBlock, run - i);
+        f(source.get(i, count), result.get(i), count);
+        result.finish(i, count);
+      }
+    });
+  });
+}
+template <class C, class Out, class F>
+void map_runs(const StridedLoop<3>& nest, const MutableView& y, const View& a, const View& b, F f) {
+  parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
+    Out result(y, step_of(nest, 0));
+    Source<C> left(a, step_of(nest, 1)), right(b, step_of(nest, 2));
+    const bool direct = result.direct() && left.direct() && right.direct();
+    for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+      result.start_run(at[0]), left.start_run(at[1], run), right.start_run(at[2], run);
+      for (int64_t i = 0, count; i < run; i += count) {
+        count = direct ? run : std::min(kBlock, run - i);
+        f(left.get(i, count), right.get(i, count), result.get(i), count);
+        result.finish(i, count);
+      }
+    });
+  });
+}
+
+// Truths, which are bytes of 0 or 1, combine as bits do; returns whether `op` is one that truths have.
+bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, const MutableView& y, const View& a, const View& b) {
+  const int64_t y_step = step_of(nest, 0), a_step = step_of(nest, 1), b_step = step_of(nest, 2);
+  const auto run_all = [&](auto combine) {
+    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+      uint8_t* to = y.as<uint8_t>() + at[0];
+      const uint8_t *left = a.as<uint8_t>() + at[1], *right = b.as<uint8_t>() + at[2];
+      if (y_step == 1 && a_step == 1 && b_step == 1)
+        for (int64_t i = 0; i < count; ++i) to[i] = combine(left[i], right[i]);
+      else
+        for (int64_t i = 0; i < count; ++i) to[i * y_step] = combine(left[i * a_step], right[i * b_step]);
+    });
+    return true;
+  };
+  switch (op) {
+    case BinaryOp::bitwise_and:
+    case BinaryOp::logical_and: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u & v); });
+    case BinaryOp::bitwise_or:
+    case BinaryOp::logical_or: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u | v); });
+    case BinaryOp::bitwise_xor:
+    case BinaryOp::logical_xor:
+    case BinaryOp::ne: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u ^ v); });
+    case BinaryOp::eq: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u ^ v ^ 1); });
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
+  visit_compute(x.dtype, [&]<class C> {
+    const UnaryKernels<C> kernels = unary_kernels<C>(op);
+    EventScope event(gradus::name(op), "openmp", implementation<C>(), {&x, &y}, x.numel());
+    const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
+    if (kernels.predicate)
+      map_runs<C, Truths>(nest, y, x,
+                          [&](const C* from, bool* to, int64_t count) { kernels.predicate(from, to, count, args); });
+    else
+      map_runs<C, Result<C>>(nest, y, x,
+                             [&](const C* from, C* to, int64_t count) { kernels.apply(from, to, count, args); });
+  });
+}
+
+void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
+                                   const UnaryArgs& args) {
+  GRADUS_CHECK(has_derivative(op), AutogradError, gradus::name(op), " has no derivative");
+  GRADUS_CHECK(is_floating(dx.dtype), DTypeError, "gradients are of floating-point types, not ", dx.dtype);
+  EventScope event("unary_backward", "openmp", kernel_table().vectors, {&dy, &saved, &dx}, 2 * dy.numel());
+  const StridedLoop<3> nest(dx.shape, {&dx.strides, &dy.strides, &saved.strides});
+  const auto run_all = [&]<class C> {
+    const auto backward = kernels_of<C>(kernel_table()).unary[op].backward;
+    map_runs<C, Result<C>>(nest, dx, dy, saved, [&](const C* gradient, const C* value, C* to, int64_t count) {
+      backward(gradient, value, to, count, args);
+    });
+  };
+  if (dx.dtype == DType::f64) run_all.operator()<double>();
+  else run_all.operator()<float>();
+}
+
+void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
+  visit_compute(a.dtype, [&]<class C> {
+    const BinaryKernels<C> kernels = binary_kernels<C>(op);
+    EventScope event(gradus::name(op), "openmp", implementation<C>(), {&a, &b, &y}, y.numel());
+    const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
+    if (a.dtype == DType::boolean && combine_truths(op, nest, y, a, b)) return;
+    if (kernels.predicate) map_runs<C, Truths>(nest, y, a, b, kernels.predicate);
+    else map_runs<C, Result<C>>(nest, y, a, b, kernels.apply);
+  });
+}
+
+void OpenmpBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
+                                  const MutableView& y) {
+  // The usual power; its formula is the same.
+  if (op == BinaryOp::pow && !scalar_first && scalar.to_double() == 2) return unary(UnaryOp::square, a, y, {});
+  alignas(8) unsigned char element[8];
+  visit(a.dtype, [&]<class T> {
+    const T value = scalar.to<T>();
+    std::memcpy(element, &value, sizeof value);
+  });
+  View b = a;  // one element, seen as often as a has elements
+  b.data = element;
+  b.strides = Dims::filled(a.ndim(), 0);
+  if (scalar_first) binary(op, b, a, y);
+  else binary(op, a, b, y);
+}
+
+void OpenmpBackend::where(const View& condition, const View& a, const View& b, const MutableView& y) {
+  EventScope event("where", "openmp", kernel_table().vectors, {&condition, &a, &b, &y});
+  const StridedLoop<4> nest(y.shape, {&y.strides, &condition.strides, &a.strides, &b.strides});
+  const int64_t step[4] = {step_of(nest, 0), step_of(nest, 1), step_of(nest, 2), step_of(nest, 3)};
+  const bool vectors = step[0] == 1 && step[1] == 1 && step[2] <= 1 && step[3] <= 1 && step[2] >= 0 && step[3] >= 0;
+  const auto choose = [&]<class Bits> {  // elements are moved, whatever they mean
+    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+      Bits* out = y.as<Bits>() + at[0];
+      const bool* test = condition.as<bool>() + at[1];
+      const Bits *left = a.as<Bits>() + at[2], *right = b.as<Bits>() + at[3];
+      if constexpr (std::is_floating_point_v<Bits>)
+        if (vectors) return kernels_of<Bits>(kernel_table()).choose(test, left, step[2], right, step[3], out, count);
+      for (int64_t i = 0; i < count; ++i)
+        std::memcpy(out + i * step[0], test[i * step[1]] ? left + i * step[2] : right + i * step[3], sizeof(Bits));
+    });
+  };
+  switch (size_of(y.dtype)) {
+    case 1: return choose.operator()<uint8_t>();
+    case 2: return choose.operator()<uint16_t>();
+    case 4: return choose.operator()<float>();
+    default: return choose.operator()<double>();
+  }
+}
+
+void OpenmpBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
+  EventScope event("rgb_to_grayscale", "openmp", "loops", {&x, &y}, 5 * y.numel());
+  const int axis = x.ndim() - 3;
+  const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});  // x's first channel
+  const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), channel = x.strides[axis];
+  const auto run_all = [&]<class C> {
+    parallel_runs(nest, [&](const int64_t* at, int64_t run) {
+      C buffer[3][kBlock];
+      for (int64_t i = 0; i < run; i += kBlock) {
+        const int64_t count = std::min(kBlock, run - i);
+        const C* color[3];
+        for (int c = 0; c < 3; ++c)
+          color[c] = load_block(x.data, x.dtype, at[1] + i * x_step + c * channel, x_step, count, buffer[c]);
+        C gray[kBlock];
+        for (int64_t j = 0; j < count; ++j)
+          gray[j] = static_cast<C>(0.2989) * color[0][j] + static_cast<C>(0.5870) * color[1][j] +
+                    static_cast<C>(0.1140) * color[2][j];
+        store_block(gray, y.data, y.dtype, at[0] + i * y_step, y_step, count);
+      }
+    });
+  };
+  if (!is_floating(x.dtype)) return NaiveBackend::rgb_to_grayscale(x, y);
+  if (x.dtype == DType::f64) run_all.operator()<double>();
+  else run_all.operator()<float>();
+}
+
+}  // namespace gradus

@@ -1,0 +1,141 @@
+// fill and copy: elements are moved by size; conversion is one loop for every pair of types.
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/rows.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+template <class From, class To>
+void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {
+  constexpr bool halves = (std::is_same_v<From, float> && size_of(dtype_of<To>) == 2) ||
+                          (std::is_same_v<To, float> && size_of(dtype_of<From>) == 2);
+  if (from_step == 1 && to_step == 1) {
+    if constexpr (halves) convert_block(from, to, count);
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
+  } else
+
+    for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
+}
+
+// Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.
+template <class T>
+bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  constexpr int64_t kShort = 1024 / sizeof(T);
+  if (nest.ndim < 2 || nest.numel == 0 || step_of(nest, 0) != 1 || step_of(nest, 1) != 1) return false;
+  const int64_t length = nest.shape[nest.ndim - 1];
+  if (length > kShort) return false;
+  const StridedLoop<2> rows = outer_axes(nest);
+  const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1);
+  parallel_for(rows.numel, std::max<int64_t>(1, kGrain / length), [&](int64_t begin, int64_t end) {
+    for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
+      copy_rows<T>(
+          count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step; },
+          [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
+    });
+  });
+  return true;
+}
+
+// Runs that are read backwards. Returns whether that is so.
+template <class T>
+bool copy_reversed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  if (step_of(nest, 0) != 1 || step_of(nest, 1) != -1) return false;
+  parallel_runs(nest, [&, reverse = kernels_of<T>(kernel_table()).reverse](const int64_t* at, int64_t count) {
+    reverse(x.as<T>() + at[1], y.as<T>() + at[0], count);
+  });
+  return true;
+}
+
+// Where x's neighbours lie along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
+// pieces that stay in the cache. Returns whether that is so.
+template <class T>
+bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
+  constexpr int64_t kPiece = 64;  // columns of a piece
+  const int inner = nest.ndim - 1;
+  int other = inner;
+  while (other >= 0 && nest.strides[1][other] != 1) --other;
+  if (other < 0 || other == inner || nest.strides[0][inner] != 1) return false;
+  const int64_t rows = nest.shape[inner], columns = nest.shape[other];
+  if (rows < 4 || columns < 4) return false;
+  Shape rest;
+  Strides y_rest, x_rest;
+  for (int axis = 0; axis < inner; ++axis)
+    if (axis != other)
+      rest.push_back(nest.shape[axis]), y_rest.push_back(nest.strides[0][axis]),
+          x_rest.push_back(nest.strides[1][axis]);
+  const StridedLoop<2> matrices(rest, {&y_rest, &x_rest});
+  const int64_t pieces = (columns + kPiece - 1) / kPiece, x_row = nest.strides[1][inner],
+                y_row = nest.strides[0][other];
+  const auto transpose = kernels_of<T>(kernel_table()).transpose;
+  parallel_for(matrices.numel * pieces, std::max<int64_t>(1, kGrain / (rows * kPiece)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i)
+                   for_each_run(matrices, i / pieces, i / pieces + 1, [&](const int64_t* at, int64_t) {
+                     const int64_t column = i % pieces * kPiece;
+                     transpose(x.as<T>() + at[1] + column, x_row, rows, std::min(kPiece, columns - column),
+                               y.as<T>() + at[0] + column * y_row, y_row);
+                   });
+               });
+  return true;
+}
+
+}  // namespace
+
+void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
+  EventScope event("fill", "openmp", "loops", {&y});
+  uint64_t element = 0;
+  visit(y.dtype, [&]<class T> {
+    const T converted = value.to<T>();
+    std::memcpy(&element, &converted, sizeof converted);
+  });
+  const StridedLoop<1> nest(y.shape, {&y.strides});
+  const int64_t step = step_of(nest, 0);
+  visit_bits(y.dtype, [&]<class Bits> {
+    Bits bits;
+    std::memcpy(&bits, &element, sizeof bits);
+    const bool same_bytes = bits == static_cast<Bits>((element & 255) * 0x0101010101010101u);  // zeros above all
+    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+      Bits* out = y.as<Bits>() + at[0];
+      if (step == 1 && same_bytes)
+        std::memset(out, static_cast<int>(element & 255), static_cast<size_t>(count) * sizeof(Bits));
+      else if (step == 1) std::fill_n(out, count, bits);
+      else
+        for (int64_t i = 0; i < count; ++i) out[i * step] = bits;
+    });
+  });
+}
+
+void OpenmpBackend::copy(const View& x, const MutableView& y) {
+  EventScope event("copy", "openmp", "loops", {&x, &y});
+  const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
+  const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
+  if (x.dtype != y.dtype) {
+    visit(x.dtype, [&]<class From> {
+      visit(y.dtype, [&]<class To> {
+        parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+          convert_run(x.as<From>() + at[1], x_step, y.as<To>() + at[0], y_step, count);
+        });
+      });
+    });
+    return;
+  }
+  if (size_of(y.dtype) == 4 && (copy_transposed<float>(nest, x, y) || copy_reversed<float>(nest, x, y))) return;
+  if (size_of(y.dtype) == 8 && (copy_transposed<double>(nest, x, y) || copy_reversed<double>(nest, x, y))) return;
+  visit_bits(y.dtype, [&]<class Bits> {
+    if (copy_short_rows<Bits>(nest, x, y)) return;
+    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+      Bits* out = y.as<Bits>() + at[0];
+      const Bits* in = x.as<Bits>() + at[1];
+      if (y_step == 1 && x_step == 1) std::memmove(out, in, static_cast<size_t>(count) * sizeof(Bits));
+      else if (y_step == 1 && x_step == 0) std::fill_n(out, count, *in);
+      else
+        for (int64_t i = 0; i < count; ++i) out[i * y_step] = in[i * x_step];
+    });
+  });
+}
+
+}  // namespace gradus

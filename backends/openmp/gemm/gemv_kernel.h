@@ -1,0 +1,145 @@
+// Products with a single row, or few: every element of B is used once or a few times, so it is read where it lies.
+//   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole vector,
+//                 stays in registers while k runs; the lanes are added at the end
+//   combine_rows  Y[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over Y
+// A Source says how a vector of B is read: as it is, or widened from a half type (half_kernel.h).
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+template <class T>
+struct AsItIs {
+  using Element = T;
+  static Vector<T> load_some(const T* from, bool whole, int64_t count) {
+    return GRADUS_ISA::load_some(from, whole, count);
+  }
+};
+
+/// The sums of the lanes of `count` vectors, four at a time by adding neighbours.
+template <class T, int count>
+inline void lane_sums(const Vector<T>* v, T* sums) {
+  if constexpr (kLanes<T> >= 4 && count % 4 == 0) {
+    for (int j = 0; j < count; j += 4) {
+      Vector<T> quarters = add_pairs<T>(add_pairs<T>(v[j], v[j + 1]), add_pairs<T>(v[j + 2], v[j + 3]));
+      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs<T>(quarters, quarters);
+      for (int i = 0; i < 4; ++i) sums[j + i] = quarters[i];
+    }
+  } else {
+    for (int j = 0; j < count; ++j) sums[j] = sum_of<T>(v[j]);
+  }
+}
+
+template <class T, class Source, int MR, int NJ>
+void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t row, int64_t column) {
+  const T* a = args.a + row * args.a_row_stride;
+  const auto* b = args.b + column * args.b_row_stride;
+  Vector<T> sum[MR][NJ];
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+    for (int j = 0; j < NJ; ++j) sum[m][j] = Vector<T>{};
+  const auto step = [&](int64_t k, bool whole) __attribute__((always_inline)) {
+    const int64_t left = args.depth - k;
+    Vector<T> av[MR];
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) av[m] = load_some(a + m * args.a_row_stride + k, whole, left);
+#pragma GCC unroll 8
+    for (int j = 0; j < NJ; ++j) {
+      const Vector<T> bv = Source::load_some(b + j * args.b_row_stride + k, whole, left);
+#pragma GCC unroll 8
+      for (int m = 0; m < MR; ++m) sum[m][j] = multiply_add(av[m], bv, sum[m][j]);
+    }
+  };
+  int64_t k = 0;
+  for (; k + kLanes<T> <= args.depth; k += kLanes<T>) step(k, true);
+  if (k < args.depth) step(k, false);
+  for (int m = 0; m < MR; ++m) {
+    T sums[NJ];
+    lane_sums<T, NJ>(sum[m], sums);
+    T* c = args.c + (row + m) * args.c_row_stride + column * args.c_column_stride;
+    for (int j = 0; j < NJ; ++j) {
+      T value = sums[j];
+      if (args.accumulate) value += c[j * args.c_column_stride];
+      if (args.row_bias) value += args.row_bias[row + m];
+      if (args.column_bias) value += args.column_bias[column + j];
+      c[j * args.c_column_stride] = value;
+    }
+  }
+}
+
+// As many rows of A as leave registers for four sums of each; a single row has eight.
+template <class T, class Source, int MR>
+void row_dots_panel(const RowDotsArgs<T, typename Source::Element>& args, int64_t row) {
+  constexpr int kColumns = MR == 1 ? 8 : 4;
+  int64_t column = 0;
+  for (; column + kColumns <= args.columns; column += kColumns)
+    row_dots_tile<T, Source, MR, kColumns>(args, row, column);
+  for (; column < args.columns; ++column) row_dots_tile<T, Source, MR, 1>(args, row, column);
+}
+
+template <class T, class Source = AsItIs<T>>
+void row_dots(const RowDotsArgs<T, typename Source::Element>& args) {
+  constexpr int kMost = kRegisters == 32 ? 4 : 2;
+  int64_t row = 0;
+  for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, Source, kMost>(args, row);
+  if (args.rows - row == 3) {
+    if constexpr (kMost == 4) row_dots_panel<T, Source, 3>(args, row);
+  } else if (args.rows - row == 2) {
+    row_dots_panel<T, Source, 2>(args, row);
+  } else if (args.rows - row == 1) {
+    row_dots_panel<T, Source, 1>(args, row);
+  }
+}
+
+// Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one by one.
+template <class T, class Source, int MR, int count>
+inline void combine_some(const CombineArgs<T, typename Source::Element>& args, int64_t row, int64_t first) {
+  const auto* b = args.b + first * args.b_row_stride;
+  T* y = args.y + row * args.y_row_stride;
+  Vector<T> a[MR][count];
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k)
+      a[m][k] = broadcast(args.a[(row + m) * args.a_row_stride + (first + k) * args.a_step]);
+  for (int64_t n = 0; n < args.columns; n += kLanes<T>) {
+    const int64_t left = args.columns - n;
+    const bool whole = left >= kLanes<T>;
+    Vector<T> sum[MR];
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m) sum[m] = Vector<T>{};
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k) {
+      const Vector<T> bv = Source::load_some(b + k * args.b_row_stride + n, whole, left);
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) sum[m] = multiply_add(a[m][k], bv, sum[m]);
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m) {
+      T* to = y + m * args.y_row_stride + n;
+      store_some(to, load_some(to, whole, left) + sum[m], whole, left);
+    }
+  }
+}
+
+// The elements of A stay in registers while a pass over y lasts.
+template <class T, class Source, int MR>
+void combine_panel(const CombineArgs<T, typename Source::Element>& args, int64_t row) {
+  constexpr int kTogether = MR == 1 ? 8 : (kRegisters == 32 ? 16 : 8) / MR;
+  int64_t k = 0;
+  for (; k + kTogether <= args.depth; k += kTogether) combine_some<T, Source, MR, kTogether>(args, row, k);
+  for (; k < args.depth; ++k) combine_some<T, Source, MR, 1>(args, row, k);
+}
+
+template <class T, class Source = AsItIs<T>>
+void combine_rows(const CombineArgs<T, typename Source::Element>& args) {
+  int64_t row = 0;
+  for (; row + 4 <= args.rows; row += 4) combine_panel<T, Source, 4>(args, row);
+  if (row + 2 <= args.rows) combine_panel<T, Source, 2>(args, row), row += 2;
+  if (row < args.rows) combine_panel<T, Source, 1>(args, row);
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

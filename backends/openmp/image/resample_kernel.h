@@ -1,0 +1,74 @@
+// Weighted sums of rows, of columns and of pixels: the steps of pooling by averages and of interpolation.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/strided_kernel.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+template <class T>
+void gather_columns(const GatherArgs<T>& args) {
+  constexpr int64_t lanes = kLanes<T>;
+  for (int64_t q = 0; q < args.columns; q += lanes) {
+    Vector<T> sum{};
+    for (int64_t k = 0; k < args.taps; ++k) {
+      Mask<T> index;
+      __builtin_memcpy(&index, args.sources + k * args.pitch + q, sizeof index);
+      const Vector<T> v = gather<T>(args.x, index);
+      sum = args.weights ? multiply_add(load(args.weights + k * args.pitch + q), v, sum) : v;
+    }
+    const int64_t left = args.columns - q;
+    left >= lanes ? store(args.y + q, sum) : store_first<T>(args.y + q, sum, left);
+  }
+}
+
+template <class T>
+void pool_columns(const T* x, int64_t step, int64_t taps, const T* weights, T* y, int64_t count) {
+  for (int64_t q = 0; q < count; q += kLanes<T>) {
+    const Strip<T> strip{count - q < kLanes<T> ? count - q : kLanes<T>, step};
+    Vector<T> sum{};
+    for (int64_t k = 0; k < taps; ++k)
+      sum = multiply_add(broadcast(weights[k]), strip.load_inputs(x + q * step + k), sum);
+    strip.count == kLanes<T> ? store(y + q, sum) : store_first<T>(y + q, sum, strip.count);
+  }
+}
+
+template <class T>
+void repeat_columns(const T* x, T weight, T* y, int64_t count) {
+  constexpr int64_t lanes = kLanes<T>;
+  for (int64_t q = 0; q < count; q += 2 * lanes) {
+    const int64_t left = count - q, inputs = (left + 1) / 2;
+    const Vector<T> v = (inputs >= lanes ? load(x + q / 2) : load_first(x + q / 2, inputs)) * broadcast(weight);
+    const Vector<T> low = interleave_low(v, v, IndicesUpTo<kLanes<T>>());
+    const Vector<T> high = interleave_high(v, v, IndicesUpTo<kLanes<T>>());
+    left >= lanes ? store(y + q, low) : store_first<T>(y + q, low, left);
+    if (left >= 2 * lanes) store(y + q + lanes, high);
+    else if (left > lanes) store_first<T>(y + q + lanes, high, left - lanes);
+  }
+}
+
+template <class T>
+void weighted_sum(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count) {
+  int64_t i = 0;
+  for (; i + 2 * kLanes<T> <= count; i += 2 * kLanes<T>) {
+    Vector<T> low{}, high{};
+    for (int64_t t = 0; t < terms; ++t) {
+      const T* from = x + offsets[t] + i;
+      const Vector<T> w = broadcast(weights[t]);
+      low = multiply_add(w, load(from), low);
+      high = multiply_add(w, load(from + kLanes<T>), high);
+    }
+    store(y + i, low), store(y + i + kLanes<T>, high);
+  }
+  for (; i < count; i += kLanes<T>) {
+    const int64_t left = count - i;
+    Vector<T> sum{};
+    for (int64_t t = 0; t < terms; ++t) {
+      const T* from = x + offsets[t] + i;
+      sum = multiply_add(broadcast(weights[t]), left >= kLanes<T> ? load(from) : load_first(from, left), sum);
+    }
+    left >= kLanes<T> ? store(y + i, sum) : store_first<T>(y + i, sum, left);
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -1,0 +1,221 @@
+// gather and scatter. Elements are moved by size.
+//
+// Where the index does not vary along neighbours in memory (rows of a matrix: index_select, embedding and its gradient) rows
+// are copied or added whole; else the innermost loop runs over elements. gather shares the elements of y among the
+// threads. scatter shares what lies beside `axis`, so that all that goes to one place is written by one thread, in order;
+// of rows it shares the places: each thread takes those that go to its part of y.
+//
+// nonzero counts the true elements of each chunk, and then writes the chunks to where the counts before them end.
+#include <atomic>
+#include <bit>
+#include <numeric>
+#include <vector>
+
+#include <gradus/backends/naive/index.h>
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/rows.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+constexpr int64_t kColumns = 16;    // at least so many neighbours for a thread: a cache line of floats
+constexpr int64_t kMostParts = 64;  // of the places that rows go to
+
+// Whether `count` indices that are `step` apart are all in [0, size): neither they nor what is left to the last one have a
+// sign.
+bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
+  const auto last = static_cast<uint64_t>(size - 1);
+  uint64_t signs = 0;
+  const auto look = [&](int64_t i) { signs |= static_cast<uint64_t>(i) | (last - static_cast<uint64_t>(i)); };
+  if (step == 1)
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < count; ++i) look(index[i]);
+  else
+    for (int64_t i = 0; i < count; ++i) look(index[i * step]);
+  return static_cast<int64_t>(signs) >= 0;
+}
+
+void check_index(const View& index, int axis, int64_t size) {
+  const StridedLoop<1> nest(naive::distinct_sizes(index), {&index.strides});
+  const int64_t step = step_of(nest, 0);
+  std::atomic<bool> outside = false;
+  parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+    if (!inside(index.as<int64_t>() + at[0], step, count, size)) outside.store(true, std::memory_order_relaxed);
+  });
+  if (outside.load()) naive::check_index(index, axis, size);
+}
+
+struct Store {
+  template <class T>
+  void operator()(T& y, T x) const {
+    y = x;
+  }
+};
+struct Add {
+  template <class T>
+  void operator()(T& y, T x) const {
+    y = static_cast<T>(scalar::Binary<BinaryOp::add>::apply<compute_t<T>>(y, x));
+  }
+};
+
+template <class T, class Write>
+void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t count, Write write) {
+  if (from_step == 1 && to_step == 1)
+    for (int64_t i = 0; i < count; ++i) write(to[i], from[i]);
+  else
+    for (int64_t i = 0; i < count; ++i) write(to[i * to_step], from[i * from_step]);
+}
+
+// Rows of neighbours, the innermost axis of the nest (y, x, index), each with one index.
+template <class T>
+void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const View& index, const MutableView& y) {
+  const int64_t length = nest.shape[nest.ndim - 1];
+  const StridedLoop<3> rows = outer_axes(nest);
+  const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1), index_step = step_of(rows, 2);
+  parallel_for(rows.numel, divide_up(kGrain, length), [&](int64_t begin, int64_t end) {
+    for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
+      const int64_t* places = index.as<int64_t>() + at[2];
+      copy_rows<T>(
+          count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step + places[i * index_step] * x_row; },
+          [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
+    });
+  });
+}
+
+// Elements of y, x and the index along the axis: write(y[places[i]], x[i]) for i < count.
+template <class T, class Write>
+void write_line(const T* from, int64_t from_step, const int64_t* places, int64_t index_step, T* to, int64_t to_step,
+                int64_t count, Write write) {
+  if (from_step == 1 && index_step == 1 && to_step == 1)
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < count; ++i) write(to[places[i]], from[i]);
+  else
+    for (int64_t i = 0; i < count; ++i) write(to[places[i * index_step] * to_step], from[i * from_step]);
+}
+
+// A matrix of rows that are `row` elements apart.
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t row;
+};
+
+// Adds or copies row i of x, `count` neighbours, to row places[i] of y. Threads share the places by their low bits, of which
+// no run of frequent places makes one part much larger than the others; the rows are put in order of their parts before.
+template <class T, class Write>
+void scatter_rows(const Matrix<const T>& x, int64_t rows, int64_t count, const int64_t* index, int64_t index_step,
+                  const Matrix<T>& y, Write write) {
+  const uint64_t parts =
+      std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(rows * count / kGrain, 1, kMostParts)));
+  const auto part_of = [&](int64_t i) { return static_cast<size_t>(index[i * index_step]) & (parts - 1); };
+  std::vector<int64_t> ends(parts + 1, 0), order(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < rows; ++i) ++ends[part_of(i) + 1];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  for (int64_t i = 0; i < rows; ++i)
+    order[static_cast<size_t>(ends[part_of(i)]++)] = i;  // ends[p]: where p has come to
+  parallel_for(static_cast<int64_t>(parts), 1, [&](int64_t part, int64_t) {
+    const int64_t begin = part == 0 ? 0 : ends[static_cast<size_t>(part) - 1], end = ends[static_cast<size_t>(part)];
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t i = order[static_cast<size_t>(k)];
+      write_run(x.data + i * x.row, 1, y.data + index[i * index_step] * y.row, 1, count, write);
+    }
+  });
+}
+
+template <class T, class Write>
+void scatter_by(const View& x, int axis, const View& index, const MutableView& y, Write write) {
+  Shape beside = x.shape;
+  beside[axis] = 1;
+  const StridedLoop<3> nest(beside, {&y.strides, &x.strides, &index.strides});
+  const int64_t rows = x.shape[axis], x_row = x.strides[axis], y_row = y.strides[axis], index_row = index.strides[axis];
+  const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), index_step = nest.ndim ? step_of(nest, 2) : 0;
+  if (nest.ndim == 1 && index_step == 0 && x_step == 1 && y_step == 1 && nest.numel >= kColumns)
+    return scatter_rows<T>({x.as<T>(), x_row}, rows, nest.numel, index.as<int64_t>(), index_row, {y.as<T>(), y_row},
+                           write);
+  const auto columns = [&](const int64_t* at, int64_t count) {
+    T* to = y.as<T>() + at[0];
+    const T* from = x.as<T>() + at[1];
+    const int64_t* places = index.as<int64_t>() + at[2];
+    if (index_step == 0)
+      for (int64_t i = 0; i < rows; ++i)
+        write_run(from + i * x_row, x_step, to + places[i * index_row] * y_row, y_step, count, write);
+    else if (x_step <= x_row)
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < count; ++j)
+          write(to[places[i * index_row + j * index_step] * y_row + j * y_step], from[i * x_row + j * x_step]);
+    else
+      for (int64_t j = 0; j < count; ++j)
+        write_line(from + j * x_step, x_row, places + j * index_step, index_row, to + j * y_step, y_row, rows, write);
+  };
+  parallel_for(nest.numel, std::max(kColumns, kGrain / std::max<int64_t>(rows, 1)),
+               [&](int64_t begin, int64_t end) { for_each_run(nest, begin, end, columns); });
+}
+
+}  // namespace
+
+void OpenmpBackend::gather(const View& x, int axis, const View& index, const MutableView& y) {
+  EventScope event("gather", "openmp", "loops", {&x, &index, &y});
+  if (y.numel() == 0) return;
+  Strides others = x.strides;
+  others[axis] = 0;
+  const int64_t x_row = x.strides[axis];
+  const StridedLoop<3> nest(y.shape, {&y.strides, &others, &index.strides});
+  const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), index_step = nest.ndim ? step_of(nest, 2) : 0;
+  const bool once = numel_of(naive::distinct_sizes(index)) == y.numel();  // then indices are checked on the way
+  if (!once) check_index(index, axis, x.shape[axis]);
+  std::atomic<bool> outside = false;
+  visit_bits(y.dtype, [&]<class Bits> {
+    if (index_step == 0 && y_step == 1 && x_step == 1 && nest.ndim > 1 && nest.shape[nest.ndim - 1] <= kGrain)
+      return gather_rows<Bits>(nest, x, x_row, index, y);
+    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
+      Bits* to = y.as<Bits>() + at[0];
+      const Bits* from = x.as<Bits>() + at[1];
+      const int64_t* places = index.as<int64_t>() + at[2];
+      if (once && !inside(places, index_step, count, x.shape[axis]))
+        return outside.store(true, std::memory_order_relaxed);
+      if (index_step == 0) write_run(from + *places * x_row, x_step, to, y_step, count, Store());
+      else if (x_step == 0 && x_row == 1 && index_step == 1 && y_step == 1)
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < count; ++i) to[i] = from[places[i]];
+      else
+        for (int64_t i = 0; i < count; ++i) to[i * y_step] = from[places[i * index_step] * x_row + i * x_step];
+    });
+  });
+  if (outside.load()) naive::check_index(index, axis, x.shape[axis]);
+}
+
+void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
+  EventScope event("scatter", "openmp", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
+  check_index(index, axis, y.shape[axis]);
+  if (accumulate) visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, Add()); });
+  else visit_bits(y.dtype, [&]<class Bits> { scatter_by<Bits>(x, axis, index, y, Store()); });
+}
+
+void OpenmpBackend::nonzero(const View& x, const MutableView& positions) {
+  if (!(x.strides == contiguous_strides(x.shape)) || !(positions.strides == contiguous_strides(positions.shape)))
+    return NaiveBackend::nonzero(x, positions);
+  EventScope event("nonzero", "openmp", "chunks", {&x, &positions});
+  const bool* data = x.as<bool>();
+  const int64_t numel = x.numel(), columns = x.ndim();
+  std::vector<int64_t> starts(static_cast<size_t>((numel + kGrain - 1) / kGrain) + 1, 0);
+  parallel_for(numel, kGrain, [&](int64_t begin, int64_t end) {
+    starts[static_cast<size_t>(begin / kGrain) + 1] = std::count(data + begin, data + end, true);
+  });
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  parallel_for(numel, kGrain, [&](int64_t begin, int64_t end) {
+    int64_t* out = positions.as<int64_t>() + starts[static_cast<size_t>(begin / kGrain)] * columns;
+    for (int64_t i = begin; i < end; ++i) {
+      if (!data[i]) continue;
+      int64_t rest = i;
+      for (int axis = x.ndim() - 1; axis > 0; rest /= x.shape[axis--]) out[axis] = rest % x.shape[axis];
+      if (columns > 0) out[0] = rest;
+      out += columns;
+    }
+  });
+}
+
+}  // namespace gradus

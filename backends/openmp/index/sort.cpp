@@ -1,0 +1,229 @@
+// Sorting along an axis. An element becomes an unsigned key that is in order as the elements are (NaN last, zeros of both
+// signs equal, all bits flipped where descending); key and index together are never equal, so any order of them is stable.
+// Rows are shared out among the threads; a long row is cut into stretches by its length alone, which threads share.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+constexpr int64_t kStretch = 65536;  // of a row that is worked on apart
+constexpr int64_t kShort = 64;       // up to here comparing is faster than counting
+
+// Key and index in one number, where both have 32 bits.
+struct Narrow {
+  using Key = uint32_t;
+  uint64_t bits;
+  static Narrow make(Key key, int64_t index) {
+    return {static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(index)};
+  }
+  Key key_bits() const { return static_cast<Key>(bits >> 32); }
+  int64_t index() const { return static_cast<int64_t>(bits & UINT32_MAX); }
+  bool operator<(const Narrow& other) const { return bits < other.bits; }
+};
+struct Wide {
+  using Key = uint64_t;
+  uint64_t key;
+  int64_t place;
+  static Wide make(Key key, int64_t index) { return {key, index}; }
+  Key key_bits() const { return key; }
+  int64_t index() const { return place; }
+  bool operator<(const Wide& other) const { return key != other.key ? key < other.key : place < other.place; }
+};
+
+template <class Key, class T>
+Key key_of(T element, bool descending) {
+  using Signed = std::make_signed_t<Key>;
+  Signed ordered;
+  if constexpr (is_floating(dtype_of<T>)) {
+    using Float = std::conditional_t<sizeof(Key) == 8, double, float>;
+    const Float x = static_cast<Float>(element) + Float(0);  // -0 becomes 0
+    // Of negative numbers the magnitude grows downwards: flip it. NaN of either sign comes last.
+    ordered = std::bit_cast<Signed>(x);
+    if (ordered < 0) ordered ^= std::numeric_limits<Signed>::max();
+    if (std::isnan(x)) ordered = std::numeric_limits<Signed>::max();
+  } else {
+    ordered = static_cast<Signed>(element);
+  }
+  const Key key = static_cast<Key>(ordered) ^ (Key{1} << (8 * sizeof(Key) - 1));
+  return descending ? static_cast<Key>(~key) : key;
+}
+
+// One row's entries in order: a radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). Digit by digit from
+// the lowest, entries go to where the entries with smaller digits end, those with the same digit in the order that they
+// have: so it is stable. Chunks of the row are counted and moved apart, by its length alone. `room` is as large; returns
+// where the result is.
+template <class Entry>
+Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
+  if (size <= kShort) {
+    std::sort(entries, entries + size);
+    return entries;
+  }
+  constexpr int kDigits = 256;
+  const int64_t chunks = divide_up(size, kStretch);
+  std::vector<int64_t> places(static_cast<size_t>(chunks * kDigits));
+  const auto each_chunk = [&](auto&& f) {  // f(its first entry, the one behind its last, its places)
+    parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
+      for (int64_t c = first; c < last; ++c)
+        f(c * kStretch, std::min(size, (c + 1) * kStretch), &places[static_cast<size_t>(c * kDigits)]);
+    });
+  };
+  for (int shift = 0; shift < static_cast<int>(8 * sizeof(typename Entry::Key)); shift += 8) {
+    const auto digit = [shift](const Entry& entry) { return static_cast<int>(entry.key_bits() >> shift & 255); };
+    each_chunk([&](int64_t begin, int64_t end, int64_t* counts) {
+      std::fill_n(counts, kDigits, 0);
+      for (int64_t i = begin; i < end; ++i) ++counts[digit(entries[i])];
+    });
+    int64_t place = 0;
+    bool varies = true;
+    for (int d = 0; d < kDigits; ++d) {
+      const int64_t before = place;
+      for (int64_t c = 0; c < chunks; ++c) place += std::exchange(places[static_cast<size_t>(c * kDigits + d)], place);
+      varies = varies && place - before < size;
+    }
+    if (!varies) continue;
+    each_chunk([&](int64_t begin, int64_t end, int64_t* next) {
+      for (int64_t i = begin; i < end; ++i) room[next[digit(entries[i])]++] = entries[i];
+    });
+    std::swap(entries, room);
+  }
+  return entries;
+}
+
+// The first k of elements [begin, end), in no order; all of them if there are fewer. Returns their number. Entries are
+// gathered while they come before the last of the best k so far, and thinned out when there are `capacity` of them.
+template <class Entry, class T>
+int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool descending, int64_t k, Entry* found,
+                 int64_t capacity) {
+  using Key = typename Entry::Key;
+  int64_t held = 0, last = -1;  // last: the index of the last of the best k, once there were more than those
+  Key limit = 0;
+  const auto key = [&](int64_t i) { return key_of<Key>(in[i * step], descending); };
+  const auto thin = [&] {
+    std::nth_element(found, found + k - 1, found + held);
+    held = k, last = found[k - 1].index(), limit = found[k - 1].key_bits();
+  };
+  const auto next = [&](int64_t i) {  // of equal elements the first stays
+    if constexpr (std::is_floating_point_v<T>)
+      if (step == 1) return i + kernels_of<T>(kernel_table()).find_beyond(in + i, in[last], descending, end - i);
+    while (i < end && key(i) >= limit) ++i;
+    return i;
+  };
+  for (int64_t i = begin; i < end; ++i) {
+    if (last >= 0 && (i = next(i)) == end) break;
+    found[held++] = Entry::make(key(i), i);
+    if (held == capacity) thin();
+  }
+  if (held > k) thin();
+  return held;
+}
+
+// The rows of x along an axis: operand 0 are the indices, 1 x, 2 the values (the indices again where these are not wanted).
+struct SortRows {
+  SortRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
+      : size(x.ndim() ? x.shape[axis] : 1),
+        nest(without(x.shape, axis), {&indices.strides, &x.strides, values.data ? &values.strides : &indices.strides}),
+        x_along(along(x, axis)), index_along(along(indices, axis)), value_along(values.data ? along(values, axis) : 0) {
+  }
+  int64_t size;
+  StridedLoop<3> nest;
+  int64_t x_along, index_along, value_along;
+
+ private:
+  static int64_t along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
+  static Shape without(Shape shape, int axis) {
+    if (shape.size() > 0) shape[axis] = 1;
+    return shape;
+  }
+};
+
+// Calls order(in, entries, room) for every row, which returns its first `count` entries, and writes what they name.
+template <class T, class Entry, class F>
+void write_rows(const SortRows& rows, int64_t room_size, int64_t count, const View& x, const MutableView& values,
+                const MutableView& indices, F&& order) {
+  constexpr int64_t words = sizeof(Entry) / sizeof(int64_t);
+  parallel_for(rows.nest.numel, divide_up(kGrain, rows.size), [&](int64_t first, int64_t last) {
+    const Scratch<int64_t> memory(2 * room_size * words);
+    Entry* entries = reinterpret_cast<Entry*>(memory.get());
+    for_each_run(rows.nest, first, last, [&](const int64_t* at, int64_t run) {
+      for (int64_t row = 0; row < run; ++row) {
+        const T* in = x.as<T>() + at[1] + row * step_of(rows.nest, 1);
+        const Entry* sorted = order(in, entries, entries + room_size);
+        int64_t* places = indices.as<int64_t>() + at[0] + row * step_of(rows.nest, 0);
+        for (int64_t i = 0; i < count; ++i) places[i * rows.index_along] = sorted[i].index();
+        if (!values.data) continue;
+        T* out = values.as<T>() + at[2] + row * step_of(rows.nest, 2);
+        for (int64_t i = 0; i < count; ++i) out[i * rows.value_along] = in[sorted[i].index() * rows.x_along];
+      }
+    });
+  });
+}
+
+// Calls f.template operator()<T, Entry>() with x's type and the smallest entries that hold its keys and `size` indices.
+template <class F>
+void visit_entries(DType dtype, int64_t size, F&& f) {
+  visit(dtype, [&]<class T> {
+    if constexpr (sizeof(T) <= 4)
+      if (size <= UINT32_MAX) return f.template operator()<T, Narrow>();
+    f.template operator()<T, Wide>();
+  });
+}
+
+}  // namespace
+
+void OpenmpBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
+                         const MutableView& indices) {
+  EventScope event("sort", "openmp", "radix", {&x, &indices}, x.numel());
+  const SortRows rows(x, axis, values, indices);
+  if (x.numel() == 0) return;
+  visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
+    write_rows<T, Entry>(rows, rows.size, rows.size, x, values, indices, [&](const T* in, Entry* entries, Entry* room) {
+      parallel_for(rows.size, kStretch, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          entries[i] = Entry::make(key_of<typename Entry::Key>(in[i * rows.x_along], descending), i);
+      });
+      return sort_entries(entries, room, rows.size);
+    });
+  });
+}
+
+void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
+  EventScope event("topk", "openmp", "select", {&x, &indices}, x.numel());
+  const SortRows rows(x, axis, values, indices);
+  const int64_t k = indices.ndim() ? indices.shape[axis] : 1;
+  if (x.numel() == 0 || k == 0) return;
+  // Each stretch of a row finds its own first k in memory of its own; these are put in order together.
+  const int64_t stretches = divide_up(rows.size, std::max(kStretch, 8 * k)), stretch = divide_up(rows.size, stretches);
+  const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
+  visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
+    write_rows<T, Entry>(
+        rows, stretches * capacity, k, x, values, indices, [&](const T* in, Entry* entries, Entry* room) {
+          std::vector<int64_t> found(static_cast<size_t>(stretches));
+          parallel_for(stretches, 1, [&](int64_t first, int64_t last) {
+            for (int64_t s = first; s < last; ++s)
+              found[static_cast<size_t>(s)] =
+                  first_of(in, rows.x_along, s * stretch, std::min(rows.size, (s + 1) * stretch), largest, k,
+                           room + s * capacity, capacity);
+          });
+          int64_t held = 0;
+          for (int64_t s = 0; s < stretches; ++s)
+            held = std::copy_n(room + s * capacity, found[static_cast<size_t>(s)], entries + held) - entries;
+          std::nth_element(entries, entries + k - 1, entries + held);
+          std::sort(entries, entries + k);
+          return entries;
+        });
+  });
+}
+
+}  // namespace gradus

@@ -1,0 +1,269 @@
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are taken of blocks that stay in the cache, in two passes
+// around a number of the block, and added up in double: right also where the mean is large. The residual and the ReLU that
+// may follow are applied to blocks of results before these leave the cache. See norm.h for the walks.
+#include <gradus/backends/openmp/norm/norm.h>
+
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+template <class C>
+class Normalize {
+ public:
+  Normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed,
+            const MutableView& y, const MutableView& mean, const MutableView& variance, bool relu = false,
+            const View* residual = nullptr)
+      : x_(x), y_(y), mean_(mean), variance_(variance), residual_(residual), weight_(weight, x.ndim(), 1),
+        bias_(bias, x.ndim(), 0), eps_(eps), fixed_(fixed), relu_(relu),
+        outer_(nest_of<7>(x.shape, axes, false,
+                          {x.strides, y.strides, weight_.strides, bias_.strides, mean.strides, variance.strides,
+                           strides_of(residual)})),
+        inner_(nest_of<5>(x.shape, axes, true,
+                          {x.strides, y.strides, weight_.strides, bias_.strides, strides_of(residual)})) {}
+
+  void run() const {
+    if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) lanes();
+    else rows();
+  }
+
+ private:
+  using Offsets = std::array<int64_t, 7>;
+
+  // ---- One outer element after the other ----
+
+  void rows() const {
+    const Stretches stretches(outer_.numel, 1, inner_.numel);
+    if (stretches.count == 1) {
+      parallel_for(outer_.numel, divide_up(kGrain, inner_.numel), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          const Offsets at = offsets_of(outer_, o);
+          write_row(at, 0, inner_.numel, fixed_ ? stored(at) : finished(at, moments(at[0], 0, inner_.numel)));
+        }
+      });
+      return;
+    }
+    const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
+      parallel_for(outer_.numel * stretches.count, divide_up(kGrain, stretches.length), [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+          const int64_t s = i % stretches.count, begin = s * stretches.length;
+          f(i / stretches.count, s, begin, std::min(inner_.numel, begin + stretches.length));
+        }
+      });
+    };
+    std::vector<Moments> partial(fixed_ ? 0 : static_cast<size_t>(outer_.numel * stretches.count));
+    if (!fixed_)
+      each([&](int64_t o, int64_t s, int64_t begin, int64_t end) {
+        partial[static_cast<size_t>(o * stretches.count + s)] = moments(offsets_of(outer_, o)[0], begin, end);
+      });
+    std::vector<Statistics<C>> found(static_cast<size_t>(outer_.numel));
+    for (int64_t o = 0; o < outer_.numel; ++o) {
+      const Offsets at = offsets_of(outer_, o);
+      Moments total;
+      for (int64_t s = 0; s < stretches.count && !fixed_; ++s)
+        total.add(partial[static_cast<size_t>(o * stretches.count + s)]);
+      found[static_cast<size_t>(o)] = fixed_ ? stored(at) : finished(at, total);
+    }
+    each([&](int64_t o, int64_t, int64_t begin, int64_t end) {
+      write_row(offsets_of(outer_, o), begin, end, found[static_cast<size_t>(o)]);
+    });
+  }
+
+  static Moments of_block(const C* x, int64_t count) {
+    const double n = static_cast<double>(count);
+    const double mean = static_cast<double>(x[0]) + static_cast<double>(kernels().sum_about(x, x[0], count)) / n;
+    const C about = static_cast<C>(mean);
+    const double rest = mean - static_cast<double>(about);
+    return {n, mean, static_cast<double>(kernels().squares_about(x, about, count)) - n * rest * rest};
+  }
+
+  Moments moments(int64_t offset, int64_t begin, int64_t end) const {
+    Moments total;
+    const int64_t step = step_of(inner_, 0);
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C buffer[kBlock];
+      for (int64_t i = 0; i < run; i += kBlock) {
+        const int64_t count = std::min(kBlock, run - i);
+        total.add(of_block(load_block(x_.data, x_.dtype, offset + at[0] + i * step, step, count, buffer), count));
+      }
+    });
+    return total;
+  }
+
+  void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
+    const C scale = static_cast<C>(of.scale), offset = static_cast<C>(-of.low * of.scale);
+    const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
+    const int64_t w_step = step_of(inner_, 2), b_step = step_of(inner_, 3), r_step = step_of(inner_, 4);
+    const bool direct = y_.dtype == dtype_of<C> && y_step == 1;
+    const bool by_element = inner_.ndim > 0 && (w_step != 0 || b_step != 0);
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kBlock], w_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
+      const C w0 = by_element ? C(1) : weight_.one<C>(o[2] + at[2]);
+      const C b0 = by_element ? C(0) : bias_.one<C>(o[3] + at[3]);
+      for (int64_t i = 0; i < run; i += kBlock) {
+        const int64_t count = std::min(kBlock, run - i);
+        const C* from = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        C* to = direct ? y_.as<C>() + o[1] + at[1] + i : y_buffer;
+        const C* w = nullptr;
+        const C* b = nullptr;
+        if (by_element) {
+          w = weight_.block(o[2] + at[2] + i * w_step, w_step, count, w_buffer);
+          b = bias_.block(o[3] + at[3] + i * b_step, b_step, count, b_buffer);
+        }
+        kernels().affine(from, of.high, scale * w0, offset * w0 + b0, w, b, to, count);
+        if (relu_) {
+          const C* more = nullptr;
+          if (residual_)
+            more = load_block(residual_->data, residual_->dtype, o[6] + at[4] + i * r_step, r_step, count, x_buffer);
+          relu_after_sum(to, more, count);
+        }
+        if (!direct) store_block(to, y_.data, y_.dtype, o[1] + at[1] + i * y_step, y_step, count);
+      }
+    });
+  }
+
+  // ---- Neighbouring outer elements together ----
+
+  void lanes() const {
+    const int64_t blocks = LaneBlock::number(outer_);
+    const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
+    const Stretches stretches(blocks, width, inner_.numel);
+    const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
+      parallel_for(
+          blocks * stretches.count, divide_up(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
+            for (int64_t i = from; i < to; ++i) {
+              const int64_t s = i % stretches.count, begin = s * stretches.length;
+              f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
+            }
+          });
+    };
+    std::vector<Statistics<C>> found(static_cast<size_t>(outer_.numel));
+    std::vector<Moments> partial(fixed_ ? 0 : static_cast<size_t>(outer_.numel * stretches.count));
+    if (!fixed_)
+      each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+        lane_moments(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
+      });
+    for (int64_t o = 0; o < outer_.numel; ++o) {
+      const Offsets at = offsets_of(outer_, o);
+      Moments total;
+      for (int64_t s = 0; s < stretches.count && !fixed_; ++s)
+        total.add(partial[static_cast<size_t>(s * outer_.numel + o)]);
+      found[static_cast<size_t>(o)] = fixed_ ? stored(at) : finished(at, total);
+    }
+    each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+      write_lanes(block, begin, end, &found[static_cast<size_t>(block.begin)]);
+    });
+  }
+
+  void lane_moments(const LaneBlock& block, int64_t begin, int64_t end, Moments* total) const {
+    const int64_t offset = offsets_of(outer_, block.begin)[0], lane = step_of(outer_, 0), step = step_of(inner_, 0);
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C buffer[kLaneRows * kMostLanes], sum[kMostLanes], about[kMostLanes];
+      double mean[kMostLanes];
+      for (int64_t first = 0; first < run; first += kLaneRows) {
+        const RowsOf<const C> rows = load_rows(x_, offset + at[0] + first * step, step,
+                                               std::min(kLaneRows, run - first), lane, block.count, buffer);
+        const double n = static_cast<double>(rows.rows);
+        kernels().lane_sums(rows, rows.data, sum);
+        for (int64_t c = 0; c < block.count; ++c) {
+          mean[c] = static_cast<double>(rows.data[c]) + static_cast<double>(sum[c]) / n;
+          about[c] = static_cast<C>(mean[c]);
+        }
+        kernels().lane_squares(rows, about, sum);
+        for (int64_t c = 0; c < block.count; ++c) {
+          const double rest = mean[c] - static_cast<double>(about[c]);
+          total[c].add({n, mean[c], static_cast<double>(sum[c]) - n * rest * rest});
+        }
+      }
+    });
+  }
+
+  void write_lanes(const LaneBlock& block, int64_t begin, int64_t end, const Statistics<C>* of) const {
+    C shift[kMostLanes], scale[kMostLanes], offset[kMostLanes];
+    for (int64_t c = 0; c < block.count; ++c) {
+      const Offsets at = offsets_of(outer_, block.begin + c);
+      const double w = static_cast<double>(weight_.one<C>(at[2])), s = of[c].scale * w;
+      shift[c] = of[c].high, scale[c] = static_cast<C>(s);
+      offset[c] = static_cast<C>(static_cast<double>(bias_.one<C>(at[3])) - of[c].low * s);
+    }
+    const Offsets o = offsets_of(outer_, block.begin);
+    const int64_t x_lane = step_of(outer_, 0), y_lane = step_of(outer_, 1);
+    const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
+    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      C x_buffer[kLaneRows * kMostLanes], y_buffer[kLaneRows * kMostLanes];
+      for (int64_t first = 0; first < run; first += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - first), y_at = o[1] + at[1] + first * y_step;
+        const RowsOf<C> to = result_rows(y_, y_at, y_step, rows, y_lane, block.count, y_buffer);
+        kernels().lane_affine(load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer),
+                              shift, scale, offset, to);
+        if (relu_) relu_rows(to, o[6] + at[4] + first * step_of(inner_, 4), x_buffer);
+        store_rows(to, y_buffer, y_, y_at, y_step, y_lane);
+      }
+    });
+  }
+
+  void relu_rows(const RowsOf<C>& y, int64_t offset, C* buffer) const {
+    RowsOf<const C> more{};
+    if (residual_)
+      more = load_rows(*residual_, offset, step_of(inner_, 4), y.rows, step_of(outer_, 6), y.lanes, buffer);
+    if (y.stride == y.lanes && (!residual_ || more.stride == y.lanes))  // one behind the other
+      return relu_after_sum(y.data, more.data, y.rows * y.lanes);
+    for (int64_t r = 0; r < y.rows; ++r)
+      relu_after_sum(y.data + r * y.stride, residual_ ? more.data + r * more.stride : nullptr, y.lanes);
+  }
+
+  // ---- Statistics ----
+
+  static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
+
+  Statistics<C> stored(const Offsets& at) const {
+    return {load_number(mean_, at[4]), load_number(variance_, at[5]), eps_};
+  }
+
+  Statistics<C> finished(const Offsets& at, const Moments& moments) const {
+    const double variance = std::max(moments.squares, 0.0) / moments.count;
+    store_number(mean_, at[4], moments.mean), store_number(variance_, at[5], variance);
+    return {moments.mean, variance, eps_};
+  }
+
+  Strides strides_of(const View* residual) const { return residual ? residual->strides : Dims::filled(x_.ndim(), 0); }
+
+  const View& x_;
+  const MutableView &y_, &mean_, &variance_;
+  const View* residual_;
+  const Parameter weight_, bias_;
+  const double eps_;
+  const bool fixed_, relu_;
+  const StridedLoop<7> outer_;  // x, y, weight, bias, mean, variance, residual
+  const StridedLoop<5> inner_;  // x, y, weight, bias, residual
+};
+
+}  // namespace
+
+void OpenmpBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                              bool fixed_statistics, const MutableView& y, const MutableView& mean,
+                              const MutableView& variance) {
+  EventScope event("normalize", "openmp", kernel_table().vectors, {&x, &y}, 8 * x.numel());
+  if (x.numel() == 0) return NaiveBackend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
+  visit_compute(x.dtype, [&]<class C> {
+    if constexpr (std::is_floating_point_v<C>)
+      Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance).run();
+  });
+}
+
+void OpenmpBackend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
+                                   bool fixed_statistics, const View* residual, const MutableView& y,
+                                   const MutableView& mean, const MutableView& variance) {
+  EventScope event("normalize_relu", "openmp", kernel_table().vectors, {&x, &y}, 9 * x.numel());
+  if (x.numel() == 0)
+    return Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
+  visit_compute(x.dtype, [&]<class C> {
+    if constexpr (std::is_floating_point_v<C>)
+      Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance, true, residual).run();
+  });
+}
+
+}  // namespace gradus

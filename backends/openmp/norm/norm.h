@@ -1,0 +1,184 @@
+// What the two directions of normalisation share. The axes fall in two: the outer ones, each of whose elements has a mean
+// and a variance, and the inner ones, over which these are taken.
+//
+// Two ways to walk. By rows: one outer element after the other, its inner elements in runs along memory (layer norm; batch
+// norm of planes). By lanes: neighbouring outer elements together where they lie closer than inner ones, a vector of them
+// for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone, so that
+// threads can share them; what stretches found is combined in order.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+
+namespace gradus::openmp {
+
+inline constexpr int64_t kMostLanes = 128, kLaneRows = 64, kWantedStretches = 64;
+
+/// The axes of `shape` in (or not in) `axes` as a nest over N operands.
+template <int N>
+StridedLoop<N> nest_of(const Shape& shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
+  Shape part;
+  std::array<Strides, N> part_strides;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (((axes >> i) & 1u) != (inner ? 1u : 0u)) continue;
+    part.push_back(shape[i]);
+    for (size_t k = 0; k < N; ++k) part_strides[k].push_back(strides[k][i]);
+  }
+  const Strides* pointers[N];
+  for (size_t k = 0; k < N; ++k) pointers[k] = &part_strides[k];
+  return StridedLoop<N>(part, pointers);
+}
+
+template <int N>
+bool varies(const StridedLoop<N>& nest, int operand) {
+  for (int i = 0; i < nest.ndim; ++i)
+    if (nest.strides[operand][i] != 0) return true;
+  return false;
+}
+
+/// A weight or bias that may be absent: what is read then has stride 0.
+struct Parameter {
+  Parameter(const View* view, int ndim, double absent)
+      : view(view), strides(view ? view->strides : Dims::filled(ndim, 0)), absent(absent) {}
+  template <class C>
+  const C* block(int64_t offset, int64_t step, int64_t count, C* buffer) const {
+    if (view) return load_block(view->data, view->dtype, offset, step, count, buffer);
+    std::fill_n(buffer, count, static_cast<C>(absent));
+    return buffer;
+  }
+  template <class C>
+  C one(int64_t offset) const {
+    C buffer;
+    return *block(offset, 1, 1, &buffer);
+  }
+  const View* view;
+  Strides strides;
+  double absent;
+};
+
+/// Count, mean and sum of squared deviations, and how they add up (Chan, Golub and LeVeque 1983).
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+  void add(const Moments& other) {
+    if (other.count == 0) return;
+    const double total = count + other.count, delta = other.mean - mean, part = other.count / total;
+    mean += delta * part;
+    squares += other.squares + delta * delta * count * part;
+    count = total;
+  }
+};
+
+/// How inner ranges are cut for `pieces` pieces of work of `width` outer elements each.
+struct Stretches {
+  int64_t length, count;
+  Stretches(int64_t pieces, int64_t width, int64_t inner) {
+    const int64_t least = std::max<int64_t>(1, kGrain / width);
+    length = std::max(least, divide_up(inner, divide_up(kWantedStretches, std::max<int64_t>(pieces, 1))));
+    count = std::max<int64_t>(1, divide_up(inner, length));
+  }
+};
+
+/// A block of lanes: `count` neighbours of the innermost outer axis from outer element `begin` on.
+struct LaneBlock {
+  int64_t begin, count;
+  template <int N>
+  LaneBlock(const StridedLoop<N>& outer, int64_t index) {
+    const int64_t lanes = outer.shape[outer.ndim - 1], blocks = divide_up(lanes, kMostLanes);
+    const int64_t first = index % blocks * kMostLanes;
+    begin = index / blocks * lanes + first;
+    count = std::min(kMostLanes, lanes - first);
+  }
+  template <int N>
+  static int64_t number(const StridedLoop<N>& outer) {
+    const int64_t lanes = outer.shape[outer.ndim - 1];
+    return outer.numel / lanes * divide_up(lanes, kMostLanes);
+  }
+};
+
+/// True where lanes are the better walk: operand 0 is what is read.
+template <int N, int M>
+bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
+  return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&
+         outer.shape[outer.ndim - 1] >= 4;
+}
+
+/// `rows` rows of `lanes` elements from `offset` on: as they lie where that is possible, else converted into `buffer`.
+template <class C>
+RowsOf<const C> load_rows(const View& x, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
+                          C* buffer) {
+  if (x.dtype == dtype_of<C> && lane == 1) return {x.as<C>() + offset, step, rows, lanes};
+  for (int64_t r = 0; r < rows; ++r) {
+    C* row = buffer + r * kMostLanes;
+    const C* from = load_block(x.data, x.dtype, offset + r * step, lane, lanes, row);
+    if (from != row) std::copy_n(from, lanes, row);
+  }
+  return {buffer, kMostLanes, rows, lanes};
+}
+/// Where rows of results are computed, in place or in `buffer`, from where store_rows moves them to their place.
+template <class C>
+RowsOf<C> result_rows(const MutableView& y, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
+                      C* buffer) {
+  if (y.dtype == dtype_of<C> && lane == 1) return {y.as<C>() + offset, step, rows, lanes};
+  return {buffer, kMostLanes, rows, lanes};
+}
+template <class C>
+void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, int64_t offset, int64_t step,
+                int64_t lane) {
+  if (from.data != buffer) return;
+  for (int64_t r = 0; r < from.rows; ++r)
+    store_block(buffer + r * kMostLanes, y.data, y.dtype, offset + r * step, lane, from.lanes);
+}
+
+/// The ReLU that may follow a normalisation, on a run of results while it is in the cache; and the gradient behind it.
+template <class C>
+void relu_after_sum(C* y, const C* residual, int64_t count) {
+  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+  if (residual) kernels.binary[BinaryOp::add].apply(y, residual, y, count);
+  kernels.unary[UnaryOp::relu].apply(y, y, count, {});
+}
+template <class C>
+void relu_gradient(const C* dy, const C* y, C* g, int64_t count) {
+  kernels_of<C>(kernel_table()).unary[UnaryOp::relu].backward(dy, y, g, count, {});
+}
+template <class C>
+void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const RowsOf<C>& g) {
+  if (dy.stride == g.lanes && y.stride == g.lanes && g.stride == g.lanes)  // rows one behind the other
+    return relu_gradient(dy.data, y.data, g.data, g.rows * g.lanes);
+  for (int64_t r = 0; r < g.rows; ++r)
+    relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, g.data + r * g.stride, g.lanes);
+}
+
+/// Offsets of outer element `index`.
+template <int N>
+std::array<int64_t, N> offsets_of(const StridedLoop<N>& outer, int64_t index) {
+  std::array<int64_t, N> offsets{};
+  for_each_run(outer, index, index + 1, [&](const int64_t* at, int64_t) { std::copy_n(at, N, offsets.begin()); });
+  return offsets;
+}
+
+/// One element of a view of any floating type.
+inline double load_number(const View& x, int64_t at) {
+  double value = 0;
+  visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[at]); });
+  return value;
+}
+inline void store_number(const MutableView& y, int64_t at, double value) {
+  visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
+}
+
+/// A mean as a number of type C and the rest, and 1 / sqrt(variance + eps).
+template <class C>
+struct Statistics {
+  Statistics() = default;
+  Statistics(double mean, double variance, double eps)
+      : high(static_cast<C>(mean)), low(mean - static_cast<double>(high)), scale(1 / std::sqrt(variance + eps)) {}
+  C high = 0;
+  double low = 0, scale = 0;
+};
+
+}  // namespace gradus::openmp

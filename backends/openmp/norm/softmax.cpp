@@ -1,0 +1,188 @@
+// Softmax and its gradient along an axis:
+//   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
+//   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
+//
+// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements lie closer (the
+// channels of an image): a strip of neighbouring rows goes along the axis together, and maxima and sums are rows of numbers.
+#include <gradus/backends/openmp/simd/softmax.h>
+
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+constexpr int64_t kStrip = 1024;           // neighbours that go together
+constexpr int64_t kStripElements = 65536;  // of a strip: they stay in the cache
+
+// The nest of rows, and how the axis is walked: operand 0 is the result.
+template <int N>
+struct Rows {
+  StridedLoop<N> nest;
+  int64_t size, strip, along[N];
+
+  Rows(const Shape& shape, int axis, const Strides* const (&strides)[N])
+      : nest(without(shape, axis), strides), size(shape.size() ? shape[axis] : 1) {
+    for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;
+    bool lanes = size > 1 && nest.ndim > 0 && nest.shape[nest.ndim - 1] >= 8;
+    for (int k = 0; k < N; ++k) lanes = lanes && step_of(nest, k) < along[k];
+    strip = lanes ? std::clamp<int64_t>(kStripElements / size, 16, kStrip) : 1;
+  }
+
+  // Calls f(offsets, rows) for strips of at most `strip` neighbouring rows; chunks by shape. make_f makes it for a chunk.
+  template <class F>
+  void each(F&& make_f) const {
+    const int64_t least = divide_up(kGrain / 4, size);
+    parallel_for(nest.numel, divide_up(least, strip) * strip, [&](int64_t begin, int64_t end) {
+      auto f = make_f();
+      for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+        for (int64_t i = 0; i < count; i += strip) {
+          int64_t offsets[N];
+          for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
+          f(offsets, std::min(strip, count - i));
+        }
+      });
+    });
+  }
+
+ private:
+  static Shape without(Shape shape, int axis) {
+    if (shape.size() > 0) shape[axis] = 1;
+    return shape;
+  }
+};
+
+// Lanes of operand k of type C at element i of the axis.
+template <class C, int N>
+const C* lanes_of(const Rows<N>& rows, int k, const View& x, const int64_t* at, int64_t i, int64_t count, C* buffer) {
+  return load_block(x.data, x.dtype, at[k] + i * rows.along[k], step_of(rows.nest, k), count, buffer);
+}
+
+template <class C>
+void softmax_of(const View& x, int axis, bool log, const MutableView& y) {
+  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+  const Rows<2> rows(x.shape, axis, {&y.strides, &x.strides});
+  const bool direct = y.dtype == dtype_of<C> && rows.along[0] == 1;
+  if (rows.strip == 1)
+    return rows.each([&] {
+      return [&, buffer = Scratch<C>(rows.size)](const int64_t* at, int64_t) {
+        C* to = direct ? y.as<C>() + at[0] : buffer.get();
+        softmax_row(kernels, load_block(x.data, x.dtype, at[1], rows.along[1], rows.size, to), to, rows.size, log);
+        if (!direct) store_block(to, y.data, y.dtype, at[0], rows.along[0], rows.size);
+      };
+    });
+  const auto maximum = kernels.binary[BinaryOp::maximum].apply, add = kernels.binary[BinaryOp::add].apply,
+             sub = kernels.binary[BinaryOp::sub].apply, mul = kernels.binary[BinaryOp::mul].apply;
+  const auto exp = kernels.unary[UnaryOp::exp].apply, ln = kernels.unary[UnaryOp::log].apply,
+             reciprocal = kernels.unary[UnaryOp::reciprocal].apply;
+  rows.each([&] {
+    return [&, work = Scratch<C>(rows.size * rows.strip)](const int64_t* at, int64_t count) {
+      C max[kStrip], sum[kStrip], buffer[kStrip];
+      for (int64_t i = 0; i < rows.size; ++i) {
+        const C* from = lanes_of(rows, 1, x, at, i, count, buffer);
+        if (i == 0) std::copy_n(from, count, max);
+        else maximum(max, from, max, count);
+      }
+      std::fill_n(sum, count, C(0));
+      for (int64_t i = 0; i < rows.size; ++i) {
+        C* shifted = work.get() + i * rows.strip;
+        sub(lanes_of(rows, 1, x, at, i, count, buffer), max, shifted, count);
+        C* e = log ? buffer : shifted;
+        exp(shifted, e, count, {});
+        add(sum, e, sum, count);
+      }
+      if (log) ln(sum, sum, count, {});
+      else reciprocal(sum, sum, count, {});
+      for (int64_t i = 0; i < rows.size; ++i) {
+        C* result = work.get() + i * rows.strip;
+        (log ? sub : mul)(result, sum, result, count);
+        store_block(result, y.data, y.dtype, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+      }
+    };
+  });
+}
+
+template <class C>
+void softmax_backward_of(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
+  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+  const Rows<3> rows(y.shape, axis, {&dx.strides, &dy.strides, &y.strides});
+  const auto add = kernels.binary[BinaryOp::add].apply, sub = kernels.binary[BinaryOp::sub].apply,
+             mul = kernels.binary[BinaryOp::mul].apply;
+  const auto exp = kernels.unary[UnaryOp::exp].apply;
+  if (rows.strip == 1)
+    return rows.each([&] {
+      return [&, out = Scratch<C>(rows.size), g_buffer = Scratch<C>(rows.size), y_buffer = Scratch<C>(rows.size)](
+                 const int64_t* at, int64_t) {
+        const int64_t n = rows.size;
+        const C* gradient = load_block(dy.data, dy.dtype, at[1], rows.along[1], n, g_buffer.get());
+        const C* output = load_block(y.data, y.dtype, at[2], rows.along[2], n, y_buffer.get());
+        if (log) {
+          exp(output, out.get(), n, {});
+          kernels.combine(gradient, nullptr, out.get(), C(0), C(1), -kernels.sum(gradient, n), C(0), out.get(), n);
+        } else {
+          mul(gradient, output, out.get(), n);
+          kernels.affine(gradient, kernels.sum(out.get(), n), C(1), C(0), nullptr, nullptr, out.get(), n);
+          mul(out.get(), output, out.get(), n);
+        }
+        store_block(out.get(), dx.data, dx.dtype, at[0], rows.along[0], n);
+      };
+    });
+  const bool direct = dy.dtype == dtype_of<C> && y.dtype == dtype_of<C> && dx.dtype == dtype_of<C> &&
+                      step_of(rows.nest, 0) == 1 && step_of(rows.nest, 1) == 1 && step_of(rows.nest, 2) == 1;
+  rows.each([&] {
+    return [&](const int64_t* at, int64_t count) {
+      C sum[kStrip], result[kStrip], g_buffer[kStrip], y_buffer[kStrip];
+      std::fill_n(sum, count, C(0));
+      for (int64_t i = 0; i < rows.size; ++i) {
+        const C* term = lanes_of(rows, 1, dy, at, i, count, g_buffer);
+        if (!log) mul(term, lanes_of(rows, 2, y, at, i, count, y_buffer), result, count), term = result;
+        add(sum, term, sum, count);
+      }
+      if (!log && direct)
+        return kernels.lane_scaled_differences({dy.as<C>() + at[1], rows.along[1], rows.size, count},
+                                               {y.as<C>() + at[2], rows.along[2], rows.size, count}, sum,
+                                               {dx.as<C>() + at[0], rows.along[0], rows.size, count});
+      for (int64_t i = 0; i < rows.size; ++i) {
+        const C* gradient = lanes_of(rows, 1, dy, at, i, count, g_buffer);
+        const C* output = lanes_of(rows, 2, y, at, i, count, y_buffer);
+        if (log) {
+          exp(output, result, count, {});
+          mul(result, sum, result, count);
+          sub(gradient, result, result, count);
+        } else {
+          sub(gradient, sum, result, count);
+          mul(result, output, result, count);
+        }
+        store_block(result, dx.data, dx.dtype, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+      }
+    };
+  });
+}
+
+template <class F>
+void visit_wide(DType dtype, F&& f) {
+  GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
+  if (dtype == DType::f64) f.template operator()<double>();
+  else f.template operator()<float>();
+}
+
+}  // namespace
+
+void OpenmpBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+  EventScope event(log ? "log_softmax" : "softmax", "openmp", kernel_table().vectors, {&x, &y}, 5 * x.numel());
+  if (x.numel() == 0) return;
+  visit_wide(y.dtype, [&]<class C> { softmax_of<C>(x, axis, log, y); });
+}
+
+void OpenmpBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
+  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "openmp", kernel_table().vectors, {&dy, &y, &dx},
+                   4 * dx.numel());
+  if (y.numel() == 0) return;
+  visit_wide(dx.dtype, [&]<class C> { softmax_backward_of<C>(dy, y, axis, log, dx); });
+}
+
+}  // namespace gradus

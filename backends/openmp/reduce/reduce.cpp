@@ -1,0 +1,278 @@
+// Reductions. The elements of the result are cut into blocks, and what each of them reduces into stretches, both by shape
+// alone: threads share out (block, stretch) pairs, and the stretches of an element are combined in order. Sums of floats
+// are added up in float over short runs and from there on in double.
+#include <limits>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/wrapping.h>
+
+namespace gradus {
+namespace {
+
+using namespace openmp;
+
+constexpr int64_t kWantedPieces = 64, kRows = 64;
+constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type where they lie
+
+template <class C>
+using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
+
+template <class A>
+A start_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::max:
+      return std::is_integral_v<A> ? std::numeric_limits<A>::min() : -std::numeric_limits<A>::infinity();
+    case ReduceOp::min:
+      return std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
+    case ReduceOp::all:
+    case ReduceOp::prod: return A(1);
+    default: return A(0);
+  }
+}
+
+template <ReduceOp op, class A>
+A combine(A total, A x) {
+  if constexpr (op == ReduceOp::max) return scalar::Binary<BinaryOp::maximum>::apply(total, x);
+  else if constexpr (op == ReduceOp::min) return scalar::Binary<BinaryOp::minimum>::apply(total, x);
+  else if constexpr (op == ReduceOp::all) return A(total != A(0) && x != A(0));
+  else if constexpr (op == ReduceOp::any) return A(total != A(0) || x != A(0));
+  else if constexpr (op == ReduceOp::prod) return wrapping_product(total, x);
+  else return total + x;
+}
+
+// Calls f.template operator()<op>() for the ways to combine; a mean is a sum here.
+template <class F>
+void visit_combine(ReduceOp op, F&& f) {
+  switch (op) {
+    case ReduceOp::max: return f.template operator()<ReduceOp::max>();
+    case ReduceOp::min: return f.template operator()<ReduceOp::min>();
+    case ReduceOp::all: return f.template operator()<ReduceOp::all>();
+    case ReduceOp::any: return f.template operator()<ReduceOp::any>();
+    case ReduceOp::prod: return f.template operator()<ReduceOp::prod>();
+    default: return f.template operator()<ReduceOp::sum>();
+  }
+}
+
+// x's axes that are in `axes` (or that are not), as a shape and strides of their own.
+struct Axes {
+  Shape shape;
+  Strides x, y;
+  Axes(const View& x_view, const MutableView& y_view, uint32_t axes, bool reduced) {
+    for (int i = 0; i < x_view.ndim(); ++i)
+      if (((axes >> i) & 1u) == (reduced ? 1u : 0u)) {
+        shape.push_back(x_view.shape[i]), x.push_back(x_view.strides[i]);
+        y.push_back(i < y_view.ndim() ? y_view.strides[i] : 0);
+      }
+  }
+};
+
+// `count` neighbours.
+template <ReduceOp op, class C>
+accumulator_t<C> reduce_block(const C* x, int64_t count) {
+  using A = accumulator_t<C>;
+  if constexpr (std::is_floating_point_v<C>) {
+    const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+    if constexpr (op == ReduceOp::sum) return static_cast<A>(kernels.sum(x, count));
+    if constexpr (op == ReduceOp::max) return static_cast<A>(kernels.max(x, count));
+    if constexpr (op == ReduceOp::min) return static_cast<A>(kernels.min(x, count));
+    if constexpr (op == ReduceOp::prod) return kernels.product(x, count);
+  }
+  constexpr int64_t kChains = 8;  // of operations that wait for one another
+  A part[kChains];
+  std::fill_n(part, kChains, start_of<A>(op));
+  int64_t i = 0;
+  for (; i + kChains <= count; i += kChains)
+    for (int64_t k = 0; k < kChains; ++k) part[k] = combine<op, A>(part[k], static_cast<A>(x[i + k]));
+  for (; i < count; ++i) part[0] = combine<op, A>(part[0], static_cast<A>(x[i]));
+  for (int64_t k = 1; k < kChains; ++k) part[0] = combine<op, A>(part[0], part[k]);
+  return part[0];
+}
+
+// Whether all or any of `count` bytes are not 0.
+bool reduce_bytes(ReduceOp op, const unsigned char* x, int64_t count) {
+  if (op == ReduceOp::all) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
+  unsigned char found = 0;
+  for (int64_t i = 0; i < count; ++i) found |= x[i];
+  return found != 0;
+}
+
+// One element: elements [begin, end) of the reduced nest, starting at `offset`.
+template <ReduceOp op, class C>
+accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>& nest, int64_t begin, int64_t end) {
+  using A = accumulator_t<C>;
+  A total = start_of<A>(op);
+  const int64_t step = step_of(nest, 0);
+  constexpr bool logical = op == ReduceOp::all || op == ReduceOp::any;
+  const bool bytes = logical && step == 1 && size_of(x.dtype) == 1;
+  const int64_t block = step == 1 && x.dtype == dtype_of<C> ? kSummed : kBlock;
+  const auto reduce_run = [&](const int64_t* at, int64_t run) {
+    if (bytes) {
+      total = combine<op, A>(total, reduce_bytes(op, x.as<unsigned char>() + offset + at[0], run) ? A(1) : A(0));
+      return;
+    }
+    C buffer[kBlock];
+    for (int64_t i = 0, count; i < run; i += count) {
+      count = std::min(block, run - i);
+      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
+      total = combine<op, A>(total, reduce_block<op, C>(from, count));
+    }
+  };
+  const int64_t only = begin * step;
+  if (nest.ndim == 1 && begin < end) reduce_run(&only, end - begin);
+  else for_each_run(nest, begin, end, reduce_run);
+  return total;
+}
+
+// `count` neighbours of the result at once, `step` apart in x: their reduced elements lie one behind the other.
+template <ReduceOp op, class C>
+void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
+                    int64_t begin, int64_t end, accumulator_t<C>* totals) {
+  using A = accumulator_t<C>;
+  constexpr bool vectors =
+      std::is_floating_point_v<C> && (op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::min);
+  std::fill_n(totals, count, start_of<A>(op));
+  const int64_t row_step = step_of(nest, 0);
+  C part[kBlock];  // of up to kRows rows: short sums
+  int64_t held = 0;
+  const auto add_to_totals = [&](const C* row) {
+    for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(row[j]));
+  };
+  for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+    C buffer[kBlock];
+    for (int64_t i = 0; i < run; ++i) {
+      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * row_step, step, count, buffer);
+      if constexpr (vectors) {
+        constexpr BinaryOp fold = op == ReduceOp::sum   ? BinaryOp::add
+                                  : op == ReduceOp::max ? BinaryOp::maximum
+                                                        : BinaryOp::minimum;
+        if (held == 0) std::copy_n(from, count, part);
+        else kernels_of<C>(kernel_table()).binary[fold].apply(part, from, part, count);
+        if (++held == kRows) add_to_totals(part), held = 0;
+      } else {
+        add_to_totals(from);
+      }
+    }
+  });
+  if (held > 0) add_to_totals(part);
+}
+
+template <ReduceOp op, class C>
+void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& y) {
+  using A = accumulator_t<C>;
+  const Axes kept(x, y, axes, false), reduced(x, y, axes, true);
+  const StridedLoop<2> outer(kept.shape, {&kept.y, &kept.x});
+  const StridedLoop<1> inner(reduced.shape, {&reduced.x});
+  if (outer.numel == 0) return;
+  const int64_t y_step = step_of(outer, 0), x_step = step_of(outer, 1);
+  // Neighbours together where they are closer in memory than what one of them reduces.
+  const bool columns =
+      outer.ndim > 0 && outer.shape[outer.ndim - 1] > 1 && x_step < step_of(inner, 0) && inner.numel > 1;
+  const int64_t width = columns ? std::min(outer.shape[outer.ndim - 1], kBlock) : 1;
+  const int64_t pieces = divide_up(outer.numel, width);
+  const int64_t least = std::max<int64_t>(1, kGrain / width);
+  const int64_t stretch = std::max(least, divide_up(inner.numel, divide_up(kWantedPieces, pieces)));
+  const int64_t stretches = std::max<int64_t>(1, divide_up(inner.numel, stretch));
+
+  const Scratch<A> partial(stretches * outer.numel);
+  const int64_t work = width * std::max<int64_t>(1, std::min(stretch, inner.numel));
+  parallel_for(pieces * stretches, divide_up(kGrain, work), [&](int64_t first, int64_t last) {
+    for (int64_t piece = first; piece < last; ++piece) {
+      const int64_t begin = piece % pieces * width, end = std::min(outer.numel, begin + width);
+      const int64_t from = piece / pieces * stretch, to = std::min(inner.numel, from + stretch);
+      A* totals = partial.get() + piece / pieces * outer.numel + begin;
+      for_each_run(outer, begin, end, [&](const int64_t* at, int64_t count) {
+        if (columns) reduce_columns<op, C>(x, at[1], x_step, count, inner, from, to, totals);
+        else
+          for (int64_t i = 0; i < count; ++i) totals[i] = reduce_runs<op, C>(x, at[1] + i * x_step, inner, from, to);
+        totals += count;
+      });
+    }
+  });
+
+  // The stretches of an element in order, neighbours side by side.
+  const double count = static_cast<double>(inner.numel);
+  parallel_for(outer.numel, std::max<int64_t>(1, kGrain / stretches), [&](int64_t begin, int64_t end) {
+    for (int64_t s = 1; s < stretches; ++s)
+      for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
+    const A* total = partial.get() + begin;
+    visit(y.dtype, [&]<class U> {
+      for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
+        U* out = y.as<U>() + at[0];
+        for (int64_t i = 0; i < run; ++i, ++total)
+          out[i * y_step] = asked == ReduceOp::mean
+                                ? scalar::convert<U>(static_cast<double>(*total) / count)  // 0 / 0 is NaN
+                                : scalar::convert<U>(*total);
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
+  const bool vectors = (op == ReduceOp::sum || op == ReduceOp::mean) && is_floating(x.dtype);
+  EventScope event(gradus::name(op), "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y}, x.numel());
+  visit_compute(x.dtype, [&]<class C> { visit_combine(op, [&]<ReduceOp kOp> { reduce_as<kOp, C>(op, x, axes, y); }); });
+}
+
+void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
+                               const MutableView& indices) {
+  EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "openmp", "loops", {&x, &indices}, x.numel());
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
+  const Strides& value_strides = values.data ? values.strides : indices.strides;
+  const StridedLoop<3> nest(indices.shape, {&indices.strides, &x.strides, &value_strides});
+  visit_compute(x.dtype, [&]<class C> {
+    const auto beats = [op](C a, C b) { return op == ArgReduceOp::argmax ? a > b : a < b; };
+    const bool direct = x.dtype == dtype_of<C> && step == 1;
+    const auto best_of = [&](int64_t offset) {
+      C buffer[kBlock], best{};
+      int64_t best_index = -1;
+      for (int64_t i = 0, count; i < size; i += count) {
+        count = direct ? size : std::min(kBlock, size - i);
+        const C* from = load_block(x.data, x.dtype, offset + i * step, step, count, buffer);
+        if constexpr (std::is_floating_point_v<C>) {
+          const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+          const C found = (op == ArgReduceOp::argmax ? kernels.max : kernels.min)(from, count);
+          if (best_index < 0 || beats(found, best) || scalar::is_nan(found))
+            best = found, best_index = i + kernels.find(from, found, count);
+          if (scalar::is_nan(found)) return best_index;  // the first NaN wins
+        } else {
+          for (int64_t j = 0; j < count; ++j)
+            if (best_index < 0 || beats(from[j], best)) best = from[j], best_index = i + j;
+        }
+      }
+      return best_index;
+    };
+    const int64_t index_step = step_of(nest, 0), x_step = step_of(nest, 1), value_step = step_of(nest, 2);
+    // Neighbouring columns together, where that is how memory lies.
+    const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
+                         step > 1 && size <= INT32_MAX;
+    parallel_for(nest.numel, divide_up(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
+      for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+        int64_t rows[kBlock];  // of the extremes of neighbouring columns
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t offset = at[1] + i * x_step;
+          if constexpr (std::is_floating_point_v<C>)
+            if (columns && i % kBlock == 0) {
+              C best[kBlock];
+              kernels_of<C>(kernel_table())
+                  .lane_extremes({x.as<C>() + offset, step, size, std::min(kBlock, count - i)},
+                                 op == ArgReduceOp::argmax, best, rows);
+            }
+          const int64_t best = columns ? rows[i % kBlock] : best_of(offset);
+          indices.as<int64_t>()[at[0] + i * index_step] = best;
+          if (!values.data) continue;
+          const size_t bytes = size_of(x.dtype);
+          std::memcpy(values.as<char>() + static_cast<size_t>(at[2] + i * value_step) * bytes,
+                      x.as<char>() + static_cast<size_t>(offset + best * step) * bytes, bytes);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace gradus

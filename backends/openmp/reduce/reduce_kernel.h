@@ -1,0 +1,157 @@
+// Sums and extremes of contiguous elements, a vector at a time.
+#pragma once
+
+#include <gradus/backends/openmp/simd/norm_kernel.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+template <class T>
+T sum(const T* x, int64_t count) {
+  constexpr int64_t step = 4 * kLanes<T>;
+  Vector<T> part[4] = {};  // four chains of additions, each of which waits for itself alone
+  int64_t i = 0;
+  for (; i + step <= count; i += step)
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) part[k] += load(x + i + k * kLanes<T>);
+  Vector<T> total = (part[0] + part[1]) + (part[2] + part[3]);
+  for (; i + kLanes<T> <= count; i += kLanes<T>) total += load(x + i);
+  if (i < count) total += load_first(x + i, count - i);
+  return sum_of<T>(total);
+}
+
+template <class T>
+T exp_sum(const T* x, T shift, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift);
+  Vector<T> sum{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> e = exp<T>(Lanes<T>(load(x + i) - shift_v)).v;
+    if (y) store(y + i, e);
+    sum += e;
+  }
+  T total = sum_of<T>(sum);
+  if (const int64_t left = count - i) {
+    const Vector<T> e = exp<T>(Lanes<T>(load_first(x + i, left) - shift_v)).v;
+    if (y) store_first(y + i, e, left);
+    for (int64_t k = 0; k < left; ++k) total += e[k];
+  }
+  return total;
+}
+
+/// The product, multiplied in double: products of floats leave the range of floats soon.
+template <class T>
+double product(const T* x, int64_t count) {
+  constexpr int64_t step = 8 * kLanes<double>;
+  typedef T Few __attribute__((vector_size(kLanes<double> * sizeof(T))));
+  const auto read = [](const T* from) {
+    Few few;
+    __builtin_memcpy(&few, from, sizeof few);
+    return __builtin_convertvector(few, Vector<double>);
+  };
+  Vector<double> part[8];
+  for (Vector<double>& p : part) p = broadcast(1.0);
+  int64_t i = 0;
+  for (; i + step <= count; i += step)
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) part[k] *= read(x + i + k * kLanes<double>);
+  for (int k = 4; k > 0; k /= 2)
+    for (int j = 0; j < k; ++j) part[j] *= part[j + k];
+  double result = 1;
+  for (int lane = 0; lane < kLanes<double>; ++lane) result *= part[0][lane];
+  for (; i < count; ++i) result *= static_cast<double>(x[i]);
+  return result;
+}
+
+/// In each lane the larger (or smaller) of two, or NaN: once it is in a lane nothing is better, but for another NaN.
+template <class T, bool largest>
+inline Vector<T> better(Vector<T> best, Vector<T> v) {
+  return ((largest ? v > best : v < best) | (v != v)) ? v : best;
+}
+/// The best of all lanes: halves are compared until one is left.
+template <class T, bool largest, int width = kLanes<T> / 2>
+inline T best_lane(Vector<T> best) {
+  best = better<T, largest>(best, rotated<T, width>(best, IndicesUpTo<kLanes<T>>()));
+  if constexpr (width == 1) return best[0];
+  else return best_lane<T, largest, width / 2>(best);
+}
+
+/// The largest (or smallest) element, NaN if there is one; count > 0.
+template <class T, bool largest>
+T extreme(const T* x, int64_t count) {
+  constexpr int64_t lanes = kLanes<T>, step = 4 * lanes;
+  Vector<T> best[4] = {broadcast(x[0]), broadcast(x[0]), broadcast(x[0]), broadcast(x[0])};
+  Mask<T> nan{};  // bounds let NaN pass, so it is looked for apart
+  int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    Vector<T> v[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      v[k] = load(x + i + k * lanes);
+      best[k] = largest ? at_least(v[k], best[k]) : at_most(v[k], best[k]);
+    }
+    nan |= unordered(v[0], v[1]) | unordered(v[2], v[3]);
+  }
+  if (any(nan)) return Bits<T>::nan;
+  for (int k = 1; k < 4; ++k) best[0] = better<T, largest>(best[0], best[k]);
+  for (; i + lanes <= count; i += lanes) best[0] = better<T, largest>(best[0], load(x + i));
+  for (; i < count; ++i) best[0] = better<T, largest>(best[0], broadcast(x[i]));
+  return best_lane<T, largest>(best[0]);
+}
+
+/// Index of the first element that equals `value`, or of the first NaN if that is what it is; -1 if there is none.
+template <class T>
+int64_t find(const T* x, T value, int64_t count) {
+  const Vector<T> wanted = broadcast(value);
+  const bool any_nan = value != value;
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> v = load(x + i);
+    if (any(any_nan ? v != v : v == wanted)) break;
+  }
+  for (; i < count; ++i)
+    if (any_nan ? x[i] != x[i] : x[i] == value) return i;
+  return -1;
+}
+
+/// Index of the first element above `limit` (or below it), NaN being above all numbers; `count` if there is none.
+template <class T>
+int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
+  if (limit != limit) {  // all numbers are below it, and nothing is above
+    if (above) return count;
+    limit = Bits<T>::infinity;
+    for (int64_t i = 0; i < count; ++i)
+      if (x[i] <= limit) return i;
+    return count;
+  }
+  const auto beyond = [above](auto v, auto bound) { return above ? !(v <= bound) : v < bound; };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>)
+    if (any(beyond(Lanes<T>(load(x + i)), Lanes<T>(limit)))) break;
+  for (; i < count; ++i)
+    if (beyond(x[i], limit)) return i;
+  return count;
+}
+
+/// In each lane the extreme of the rows and the first row that has it, NaN counting as extreme.
+template <class T, bool largest>
+inline void extremes_of_lanes(const RowsOf<const T>& x, T* best, int64_t* row) {
+  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
+    Vector<T> most = get(x.data + c);
+    Mask<T> at{};
+    for (int64_t r = 1; r < x.rows; ++r) {
+      const Vector<T> v = get(x.data + r * x.stride + c);
+      const Mask<T> wins = (largest ? v > most : v < most) | ((v != v) & (most == most));
+      most = wins ? v : most;
+      at = wins ? (at & 0) + static_cast<IntegerOf<T>>(r) : at;
+    }
+    put(best + c, most);
+    for (int64_t i = c; i < x.lanes && i < c + kLanes<T>; ++i) row[i] = at[i - c];
+  });
+}
+template <class T>
+void lane_extremes(const RowsOf<const T>& x, bool largest, T* best, int64_t* row) {
+  if (largest) extremes_of_lanes<T, true>(x, best, row);
+  else extremes_of_lanes<T, false>(x, best, row);
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

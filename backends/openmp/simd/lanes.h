@@ -1,0 +1,166 @@
+// A vector that stands for a number: what formulas written for numbers (core/scalar_unary.h, core/optimizer_rules.h) take
+// in place of one. Comparisons give masks, and `select` chooses by them.
+#pragma once
+
+#include <type_traits>
+
+#include <gradus/backends/openmp/simd/simd.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+/// True or false in every lane.
+template <class T>
+struct Where {
+  Mask<T> lanes;  // all bits set, or none
+  friend Where operator&(Where a, Where b) { return {a.lanes & b.lanes}; }
+  friend Where operator|(Where a, Where b) { return {a.lanes | b.lanes}; }
+  friend Where operator^(Where a, Where b) { return {a.lanes ^ b.lanes}; }
+  friend Where operator!(Where a) { return {~a.lanes}; }
+};
+
+template <class T>
+struct Lanes {
+  Vector<T> v;
+  Lanes() = default;
+  Lanes(Vector<T> v) : v(v) {}  // NOLINT(google-explicit-constructor)
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Lanes(Number x)  // NOLINT(google-explicit-constructor)
+      : v(broadcast(static_cast<T>(x))) {}
+  static Lanes from_bits(Mask<T> bits) { return reinterpret_cast<Vector<T>>(bits); }
+  Mask<T> bits() const { return reinterpret_cast<Mask<T>>(v); }
+
+  friend Lanes operator-(Lanes a) { return -a.v; }
+  friend Lanes operator+(Lanes a, Lanes b) { return a.v + b.v; }
+  friend Lanes operator-(Lanes a, Lanes b) { return a.v - b.v; }
+  friend Lanes operator*(Lanes a, Lanes b) { return a.v * b.v; }
+  friend Lanes operator/(Lanes a, Lanes b) { return a.v / b.v; }
+  friend Where<T> operator<(Lanes a, Lanes b) { return {a.v < b.v}; }
+  friend Where<T> operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
+  friend Where<T> operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
+  friend Where<T> operator>=(Lanes a, Lanes b) { return {a.v >= b.v}; }
+  friend Where<T> operator==(Lanes a, Lanes b) { return {a.v == b.v}; }
+  friend Where<T> operator!=(Lanes a, Lanes b) { return {a.v != b.v}; }
+  friend Lanes select(Where<T> where, Lanes a, Lanes b) { return where.lanes ? a.v : b.v; }
+  friend Lanes sqrt(Lanes x) { return square_root(x.v); }
+  /// a b + c, in one rounding where the instruction set has that.
+  friend Lanes multiply_add(Lanes a, Lanes b, Lanes c) { return GRADUS_ISA::multiply_add(a.v, b.v, c.v); }
+};
+
+/// How a T is made of bits, and constants that follow from it.
+template <class T>
+struct Bits {
+  static constexpr bool single = sizeof(T) == 4;
+  static constexpr int mantissa = single ? 23 : 52, bias = single ? 127 : 1023;
+  static constexpr IntegerOf<T> sign = static_cast<IntegerOf<T>>(1) << (8 * sizeof(T) - 1);
+  static constexpr T infinity = static_cast<T>(__builtin_inf()), nan = static_cast<T>(__builtin_nan(""));
+  static constexpr T smallest_normal = single ? T(0x1p-126) : T(0x1p-1022);
+  /// Above it all numbers are whole; x + 1.5 whole rounds to the nearest whole number, which then is in the low bits.
+  static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
+};
+
+template <class T>
+inline bool any(Where<T> where) {
+  return any(where.lanes);
+}
+
+/// Signs are bits: these take NaN and zeros of both signs as they come.
+template <class T>
+inline Lanes<T> absolute(Lanes<T> x) {
+  return Lanes<T>::from_bits(x.bits() & ~Bits<T>::sign);
+}
+template <class T>
+inline Lanes<T> with_sign_of(Lanes<T> x, Lanes<T> sign) {
+  return Lanes<T>::from_bits((x.bits() & ~Bits<T>::sign) | (sign.bits() & Bits<T>::sign));
+}
+
+/// Rounding to whole numbers: exact, and zeros keep their sign. Beyond `whole`, and NaN, stay as they are.
+template <class T>
+inline Lanes<T> rint(Lanes<T> x) {
+  const Lanes<T> size = absolute(x), whole = Bits<T>::whole;
+  return select(size < whole, with_sign_of(size + whole - whole, x), x);
+}
+template <class T>
+inline Lanes<T> floor(Lanes<T> x) {
+  const Lanes<T> near = rint(x);
+  return with_sign_of(select(near > x, near - 1, near), x);
+}
+template <class T>
+inline Lanes<T> ceil(Lanes<T> x) {
+  const Lanes<T> near = rint(x);
+  return with_sign_of(select(near < x, near + 1, near), x);
+}
+template <class T>
+inline Lanes<T> trunc(Lanes<T> x) {
+  const Lanes<T> size = absolute(x), near = rint(size);
+  return with_sign_of(select(near > size, near - 1, near), x);
+}
+
+/// Coefficients of a polynomial, lowest power first.
+template <class T, int count>
+struct Coefficients {
+  T c[count];
+};
+template <class T, int count>
+inline Lanes<T> polynomial(Lanes<T> x, const Coefficients<T, count>& of) {  // Horner's rule
+  Lanes<T> y = of.c[count - 1];
+#pragma GCC unroll 32
+  for (int k = count - 2; k >= 0; --k) y = multiply_add(y, x, Lanes<T>(of.c[k]));
+  return y;
+}
+
+/// Floats as two vectors of doubles, and back. What floats cannot hold with a digit to spare (quotients, reduced
+/// arguments, logarithms of powers) is computed between the two.
+struct Wide {
+  Lanes<double> low, high;
+};
+template <int... i>
+inline Wide widened(Vector<float> x, Indices<i...>) {
+  return {__builtin_convertvector(__builtin_shufflevector(x, x, i...), Vector<double>),
+          __builtin_convertvector(__builtin_shufflevector(x, x, (i + kLanes<double>)...), Vector<double>)};
+}
+inline Wide widened(Lanes<float> x) { return widened(x.v, IndicesUpTo<kLanes<double>>()); }
+template <int... i>
+inline Lanes<float> narrowed(Wide x, Indices<i...>) {
+  typedef float Half __attribute__((vector_size(kVectorBytes / 2)));
+  const Half low = __builtin_convertvector(x.low.v, Half), high = __builtin_convertvector(x.high.v, Half);
+  return Lanes<float>(Vector<float>(__builtin_shufflevector(low, high, i...)));
+}
+inline Lanes<float> narrowed(Wide x) { return narrowed(x, IndicesUpTo<kLanes<float>>()); }
+
+/// A number as the sum of two, the second below half a unit in the last place of the first.
+template <class T>
+struct Pair {
+  Lanes<T> high, low;
+};
+/// a + b and a b, exactly.
+template <class T>
+inline Pair<T> exact_sum(Lanes<T> a, Lanes<T> b) {  // Knuth, "The Art of Computer Programming", volume 2
+  const Lanes<T> sum = a + b, part = sum - a;
+  return {sum, (a - (sum - part)) + (b - part)};
+}
+template <class T>
+inline Pair<T> exact_product(Lanes<T> a, Lanes<T> b) {
+  const Lanes<T> product = a * b;
+#if defined(__AVX2__) || defined(__aarch64__)
+  return {product, multiply_add(a, b, -product)};
+#else  // halves of 26 bits, whose products are exact (Dekker 1971); not for numbers near the end of the range
+  const auto half = [](Lanes<T> x) {
+    const Lanes<T> shifted = x * (Bits<T>::single ? 0x1p12 + 1 : 0x1p27 + 1);
+    return shifted - (shifted - x);
+  };
+  const Lanes<T> a1 = half(a), a2 = a - a1, b1 = half(b), b2 = b - b1;
+  return {product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)};
+#endif
+}
+
+/// y where all lanes are `usual`, which is nearly always; else the other lanes are computed one by one by f(i).
+template <class T, class F>
+inline Lanes<T> or_one_by_one(Where<T> usual, Lanes<T> y, F f) {
+  const Where<T> others = !usual;
+  if (any(others)) [[unlikely]]
+    for (int i = 0; i < kLanes<T>; ++i)
+      if (others.lanes[i]) y.v[i] = f(i);
+  return y;
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -1,0 +1,118 @@
+// Moving matrices: transposed, or row by row with margins of zeros and an optional mask.
+#pragma once
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/strided_kernel.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+// Exchanges the off-diagonal blocks of size `distance` of two rows.
+template <class T, int distance, int... i>
+inline void exchange(Vector<T>& a, Vector<T>& b, Indices<i...>) {
+  constexpr int lanes = kLanes<T>;
+  const Vector<T> low = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i - distance : i)...);
+  b = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i : i + distance)...);
+  a = low;
+}
+
+// Transposes a square block in registers: blocks of half the size are exchanged, then transposed in turn.
+template <class T, int distance = kLanes<T> / 2>
+inline void transpose_block(Vector<T>* row) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i)
+    if ((i & distance) == 0) exchange<T, distance>(row[i], row[i + distance], IndicesUpTo<kLanes<T>>());
+  if constexpr (distance > 1) transpose_block<T, distance / 2>(row);
+}
+
+template <class T, bool masked>
+inline void transpose_where(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
+                            int64_t out_stride) {
+  constexpr int64_t lanes = kLanes<T>;
+  for (int64_t r = 0; r < rows; r += lanes) {
+    const int64_t height = rows - r < lanes ? rows - r : lanes;
+    for (int64_t c = 0; c < columns; c += lanes) {
+      const int64_t width = columns - c < lanes ? columns - c : lanes;
+      T* to = out + c * out_stride + r;
+      const auto read = [&](const T* matrix, int64_t i) {
+        const T* from = matrix + (r + i) * in_stride + c;
+        return width == lanes ? load(from) : load_first(from, width);
+      };
+      Vector<T> block[lanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) {
+        block[i] = i < height ? read(in, i) : Vector<T>{};
+        if (masked && i < height) block[i] = read(mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
+      }
+      transpose_block<T>(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) {
+        if (i >= width) break;
+        if (height == lanes) store(to + i * out_stride, block[i]);
+        else store_first<T>(to + i * out_stride, block[i], height);
+      }
+    }
+  }
+}
+
+/// out[c * out_stride + r] = in[r * in_stride + c]
+template <class T>
+void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  transpose_where<T, false>(in, nullptr, in_stride, rows, columns, out, out_stride);
+}
+/// The same where mask > 0, else 0.
+template <class T>
+void transpose_masked(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
+                      int64_t out_stride) {
+  transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
+}
+
+template <class T, int... i>
+inline Vector<T> reversed(Vector<T> v, Indices<i...>) {
+  return __builtin_shufflevector(v, v, (kLanes<T> - 1 - i)...);
+}
+/// to[i] = last[-i]
+template <class T>
+void reverse(const T* last, T* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>)
+    store(to + i, reversed<T>(load(last - i - (kLanes<T> - 1)), IndicesUpTo<kLanes<T>>()));
+  for (; i < count; ++i) to[i] = last[-i];
+}
+
+/// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what lies beside them
+/// in [0, total).
+template <class T>
+inline void clear_generously(T* to, int64_t begin, int64_t end, int64_t total) {
+  constexpr int64_t lanes = kLanes<T>;
+  if (total < lanes) {
+    for (int64_t i = begin; i < end; ++i) to[i] = T(0);
+    return;
+  }
+  for (int64_t i = begin; i < end; i += lanes) store(to + (i < total - lanes ? i : total - lanes), Vector<T>{});
+}
+
+template <class T>
+void copy_rows(const RowsArgs<T>& args) {
+  constexpr int64_t lanes = kLanes<T>;
+  const T* from = args.from;
+  const T* mask = args.mask;
+  T* to = args.to;
+  const int64_t count = args.count, step = args.step, total = args.left + count + args.right;
+  // Where there is room, the last vector is written whole: with the zeros behind it.
+  const int64_t padded = (count + lanes - 1) / lanes * lanes;
+  const bool room = padded <= count + args.right;
+  for (int64_t r = 0; r < args.rows; ++r, from += args.from_stride, to += args.to_stride) {
+    clear_generously(to, 0, args.left, total);
+    clear_generously(to, args.left + (room ? padded : count), total, total);
+    T* out = to + args.left;
+    for (int64_t i = 0; i < count; i += lanes) {
+      const Strip<T> strip{count - i < lanes ? count - i : lanes, step};
+      Vector<T> v = strip.load_inputs(from + i * step);
+      if (mask) v = strip.load_inputs(mask + i * step) > Vector<T>{} ? v : Vector<T>{};
+      room || strip.count == lanes ? store(out + i, v) : store_first<T>(out + i, v, strip.count);
+    }
+    if (mask) mask += args.from_stride;
+  }
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

@@ -1,0 +1,186 @@
+// What normalisation needs: affine maps of contiguous elements, and the same and sums for many lanes at once, rows of which
+// follow each other in memory (channels-last images).
+#pragma once
+
+#include <gradus/backends/openmp/simd/map_kernel.h>
+
+namespace gradus::openmp::GRADUS_ISA {
+
+template <class T>
+void affine(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift), scale_v = broadcast(scale), offset_v = broadcast(offset);
+  if (!w) return map(x, y, count, [&](Vector<T> v) { return multiply_add(v - shift_v, scale_v, offset_v); });
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> h = multiply_add(load(x + i) - shift_v, scale_v, offset_v);
+    store(y + i, multiply_add(h, load(w + i), load(b + i)));
+  }
+  for (; i < count; ++i) y[i] = ((x[i] - shift) * scale + offset) * w[i] + b[i];
+}
+
+/// Calls f(first lane, get, put) for vectors of lanes; get and put move those of them that exist.
+template <class T, class F>
+inline void for_lanes(int64_t count, F f) {
+  int64_t c = 0;
+  for (; c + kLanes<T> <= count; c += kLanes<T>)
+    f(
+        c, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
+  if (const int64_t left = count - c; left > 0)
+    f(
+        c, [=](const T* from) { return load_first(from, left); },
+        [=](T* to, Vector<T> v) { store_first<T>(to, v, left); });
+}
+
+template <class T>
+void combine(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count) {
+  const Vector<T> shift_v = broadcast(shift), a_v = broadcast(a), b_v = broadcast(b), c_v = broadcast(c);
+  for_lanes<T>(count, [&](int64_t i, auto get, auto put) {
+    const Vector<T> v = w ? get(g + i) * get(w + i) : get(g + i);
+    put(y + i, multiply_add(v, a_v, multiply_add(get(x + i) - shift_v, b_v, c_v)));
+  });
+}
+
+template <class T>
+void lane_sums(const RowsOf<const T>& x, const T* shift, T* sum) {
+  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
+    const Vector<T> shift_v = get(shift + c);
+    Vector<T> total{};
+    for (int64_t r = 0; r < x.rows; ++r) total += get(x.data + r * x.stride + c) - shift_v;
+    put(sum + c, total);
+  });
+}
+
+template <class T>
+void lane_squares(const RowsOf<const T>& x, const T* shift, T* sum) {
+  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
+    const Vector<T> shift_v = get(shift + c);
+    Vector<T> total{};
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const Vector<T> d = get(x.data + r * x.stride + c) - shift_v;
+      total = multiply_add(d, d, total);
+    }
+    put(sum + c, total);
+  });
+}
+
+template <class T>
+void lane_products(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product) {
+  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
+    const Vector<T> shift_v = get(shift + c);
+    Vector<T> sum{}, products{};
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const Vector<T> v = get(g.data + r * g.stride + c);
+      sum += v;
+      products = multiply_add(v, get(x.data + r * x.stride + c) - shift_v, products);
+    }
+    put(plain + c, sum), put(product + c, products);
+  });
+}
+
+template <class T>
+void lane_affine(const RowsOf<const T>& x, const T* shift, const T* scale, const T* offset, const RowsOf<T>& y) {
+  for (int64_t r = 0; r < x.rows; ++r)
+    for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
+      const Vector<T> d = get(x.data + r * x.stride + c) - get(shift + c);
+      put(y.data + r * y.stride + c, multiply_add(d, get(scale + c), get(offset + c)));
+    });
+}
+
+template <class T>
+void lane_scaled_differences(const RowsOf<const T>& g, const RowsOf<const T>& y, const T* sum, const RowsOf<T>& dx) {
+  for (int64_t r = 0; r < y.rows; ++r)
+    for_lanes<T>(y.lanes, [&](int64_t i, auto get, auto put) {
+      put(dx.data + r * dx.stride + i,
+          (get(g.data + r * g.stride + i) - get(sum + i)) * get(y.data + r * y.stride + i));
+    });
+}
+
+template <class T>
+void lane_combine(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
+                  const T* c, const RowsOf<T>& y) {
+  for (int64_t r = 0; r < x.rows; ++r)
+    for_lanes<T>(x.lanes, [&](int64_t i, auto get, auto put) {
+      const Vector<T> d = get(x.data + r * x.stride + i) - get(shift + i);
+      const Vector<T> rest = multiply_add(d, get(b + i), get(c + i));
+      put(y.data + r * y.stride + i, multiply_add(get(g.data + r * g.stride + i), get(a + i), rest));
+    });
+}
+
+/// How a whole vector of elements, or the first `count` lanes of the last one, is read and written. Lanes that are not
+/// there read as 0, and keep makes them 0.
+template <class T>
+struct AllLanes {
+  Vector<T> get(const T* from) const { return load(from); }
+  void put(T* to, Vector<T> v) const { store(to, v); }
+  Vector<T> keep(Vector<T> v) const { return v; }
+};
+template <class T>
+struct FirstLanes {
+  int64_t count;
+  Vector<T> get(const T* from) const { return load_first(from, count); }
+  void put(T* to, Vector<T> v) const { store_first<T>(to, v, count); }
+  Vector<T> keep(Vector<T> v) const {
+    Mask<T> lane;
+    for (int k = 0; k < kLanes<T>; ++k) lane[k] = k;
+    return lane < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{};
+  }
+};
+
+/// Adds up in chains, each of which waits for itself alone: add(totals, i, lanes) adds what the elements from i on give.
+template <class T, int sums, class F>
+inline void sum_in_chains(int64_t count, T (&out)[sums], F add) {
+  constexpr int chains = 4;
+  Vector<T> total[chains][sums] = {};
+  int64_t i = 0;
+  for (; i + chains * kLanes<T> <= count; i += chains * kLanes<T>)
+#pragma GCC unroll 4
+    for (int k = 0; k < chains; ++k) add(total[k], i + k * kLanes<T>, AllLanes<T>());
+  for (; i + kLanes<T> <= count; i += kLanes<T>) add(total[0], i, AllLanes<T>());
+  if (i < count) add(total[1], i, FirstLanes<T>{count - i});
+  for (int k = 0; k < sums; ++k) out[k] = sum_of<T>((total[0][k] + total[1][k]) + (total[2][k] + total[3][k]));
+}
+
+template <class T>
+T sum_about(const T* x, T shift, int64_t count) {
+  const Vector<T> s = broadcast(shift);
+  T sum[1];
+  sum_in_chains(count, sum, [&](auto& total, int64_t i, auto lanes) { total[0] += lanes.keep(lanes.get(x + i) - s); });
+  return sum[0];
+}
+
+template <class T>
+T squares_about(const T* x, T shift, int64_t count) {
+  const Vector<T> s = broadcast(shift);
+  T sum[1];
+  sum_in_chains(count, sum, [&](auto& total, int64_t i, auto lanes) {
+    const Vector<T> d = lanes.keep(lanes.get(x + i) - s);
+    total[0] = multiply_add(d, d, total[0]);
+  });
+  return sum[0];
+}
+
+template <class T>
+void products_about(const T* g, const T* x, T shift, int64_t count, T (&out)[2]) {
+  const Vector<T> s = broadcast(shift);
+  sum_in_chains(count, out, [&](auto& total, int64_t i, auto lanes) {
+    const Vector<T> v = lanes.get(g + i);
+    total[0] += v;
+    total[1] = multiply_add(v, lanes.keep(lanes.get(x + i) - s), total[1]);
+  });
+}
+
+template <class T>
+void gradient_sums(const GradientSumsArgs<T>& args, T (&out)[2]) {
+  const Vector<T> shift = broadcast(args.shift), low = broadcast(args.low), scale = broadcast(args.scale);
+  const T *g = args.g, *w = args.w, *x = args.x;
+  T *dw = args.dw, *db = args.db;
+  sum_in_chains(args.count, out, [&](auto& total, int64_t i, auto lanes) {
+    const Vector<T> dy = lanes.get(g + i), d = lanes.keep(lanes.get(x + i) - shift), weighted = dy * lanes.get(w + i);
+    total[0] += weighted;
+    total[1] = multiply_add(weighted, d, total[1]);
+    lanes.put(dw + i, multiply_add(dy, (d - low) * scale, lanes.get(dw + i)));
+    lanes.put(db + i, lanes.get(db + i) + dy);
+  });
+}
+
+}  // namespace gradus::openmp::GRADUS_ISA

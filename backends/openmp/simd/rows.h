@@ -1,0 +1,34 @@
+// Walking rows: runs along the innermost axis of a nest that are moved whole.
+#pragma once
+
+#include <gradus/backends/openmp/simd/loops.h>
+
+namespace gradus::openmp {
+
+/// The nest without its innermost axis, of which it has at least one.
+template <int N>
+StridedLoop<N> outer_axes(const StridedLoop<N>& nest) {
+  Shape shape;
+  Strides strides[N];
+  for (int axis = 0; axis + 1 < nest.ndim; ++axis) {
+    shape.push_back(nest.shape[axis]);
+    for (int k = 0; k < N; ++k) strides[k].push_back(nest.strides[k][axis]);
+  }
+  const Strides* pointers[N];
+  for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
+  return StridedLoop<N>(shape, pointers);
+}
+
+/// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where they
+/// are, the hardware cannot know.
+template <class T, class From, class To>
+void copy_rows(int64_t rows, int64_t length, From from, To to) {
+  constexpr int64_t kAhead = 4, kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (i + kAhead < rows)
+      for (int64_t k = 0; k < length; k += kLine) __builtin_prefetch(from(i + kAhead) + k);
+    std::memcpy(to(i), from(i), static_cast<size_t>(length) * sizeof(T));
+  }
+}
+
+}  // namespace gradus::openmp

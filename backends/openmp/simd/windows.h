@@ -1,0 +1,82 @@
+// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window lie inside the image
+// is settled before the arithmetic begins, so that padding costs nothing and nothing outside is read.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include <gradus/backends/openmp/simd/scratch.h>
+
+namespace gradus::openmp {
+
+/// One axis: positions out_begin + i out_step of the result, i < size, take from i step + tap.at of the source.
+struct WindowAxis {
+  struct Tap {
+    int64_t index, at;  ///< row (column) of the window
+  };
+  int64_t size, out_begin, out_step, step, source;
+  std::vector<Tap> taps;
+
+  bool reads(int64_t i, const Tap& tap) const { return i * step + tap.at >= 0 && i * step + tap.at < source; }
+  /// All taps of positions [inner_begin(), inner_end()) lie inside.
+  int64_t inner_begin() const {
+    int64_t begin = 0;
+    for (const Tap& tap : taps)
+      if (tap.at < 0) begin = std::max(begin, divide_up(-tap.at, step));
+    return std::min(begin, size);
+  }
+  int64_t inner_end() const {
+    int64_t end = size;
+    for (const Tap& tap : taps) end = std::min(end, tap.at < source ? divide_up(source - tap.at, step) : 0);
+    return std::max(end, inner_begin());
+  }
+};
+
+/// The result of sliding a window: `size` positions over `source` elements.
+inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int64_t stride, int64_t padding,
+                               int64_t dilation) {
+  WindowAxis axis{size, 0, 1, stride, source, {}};
+  for (int64_t r = 0; r < window; ++r) axis.taps.push_back({r, r * dilation - padding});
+  return axis;
+}
+
+/// The way back, from `source` windows to `size` elements: one axis for each coordinate mod stride, since those see the same
+/// taps. Taps are in the order of the windows.
+inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64_t window, int64_t stride,
+                                             int64_t padding, int64_t dilation) {
+  std::vector<WindowAxis> axes;
+  for (int64_t residue = 0; residue < std::min(stride, size); ++residue) {
+    WindowAxis axis{divide_up(size - residue, stride), residue, stride, 1, source, {}};
+    for (int64_t r = window - 1; r >= 0; --r)
+      if (const int64_t distance = residue + padding - r * dilation; distance % stride == 0)
+        axis.taps.push_back({r, distance / stride});
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+/// A tap of a window: element (r, s) of it, which lies at (h, w) of the source.
+struct WindowTap {
+  int64_t r, s, h, w;
+};
+
+/// Calls run(first, count, taps) for the pieces of row i of the result: positions [first, first + count) of the columns see
+/// the same `taps`, given for the first.
+template <class Run>
+void for_each_piece(const WindowAxis& rows, const WindowAxis& columns, int64_t i, std::vector<WindowTap>& taps,
+                    Run&& run) {
+  const auto piece = [&](int64_t first, int64_t count) {
+    taps.clear();
+    for (const WindowAxis::Tap& r : rows.taps)
+      for (const WindowAxis::Tap& s : columns.taps)
+        if (rows.reads(i, r) && columns.reads(first, s))
+          taps.push_back({r.index, s.index, i * rows.step + r.at, first * columns.step + s.at});
+    run(first, count, taps);
+  };
+  const int64_t begin = columns.inner_begin(), end = columns.inner_end();
+  for (int64_t j = 0; j < begin; ++j) piece(j, 1);
+  if (end > begin) piece(begin, end - begin);
+  for (int64_t j = end; j < columns.size; ++j) piece(j, 1);
+}
+
+}  // namespace gradus::openmp

@@ -1,0 +1,106 @@
+#include <gradus/distributed/comm/local/local_group.h>
+
+#include <cstring>
+#include <thread>
+
+namespace gradus::dist {
+
+LocalWorld::LocalWorld(int size, std::vector<LocalFault> script)
+    : script_(std::move(script)), ranks_(static_cast<size_t>(size)) {
+  for (Rank& rank : ranks_) rank.inbox.resize(ranks_.size());
+}
+
+std::shared_ptr<LocalWorld> LocalWorld::group(uint32_t epoch, int size) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<LocalWorld>& group = groups_[epoch];
+  if (!group) group = std::make_shared<LocalWorld>(size);
+  return group;
+}
+
+LocalTransport::~LocalTransport() {
+  const std::lock_guard lock(world_->mutex_);
+  world_->ranks_[static_cast<size_t>(rank_)].left = true;
+  world_->changed_.notify_all();
+}
+
+void LocalTransport::announce(const CommStatus& failure) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  if (world_->failure_.ok() && !world_->ranks_[static_cast<size_t>(rank_)].lost) world_->failure_ = failure;
+  world_->changed_.notify_all();
+}
+
+bool LocalTransport::follow_script(Descriptor* descriptor) {
+  bool sends = true;
+  for (const LocalFault& fault : world_->script_) {
+    if (fault.rank != rank_ || fault.sequence != descriptor->sequence) continue;
+    switch (fault.kind) {
+      case LocalFault::Kind::delay: std::this_thread::sleep_for(fault.delay); break;
+      case LocalFault::Kind::drop: sends = false; break;
+      case LocalFault::Kind::mismatch: descriptor->count += 1; break;
+      case LocalFault::Kind::crash: {
+        const std::lock_guard lock(world_->mutex_);
+        world_->ranks_[static_cast<size_t>(rank_)].lost = true;
+        world_->changed_.notify_all();
+        throw CollectiveError({CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " crashes, as scripted"});
+      }
+    }
+  }
+  return sends;
+}
+
+void LocalTransport::post(const Transfer& transfer, const Descriptor& descriptor) {
+  LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
+  peer.inbox[static_cast<size_t>(rank_)].push_back({descriptor, {transfer.data, transfer.data + transfer.bytes}});
+}
+
+void LocalTransport::find_contradiction(const Descriptor& descriptor) const {
+  const auto& inboxes = world_->ranks_[static_cast<size_t>(rank_)].inbox;
+  for (size_t sender = 0; sender < inboxes.size(); ++sender)
+    if (!inboxes[sender].empty() && contradicts(inboxes[sender].front().descriptor, descriptor))
+      throw CollectiveError(mismatch(static_cast<int>(sender), inboxes[sender].front().descriptor, rank_, descriptor));
+}
+
+void LocalTransport::receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
+                             std::unique_lock<std::mutex>& lock) {
+  LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
+  auto& inbox = world_->ranks_[static_cast<size_t>(rank_)].inbox[static_cast<size_t>(transfer.peer)];
+  const auto ready = [&] {
+    find_contradiction(descriptor);
+    return !inbox.empty() || !world_->failure_.ok() || peer.lost || peer.left;
+  };
+  const bool in_time = world_->changed_.wait_for(lock, deadline.left(), ready);
+  if (!world_->failure_.ok()) throw CollectiveError(world_->failure_);
+  if (inbox.empty() && in_time)
+    throw CollectiveError(peer.left ? peer_left(descriptor, transfer.peer)
+                                    : peer_lost(descriptor, transfer.peer, "it crashed"));
+  if (inbox.empty()) {
+    // Whoever has not come is to blame; if all have, then the one whose message is missing.
+    int culprit = transfer.peer;
+    for (size_t r = 0; r < world_->ranks_.size(); ++r)
+      if (world_->ranks_[r].exchanges == 0 && !world_->ranks_[r].left) culprit = static_cast<int>(r);
+    throw CollectiveError(timed_out(descriptor, rank_, {culprit}, deadline.timeout()));
+  }
+  const LocalWorld::Message message = std::move(inbox.front());
+  inbox.pop_front();
+  if (message.descriptor != descriptor)
+    throw CollectiveError(mismatch(transfer.peer, message.descriptor, rank_, descriptor));
+  if (!message.body.empty()) std::memcpy(transfer.data, message.body.data(), message.body.size());
+}
+
+void LocalTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
+                              const Deadline& deadline) {
+  Descriptor own = descriptor;
+  const bool sends = follow_script(&own);
+  std::unique_lock lock(world_->mutex_);
+  int& exchanges = world_->ranks_[static_cast<size_t>(rank_)].exchanges;
+  ++exchanges;
+  if (sends)
+    for (const Transfer& transfer : transfers)
+      if (transfer.sends) post(transfer, own);
+  world_->changed_.notify_all();
+  for (const Transfer& transfer : transfers)
+    if (!transfer.sends) receive(transfer, own, deadline, lock);
+  --exchanges;
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,97 @@
+// A store that one process of the job serves over TCP and all others reach.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <gradus/distributed/comm/frame.h>
+#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/store/store.h>
+#include <gradus/distributed/comm/store/store_protocol.h>
+#include <gradus/distributed/comm/token.h>
+
+namespace gradus::dist {
+
+/// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send
+/// anything but requests, or do not prove in time that they know the token, are dropped; the others do not notice. It
+/// takes as many clients as its descriptors allow (RLIMIT_NOFILE, raised to the hard limit where that is needed); more
+/// are refused.
+class TcpStoreServer {
+ public:
+  /// Port 0: one that is free. Without a token only loopback addresses are served, anything else is a CommError.
+  explicit TcpStoreServer(const Address& at = {"127.0.0.1", 0}, const Token& token = {},
+                          const StoreLimits& limits = {});
+  ~TcpStoreServer();
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+
+  const Address& address() const { return listener_.address(); }
+  /// Clients that are connected now.
+  int clients() const { return client_count_; }
+
+ private:
+  struct Client;
+
+  void serve();
+  void accept();
+  void read(Client& client);
+  /// Every request that has come, up to one that has to wait.
+  void answer_all(Client& client);
+  void answer(Client& client, const Frame& frame);
+  void check_proof(Client& client, const Frame& frame);
+  void run(Client& client, const StoreRequest& request, uint64_t id);
+  void resolve_waiters();
+  size_t strangers() const;
+  Milliseconds next_deadline(bool full) const;
+
+  const Token token_;
+  const StoreLimits limits_;
+  Listener listener_;
+  FileDescriptor stop_;  // eventfd(2): readable when the thread is to end
+  StoreTable table_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::atomic<int> client_count_ = 0;
+  bool out_of_descriptors_ = false, warned_ = false;
+  std::thread thread_;
+};
+
+/// A client of such a server. Several threads may share one, but a wait of one holds up the others: clone() it for them.
+class TcpStore final : public Store {
+ public:
+  /// Connects, trying again until `timeout`; that is also the timeout of waits from then on.
+  explicit TcpStore(const Address& server, const Token& token = {}, Milliseconds timeout = kDefaultTimeout);
+
+  /// Another connection to the same server.
+  std::unique_ptr<TcpStore> clone() const { return std::make_unique<TcpStore>(server_, token_, timeout()); }
+
+  using Store::get;
+  using Store::wait;
+  void set(const std::string& key, std::string_view value) override;
+  std::string get(const std::string& key, Milliseconds timeout) override;
+  void wait(const std::vector<std::string>& keys, Milliseconds timeout) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t add(const std::string& key, int64_t amount) override;
+  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override;
+  bool delete_key(const std::string& key) override;
+  int64_t num_keys() override;
+
+ private:
+  /// Sends the request and waits for its answer. An error on the way closes the connection: what would come next on it
+  /// belongs to nobody.
+  StoreAnswer ask(const StoreRequest& request);
+  Frame receive(const Deadline& deadline);
+  void shake_hands(const Deadline& deadline);
+
+  const Address server_;
+  const Token token_;
+  const std::string peer_;  // how messages call the other side
+  std::mutex mutex_;
+  Connection connection_;
+  FrameReader reader_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace gradus::dist

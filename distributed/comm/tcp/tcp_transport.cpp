@@ -1,0 +1,329 @@
+#include <gradus/distributed/comm/tcp/tcp_transport.h>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/crc32c.h>
+#include <gradus/distributed/comm/control.h>
+
+namespace gradus::dist {
+namespace {
+
+/// A rank that is there answers within this time.
+constexpr Milliseconds kAnswerTime{300};
+/// What a rank says before it goes comes this much later than the end of its other connections, at most.
+constexpr Milliseconds kLastWordsTime{100};
+
+Frame control_frame(Control type, io::Bytes payload = {}) {
+  return {static_cast<uint8_t>(type), 0, std::move(payload)};
+}
+
+}  // namespace
+
+/// One call of exchange().
+class TcpTransport::Exchange {
+ public:
+  Exchange(TcpTransport& transport, std::span<const Transfer> transfers, const Descriptor& descriptor)
+      : transport_(transport), lock_(transport.mutex_, std::defer_lock), peers_(transport.peers_),
+        descriptor_(descriptor) {
+    messages_.resize(transfers.size());
+    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // which contradicts nothing
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      messages_[i].transfer = transfers[i];
+      if (!transfers[i].sends) continue;
+      const uint32_t checksum = transport.checksum_ ? io::crc32c({transfers[i].data, transfers[i].bytes}) : 0;
+      messages_[i].header = MessageHeader{descriptor, transfers[i].bytes, checksum}.encode();
+    }
+  }
+
+  void run(const Deadline& deadline) {
+    lock_.lock();
+    const Deadline patience(kPatience);
+    bool warned = false;
+    while (!advance_all()) {
+      if (moved_) continue;
+      if (deadline.passed()) fail(timed_out(descriptor_, transport_.rank_, awaited_ranks(), deadline.timeout()));
+      if (patience.passed() && !std::exchange(warned, true))
+        warn_of_waiting(descriptor_, transport_.rank_, awaited_ranks());
+      wait(std::min(deadline.left(), warned ? deadline.left() : patience.left()));
+    }
+  }
+
+ private:
+  struct Message {
+    Transfer transfer;
+    std::array<std::byte, MessageHeader::kBytes> header;
+    size_t done = 0;  // bytes of the header and the body
+    MessageHeader arrived;
+
+    size_t total() const { return MessageHeader::kBytes + transfer.bytes; }
+    bool finished() const { return done == total(); }
+  };
+
+  /// True when all is done. Of the messages with the same peer and direction only the first that is not finished moves.
+  bool advance_all() {
+    moved_ = false;
+    bool finished = true;
+    held_.assign(2 * peers_.size(), false);
+    for (Message& message : messages_) {
+      if (message.finished()) continue;
+      const size_t key = 2 * static_cast<size_t>(message.transfer.peer) + message.transfer.sends;
+      if (!held_[key]) moved_ |= message.transfer.sends ? send_some(message) : receive_some(message);
+      if (message.finished()) continue;
+      held_[key] = true;
+      finished = false;
+    }
+    return finished;
+  }
+
+  bool send_some(Message& message) {
+    std::array<iovec, 2> parts = parts_left(message);
+    msghdr packet = {};
+    packet.msg_iov = parts.data();
+    packet.msg_iovlen = parts.size();
+    const ssize_t sent = sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL);
+    return count(message, sent);
+  }
+
+  /// The header and the body in one call: what came of a body whose header says otherwise is the body of a failed call.
+  bool receive_some(Message& message) {
+    const bool had_header = message.done >= MessageHeader::kBytes;
+    std::array<iovec, 2> parts = parts_left(message);
+    msghdr packet = {};
+    packet.msg_iov = parts.data();
+    packet.msg_iovlen = parts.size();
+    const ssize_t got = recvmsg(peer_of(message).in.descriptor(), &packet, 0);
+    if (got == 0) lose(message.transfer.peer, "its connection was closed");
+    const bool moved = count(message, got);
+    if (!had_header && message.done >= MessageHeader::kBytes) check_header(message);
+    if (message.finished()) check_body(message);
+    return moved;
+  }
+
+  /// What of the header and of the body has still to move.
+  static std::array<iovec, 2> parts_left(Message& message) {
+    const size_t in_header = std::min(message.done, MessageHeader::kBytes), in_body = message.done - in_header;
+    return {{{message.header.data() + in_header, MessageHeader::kBytes - in_header},
+             {message.transfer.data + in_body, message.transfer.bytes - in_body}}};
+  }
+
+  bool count(Message& message, ssize_t bytes) {
+    if (bytes > 0) message.done += static_cast<size_t>(bytes);
+    if (bytes >= 0) return bytes > 0;
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+    lose(message.transfer.peer, errno == EPIPE || errno == ECONNRESET ? "its connection was closed" : strerror(errno));
+  }
+
+  void check_header(Message& message) {
+    const int peer = message.transfer.peer;
+    try {
+      message.arrived = MessageHeader::decode(message.header);
+    } catch (const CommError& error) { fail(peer_lost(descriptor_, peer, error.what())); }
+    const Descriptor& theirs = message.arrived.descriptor;
+    if (theirs != descriptor_) fail(mismatch(peer, theirs, transport_.rank_, descriptor_));
+    if (message.arrived.body_bytes != message.transfer.bytes)
+      fail(wrong_length(descriptor_, peer, message.arrived.body_bytes, message.transfer.bytes));
+  }
+
+  void check_body(Message& message) {
+    const Transfer& transfer = message.transfer;
+    if (transport_.checksum_ && message.arrived.body_checksum != io::crc32c({transfer.data, transfer.bytes}))
+      fail(peer_lost(descriptor_, transfer.peer, "what it sent arrived damaged: its checksum differs"));
+    const size_t size = size_of(descriptor_.dtype);
+    io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(message).byte_order);
+  }
+
+  /// Until something can move or a rank has something to say, but not longer than `timeout`.
+  void wait(Milliseconds timeout) {
+    entries_.clear();
+    entries_.push_back({transport_.wake_.number(), POLLIN, 0});
+    for (size_t r = 0; r < peers_.size(); ++r) {
+      const Peer& peer = peers_[r];
+      const auto add = [&](bool wanted, const Connection& connection, short events) {
+        entries_.push_back({wanted && connection ? connection.descriptor() : -1, events, 0});
+      };
+      add(true, peer.control, POLLIN);
+      add(held_[2 * r] || !inspected_[r], peer.in, POLLIN);
+      add(held_[2 * r + 1], peer.out, POLLOUT);
+    }
+    constexpr int64_t kLongest = 3'600'000;
+    lock_.unlock();
+    const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(std::min(timeout.count(), kLongest)));
+    lock_.lock();
+    if (ready <= 0) return;
+    if (entries_[0].revents != 0) {
+      const std::lock_guard lock(transport_.announce_mutex_);
+      throw CollectiveError(transport_.announced_);
+    }
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (entries_[1 + 3 * r].revents != 0) hear(static_cast<int>(r));
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
+  }
+
+  /// A message that this rank does not wait for: if it belongs to this very collective and tells of another, then the two
+  /// ranks wait for each other, or for third ones, and nobody would ever say why. It stays where it is.
+  void inspect(int rank) {
+    std::array<std::byte, MessageHeader::kBytes> header;
+    const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
+    if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest is on its way
+    inspected_[static_cast<size_t>(rank)] = true;
+    if (got <= 0) return;
+    Descriptor theirs;
+    try {
+      theirs = MessageHeader::decode(header).descriptor;
+    } catch (const CommError&) {
+      return;  // for the collective that reads it
+    }
+    if (contradicts(theirs, descriptor_)) fail(mismatch(rank, theirs, transport_.rank_, descriptor_));
+  }
+
+  /// Reads what a rank says on its control connection, and closes that when the rank has.
+  void hear(int rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    std::byte chunk[1 << 12];
+    while (peer.control) {
+      const std::optional<size_t> got = peer.control.receive_some(chunk);
+      if (got == 0) break;
+      if (got) peer.control_reader.append({chunk, *got});
+      else close_control(peer);
+      try {
+        while (std::optional<Frame> frame = peer.control_reader.next()) obey(rank, *frame);
+      } catch (const CollectiveError&) { throw; } catch (const CommError& error) {
+        fail(peer_lost(descriptor_, rank, error.what()));
+      }
+    }
+    // A rank that died matters to those who wait for it; they tell the others.
+    const bool waited_for = held_[2 * static_cast<size_t>(rank)] || held_[2 * static_cast<size_t>(rank) + 1];
+    if (!peer.control && waited_for && !peer.left) lose(rank, "its connection was closed");
+  }
+
+  void close_control(Peer& peer) {
+    const std::lock_guard lock(transport_.announce_mutex_);  // another thread may be about to announce a failure
+    peer.control.close();
+  }
+
+  void obey(int rank, const Frame& frame) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    switch (static_cast<Control>(frame.type)) {
+      case Control::failure:
+        transport_.heard_ = decode_failure(frame.payload);
+        throw CollectiveError(transport_.heard_);
+      case Control::question: say(rank, control_frame(Control::answer)); break;
+      case Control::answer: peer.answered = true; break;
+      case Control::leave: peer.left = true; break;
+      default: break;  // of a later version
+    }
+  }
+
+  void say(int rank, const Frame& frame) {
+    const std::lock_guard lock(transport_.announce_mutex_);
+    const io::Bytes bytes = frame.encode();
+    const Connection& control = peers_[static_cast<size_t>(rank)].control;
+    if (control) control.send_some(bytes);
+  }
+
+  /// Ranks that do not answer although they are asked: stopped, not yet in the collective, or cut off.
+  std::vector<int> silent_ranks() {
+    const auto other = [&](size_t r) { return static_cast<int>(r) != transport_.rank_ && !peers_[r].left; };
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (other(r)) peers_[r].answered = false, say(static_cast<int>(r), control_frame(Control::question));
+    const Deadline deadline(kAnswerTime);
+    std::vector<int> silent;
+    do {
+      wait(deadline.left());
+      silent.clear();
+      for (size_t r = 0; r < peers_.size(); ++r)
+        if (other(r) && !peers_[r].answered) silent.push_back(static_cast<int>(r));
+    } while (!silent.empty() && !deadline.passed());
+    return silent;
+  }
+
+  /// Whom this rank waits for: those who are silent or, if all answer, those whose messages are missing.
+  std::vector<int> awaited_ranks() {
+    std::vector<int> awaited = silent_ranks();
+    for (size_t r = 0; awaited.empty() && r < peers_.size(); ++r)
+      if (held_[2 * r] || held_[2 * r + 1]) awaited.push_back(static_cast<int>(r));
+    return awaited;
+  }
+
+  [[noreturn]] void lose(int rank, const std::string& cause) {
+    // It may have said why before it went, on the connection that is not in step with this one; or another rank has, which
+    // knows better.
+    held_.assign(held_.size(), false);
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    const Deadline last_words(kLastWordsTime);
+    while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) hear(rank);
+    fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
+  }
+
+  /// What another exchange has just heard of the cause comes first.
+  [[noreturn]] void fail(CommStatus status) {
+    throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
+  }
+
+  Peer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
+
+  TcpTransport& transport_;
+  std::unique_lock<std::mutex> lock_;
+  std::vector<Peer>& peers_;
+  const Descriptor& descriptor_;
+  std::vector<Message> messages_;
+  std::vector<bool> held_;       // by peer and direction: a message that could not move
+  std::vector<bool> inspected_;  // by peer: nothing more to learn from what it sends
+  std::vector<pollfd> entries_;
+  bool moved_ = false;
+};
+
+TcpTransport::TcpTransport(Store& store, int rank, int size, const TcpOptions& options)
+    : rank_(rank), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
+  GRADUS_CHECK(wake_, CommError, "no descriptor is left for a group");
+  for (TcpPeer& peer : meet_over_tcp(store, rank, size, options)) {
+    static_cast<TcpPeer&>(peers_.emplace_back()) = std::move(peer);
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  const io::Bytes leave = control_frame(Control::leave).encode();
+  for (const Peer& peer : peers_)
+    if (peer.control) peer.control.send_some(leave);
+}
+
+void TcpTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
+                            const Deadline& deadline) {
+  Exchange(*this, transfers, descriptor).run(deadline);
+}
+
+void TcpTransport::announce(const CommStatus& failure) noexcept {
+  const std::lock_guard lock(announce_mutex_);
+  announced_ = failure;
+  const io::Bytes bytes = control_frame(Control::failure, encode(failure)).encode();
+  for (const Peer& peer : peers_)
+    if (peer.control) peer.control.send_some(bytes);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t woken = write(wake_.number(), &one, sizeof one);
+}
+
+std::string TcpTransport::congestion_control() const {
+  for (const Peer& peer : peers_) {
+    char name[16] = {};
+    socklen_t size = sizeof name;
+    if (peer.out && getsockopt(peer.out.descriptor(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) return name;
+  }
+  return "";
+}
+
+}  // namespace gradus::dist

@@ -2,8 +2,8 @@
 //   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
 //
 // Opt-in and heavier than gradus.h, which has everything under gradus:: already. Besides the names themselves it has
-// what LibTorch has and gradus spells otherwise: TORCH_MODULE and its like, torch::indexing, torch::save and torch::load
-// of tensors and optimizers, at:: and c10::.
+// what LibTorch has and gradus spells otherwise: TORCH_MODULE and its like, torch::indexing, torch::save and
+// torch::load of tensors and optimizers, at:: and c10::.
 #pragma once
 
 #include <array>

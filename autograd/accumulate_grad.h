@@ -23,8 +23,8 @@ Ref<Node> accumulator_of(const Tensor& leaf);
 Tensor run_hooks(const Tensor& leaf, Tensor gradient);
 /// accumulate_grad, then the leaf's post-accumulate hooks.
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
-/// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor. Keeps
-/// the leaf's strides; takes the tensor over where it may.
+/// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor.
+/// Keeps the leaf's strides; takes the tensor over where it may.
 void accumulate_grad(const Tensor& leaf, Tensor gradient);
 
 }  // namespace gradus

@@ -37,7 +37,8 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
-// The cast of a parameter lives as long as the parameter's numbers do. One made without history serves no recorded step.
+// The cast of a parameter lives as long as the parameter's numbers do. One made without history serves no recorded
+// step.
 Tensor cached_cast(DType dtype, const Tensor& x) {
   const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
   if (!kept) return cast_to(dtype, x);

@@ -1,12 +1,12 @@
-// Mixed precision: matrix products in a half type, what needs range or digits in float32 (torch.autocast; Micikevicius et
-// al., "Mixed precision training", 2018).
+// Mixed precision: matrix products in a half type, what needs range or digits in float32 (torch.autocast; Micikevicius
+// et al., "Mixed precision training", 2018).
 //
 //   amp::Autocast autocast(kCUDA);                // float16 until the end of the scope; kBFloat16 as second argument
 //   Tensor loss = cross_entropy(net->forward(x), labels);
 //
 // Parameters stay float32. What an operator does with floating inputs stands in PyTorch's lists (autocast_lists.cpp);
-// OpScope looks it up and apply casts, so that no operator knows of it. Casts are differentiable: gradients come back in
-// the type of what was cast.
+// OpScope looks it up and apply casts, so that no operator knows of it. Casts are differentiable: gradients come back
+// in the type of what was cast.
 #pragma once
 
 #include <optional>
@@ -43,8 +43,8 @@ struct AutocastSettings {
 /// one with enabled = false switches the others off. backward() needs no guard: its operators run in the types that
 /// the forward ones had.
 ///
-/// The cast of a float32 parameter is kept for its next use (unless cache_enabled is false), until the parameter changes,
-/// the outermost guard ends, or the capture of a graph begins or ends.
+/// The cast of a float32 parameter is kept for its next use (unless cache_enabled is false), until the parameter
+/// changes, the outermost guard ends, or the capture of a graph begins or ends.
 class Autocast {
  public:
   /// dtype is kHalf or kBFloat16, anything else a DTypeError. Default: kHalf on cuda, kBFloat16 on the cpu.

@@ -1,6 +1,6 @@
-// Which operator computes in what: the lists of PyTorch 2.11's aten/src/ATen/autocast_mode.h, for the operators that are
-// here. tests/golden/autocast_*.safetensors hold what PyTorch made of them on either device. An operator that is not
-// listed takes its inputs as they are, and mixed ones are promoted as ever.
+// Which operator computes in what: the lists of PyTorch 2.11's aten/src/ATen/autocast_mode.h, for the operators that
+// are here. tests/golden/autocast_*.safetensors hold what PyTorch made of them on either device. An operator that is
+// not listed takes its inputs as they are, and mixed ones are promoted as ever.
 #include <unordered_map>
 
 #include <gradus/autograd/autocast.h>

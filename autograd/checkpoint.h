@@ -71,8 +71,8 @@ bool is_recomputing();
 
 /// function(inputs…), without keeping what it saves for backward. Inputs are tensors, lists of them, or values that are
 /// copied; the result is whatever the function returns. Other tensors may be captured. The function must compute the
-/// same each time, from the same numbers: an AutogradError says when it saved something else the second time, or when an
-/// input was changed in place in between. Checkpoints nest. Under NoGradGuard it is a plain call.
+/// same each time, from the same numbers: an AutogradError says when it saved something else the second time, or when
+/// an input was changed in place in between. Checkpoints nest. Under NoGradGuard it is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);

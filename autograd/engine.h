@@ -41,7 +41,8 @@ class AnomalyGuard {
 namespace detail {
 /// AutogradError naming `node` (its op, layer and direction) if `array` holds a NaN or inf.
 void check_anomaly(const Array& array, std::string_view what, std::string_view op, const std::string& module_path);
-/// For a node's backward: true if the engine gave it `dy` and nobody else holds those numbers, so that it may overwrite them.
+/// For a node's backward: true if the engine gave it `dy` and nobody else holds those numbers, so that it may overwrite
+/// them.
 bool is_handed_over(const Tensor& dy);
 }  // namespace detail
 

@@ -2,7 +2,8 @@
 //
 //   struct Square : autograd::Function<Square> {
 //     static Tensor forward(AutogradContext* ctx, const Tensor& x) { ctx->save_for_backward({x}); return x * x; }
-//     static TensorList backward(AutogradContext* ctx, const TensorList& dy) { return {2 * ctx->get_saved_variables()[0] * dy[0]}; }
+//     static TensorList backward(AutogradContext* ctx, const TensorList& dy) { return {2 *
+//     ctx->get_saved_variables()[0] * dy[0]}; }
 //   };
 //   Tensor y = Square::apply(x);
 #pragma once

@@ -1,6 +1,7 @@
 // OpScope and apply: how every differentiable operator is opened, recorded and run.
 //
-//   Tensor matmul(const Tensor& a, const Tensor& b, Loc where) { OpScope op("matmul", where); return apply<MatMul>(op, a, b); }
+//   Tensor matmul(const Tensor& a, const Tensor& b, Loc where) { OpScope op("matmul", where); return apply<MatMul>(op,
+//   a, b); }
 //
 // apply calls N's forward with the arrays of its tensor arguments and its other arguments as they are. When a gradient
 // will be wanted it keeps the node, ties it to the inputs, and makes it the history of the results.
@@ -127,7 +128,8 @@ struct ApplyAccess {
 
 namespace detail {
 
-/// Runs forward on a recorded node, or on one that lives for the call alone, and hands (node or null, result) to finish.
+/// Runs forward on a recorded node, or on one that lives for the call alone, and hands (node or null, result) to
+/// finish.
 template <class N, class Finish, class... Args>
 auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in_place, Finish&& finish,
               const Args&... args) {

@@ -198,8 +198,8 @@ class Tensor {
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;
-  /// contiguous(format), and images or filters of one channel, which lie both ways, are from then on taken as of `format`:
-  /// it decides how a convolution's result lies.
+  /// contiguous(format), and images or filters of one channel, which lie both ways, are from then on taken as of
+  /// `format`: it decides how a convolution's result lies.
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const;
   Tensor to(const Tensor& other, Loc where = Loc::current()) const {
     return to(other.device(), other.dtype(), false, false, where);

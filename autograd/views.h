@@ -13,8 +13,8 @@ struct ViewGeometry {
   int64_t offset = 0;
 };
 
-/// Gradient of a base from that of a view of it: 0 but for the elements that the view shows; those that it shows several
-/// times get the sum.
+/// Gradient of a base from that of a view of it: 0 but for the elements that the view shows; those that it shows
+/// several times get the sum.
 Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const ViewGeometry& view);
 /// Makes the view's grad_fn anew if its storage was written since it was made.
 void refresh_view(const Tensor& view);

@@ -1,5 +1,5 @@
-// All-reduce of arrays on GPUs between processes of this machine, by size: over NCCL, and over TCP and shared memory by way
-// of the host. Prints a JSON object a line; all_reduce_cuda.py runs it beside torch.distributed.
+// All-reduce of arrays on GPUs between processes of this machine, by size: over NCCL, and over TCP and shared memory by
+// way of the host. Prints a JSON object a line; all_reduce_cuda.py runs it beside torch.distributed.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>

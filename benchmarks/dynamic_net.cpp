@@ -1,6 +1,7 @@
-// What a captured step cannot express, and what helps. A net applies its layer until its state is small, so the number of
-// rounds depends on the input. Eagerly that is a loop; a capture would have to know the number, and refuses. With a greatest
-// number of rounds, each masked where the loop would have ended, the step can be captured (E11). A JSON line for each.
+// What a captured step cannot express, and what helps. A net applies its layer until its state is small, so the number
+// of rounds depends on the input. Eagerly that is a loop; a capture would have to know the number, and refuses. With a
+// greatest number of rounds, each masked where the loop would have ended, the step can be captured (E11). A JSON line
+// for each.
 //
 //   dynamic_net --device cuda
 #include <cstdio>

@@ -1,6 +1,6 @@
-// What gradus costs around the kernels: operators, backward passes, module calls and optimizer steps on tensors so small
-// that their arithmetic is nothing. One table row and, with --json, one JSON line a measurement: the median microseconds
-// of a call. benchmarks/eager.py runs the same on PyTorch and compares.
+// What gradus costs around the kernels: operators, backward passes, module calls and optimizer steps on tensors so
+// small that their arithmetic is nothing. One table row and, with --json, one JSON line a measurement: the median
+// microseconds of a call. benchmarks/eager.py runs the same on PyTorch and compares.
 //
 //   eager --row chain --json results.jsonl
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Times element-wise functions, reductions, normalisation, pooling, resampling, depthwise convolution, sorting and indexing,
-// each alone on float32 operands that lie in memory already; elementwise.py does the same with PyTorch. Prints one JSON object, milliseconds by row.
+// Times element-wise functions, reductions, normalisation, pooling, resampling, depthwise convolution, sorting and
+// indexing, each alone on float32 operands that lie in memory already; elementwise.py does the same with PyTorch.
+// Prints one JSON object, milliseconds by row.
 //
 //   elementwise --threads 1 --rows gelu,softmax
 #include <algorithm>

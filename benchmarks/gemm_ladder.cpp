@@ -1,6 +1,6 @@
-// The matrix product as a ladder: from three loops to all cores, each rung checked against the first before it is timed,
-// beside what the machine could do (the roofline) and, where CMake found it, OpenBLAS. benchmarks/gemm_ladder/rungs.h has
-// the rungs, docs/cpu_kernels.md explains them.
+// The matrix product as a ladder: from three loops to all cores, each rung checked against the first before it is
+// timed, beside what the machine could do (the roofline) and, where CMake found it, OpenBLAS.
+// benchmarks/gemm_ladder/rungs.h has the rungs, docs/cpu_kernels.md explains them.
 //
 //   gemm_ladder --size 1024 --threads 2 --json ladder.json
 #include <cmath>

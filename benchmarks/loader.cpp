@@ -1,6 +1,6 @@
-// Does the loader keep ahead of the training step? For each data set with its usual augmentation and 0, 1, 2 and 4 workers:
-// the time to make a batch, what of it a step waits for, and the step's own time, means over epochs of a net's training.
-// The images are random bytes of the data set's shape: what they show does not change the time.
+// Does the loader keep ahead of the training step? For each data set with its usual augmentation and 0, 1, 2 and 4
+// workers: the time to make a batch, what of it a step waits for, and the step's own time, means over epochs of a net's
+// training. The images are random bytes of the data set's shape: what they show does not change the time.
 //
 //   loader --data-set cifar10 --threads 2 --json results.jsonl
 #include <cstdio>

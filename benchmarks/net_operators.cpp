@@ -1,6 +1,6 @@
 // Times operators other than convolutions at the shapes that nets give them, each alone and its gradient alone, in both
-// types and layouts; net_operators.py does the same with PyTorch. On cuda they are captured, so that kernels count and not
-// their launching; "eager" rows are not. Prints one JSON object, milliseconds by row.
+// types and layouts; net_operators.py does the same with PyTorch. On cuda they are captured, so that kernels count and
+// not their launching; "eager" rows are not. Prints one JSON object, milliseconds by row.
 //
 //   net_operators --device cuda --rows batch_norm
 #include <algorithm>

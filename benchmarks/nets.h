@@ -10,8 +10,8 @@
 
 namespace gradus::benchmarks {
 
-/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is measured,
-/// on a GPU the larger ones too.
+/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is
+/// measured, on a GPU the larger ones too.
 struct Workload {
   std::string name;
   std::function<Shape(int64_t batch)> input;
@@ -74,8 +74,8 @@ struct LstmNet : nn::Module {
   Tensor forward(const Tensor& x) { return fc(std::get<0>(lstm(x))[-1]); }
 };
 
-/// One encoder layer of a transformer (4 heads, 2048 features between its linear layers), and a linear layer of the mean
-/// of its outputs.
+/// One encoder layer of a transformer (4 heads, 2048 features between its linear layers), and a linear layer of the
+/// mean of its outputs.
 struct AttentionNet : nn::Module {
   nn::TransformerEncoderLayer encoder = register_module("encoder", nn::TransformerEncoderLayer(128, 4));
   nn::Linear fc = register_module("fc", nn::Linear(128, 10));

@@ -1,5 +1,5 @@
-// What a kernel is worth: an epoch of LeNet on MNIST with the library's max-pooling, and with one whose backward is a loop
-// over the windows, made of tensor operations. Prints a JSON line for each.
+// What a kernel is worth: an epoch of LeNet on MNIST with the library's max-pooling, and with one whose backward is a
+// loop over the windows, made of tensor operations. Prints a JSON line for each.
 //
 //   pool_loop --threads 2 --data ../shared/data
 #include <cstdio>
@@ -20,8 +20,8 @@ struct LoopMaxPool : autograd::Function<LoopMaxPool> {
     return y;
   }
 
-  // The gradient of a window goes to its greatest value. (Where several are the greatest, all get it: behind a ReLU these
-  // are zeros, and it lets none of it through.)
+  // The gradient of a window goes to its greatest value. (Where several are the greatest, all get it: behind a ReLU
+  // these are zeros, and it lets none of it through.)
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const Tensor x = context->get_saved_variables()[0], y = context->get_saved_variables()[1];
     const Tensor dx = zeros_like(x);

@@ -19,9 +19,9 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Milliseconds of one call of `work`: the median over `seconds` of samples, three at least, after a fifth of that to warm
-/// up. On cuda a sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so the host's
-/// launching overlaps as it does in training.
+/// Milliseconds of one call of `work`: the median over `seconds` of samples, three at least, after a fifth of that to
+/// warm up. On cuda a sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so
+/// the host's launching overlaps as it does in training.
 template <class Work>
 double time_ms(Device device, double seconds, Work&& work) {
   const auto time_row = [&](int calls) {

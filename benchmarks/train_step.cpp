@@ -1,9 +1,9 @@
 // Times a training step (forward, cross-entropy, backward, Adam) of each net on random inputs that lie on the device
-// already: the whole step and its parts, medians over many, and the most memory that tensors hold during a step. One table
-// row and, with --json, one JSON line a net.
+// already: the whole step and its parts, medians over many, and the most memory that tensors hold during a step. One
+// table row and, with --json, one JSON line a net.
 //
-//   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
-//   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
+//   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl train_step --net
+//   resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
 #include <cstdio>
 #include <fstream>
 

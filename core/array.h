@@ -51,8 +51,8 @@ class Array {
 
   /// Row-major without gaps (or, for channels_last, NHWC without gaps). Axes of size 1 may have any stride.
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
-  /// True if x (N, C, H, W) lies in memory with channels innermost and more than one pixel. One channel lies both ways: then
-  /// its stride says what is meant, which `to(format)` sets and results inherit; 1 is channels-last.
+  /// True if x (N, C, H, W) lies in memory with channels innermost and more than one pixel. One channel lies both ways:
+  /// then its stride says what is meant, which `to(format)` sets and results inherit; 1 is channels-last.
   bool is_channels_last() const;
   /// True if the elements fill a block of memory exactly once, in any order of axes.
   bool is_dense() const;

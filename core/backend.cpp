@@ -1,6 +1,6 @@
 // The composites' default bodies: each is its formula, spelled in primitives. They run on every backend, use scratch
-// memory freely, and never read a value back to the host, so they may be captured into a graph. Half types (and integers
-// where the formula is not one of integers) compute in float.
+// memory freely, and never read a value back to the host, so they may be captured into a graph. Half types (and
+// integers where the formula is not one of integers) compute in float.
 #include <gradus/core/backend.h>
 
 #include <algorithm>
@@ -247,8 +247,9 @@ void Backend::linear_recurrence(const View& a, const View& b, int axis, bool rev
   copy(sums, y);
 }
 
-// Products with the stencils as dense matrices, which come from the host. A product meets every element of x, and 0 times
-// an infinity is NaN: so infinities and NaN are left out of it, and further products count which windows they lie in.
+// Products with the stencils as dense matrices, which come from the host. A product meets every element of x, and 0
+// times an infinity is NaN: so infinities and NaN are left out of it, and further products count which windows they lie
+// in.
 void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   if (y.numel() == 0) return;
   const Arithmetic math(*this);

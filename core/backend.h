@@ -72,13 +72,15 @@ AnyView narrow(AnyView view, int axis, int64_t start, int64_t length) {
   return view;
 }
 
-/// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty sets.
+/// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty
+/// sets.
 enum class ReduceOp : uint8_t { sum, mean, max, min, all, any, prod };
 enum class ArgReduceOp : uint8_t { argmax, argmin };
 /// Running totals along an axis.
 enum class ScanOp : uint8_t { sum, prod };
 
-/// Convolution geometry, each pair as (height, width). Output size: (H + 2 padding - dilation (R - 1) - 1) / stride + 1.
+/// Convolution geometry, each pair as (height, width). Output size: (H + 2 padding - dilation (R - 1) - 1) / stride +
+/// 1.
 struct Conv2dGeometry {
   int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   int64_t groups = 1;
@@ -114,23 +116,23 @@ struct AttentionRule {
   RandomState random;
 };
 
-/// What batch and instance norm keep of the batches that they have seen: running = (1 - momentum) running + momentum batch,
-/// for means and for variances (C,), the batch's variance being first multiplied by `correction`, and the number of batches
-/// (int64 scalar). What has null data is not kept.
+/// What batch and instance norm keep of the batches that they have seen: running = (1 - momentum) running + momentum
+/// batch, for means and for variances (C,), the batch's variance being first multiplied by `correction`, and the number
+/// of batches (int64 scalar). What has null data is not kept.
 struct RunningStatistics {
   MutableView mean, variance, batches;
   double momentum = 0, correction = 1;
 };
 
 /// Scalars that optimizer kernels read from device memory (doubles), so that a captured step replays with new values:
-/// number of steps done, learning rate, what gradients are multiplied with, whether an inf or NaN was found in them (not
-/// 0: the step changes nothing), and the product of NAdam's momenta so far.
+/// number of steps done, learning rate, what gradients are multiplied with, whether an inf or NaN was found in them
+/// (not 0: the step changes nothing), and the product of NAdam's momenta so far.
 struct StepBlock {
   static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, momentum_product = 4, size = 5;
 };
 
-/// Scalars of loss scaling, doubles in device memory as well: what the loss is multiplied with, the number of steps since
-/// it changed, and whether an inf or NaN was found in the gradients (not 0).
+/// Scalars of loss scaling, doubles in device memory as well: what the loss is multiplied with, the number of steps
+/// since it changed, and whether an inf or NaN was found in the gradients (not 0).
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
@@ -143,8 +145,8 @@ struct ScaleRule {
 /// What happens to each element in an optimizer step: core/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
-/// One parameter of an optimizer step; all share a shape, and those that are not null a dtype. States that the rule does
-/// not use have null data.
+/// One parameter of an optimizer step; all share a shape, and those that are not null a dtype. States that the rule
+/// does not use have null data.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
@@ -183,8 +185,8 @@ class Backend {
 
   // ---- Primitives: reductions ----
   /// y = reduction of x over the axes in `axes` (bit i is axis i); y keeps x's rank with size 1 at those axes. sum,
-  /// mean and prod accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of booleans
-  /// into int64). all and any write booleans.
+  /// mean and prod accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of
+  /// booleans into int64). all and any write booleans.
   virtual void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) = 0;
   /// Value and index (int64) of the extreme element along `axis`; of equals the first, NaN counts as extreme.
   /// values and indices keep the rank with size 1; values may have null data.
@@ -210,7 +212,8 @@ class Backend {
   virtual void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                                    const Pool2dGeometry& geometry) = 0;
 
-  // ---- Primitives: gather by class index (losses). target is int64 (N). Rows with target == ignore_index count not. ----
+  // ---- Primitives: gather by class index (losses). target is int64 (N). Rows with target == ignore_index count not.
+  // ----
   /// y[i] = x[i, target[i]] for x (N, C); 0 for ignored rows. A target outside [0, C) is an IndexError (cpu) or NaN
   /// (cuda, where the host does not wait to look).
   virtual void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) = 0;
@@ -224,14 +227,15 @@ class Backend {
   /// values = x in order along `axis`, indices (int64) = where each came from. Stable; NaN is larger than all numbers.
   /// Both have x's shape; values may have null data.
   virtual void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices);
-  /// y[i] = x[i with index[i] at `axis`], for y of index's shape; x's other sizes are at least y's. index is int64 (stride
-  /// 0 where broadcast); negative or too large: IndexError (cpu), 0 (cuda, where the host does not wait to look).
+  /// y[i] = x[i with index[i] at `axis`], for y of index's shape; x's other sizes are at least y's. index is int64
+  /// (stride 0 where broadcast); negative or too large: IndexError (cpu), 0 (cuda, where the host does not wait to
+  /// look).
   virtual void gather(const View& x, int axis, const View& index, const MutableView& y);
   /// y[i with index[i] at `axis`] = x[i], or += x[i], for x of index's shape, in the logical order of i, whatever the
   /// number of threads (of equal places the last wins). Indices as in gather; bad ones write nothing.
   virtual void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y);
-  /// positions (int64, (count, x.ndim())) = indices of the true elements of a boolean x in row-major order; count is their
-  /// number.
+  /// positions (int64, (count, x.ndim())) = indices of the true elements of a boolean x in row-major order; count is
+  /// their number.
   virtual void nonzero(const View& x, const MutableView& positions);
 
   // ---- Primitives: random numbers, bit-identical on all backends (core/random.h) ----
@@ -264,8 +268,8 @@ class Backend {
   /// y = conv2d(x, w) + bias (K, or null), then relu if asked.
   virtual void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
                                 const Conv2dGeometry& geometry);
-  /// Gradients of conv2d_bias_relu; null outputs are not wanted. With relu, dy counts only where y > 0: `masked`, where there
-  /// is one, is memory for such a dy, to be used or not. It has dy's layout and may be the same view.
+  /// Gradients of conv2d_bias_relu; null outputs are not wanted. With relu, dy counts only where y > 0: `masked`, where
+  /// there is one, is memory for such a dy, to be used or not. It has dy's layout and may be the same view.
   virtual void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                          const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                          const Conv2dGeometry& geometry, const MutableView* masked = nullptr);
@@ -281,18 +285,18 @@ class Backend {
   virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y);
   /// y = (x - mean) / sqrt(variance + eps) * weight + bias, the one formula of batch, layer, group and instance norm.
   /// mean and variance (biased, sum of squared deviations over the count) are over `axes` and keep x's rank with size 1
-  /// there; both are outputs, or, with `fixed_statistics`, inputs. weight and bias are broadcast to x's shape by strides,
-  /// or null; they are of x's dtype, or float32 with an x of a half type. Statistics are accumulated in float or wider and
-  /// stored in their views' dtype.
+  /// there; both are outputs, or, with `fixed_statistics`, inputs. weight and bias are broadcast to x's shape by
+  /// strides, or null; they are of x's dtype, or float32 with an x of a half type. Statistics are accumulated in float
+  /// or wider and stored in their views' dtype.
   virtual void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                          bool fixed_statistics, const MutableView& y, const MutableView& mean,
                          const MutableView& variance);
   /// Moves the running statistics towards those of a batch (N, C), averaged over its rows.
   virtual void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                          const RunningStatistics& running);
-  /// Gradients of normalize. With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s:
-  /// dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics); dweight and dbias, of weight's
-  /// shape with size 1 where it was broadcast, are the sums of dy h and dy there. Null outputs are not wanted.
+  /// Gradients of normalize. With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s: dx = s (g -
+  /// avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics); dweight and dbias, of weight's shape
+  /// with size 1 where it was broadcast, are the sums of dy h and dy there. Null outputs are not wanted.
   virtual void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
                                   const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
                                   const MutableView* dweight, const MutableView* dbias);
@@ -301,27 +305,28 @@ class Backend {
   virtual void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                               bool fixed_statistics, const View* residual, const MutableView& y,
                               const MutableView& mean, const MutableView& variance);
-  /// Gradients of normalize_relu from its result y: those of normalize for dy where y > 0, and 0 elsewhere, in dy's place,
-  /// and dresidual, which is just that. Null outputs are not wanted.
+  /// Gradients of normalize_relu from its result y: those of normalize for dy where y > 0, and 0 elsewhere, in dy's
+  /// place, and dresidual, which is just that. Null outputs are not wanted.
   virtual void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
                                        const View& variance, uint32_t axes, const View* weight, double eps,
                                        bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
                                        const MutableView* dbias, const MutableView* dresidual);
-  /// normalize, or with `relu` normalize_relu, by the statistics of x (N, C, …) itself, and the running ones move towards
-  /// them. mean and variance are (N, C, 1, …) or (1, C, 1, …).
+  /// normalize, or with `relu` normalize_relu, by the statistics of x (N, C, …) itself, and the running ones move
+  /// towards them. mean and variance are (N, C, 1, …) or (1, C, 1, …).
   virtual void normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                                   bool relu, const View* residual, const MutableView& y, const MutableView& mean,
                                   const MutableView& variance, const RunningStatistics& running);
-  /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums that
-  /// go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o tanh(c).
-  /// c_before, c and h are (N, H).
+  /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums
+  /// that go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o
+  /// tanh(c). c_before, c and h are (N, H).
   virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
-  /// Its gradient: dgates (N, 4 H), of the sums, from gates as lstm_cell left them, from dh, and from dc, which holds c's
-  /// gradient by way of the next step and is left with c_before's.
+  /// Its gradient: dgates (N, 4 H), of the sums, from gates as lstm_cell left them, from dh, and from dc, which holds
+  /// c's gradient by way of the next step and is left with c_before's.
   virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                   const MutableView& dc, const MutableView& dgates);
-  /// All steps of an LSTM: gates (L, N, 4 H) holds W x + b and is left as lstm_cell leaves it, w_hh is (4 H, H), h0 and c0
-  /// (N, H), cells and hidden, the states after each step, (L, N, H); L > 0. `reverse` goes from the last step to the first.
+  /// All steps of an LSTM: gates (L, N, 4 H) holds W x + b and is left as lstm_cell leaves it, w_hh is (4 H, H), h0 and
+  /// c0 (N, H), cells and hidden, the states after each step, (L, N, H); L > 0. `reverse` goes from the last step to
+  /// the first.
   virtual void lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
                              const MutableView& cells, const MutableView& hidden);
   /// Its gradient: dgates (L, N, 4 H), of the sums, and dh0. dc holds the last cell's gradient and is left with c0's;
@@ -329,10 +334,10 @@ class Backend {
   virtual void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
                                       const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
                                       const MutableView& dh0);
-  /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017): q (N, H, L, E), k (N, H, S, E),
-  /// v (N, H, S, V), weights (N, H, L, S), y (N, H, L, V). mask, where there is one, has weights' shape and is added, or is
-  /// boolean: where it is false there is no attention. kept (boolean, weights' shape): which ones dropout left; there if it
-  /// has a probability.
+  /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017): q (N, H, L, E), k (N, H, S,
+  /// E), v (N, H, S, V), weights (N, H, L, S), y (N, H, L, V). mask, where there is one, has weights' shape and is
+  /// added, or is boolean: where it is false there is no attention. kept (boolean, weights' shape): which ones dropout
+  /// left; there if it has a probability.
   virtual void attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
                          const MutableView& weights, const MutableView* kept, const MutableView& y);
   /// Its gradient, from what attention was given and gave.
@@ -354,7 +359,8 @@ class Backend {
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
 
  protected:
-  /// dy where y > 0 and 0 elsewhere: in `masked` if that is given, else in memory that `scratch` then holds, in dy's order.
+  /// dy where y > 0 and 0 elsewhere: in `masked` if that is given, else in memory that `scratch` then holds, in dy's
+  /// order.
   View masked_by_relu(const View& dy, const View& y, const MutableView* masked, Array& scratch);
 };
 

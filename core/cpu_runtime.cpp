@@ -38,8 +38,8 @@ size_t list_of(size_t capacity) {
 }
 constexpr size_t kLists = 64 + 8 * (62 - 12) + 1;
 
-// Free lists. Small blocks return to the shelf of the thread that first had them: a thread's scratch memory is then in its
-// core's cache, and threads that allocate at the same time do not wait for each other.
+// Free lists. Small blocks return to the shelf of the thread that first had them: a thread's scratch memory is then in
+// its core's cache, and threads that allocate at the same time do not wait for each other.
 struct alignas(64) Shelf {
   std::mutex mutex;
   Block* free[kLists] = {};  // by list_of(capacity)

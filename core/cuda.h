@@ -42,9 +42,9 @@ Stream new_stream(int index = -1);
 
 using gradus::StreamGuard;  // of the stream that work goes to until the end of a scope
 
-/// May products of float32 matrices round what they multiply to TF32 (10 bits of mantissa), which tensor cores take? False
-/// at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process. The convolutions of the backend "cuda" are
-/// such products; for those of "cudnn" see cudnn::allow_tf32.
+/// May products of float32 matrices round what they multiply to TF32 (10 bits of mantissa), which tensor cores take?
+/// False at the start, as torch.backends.cuda.matmul.allow_tf32. Of the whole process. The convolutions of the backend
+/// "cuda" are such products; for those of "cudnn" see cudnn::allow_tf32.
 bool matmul_allow_tf32();
 void set_matmul_allow_tf32(bool allow);
 
@@ -103,8 +103,8 @@ class Graph {
     capture_end();
   }
 
-  /// This thread calls `notify` (null: nobody) whenever a capture of its begins or ends: for who keeps results that eager
-  /// work and a recorded step must not share.
+  /// This thread calls `notify` (null: nobody) whenever a capture of its begins or ends: for who keeps results that
+  /// eager work and a recorded step must not share.
   static void on_capture(void (*notify)());
 
   /// Enqueues the recorded work on the current stream.

@@ -163,7 +163,8 @@ decltype(auto) visit(DType dtype, F&& f) {
   detail::bad_dtype(dtype, "a known element type");
 }
 
-/// Calls f.template operator()<Bits>() with the unsigned integer of an element's size, as which elements move unchanged.
+/// Calls f.template operator()<Bits>() with the unsigned integer of an element's size, as which elements move
+/// unchanged.
 template <class F>
 void visit_bits(DType dtype, F&& f) {
   switch (size_of(dtype)) {

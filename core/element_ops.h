@@ -1,5 +1,5 @@
-// The element-wise operations by name. Apart from core/backend.h, so that formulas and kernels of one instruction set need
-// nothing else of the library.
+// The element-wise operations by name. Apart from core/backend.h, so that formulas and kernels of one instruction set
+// need nothing else of the library.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // Exceptions, and the context that every message is prefixed with.
 //
-// A message reads  [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
-//                   op       module path         both sides                                                     user's line
+//   [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
+//    op       module path         both sides                                                     user's line
+//
 // The op, the module path and the user's line come from the thread's OpContext and ModuleFrame stacks.
 #pragma once
 

@@ -32,7 +32,8 @@ class Observer {
   virtual void on_end(const ObservedEvent&) {}
 };
 
-/// Attaches an observer to the whole process; the caller keeps it alive until it is removed. Calls come from any thread.
+/// Attaches an observer to the whole process; the caller keeps it alive until it is removed. Calls come from any
+/// thread.
 void add_observer(Observer* observer);
 void remove_observer(Observer* observer);
 

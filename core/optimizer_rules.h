@@ -1,5 +1,5 @@
-// The update rules of optimizers, each formula written once: for numbers (naive, cuda), for vectors of them (openmp) and
-// for whole arrays (the default body of Backend::optimizer_step).
+// The update rules of optimizers, each formula written once: for numbers (naive, cuda), for vectors of them (openmp)
+// and for whole arrays (the default body of Backend::optimizer_step).
 //
 // A rule is a struct of options. `prepare` makes a Step of it, the constants of the step under way, from the StepBlock;
 // the Step changes one element p by its gradient g and up to three state values s1, s2, s3 (those that the rule's state
@@ -34,8 +34,8 @@ GRADUS_HOST_DEVICE inline V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 
-/// What an exponential average keeps per step. Powers go through the logarithm, taken once on the host: 1 - value^t then
-/// keeps its digits, and a GPU has no double `pow` to compute.
+/// What an exponential average keeps per step. Powers go through the logarithm, taken once on the host: 1 - value^t
+/// then keeps its digits, and a GPU has no double `pow` to compute.
 struct Decay {
   double value, logarithm;
   Decay(double value) : value(value), logarithm(std::log(value)) {}  // NOLINT(google-explicit-constructor)
@@ -180,8 +180,8 @@ struct Adagrad : Common {
   }
 };
 
-/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam since 2.0. The block holds the product
-/// M of mu_1 … mu_t, mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2); m, v as in Adam.
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam since 2.0. The block holds the
+/// product M of mu_1 … mu_t, mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2); m, v as in Adam.
 ///   p -= lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 struct Nadam : Common {
   static constexpr const char* kName = "nadam_step";
@@ -220,7 +220,8 @@ struct Nadam : Common {
 
 /// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam; m, v as in Adam.
 ///   rho_inf = 2 / (1 - beta2) - 1;   rho = rho_inf - 2 t beta2^t / (1 - beta2^t);   u = m / (1 - beta1^t)
-///   rho > 5: p -= lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps), r² = (rho-4)(rho-2) rho_inf / ((rho_inf-4)(rho_inf-2) rho)
+///   rho > 5: p -= lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
+///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho)
 ///   else:    p -= lr u
 struct Radam : Common {
   static constexpr const char* kName = "radam_step";

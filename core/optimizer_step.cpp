@@ -1,5 +1,5 @@
-// The default body of Backend::optimizer_step: the rules' formulas over arrays, each operation one kernel. Like those in
-// backend.cpp it uses scratch memory freely and reads nothing back to the host.
+// The default body of Backend::optimizer_step: the rules' formulas over arrays, each operation one kernel. Like those
+// in backend.cpp it uses scratch memory freely and reads nothing back to the host.
 #include <gradus/core/backend.h>
 #include <gradus/core/optimizer_rules.h>
 

@@ -1,11 +1,11 @@
 // parallel_for over helper threads of our own.
 //
-// The chunks of a call are dealt out before it starts: each of its threads owns a stretch of consecutive chunks and takes
-// them from the front; whoever has none left steals from the back of the others' stretches. On a quiet machine, then,
-// the same thread gets the same part of a tensor, kernel after kernel, and finds it in its cache. On a busy one, where
-// a helper may start milliseconds late, the caller has done the helper's work by then: it never waits for a thread that has not
-// started, only for chunks that are being computed. Where a helper keeps losing its core in the midst of them, callers do
-// without helpers for a while.
+// The chunks of a call are dealt out before it starts: each of its threads owns a stretch of consecutive chunks and
+// takes them from the front; whoever has none left steals from the back of the others' stretches. On a quiet machine,
+// then, the same thread gets the same part of a tensor, kernel after kernel, and finds it in its cache. On a busy one,
+// where a helper may start milliseconds late, the caller has done the helper's work by then: it never waits for a
+// thread that has not started, only for chunks that are being computed. Where a helper keeps losing its core in the
+// midst of them, callers do without helpers for a while.
 //
 // Helpers that have run out of work spin for a moment, so that the next kernel finds them awake (a small net starts one
 // every 10 us, and to wake a sleeping thread takes longer than that), then they sleep.
@@ -34,11 +34,11 @@ using std::chrono::microseconds;
 
 constexpr int kMaxThreads = 128;  // of one call, the caller included
 constexpr int kMaxCalls = 16;     // at a time; those beyond run serially
-// How long a thread spins before it sleeps; how much of a gap between two looks at the clock, in which the core may have been
-// given to others, counts as that; and how often a helper may change its core.
+// How long a thread spins before it sleeps; how much of a gap between two looks at the clock, in which the core may
+// have been given to others, counts as that; and how often a helper may change its core.
 constexpr microseconds kSpin{200}, kGap{50}, kMovesApart{1000};
-// From when on a helper that has been woken is late; what helpers are credited with at most, for a call and in all; and the
-// longest time that callers do without them.
+// From when on a helper that has been woken is late; what helpers are credited with at most, for a call and in all; and
+// the longest time that callers do without them.
 constexpr microseconds kLate{1000}, kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
 
 std::atomic<int> thread_limit{0};
@@ -109,8 +109,8 @@ void run_serially(int64_t chunks, int64_t count, int64_t grain, const RangeFunct
   for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, body);
 }
 
-// Units [first, last) that nobody has taken yet, for one call: {generation : 32, first : 16, last : 16} in one word, so that
-// whoever takes a unit knows in the same moment that it belongs to the call that he has read about.
+// Units [first, last) that nobody has taken yet, for one call: {generation : 32, first : 16, last : 16} in one word, so
+// that whoever takes a unit knows in the same moment that it belongs to the call that he has read about.
 struct alignas(64) Stretch {
   std::atomic<uint64_t> word{0};
 
@@ -220,10 +220,10 @@ class Call {
   Stretch stretches_[kMaxThreads];
 };
 
-// When callers do without helpers: on a machine with more work than cores. A helper that loses its core in the midst of a chunk
-// stalls the call until the scheduler's next round, and one that has slept may be woken on the core of its caller, who then
-// waits as long. Where that has cost more than helpers have saved, nobody asks for help for some time, and twice as long
-// each time it happens again soon.
+// When callers do without helpers: on a machine with more work than cores. A helper that loses its core in the midst of
+// a chunk stalls the call until the scheduler's next round, and one that has slept may be woken on the core of its
+// caller, who then waits as long. Where that has cost more than helpers have saved, nobody asks for help for some time,
+// and twice as long each time it happens again soon.
 class Helpfulness {
  public:
   bool pausing(Clock::time_point now) const {
@@ -330,8 +330,8 @@ class Pool {
     Helper& me = helpers_[self];
     for (Clock::time_point moved;;) {
       const uint32_t heard = news_.load();
-      // Schedulers like to wake a thread where its waker runs, and on a busy machine leave it there: the one place where
-      // a helper is of no use.
+      // Schedulers like to wake a thread where its waker runs, and on a busy machine leave it there: the one place
+      // where a helper is of no use.
       if (const int cpu = current_cpu(); cpu >= 0 && cpu == caller_cpu_.load(std::memory_order_relaxed)) {
         if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
           moved = now;

@@ -8,8 +8,8 @@
 
 namespace gradus {
 
-/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores that
-/// this process may run on (taskset's; threads are bound to none).
+/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores
+/// that this process may run on (taskset's; threads are bound to none).
 int num_threads();
 /// A ValueError unless `threads` is positive.
 void set_num_threads(int threads);

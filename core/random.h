@@ -4,13 +4,14 @@
 // A draw is (seed, offset): the generator hands out a new offset for every random operator. Element i of the result, i
 // counted in logical row-major order, is a function of (seed, offset, i):
 //   words(i)   = philox(key = seed, counter = {i lo, i hi, offset lo, offset hi}): four 32-bit words
-//   uniform    : float and halves  (words(i / 4)[i % 4] >> 8) * 2^-24;  double  53 bits of word pair i % 2 of words(i / 2)
+//   uniform    : float and halves  (words(i / 4)[i % 4] >> 8) * 2^-24;
+//                double            53 bits of word pair i % 2 of words(i / 2)
 //   bernoulli  : uniform (float stream) < p
 //   randint    : low + (64-bit pair i % 2 of words(i / 2)) * range >> 64
 //   normal     : Box-Muller on the doubles u, v of words(i / 2): sqrt(-2 ln(1 - u)) * (cos, sin)(2 pi v)[i % 2]
 //   randperm   : order of the 64-bit keys, pair i % 2 of words(i / 2), ties by index
-// All arithmetic is in double with explicit fma and without contraction, and log, sin and cos are the polynomials below,
-// so every backend gives the same bits.
+// All arithmetic is in double with explicit fma and without contraction, and log, sin and cos are the polynomials
+// below, so every backend gives the same bits.
 #pragma once
 
 #include <atomic>

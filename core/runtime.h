@@ -38,8 +38,8 @@ class CapturedGraph {
   virtual void replay() = 0;
 };
 
-/// Bytes and counts of a device's allocator. `allocated` is what tensors asked for (on cuda in steps of 512 bytes), `reserved`
-/// what the system gave.
+/// Bytes and counts of a device's allocator. `allocated` is what tensors asked for (on cuda in steps of 512 bytes),
+/// `reserved` what the system gave.
 struct MemoryStats {
   int64_t allocated = 0, peak_allocated = 0;
   int64_t reserved = 0, peak_reserved = 0;

@@ -1,5 +1,5 @@
-// Element-wise functions of two arguments, of numbers or of vectors as core/scalar_unary.h tells; core/scalar_ops.h has the
-// switch over them.
+// Element-wise functions of two arguments, of numbers or of vectors as core/scalar_unary.h tells; core/scalar_ops.h has
+// the switch over them.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// What the element-wise operators are: conversion between types, traits, and the one switch over each enum. The formulas,
-// written once for host and device, are in scalar_unary.h and scalar_binary.h. Half types compute in float (compute_t).
+// What the element-wise operators are: conversion between types, traits, and the one switch over each enum. The
+// formulas, written once for host and device, are in scalar_unary.h and scalar_binary.h. Half types compute in float
+// (compute_t).
 #pragma once
 
 #include <iterator>

@@ -1,7 +1,8 @@
-// Element-wise functions of one argument with their derivatives, each written once; core/scalar_ops.h has the switch over
-// them. T is a number (float, double, or an integer type for the functions that integers have, needs_floating), on host
-// and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/simd/lanes.h). So formulas choose
-// with `select` instead of ?: and combine truths with & | ! instead of && and ||: both sides are computed.
+// Element-wise functions of one argument with their derivatives, each written once; core/scalar_ops.h has the switch
+// over them. T is a number (float, double, or an integer type for the functions that integers have, needs_floating), on
+// host and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/simd/lanes.h). So
+// formulas choose with `select` instead of ?: and combine truths with & | ! instead of && and ||: both sides are
+// computed.
 #pragma once
 
 #include <cmath>
@@ -101,7 +102,9 @@ template <> struct Unary<UnaryOp::trunc> {
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
 };
 template <> struct Unary<UnaryOp::square> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(wrapping_t<T>(x) * wrapping_t<T>(x)); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    return T(wrapping_t<T>(x) * wrapping_t<T>(x));
+  }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(2) * x; }
 };
 template <> struct Unary<UnaryOp::exp> {
@@ -122,18 +125,25 @@ template <> struct Unary<UnaryOp::log1p> {
 };
 template <> struct Unary<UnaryOp::log2> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log2; return log2(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / (x * T(0.69314718055994530942)); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return T(1) / (x * T(0.69314718055994530942));
+  }
 };
 template <> struct Unary<UnaryOp::log10> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::log10; return log10(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { return T(1) / (x * T(2.30258509299404568402)); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    return T(1) / (x * T(2.30258509299404568402));
+  }
 };
 template <> struct Unary<UnaryOp::sqrt> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sqrt; return sqrt(x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(1) / (T(2) * y); }
 };
 template <> struct Unary<UnaryOp::rsqrt> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::sqrt; return T(1) / sqrt(x); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
+    using std::sqrt;
+    return T(1) / sqrt(x);
+  }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return T(-0.5) * y * y * y; }
 };
 template <> struct Unary<UnaryOp::reciprocal> {
@@ -150,7 +160,10 @@ template <> struct Unary<UnaryOp::cos> {
 };
 template <> struct Unary<UnaryOp::erf> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::erf; return erf(x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) { using std::exp; return T(1.12837916709551257390) * exp(-x * x); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
+    using std::exp;
+    return T(1.12837916709551257390) * exp(-x * x);
+  }
 };
 template <> struct Unary<UnaryOp::tanh> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { using std::tanh; return tanh(x); }
@@ -162,7 +175,9 @@ template <> struct Unary<UnaryOp::sigmoid> {
 };
 template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return select(x < T(0), T(0), x); }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) { return select(y > T(0), T(1), T(0)); }
+  template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) {
+    return select(y > T(0), T(1), T(0));
+  }
 };
 /// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of
 /// integers may be fractions or out of range.
@@ -212,7 +227,8 @@ template <> struct Unary<UnaryOp::gelu> {  // x Phi(x)
     return normal_distribution(x) + x * normal_density(x);
   }
 };
-template <> struct Unary<UnaryOp::gelu_tanh> {  // x (1 + tanh(u / 2)) / 2 = x sigmoid(u), u = sqrt(8 / pi) (x + 0.044715 x^3)
+/// x (1 + tanh(u / 2)) / 2 = x sigmoid(u), u = sqrt(8 / pi) (x + 0.044715 x^3)
+template <> struct Unary<UnaryOp::gelu_tanh> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
     return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
   }

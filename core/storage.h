@@ -30,8 +30,8 @@ class Storage {
   Device device() const { return impl_ ? impl_->device : Device(); }
   bool pinned() const { return impl_ && impl_->pinned; }
   uint32_t use_count() const { return impl_ ? impl_->use_count() : 0; }
-  /// True if this handle alone reaches the bytes and may overwrite them: they are the allocator's, nobody shares or slices
-  /// them, and no other stream was announced by record_stream.
+  /// True if this handle alone reaches the bytes and may overwrite them: they are the allocator's, nobody shares or
+  /// slices them, and no other stream was announced by record_stream.
   bool is_exclusive() const { return use_count() == 1 && impl_->runtime && !impl_->on_other_streams; }
 
   /// Number of in-place writes so far.

@@ -48,7 +48,8 @@ int32_t floor_of(float value) {
   return truncated - (value < static_cast<float>(truncated) ? 1 : 0);
 }
 
-// To the nearest whole number, halves to the even one, as grid_sample does. Adding 1.5 * 2^23 leaves no room for a fraction.
+// To the nearest whole number, halves to the even one, as grid_sample does. Adding 1.5 * 2^23 leaves no room for a
+// fraction.
 int32_t round_of(float value) { return static_cast<int32_t>((value + 12582912.0f) - 12582912.0f); }
 
 // Of `count` pixels from `column` on: positions first + column * step.

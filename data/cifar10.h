@@ -1,5 +1,5 @@
-// CIFAR-10: 50,000 colour images to train on and 10,000 to test with, 32x32, ten classes (Krizhevsky: "Learning multiple
-// layers of features from tiny images", 2009; https://www.cs.toronto.edu/~kriz/cifar.html, "binary version").
+// CIFAR-10: 50,000 colour images to train on and 10,000 to test with, 32x32, ten classes (Krizhevsky: "Learning
+// multiple layers of features from tiny images", 2009; https://www.cs.toronto.edu/~kriz/cifar.html, "binary version").
 //
 // data_batch_1.bin … data_batch_5.bin and test_batch.bin hold records of 3,073 bytes: the class (0 … 9), then the red,
 // the green and the blue plane, each 32 rows of 32 bytes.
@@ -41,7 +41,8 @@ class CIFAR10 : public ImageDataset {
 };
 
 /// The folder that holds images of CIFAR-10 to train on and to test with: `directory` or, where that is empty,
-/// $GRADUS_DATA, data or ../shared/data; each of them itself or its subfolder cifar-10-batches-bin. Empty when none does.
+/// $GRADUS_DATA, data or ../shared/data; each of them itself or its subfolder cifar-10-batches-bin. Empty when none
+/// does.
 std::string find_cifar10(const std::string& directory = "");
 
 }  // namespace datasets

@@ -47,7 +47,8 @@ void saturate(const float* from, float* __restrict red, float* __restrict green,
   }
 }
 
-// Four pixels at once, or one: formulas are written for both. A condition chooses between numbers that are both computed.
+// Four pixels at once, or one: formulas are written for both. A condition chooses between numbers that are both
+// computed.
 using Four = float __attribute__((vector_size(16)));
 using FourIntegers = int32_t __attribute__((vector_size(16)));
 

@@ -8,8 +8,8 @@
 
 namespace gradus::data::datasets {
 
-/// One dataset behind the other: ConcatDataset(a, b, c), of any types whose batches are vectors of the same examples, or
-/// ConcatDataset(std::vector<D>{…}). The size of each part must be known (ValueError).
+/// One dataset behind the other: ConcatDataset(a, b, c), of any types whose batches are vectors of the same examples,
+/// or ConcatDataset(std::vector<D>{…}). The size of each part must be known (ValueError).
 template <class Batch = std::vector<Example<>>>
 class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
  public:

@@ -5,8 +5,9 @@
 //   for (auto& batch : *loader) train(batch.data, batch.target);
 //
 // The batches of an epoch depend on the seed and the number of the epoch, not on the number of workers: they come in
-// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). So an epoch can also be taken
-// up in the middle: save loader->state() with the model, and load_state() it into a loader made as the first one was.
+// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). So an epoch can also be
+// taken up in the middle: save loader->state() with the model, and load_state() it into a loader made as the first one
+// was.
 //
 // In a job of several processes each has a loader of the same dataset, sampler and batch_size, which is that of all
 // together, with .distributed(num_replicas, rank) in its options.
@@ -53,7 +54,8 @@ class DataLoaderOptions {
   DataLoaderOptions& drop_last(bool drop) { return drop_last_ = drop, *this; }
   /// How long the consumer waits for a batch of the workers before it gets an Error; forever unless set.
   DataLoaderOptions& timeout(std::chrono::milliseconds time) { return timeout_ = time, *this; }
-  /// As LibTorch has it. Batches come in the sampler's order whatever this says: what is reproducible costs nothing here.
+  /// As LibTorch has it. Batches come in the sampler's order whatever this says: what is reproducible costs nothing
+  /// here.
   DataLoaderOptions& enforce_ordering(bool enforce) { return enforce_ordering_ = enforce, *this; }
   /// Seed of the order and of random transforms; the default generator's (manual_seed) unless set.
   DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }

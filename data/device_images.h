@@ -1,5 +1,5 @@
-// A small set of images that lives on a device whole: batches are gathered, augmented and normalised there, and the host
-// sends nothing but the command to.
+// A small set of images that lives on a device whole: batches are gathered, augmented and normalised there, and the
+// host sends nothing but the command to.
 //
 //   data::DeviceImages images(train, "cuda");
 //   images.random_crop(4).random_horizontal_flip().normalize({0.49, 0.48, 0.45}, {0.25, 0.24, 0.26});
@@ -25,7 +25,8 @@ class DeviceImages {
 
   /// (x - mean) / stddev of the values in [0, 1], a number a channel or one for all (transforms::Normalize).
   DeviceImages& normalize(std::vector<double> mean, std::vector<double> stddev);
-  /// Each image shifted by up to `padding` pixels in either direction, black where nothing was (RandomCrop with padding).
+  /// Each image shifted by up to `padding` pixels in either direction, black where nothing was (RandomCrop with
+  /// padding).
   DeviceImages& random_crop(int64_t padding);
   /// Each image mirrored with probability `p`.
   DeviceImages& random_horizontal_flip(double p = 0.5);

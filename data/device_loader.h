@@ -1,10 +1,10 @@
-// Batches on a device ahead of their use: while one is computed with, a thread of its own takes the next from a loader and
-// copies it from page-locked memory on a stream of its own.
+// Batches on a device ahead of their use: while one is computed with, a thread of its own takes the next from a loader
+// and copies it from page-locked memory on a stream of its own.
 //
 //   for (auto& batch : data::on_device(*loader, "cuda")) train(batch.data, batch.target);
 //
-// The batches are the loader's, in its order. On the cpu they are handed on as they are. The loader itself is ahead of the
-// consumer: where the consumer stands and what it waited is told by state() and wait_seconds() here.
+// The batches are the loader's, in its order. On the cpu they are handed on as they are. The loader itself is ahead of
+// the consumer: where the consumer stands and what it waited is told by state() and wait_seconds() here.
 #pragma once
 
 #include <chrono>
@@ -77,8 +77,8 @@ class DeviceLoader {
   }
   Iterator end() { return {}; }
 
-  /// As DataLoader has it: the position behind the last batch that the consumer got. A loader that is made anew and brought
-  /// to it goes on from there.
+  /// As DataLoader has it: the position behind the last batch that the consumer got. A loader that is made anew and
+  /// brought to it goes on from there.
   LoaderState state() const { return state_; }
   void load_state(const LoaderState& state) {
     rest();

@@ -1,7 +1,8 @@
 // How a digit is drawn. The glyph's points, in the unit square, pass through
 //   bend      a random quadratic map that leaves joints joined, and a little tremor of the hand
 //   affine    p' = R(angle) [sx  slant; 0  sy] (p - 1/2) + centre, in pixels
-// and smooth strokes are cut into short lines along a Catmull-Rom spline. A pixel at distance d of the nearest line takes
+// and smooth strokes are cut into short lines along a Catmull-Rom spline. A pixel at distance d of the nearest line
+// takes
 //   ink * clamp(1/2 + (radius - d) / softness, 0, 1) + noise
 #include <gradus/data/draw_digit.h>
 

@@ -8,8 +8,8 @@
 namespace gradus::data::detail {
 
 bool is_file(const std::string& path);
-/// The first folder that `holds` accepts: `directory` or, where that is empty, $GRADUS_DATA, data and ../shared/data; each
-/// of them itself, then its subfolder `subfolder`. Empty when there is none.
+/// The first folder that `holds` accepts: `directory` or, where that is empty, $GRADUS_DATA, data and ../shared/data;
+/// each of them itself, then its subfolder `subfolder`. Empty when there is none.
 std::string find_folder(const std::string& directory, const std::string& subfolder,
                         const std::function<bool(const std::string&)>& holds);
 /// How to unpack the first of these paths that lies there packed, as the end of a message; empty where none does.

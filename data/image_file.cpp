@@ -25,8 +25,8 @@ void* limited_realloc(void* memory, size_t bytes) {
 
 }  // namespace
 
-// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv: damaged JPEGs make
-// its arithmetic overflow.
+// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv: damaged JPEGs
+// make its arithmetic overflow.
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG
@@ -78,9 +78,9 @@ void check_huffman_tables(io::ByteSpan tables, const std::string& name) {
   GRADUS_CHECK(tables.empty(), IoError, "'", name, "' is a damaged JPEG file: half a Huffman table");
 }
 
-// A JPEG file is a row of markers, FF and a type, most with a length and data; behind SOS (DA) comes data in which FF 00
-// is a byte FF and D0 … D7 restart the decoder. The last marker is EOI (D9). stb_image would fill what is missing with grey.
-// Returns the number of scans. https://www.w3.org/Graphics/JPEG/itu-t81.pdf, B.1
+// A JPEG file is a row of markers, FF and a type, most with a length and data; behind SOS (DA) comes data in which FF
+// 00 is a byte FF and D0 … D7 restart the decoder. The last marker is EOI (D9). stb_image would fill what is missing
+// with grey. Returns the number of scans. https://www.w3.org/Graphics/JPEG/itu-t81.pdf, B.1
 int64_t check_jpeg(io::ByteSpan bytes, const std::string& name) {
   size_t at = 2;
   int64_t scans = 0;

@@ -15,9 +15,10 @@
 
 namespace gradus::data::datasets {
 
-/// torchvision.datasets.ImageFolder for PNG and JPEG: the classes are the folders in `root` in alphabetical order, their
-/// images all files below them that end in .png, .jpg or .jpeg (in any case), sorted by folder and name. Links are followed.
-/// Samples are {image (3, H, W) float32 in [0, 1], class as an int64 scalar}; a file is read when its sample is asked for.
+/// torchvision.datasets.ImageFolder for PNG and JPEG: the classes are the folders in `root` in alphabetical order,
+/// their images all files below them that end in .png, .jpg or .jpeg (in any case), sorted by folder and name. Links
+/// are followed. Samples are {image (3, H, W) float32 in [0, 1], class as an int64 scalar}; a file is read when its
+/// sample is asked for.
 class ImageFolder : public Dataset<ImageFolder> {
  public:
   struct Sample {
@@ -25,9 +26,9 @@ class ImageFolder : public Dataset<ImageFolder> {
     int64_t label;
   };
 
-  /// With a size, every image is resized to it (transforms::functional::resize, with antialias); else images are as large
-  /// as they are, and want Resize and a crop before Stack. A folder without classes, and a class without images, are an
-  /// IoError. Copies share the list of files.
+  /// With a size, every image is resized to it (transforms::functional::resize, with antialias); else images are as
+  /// large as they are, and want Resize and a crop before Stack. A folder without classes, and a class without images,
+  /// are an IoError. Copies share the list of files.
   explicit ImageFolder(const std::string& root) : ImageFolder(std::nullopt, root) {}
   ImageFolder(const std::string& root, transforms::ImageSize size) : ImageFolder(std::optional(size), root) {}
 

@@ -1,8 +1,9 @@
-// Operations on images that random transforms are made of, with the names and formulas of torchvision.transforms.functional.
+// Operations on images that random transforms are made of, with the names and formulas of
+// torchvision.transforms.functional.
 //
 // Images are float32 on the CPU, (…, H, W), with their channels, where they matter, in front of the two: (…, C, H, W).
-// Anything else is a ShapeError or a DTypeError. Results are new tensors; the image is not touched. No gradients: this is
-// work for a loader's threads.
+// Anything else is a ShapeError or a DTypeError. Results are new tensors; the image is not touched. No gradients: this
+// is work for a loader's threads.
 #pragma once
 
 #include <cstdint>
@@ -92,8 +93,8 @@ Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, 
 Tensor affine(const Tensor& image, double angle, std::pair<double, double> translate, double scale,
               std::pair<double, double> shear, Interpolation interpolation = Interpolation::kNearest,
               const Fill& fill = 0, std::optional<std::pair<double, double>> center = std::nullopt);
-/// Rotates by `angle` degrees counter-clockwise. With `expand` the result is just large enough for the whole image, which
-/// is then turned about its middle (torchvision's may be a pixel larger).
+/// Rotates by `angle` degrees counter-clockwise. With `expand` the result is just large enough for the whole image,
+/// which is then turned about its middle (torchvision's may be a pixel larger).
 Tensor rotate(const Tensor& image, double angle, Interpolation interpolation = Interpolation::kNearest,
               bool expand = false, std::optional<std::pair<double, double>> center = std::nullopt,
               const Fill& fill = 0);

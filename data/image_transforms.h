@@ -7,8 +7,8 @@
 //                    .map(data::transforms::Stack<>());
 //
 // Images are float32 (…, C, H, W) as in data/image_ops.h, which has the formulas. What a transform draws belongs to
-// (seed, epoch, index of the sample), so the number of workers does not change it; outside of a loader it comes from the
-// default generator. Parameters that make no sense are a ValueError when they are set.
+// (seed, epoch, index of the sample), so the number of workers does not change it; outside of a loader it comes from
+// the default generator. Parameters that make no sense are a ValueError when they are set.
 #pragma once
 
 #include <optional>

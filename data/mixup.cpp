@@ -12,8 +12,8 @@ namespace {
 using data::detail::draw_normal;
 using data::detail::draw_uniform;
 
-// Gamma(shape, 1), by Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); in logarithms, since
-// small shapes give numbers too small for a double.
+// Gamma(shape, 1), by Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); in logarithms,
+// since small shapes give numbers too small for a double.
 double draw_log_gamma(double shape) {
   if (shape < 1) return draw_log_gamma(shape + 1) + std::log(1 - draw_uniform(0, 1)) / shape;
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);

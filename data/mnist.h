@@ -11,8 +11,8 @@ namespace gradus::data::datasets {
 /// As torch::data::datasets::MNIST: samples are {image (1, 28, 28) float32 in [0, 1], class as an int64 scalar}.
 class MNIST : public ImageDataset {
  public:
-  /// Reads the two files of `mode`, plain or with .gz behind their names, from the folder `root`. A missing or malformed
-  /// file is an IoError.
+  /// Reads the two files of `mode`, plain or with .gz behind their names, from the folder `root`. A missing or
+  /// malformed file is an IoError.
   explicit MNIST(const std::string& root, Mode mode = Mode::kTrain);
 };
 

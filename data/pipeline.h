@@ -90,8 +90,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   Transform transform_;
 };
 
-/// Some samples of a source, in an order of its own (torch.utils.data.Subset); filter, shuffle, take and skip make these
-/// too. Copies share the selection. A sample keeps the random numbers of its index in the source.
+/// Some samples of a source, in an order of its own (torch.utils.data.Subset); filter, shuffle, take and skip make
+/// these too. Copies share the selection. A sample keeps the random numbers of its index in the source.
 template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:

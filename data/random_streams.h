@@ -1,5 +1,5 @@
-// Where the data module draws its random numbers: offsets of the Philox stream (core/random.h) that no generator reaches
-// by counting from zero. Internal to data.
+// Where the data module draws its random numbers: offsets of the Philox stream (core/random.h) that no generator
+// reaches by counting from zero. Internal to data.
 #pragma once
 
 #include <cstdint>

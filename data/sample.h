@@ -11,8 +11,8 @@
 
 namespace gradus::data {
 
-/// The generator of the sample that is being made on this thread. Its numbers depend on the loader's seed, the epoch and
-/// the sample's index, and on nothing else: neither the number of workers nor the order of samples changes them.
+/// The generator of the sample that is being made on this thread. Its numbers depend on the loader's seed, the epoch
+/// and the sample's index, and on nothing else: neither the number of workers nor the order of samples changes them.
 /// Outside of a sample, the default generator.
 Generator& sample_generator();
 

@@ -87,9 +87,9 @@ class SubsetRandomSampler : public OrderSampler {
 };
 
 /// Draws `num_samples` indices, index i with a probability proportional to weights[i]
-/// (torch.utils.data.WeightedRandomSampler). Without replacement each draw is among those not drawn yet: the smallest of
-/// -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006).
-/// Weights that are negative or not finite, or that allow fewer draws than asked for, are a ValueError.
+/// (torch.utils.data.WeightedRandomSampler). Without replacement each draw is among those not drawn yet: the smallest
+/// of -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006). Weights that
+/// are negative or not finite, or that allow fewer draws than asked for, are a ValueError.
 class WeightedRandomSampler : public OrderSampler {
  public:
   WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement = true);
@@ -104,8 +104,8 @@ class WeightedRandomSampler : public OrderSampler {
 };
 
 /// One rank's part of an order that all ranks agree on: elements rank, rank + num_replicas, rank + 2 num_replicas, …
-/// Together the ranks visit every sample once: nothing overlaps, nothing is left out, and ranks differ by at most one in
-/// their number of samples. The k-th batches of all ranks are together the k-th batch of one process with a batch
+/// Together the ranks visit every sample once: nothing overlaps, nothing is left out, and ranks differ by at most one
+/// in their number of samples. The k-th batches of all ranks are together the k-th batch of one process with a batch
 /// num_replicas times as large.
 ///
 /// With allow_duplicates, as LibTorch has it, the order is repeated from its beginning until all ranks have the same

@@ -2,8 +2,8 @@
 // analysis of single-layer networks in unsupervised feature learning", AISTATS 2011;
 // https://cs.stanford.edu/~acoates/stl10, binary files). The 100,000 images without labels are not read.
 //
-// train_X.bin and test_X.bin hold 27,648 bytes for each image: the red, the green and the blue plane, each 96 columns of
-// 96 bytes. train_y.bin and test_y.bin hold one byte for each image, its class 1 … 10.
+// train_X.bin and test_X.bin hold 27,648 bytes for each image: the red, the green and the blue plane, each 96 columns
+// of 96 bytes. train_y.bin and test_y.bin hold one byte for each image, its class 1 … 10.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace gradus::data {
 
-/// The images, with their planes row by row, and the classes 0 … 9 of a pair of files; `name` stands for them in messages.
-/// Bytes that are no whole images, another number of labels, or a class that there is not, are an IoError.
+/// The images, with their planes row by row, and the classes 0 … 9 of a pair of files; `name` stands for them in
+/// messages. Bytes that are no whole images, another number of labels, or a class that there is not, are an IoError.
 LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::string& name);
 
 namespace datasets {
@@ -24,8 +24,8 @@ class STL10 : public ImageDataset {
  public:
   static constexpr size_t kTrainSize = 5000, kTestSize = 8000;
 
-  /// Reads the two unpacked files of `mode` from the folder `root` or its stl10_binary/. They may hold fewer images than
-  /// were published: size() and explain() tell how many. A missing file is an IoError that says what to unpack, a
+  /// Reads the two unpacked files of `mode` from the folder `root` or its stl10_binary/. They may hold fewer images
+  /// than were published: size() and explain() tell how many. A missing file is an IoError that says what to unpack, a
   /// malformed one an IoError that names it.
   explicit STL10(const std::string& root, Mode mode = Mode::kTrain);
 

@@ -5,8 +5,8 @@
 
 namespace gradus::data::datasets {
 
-/// Sample i is row i of a tensor, TensorDataset(x), or of two, TensorDataset(inputs, targets). Rows are views: they share
-/// memory with the tensors.
+/// Sample i is row i of a tensor, TensorDataset(x), or of two, TensorDataset(inputs, targets). Rows are views: they
+/// share memory with the tensors.
 template <class Target = example::NoTarget>
 class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Target>> {
  public:

@@ -1,5 +1,5 @@
-// What map() puts behind a dataset, with the names of torch::data::transforms. Transforms of images (affine, crop, flip,
-// colour, …) are in data/image_transforms.h. explain() shows what describe() says, where a transform has that.
+// What map() puts behind a dataset, with the names of torch::data::transforms. Transforms of images (affine, crop,
+// flip, colour, …) are in data/image_transforms.h. explain() shows what describe() says, where a transform has that.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // 6. Weights from PyTorch: a ResNet-18 that was made there answers the same here.
 //
-// tests/transfer/make_models.py wrote the two files, with PyTorch: the weights, and a few images with the logits that it
-// computed for them. Run this from the root of the repository, or give the folder: 06_pytorch_weights tests/transfer
+// tests/transfer/make_models.py wrote the two files, with PyTorch: the weights, and a few images with the logits that
+// it computed for them. Run this from the root of the repository, or give the folder: 06_pytorch_weights tests/transfer
 #include <gradus/core/io/safetensors.h>
 #include <gradus/gradus.h>
 

@@ -1,5 +1,5 @@
-// Activations: layers without parameters (but PReLU's) that work element by element or along one dimension. Formulas and
-// their sources stand in autograd/ops/activation.h; with `inplace` the input is overwritten.
+// Activations: layers without parameters (but PReLU's) that work element by element or along one dimension. Formulas
+// and their sources stand in autograd/ops/activation.h; with `inplace` the input is overwritten.
 #pragma once
 
 #include <string>

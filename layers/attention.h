@@ -30,12 +30,12 @@ struct MultiheadAttentionOptions {
 };
 
 /// query (L, N, E), key (S, N, kdim), value (S, N, vdim), or without N, to (output (L, N, E), weights (N, L, S)).
-/// key_padding_mask (N, S) and attn_mask (L, S) or (N * heads, L, S): booleans are true where there is no attention, floating
-/// ones are added. Weights are averaged over the heads or, without average_attn_weights, (N, heads, L, S); without
-/// need_weights they are undefined, which is faster.
+/// key_padding_mask (N, S) and attn_mask (L, S) or (N * heads, L, S): booleans are true where there is no attention,
+/// floating ones are added. Weights are averaged over the heads or, without average_attn_weights, (N, heads, L, S);
+/// without need_weights they are undefined, which is faster.
 ///
-/// Parameters are PyTorch's: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight and v_proj_weight where kdim or vdim
-/// is not E; in_proj_bias (3 E); bias_k and bias_v (1, 1, E); out_proj.weight (E, E), out_proj.bias (E).
+/// Parameters are PyTorch's: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight and v_proj_weight where kdim or
+/// vdim is not E; in_proj_bias (3 E); bias_k and bias_v (1, 1, E); out_proj.weight (E, E), out_proj.bias (E).
 class MultiheadAttentionImpl : public Cloneable<MultiheadAttentionImpl> {
  public:
   MultiheadAttentionImpl(int64_t embed_dim, int64_t num_heads)
@@ -69,8 +69,8 @@ struct TransformerEncoderLayerOptions {
   GRADUS_ARG(init::Nonlinearity, activation) = kReLU;
 };
 
-/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the same
-/// shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
+/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the
+/// same shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
 class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
  public:
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)

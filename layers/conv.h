@@ -8,7 +8,8 @@
 
 namespace gradus {
 
-/// LibTorch's name of padding with zeros in the options of convolutions; the others are kReflect, kReplicate, kCircular.
+/// LibTorch's name of padding with zeros in the options of convolutions; the others are kReflect, kReplicate,
+/// kCircular.
 inline constexpr PadMode kZeros = PadMode::constant;
 
 namespace nn {
@@ -83,7 +84,8 @@ struct ConvBase : Module {
 
 }  // namespace detail
 
-/// Cross-correlation of sequences: x (N, in, L) to (N, out, P), P = (L + 2 padding - dilation (kernel - 1) - 1) / stride +
+/// Cross-correlation of sequences: x (N, in, L) to (N, out, P), P = (L + 2 padding - dilation (kernel - 1) - 1) /
+/// stride +
 /// 1. Parameter `weight` (out, in / groups, kernel).
 struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
   Conv1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)

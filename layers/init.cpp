@@ -61,8 +61,8 @@ namespace {
 
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
-/// The x with normal_cdf(x) = p, 0 < p < 1: Winitzki's closed form ("A handy approximation for the error function and its
-/// inverse", 2008), then two of Halley's steps, which leave rounding errors.
+/// The x with normal_cdf(x) = p, 0 < p < 1: Winitzki's closed form ("A handy approximation for the error function and
+/// its inverse", 2008), then two of Halley's steps, which leave rounding errors.
 double normal_quantile(double p) {
   const double z = 2 * p - 1, a = 0.147, log_term = std::log(4 * p * (1 - p)), pi = std::acos(-1.0);  // ln(1 - z²)
   const double b = 2 / (pi * a) + log_term / 2;
@@ -75,8 +75,8 @@ double normal_quantile(double p) {
   return x;
 }
 
-/// The columns of q (rows, columns), rows >= columns, row-major, made orthonormal one after the other; twice, because once
-/// leaves rounding errors that grow with the condition (Giraud, Langou, Rozloznik 2005).
+/// The columns of q (rows, columns), rows >= columns, row-major, made orthonormal one after the other; twice, because
+/// once leaves rounding errors that grow with the condition (Giraud, Langou, Rozloznik 2005).
 void orthonormalize_columns(double* q, int64_t rows, int64_t columns) {
   for (int64_t j = 0; j < columns; ++j) {
     for (int pass = 0; pass < 2; ++pass)

@@ -39,8 +39,8 @@ Tensor zeros_(Tensor tensor);
 Tensor ones_(Tensor tensor);
 Tensor uniform_(Tensor tensor, double low = 0, double high = 1);
 Tensor normal_(Tensor tensor, double mean = 0, double std = 1);
-/// N(mean, std²) without what lies outside [low, high]; low above high is a ValueError. As torch.nn.init, low and high are
-/// numbers of the result, not multiples of std.
+/// N(mean, std²) without what lies outside [low, high]; low above high is a ValueError. As torch.nn.init, low and high
+/// are numbers of the result, not multiples of std.
 Tensor trunc_normal_(Tensor tensor, double mean = 0, double std = 1, double low = -2, double high = 2);
 /// Ones on the diagonal of a matrix; other shapes are a ShapeError.
 Tensor eye_(Tensor tensor);
@@ -48,8 +48,9 @@ Tensor eye_(Tensor tensor);
 /// channel agree within each of `groups`. Two dimensions or fewer are a ShapeError, out not divisible by groups a
 /// ValueError.
 Tensor dirac_(Tensor tensor, int64_t groups = 1);
-/// Orthonormal rows or columns, whichever are fewer, times gain; dimensions behind the first count as one. Saxe, McClelland
-/// and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks", 2014.
+/// Orthonormal rows or columns, whichever are fewer, times gain; dimensions behind the first count as one. Saxe,
+/// McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks",
+/// 2014.
 Tensor orthogonal_(Tensor tensor, double gain = 1);
 /// A matrix of N(0, std²) with ceil(sparsity rows) zeros in each column. Martens, "Deep learning via Hessian-free
 /// optimization", 2010. Sparsity outside [0, 1] is a ValueError.

@@ -1,5 +1,5 @@
-// Losses as modules. Formulas, and the shapes that broadcast, stand in autograd/ops/losses.h and loss.h; reduction is kMean,
-// kSum or kNone.
+// Losses as modules. Formulas, and the shapes that broadcast, stand in autograd/ops/losses.h and loss.h; reduction is
+// kMean, kSum or kNone.
 #pragma once
 
 #include <gradus/autograd/ops/losses.h>

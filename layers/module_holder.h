@@ -1,5 +1,5 @@
-// How modules are called: call(module, x…) runs forward between the module's hooks. ModuleHolder is a shared pointer to a
-// module that constructs and calls like a value (torch::nn::ModuleHolder).
+// How modules are called: call(module, x…) runs forward between the module's hooks. ModuleHolder is a shared pointer to
+// a module that constructs and calls like a value (torch::nn::ModuleHolder).
 #pragma once
 
 #include <gradus/layers/module.h>

@@ -12,7 +12,8 @@
 
 namespace gradus::nn {
 
-/// How many elements to add on each side: one number for all, or {left, right} and, for images, {left, right, top, bottom}.
+/// How many elements to add on each side: one number for all, or {left, right} and, for images, {left, right, top,
+/// bottom}.
 template <int kSides>
 struct PadSides {
   PadSides(int64_t all) : sizes(Dims::filled(kSides, all)) {}                // NOLINT(google-explicit-constructor)

@@ -20,8 +20,8 @@ namespace {
 using detail::RecurrentState;
 using detail::RecurrentWeights;
 
-// One step. `from_input` is W x + b_ih (N, gates * hidden), which does not wait for the hidden state and so is computed for
-// a whole sequence at once.
+// One step. `from_input` is W x + b_ih (N, gates * hidden), which does not wait for the hidden state and so is computed
+// for a whole sequence at once.
 
 Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
   const Tensor sum = from_input + linear(h, w.w_hh, w.b_hh);

@@ -110,8 +110,8 @@ class RecurrentBase : public Module {
 }  // namespace detail
 
 /// x (L, N, input_size), or (N, L, input_size) where batch_first, or (L, input_size); h0 (layers * directions, N,
-/// hidden_size), zeros where undefined. Gives (output (L, N, directions * hidden_size), hn as h0). In output, the forward
-/// direction's features come first. Errors name the layer.
+/// hidden_size), zeros where undefined. Gives (output (L, N, directions * hidden_size), hn as h0). In output, the
+/// forward direction's features come first. Errors name the layer.
 class RNNImpl : public Cloneable<RNNImpl, detail::RecurrentBase> {
  public:
   RNNImpl(int64_t input_size, int64_t hidden_size) : RNNImpl(RNNOptions(input_size, hidden_size)) {}
@@ -124,8 +124,8 @@ class RNNImpl : public Cloneable<RNNImpl, detail::RecurrentBase> {
 };
 GRADUS_MODULE(RNN);
 
-/// As RNN, with the states (h0, c0), c0 (layers * directions, N, hidden_size): gives (output, (hn, cn)). With proj_size, h0
-/// and output have that size instead of hidden_size.
+/// As RNN, with the states (h0, c0), c0 (layers * directions, N, hidden_size): gives (output, (hn, cn)). With
+/// proj_size, h0 and output have that size instead of hidden_size.
 class LSTMImpl : public Cloneable<LSTMImpl, detail::RecurrentBase> {
  public:
   LSTMImpl(int64_t input_size, int64_t hidden_size) : LSTMImpl(LSTMOptions(input_size, hidden_size)) {}
@@ -186,8 +186,8 @@ class CellBase : public Module {
 
 }  // namespace detail
 
-/// x (N, input_size) or (input_size) and hx (N, hidden_size) or (hidden_size), zeros where undefined, to the next hidden
-/// state.
+/// x (N, input_size) or (input_size) and hx (N, hidden_size) or (hidden_size), zeros where undefined, to the next
+/// hidden state.
 class RNNCellImpl : public Cloneable<RNNCellImpl, detail::CellBase> {
  public:
   RNNCellImpl(int64_t input_size, int64_t hidden_size) : RNNCellImpl(RNNCellOptions(input_size, hidden_size)) {}

@@ -38,8 +38,8 @@ class Adam final : public KernelOptimizerWith<AdamOptions> {
   using KernelOptimizerWith::KernelOptimizerWith;
 };
 
-/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight decay,
-/// which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight
+/// decay, which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
 class AdamW final : public KernelOptimizerWith<AdamWOptions> {
  public:
   using KernelOptimizerWith::KernelOptimizerWith;

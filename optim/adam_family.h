@@ -1,4 +1,5 @@
-// What Adam and the optimizers that are made of it share: options of the same names, and two moments. Internal to optim.
+// What Adam and the optimizers that are made of it share: options of the same names, and two moments. Internal to
+// optim.
 #pragma once
 
 #include <tuple>

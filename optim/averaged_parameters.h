@@ -15,14 +15,15 @@ namespace gradus::optim {
 ///   … optimizer.step(); ema.update();                    // after each step
 ///   { AveragedParameters::Applied applied(ema); evaluate(model); }
 ///
-/// update() sets average = decay average + (1 - decay) value; the first one copies, as torch.optim.swa_utils.AveragedModel
-/// does. Averages of half types are kept in float32, since they would stand still; integers are copied. The tensors are
-/// those that the model had when this was made.
+/// update() sets average = decay average + (1 - decay) value; the first one copies, as
+/// torch.optim.swa_utils.AveragedModel does. Averages of half types are kept in float32, since they would stand still;
+/// integers are copied. The tensors are those that the model had when this was made.
 class AveragedParameters {
  public:
   /// The decay of update number n + 1, from n. Must be in [0, 1].
   using Decay = std::function<double(int64_t updates)>;
-  /// All updates count alike: stochastic weight averaging (Izmailov et al., "Averaging weights leads to wider optima", 2018).
+  /// All updates count alike: stochastic weight averaging (Izmailov et al., "Averaging weights leads to wider optima",
+  /// 2018).
   static double equal_weights(int64_t updates) {
     return static_cast<double>(updates) / static_cast<double>(updates + 1);
   }
@@ -44,8 +45,8 @@ class AveragedParameters {
   /// Copies of the averages, by name.
   StateDict averages() const;
 
-  /// Puts the averages into the tensors, and back what was there. Applying twice, or restoring what is not applied, is a
-  /// ValueError.
+  /// Puts the averages into the tensors, and back what was there. Applying twice, or restoring what is not applied, is
+  /// a ValueError.
   void apply();
   void restore();
   bool applied() const { return !stashed_.empty(); }

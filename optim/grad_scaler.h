@@ -10,8 +10,8 @@
 //   scaler.step(optimizer);
 //   scaler.update();
 //
-// The scale and what was found live on the device of the loss and are never read back, so that a step can be captured in
-// a graph. bfloat16 has float32's range and needs none of this.
+// The scale and what was found live on the device of the loss and are never read back, so that a step can be captured
+// in a graph. bfloat16 has float32's range and needs none of this.
 #pragma once
 
 #include <map>
@@ -43,13 +43,14 @@ class GradScaler {
   Tensor scale(const Tensor& loss);
   TensorList scale(const TensorList& losses);
 
-  /// Divides the gradients of the optimizer's parameters by the scale, in place. At most once for each optimizer between
-  /// two calls of update(), and before its step(); else a ValueError, as are float16 gradients, in which the quotient might
-  /// not be a number.
+  /// Divides the gradients of the optimizer's parameters by the scale, in place. At most once for each optimizer
+  /// between two calls of update(), and before its step(); else a ValueError, as are float16 gradients, in which the
+  /// quotient might not be a number.
   void unscale_(optim::Optimizer& optimizer);
 
   /// optimizer.step() with unscaled gradients; where one of them is inf or NaN nothing changes. Gradients that
-  /// unscale_() has not seen stay multiplied; the step divides. Optimizers that are no KernelOptimizer wait for the device.
+  /// unscale_() has not seen stay multiplied; the step divides. Optimizers that are no KernelOptimizer wait for the
+  /// device.
   void step(optim::Optimizer& optimizer);
 
   /// To be called once after the steps of all optimizers: the scale of the next iteration, or a given one.
@@ -60,7 +61,8 @@ class GradScaler {
   /// The scale, read back from the device.
   double get_scale() const;
 
-  /// "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", as in PyTorch; empty when disabled.
+  /// "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", as in PyTorch; empty when
+  /// disabled.
   StateDict state_dict() const;
   /// What does not fit is a ValueError, and nothing changes.
   void load_state_dict(const StateDict& state);

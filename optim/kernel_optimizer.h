@@ -36,9 +36,9 @@ class KernelOptimizerOptions : public OptimizerOptions {
 class KernelOptimizer : public Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
-  /// step() on gradients that a loss scale still multiplies (amp::GradScaler): `scaling` holds, for each device that has
-  /// some, two float64 numbers there: what they are multiplied with, and whether there is an inf or NaN among them (not
-  /// 0: nothing changes).
+  /// step() on gradients that a loss scale still multiplies (amp::GradScaler): `scaling` holds, for each device that
+  /// has some, two float64 numbers there: what they are multiplied with, and whether there is an inf or NaN among them
+  /// (not 0: nothing changes).
   void step_scaled(const std::vector<Array>& scaling);
   using Optimizer::set_lr;
   void set_lr(size_t group, double lr) override;
@@ -94,7 +94,8 @@ class KernelOptimizer : public Optimizer {
   std::vector<std::vector<ParameterState>> states_;  // by group and position in it
 };
 
-/// The constructors that optimizers have alike: parameters, or groups of them, and the options of groups without their own.
+/// The constructors that optimizers have alike: parameters, or groups of them, and the options of groups without their
+/// own.
 template <class Options>
 class KernelOptimizerWith : public KernelOptimizer {
  public:

@@ -14,10 +14,10 @@
 
 namespace gradus::optim {
 
-/// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch: n calls
-/// leave the rate of epoch n, the first being 0, which a new schedule sets at once. It starts from the rate that the
-/// group had before any schedule was made. Each step changes the rate that is there, so several schedules may act on one
-/// optimizer, and what a user changes between steps stays changed. The optimizer must outlive the schedule.
+/// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch: n
+/// calls leave the rate of epoch n, the first being 0, which a new schedule sets at once. It starts from the rate that
+/// the group had before any schedule was made. Each step changes the rate that is there, so several schedules may act
+/// on one optimizer, and what a user changes between steps stays changed. The optimizer must outlive the schedule.
 ///
 /// A schedule of your own: derive, give rate(), and call begin() at the end of the constructor.
 class LRScheduler {
@@ -36,7 +36,8 @@ class LRScheduler {
 
   /// What a checkpoint needs, the groups' rates included: "step_count", "base_lr.0", "lr.0", …
   StateDict state_dict() const;
-  /// The schedule must be made as the one that `state` came from. What does not fit is a ValueError, and nothing changes.
+  /// The schedule must be made as the one that `state` came from. What does not fit is a ValueError, and nothing
+  /// changes.
   void load_state_dict(const StateDict& state);
 
  protected:
@@ -123,8 +124,8 @@ class LinearLR final : public LRScheduler {
   int64_t total_iters_;
 };
 
-/// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts; behind
-/// T_max it rises again.
+/// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts;
+/// behind T_max it rises again.
 class CosineAnnealingLR final : public LRScheduler {
  public:
   CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min = 0);

@@ -28,8 +28,8 @@ class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions, Kernel
   GRADUS_ARG(bool, maximize) = false;
 };
 
-/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam of PyTorch 2 (in 1.13 mu_t counts twice
-/// in the last product). In step t with gradient g, m and v as in Adam, and M = mu_1 … mu_t:
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam of PyTorch 2 (in 1.13 mu_t counts
+/// twice in the last product). In step t with gradient g, m and v as in Adam, and M = mu_1 … mu_t:
 ///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
 ///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 /// Negative options or betas outside [0, 1) are a ValueError.

@@ -24,12 +24,12 @@ struct OneCycleLROptions {
   GRADUS_ARG(bool, three_phase) = false;
 };
 
-/// torch.optim.lr_scheduler.OneCycleLR (Smith and Topin, "Super-convergence", 2018): the rate goes from max_lr / div_factor
-/// up to max_lr in the first pct_start of total_steps, then down to the first rate / final_div_factor; with three_phase it
-/// comes down to the first rate as fast as it went up, then further. Between those points it follows half a cosine or a
-/// line. Momentum (SGD's and RMSprop's, else the first beta) goes the opposite way, from max_momentum to base_momentum and
-/// back; it is an option of the optimizer, so steps replayed from a captured graph do not see it, and a
-/// training::CapturedStep captures each step anew.
+/// torch.optim.lr_scheduler.OneCycleLR (Smith and Topin, "Super-convergence", 2018): the rate goes from max_lr /
+/// div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate / final_div_factor; with
+/// three_phase it comes down to the first rate as fast as it went up, then further. Between those points it follows
+/// half a cosine or a line. Momentum (SGD's and RMSprop's, else the first beta) goes the opposite way, from
+/// max_momentum to base_momentum and back; it is an option of the optimizer, so steps replayed from a captured graph do
+/// not see it, and a training::CapturedStep captures each step anew.
 ///
 /// step() is called after each batch; more than total_steps calls are a ValueError, as are options out of range and
 /// cycle_momentum with an optimizer that has no momentum.

@@ -84,14 +84,15 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Changes the parameters by their gradients; those whose gradient is undefined stay. `closure`, where given, computes
-  /// the loss and its gradients first; its loss is returned.
+  /// Changes the parameters by their gradients; those whose gradient is undefined stay. `closure`, where given,
+  /// computes the loss and its gradients first; its loss is returned.
   virtual Tensor step(LossClosure closure = nullptr) = 0;
 
   /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
   void zero_grad(bool set_to_none = true);
 
-  /// A parameter that is undefined, no leaf, or in a group already is a ValueError, as are options of another optimizer.
+  /// A parameter that is undefined, no leaf, or in a group already is a ValueError, as are options of another
+  /// optimizer.
   void add_param_group(OptimizerParamGroup group);
   std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
   const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
@@ -101,8 +102,8 @@ class Optimizer {
   OptimizerOptions& defaults() { return *defaults_; }
   const OptimizerOptions& defaults() const { return *defaults_; }
 
-  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees, this
-  /// also reaches steps replayed from a captured graph.
+  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees,
+  /// this also reaches steps replayed from a captured graph.
   virtual void set_lr(size_t group, double lr);
   void set_lr(double lr);
 

@@ -24,8 +24,8 @@ class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions, Kernel
   GRADUS_ARG(bool, maximize) = false;
 };
 
-/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam. In step t, m and v
-/// as in Adam:
+/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam. In step t, m and
+/// v as in Adam:
 ///   rho_inf = 2 / (1 - beta2) - 1;   rho = rho_inf - 2 t beta2^t / (1 - beta2^t);   u = m / (1 - beta1^t)
 ///   rho > 5: p = p - lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
 ///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho);   else p = p - lr u

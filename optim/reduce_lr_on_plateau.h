@@ -8,10 +8,10 @@
 
 namespace gradus::optim {
 
-/// torch::optim::ReduceLROnPlateauScheduler. After each epoch step(metric) compares the metric with the best one so far;
-/// after more than `patience` epochs without a better one the rates are multiplied by `factor`, down to `min_lr` (one for
-/// all groups, one for each, or none). Better means by more than `threshold`: a fraction of the best (rel) or a
-/// difference (abs). `cooldown` epochs after a reduction do not count. Changes of at most eps are not made.
+/// torch::optim::ReduceLROnPlateauScheduler. After each epoch step(metric) compares the metric with the best one so
+/// far; after more than `patience` epochs without a better one the rates are multiplied by `factor`, down to `min_lr`
+/// (one for all groups, one for each, or none). Better means by more than `threshold`: a fraction of the best (rel) or
+/// a difference (abs). `cooldown` epochs after a reduction do not count. Changes of at most eps are not made.
 class ReduceLROnPlateauScheduler {
  public:
   enum SchedulerMode { min, max };

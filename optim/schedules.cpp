@@ -1,5 +1,5 @@
-// The formulas of the schedules in lr_scheduler.h. rate() is the closed form, next_rate() the step from the rate that is
-// there, as in PyTorch.
+// The formulas of the schedules in lr_scheduler.h. rate() is the closed form, next_rate() the step from the rate that
+// is there, as in PyTorch.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

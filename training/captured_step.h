@@ -1,5 +1,5 @@
-// CapturedStep: a training step that is captured in a CUDA graph and replayed, so that the device never waits for the host
-// to launch a kernel.
+// CapturedStep: a training step that is captured in a CUDA graph and replayed, so that the device never waits for the
+// host to launch a kernel.
 //
 //   training::CapturedStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {
 //     optimizer.zero_grad();
@@ -13,8 +13,8 @@
 //     schedule.step();
 //   }
 //
-// Dropout, clip_grad_norm_on_device_, amp::Autocast and amp::GradScaler may be part of the step. Replayed steps give the
-// bits of eager ones.
+// Dropout, clip_grad_norm_on_device_, amp::Autocast and amp::GradScaler may be part of the step. Replayed steps give
+// the bits of eager ones.
 #pragma once
 
 #include <functional>
@@ -35,21 +35,22 @@ struct CapturedStepOptions {
 
 class CapturedStep {
  public:
-  /// What a step does with the tensors of a batch, which are on the device by then. Returns what the caller wants to see.
+  /// What a step does with the tensors of a batch, which are on the device by then. Returns what the caller wants to
+  /// see.
   using Function = std::function<TensorList(const TensorList& batch)>;
 
-  /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, which read their
-  /// scalars from device memory, else a ValueError. On the cpu every step is eager.
+  /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, which read
+  /// their scalars from device memory, else a ValueError. On the cpu every step is eager.
   CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
                CapturedStepOptions options = {});
 
   /// A step on a batch, of tensors anywhere. Once `warm_up` eager steps in a row had batches of one size, that size is
-  /// captured; from then on such batches are copied to where the captured step reads them, the optimizers' learning rates
-  /// are uploaded, and the step is replayed. Batches of other sizes, the last of an epoch, go the eager way. When another
-  /// option of an optimizer changes (OneCycleLR moves momenta), the step is captured anew.
+  /// captured; from then on such batches are copied to where the captured step reads them, the optimizers' learning
+  /// rates are uploaded, and the step is replayed. Batches of other sizes, the last of an epoch, go the eager way. When
+  /// another option of an optimizer changes (OneCycleLR moves momenta), the step is captured anew.
   ///
-  /// Results of replayed steps live where the next replay writes: read or clone() them before. Gradients that are looked
-  /// at after the step belong to the last eager one, or to the capture.
+  /// Results of replayed steps live where the next replay writes: read or clone() them before. Gradients that are
+  /// looked at after the step belong to the last eager one, or to the capture.
   ///
   /// What cannot be captured throws and names the operator: what waits for the device (item(), printing, copies to the
   /// host, shapes that depend on numbers) or allocates on a stream that the capture does not know. The batch is not

@@ -7,7 +7,8 @@
 //   …
 //   checkpoint.save("run.safetensors");     // the old file or the new one, whatever happens meanwhile
 //
-// The file is safetensors: tensors "model.fc.weight", "optimizer.state.0.exp_avg", …, and metadata that any reader shows:
+// The file is safetensors: tensors "model.fc.weight", "optimizer.state.0.exp_avg", …, and metadata that any reader
+// shows:
 //   gradus:checkpoint   version of this layout       kind:<part>      type of the part
 //   gradus:version      version of the library       value:<name>     a number or text
 //   <tied tensor>       where it is stored           setting:<name>   what the run was started with
@@ -73,8 +74,8 @@ inline bool from_text(const std::string& text, std::string& value) { return valu
 class Checkpoint {
  public:
   // ---- What a run consists of ----
-  /// A part of any type; a file with another type of optimizer, scheduler, … is refused. Modules may be of any type whose
-  /// parameters have the same names and shapes; tied parameters are stored once.
+  /// A part of any type; a file with another type of optimizer, scheduler, … is refused. Modules may be of any type
+  /// whose parameters have the same names and shapes; tied parameters are stored once.
   template <Stateful Part>
   Checkpoint& add(const std::string& name, Part& part) {
     std::string kind = std::derived_from<Part, nn::Module> ? "module" : detail::type_name(typeid(part));
@@ -106,7 +107,8 @@ class Checkpoint {
   void save(const std::string& path) const;
   /// Brings everything back. Nothing changes unless everything fits. IoError: no file, a broken one, one that is no
   /// checkpoint, one of another version of the library (unless `any_version`: what comes then may differ in the last
-  /// bits). ValueError: a part, value or setting that is missing, unexpected or different; ShapeError: a tensor that is.
+  /// bits). ValueError: a part, value or setting that is missing, unexpected or different; ShapeError: a tensor that
+  /// is.
   void load(const std::string& path, bool any_version = false);
   /// load(path) if there is such a file.
   bool load_if_there(const std::string& path, bool any_version = false);

@@ -28,8 +28,8 @@ class EarlyStoppingOptions {
 /// Watches one figure. It is a part of a checkpoint: its state holds the best weights too.
 class EarlyStopping {
  public:
-  /// Keeps copies of the best parameters and buffers of `model`, which must live as long as this. A patience below 1 or a
-  /// negative min_delta is a ValueError.
+  /// Keeps copies of the best parameters and buffers of `model`, which must live as long as this. A patience below 1 or
+  /// a negative min_delta is a ValueError.
   explicit EarlyStopping(nn::Module& model, const EarlyStoppingOptions& options = {});
 
   /// Takes the figure of an epoch; true when it is time to stop. NaN is never better.

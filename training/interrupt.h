@@ -11,9 +11,9 @@
 
 namespace gradus::training {
 
-/// While one lives, the first SIGINT or SIGTERM of the process is noted, and the run is expected to finish its step, save
-/// and end; the next one does at once what it would have done without. A signal that was ignored before (a run under
-/// nohup) stays ignored. One lives at a time, made and destroyed on one thread; a second is a ValueError.
+/// While one lives, the first SIGINT or SIGTERM of the process is noted, and the run is expected to finish its step,
+/// save and end; the next one does at once what it would have done without. A signal that was ignored before (a run
+/// under nohup) stays ignored. One lives at a time, made and destroyed on one thread; a second is a ValueError.
 class Interrupt {
  public:
   Interrupt();

@@ -65,7 +65,8 @@ class Profiler final : public Observer {
     std::string name, module;  ///< what ran
   };
 
-  /// What users call, the most costly (by self time) first. "backward" is one of them; the nodes that it runs are others.
+  /// What users call, the most costly (by self time) first. "backward" is one of them; the nodes that it runs are
+  /// others.
   std::vector<Row> operators() const;
   std::vector<Row> kernels() const;
   /// Layers and the modules around them, in order of their first use.
@@ -75,8 +76,8 @@ class Profiler final : public Observer {
 
   /// All this as text: the `rows` most costly operators and kernels, every module, the peak of memory.
   std::string table(size_t rows = 20) const;
-  /// Every event and the memory curve in the format of Chrome's trace viewer (JSON, "Trace Event Format"). IoError where
-  /// it cannot be written.
+  /// Every event and the memory curve in the format of Chrome's trace viewer (JSON, "Trace Event Format"). IoError
+  /// where it cannot be written.
   void save_trace(const std::string& path) const;
 
   void on_begin(const ObservedEvent& event) override;

@@ -19,8 +19,8 @@ class RotationOptions {
   GRADUS_ARG(Mode, mode) = Mode::min;
 };
 
-/// Files <directory>/step-<number>.safetensors, and best.safetensors, a checkpoint like the others. The best figure so far
-/// is a value of the checkpoint, "best figure", so that a resumed run knows it.
+/// Files <directory>/step-<number>.safetensors, and best.safetensors, a checkpoint like the others. The best figure so
+/// far is a value of the checkpoint, "best figure", so that a resumed run knows it.
 class Rotation {
  public:
   /// `checkpoint` must live as long as this. keep_last below 1 is a ValueError.

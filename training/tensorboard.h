@@ -35,11 +35,11 @@ class SummaryWriter {
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// The distribution of all elements, over exponential buckets, as torch's bins = 'tensorflow'. A tensor that is empty or
-  /// holds NaN or inf is a ValueError.
+  /// The distribution of all elements, over exponential buckets, as torch's bins = 'tensorflow'. A tensor that is empty
+  /// or holds NaN or inf is a ValueError.
   void add_histogram(const std::string& tag, const Tensor& values, int64_t step);
-  /// (C, H, W) or (H, W) with 1, 3 or 4 channels: floating with 0 black and 1 white (clamped), or bytes. Other shapes are
-  /// a ShapeError.
+  /// (C, H, W) or (H, W) with 1, 3 or 4 channels: floating with 0 black and 1 white (clamped), or bytes. Other shapes
+  /// are a ShapeError.
   void add_image(const std::string& tag, const Tensor& image, int64_t step);
   /// Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);

@@ -1,5 +1,5 @@
-// Activation functions (torch.nn.functional), element by element unless they say otherwise. relu, sigmoid, tanh and clamp
-// are in elementwise.h, softmax and log_softmax in loss.h. Names that end in _ write into x.
+// Activation functions (torch.nn.functional), element by element unless they say otherwise. relu, sigmoid, tanh and
+// clamp are in elementwise.h, softmax and log_softmax in loss.h. Names that end in _ write into x.
 #pragma once
 
 #include <string_view>

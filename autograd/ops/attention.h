@@ -15,15 +15,15 @@ Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_id
 const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, double max_norm, double norm_type = 2,
                                 Loc where = Loc::current());
 
-/// softmax(scale q kᵀ + mask) v, with dropout of the weights (https://arxiv.org/abs/1706.03762): q (…, L, E), k (…, S, E), v
-/// (…, S, Ev), result (…, L, Ev); leading sizes broadcast. attn_mask, broadcast to (…, L, S): where a boolean one is false
-/// there is no attention, a floating one is added. is_causal: query i sees keys 0 … i (no mask besides). scale is
-/// 1 / sqrt(E) unless given. A row that sees nothing is NaN.
+/// softmax(scale q kᵀ + mask) v, with dropout of the weights (https://arxiv.org/abs/1706.03762): q (…, L, E), k (…, S,
+/// E), v (…, S, Ev), result (…, L, Ev); leading sizes broadcast. attn_mask, broadcast to (…, L, S): where a boolean one
+/// is false there is no attention, a floating one is added. is_causal: query i sees keys 0 … i (no mask besides). scale
+/// is 1 / sqrt(E) unless given. A row that sees nothing is NaN.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
                                     std::optional<double> scale = {}, Loc where = Loc::current());
-/// The same of a sequence with itself, from its queries, keys and values side by side: packed (N, L, 3 H E) for H heads,
-/// result (N, L, H E).
+/// The same of a sequence with itself, from its queries, keys and values side by side: packed (N, L, 3 H E) for H
+/// heads, result (N, L, H E).
 Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask = {}, double dropout_p = 0,
                       Loc where = Loc::current());
 

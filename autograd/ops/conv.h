@@ -22,8 +22,8 @@ struct Pair {
   int64_t h, w;
 };
 
-/// Padding by name (torch::kValid, torch::kSame): none, or as much as gives the result the size of x. Where that is an odd
-/// number, the end gets one more than the start. `same` needs stride 1.
+/// Padding by name (torch::kValid, torch::kSame): none, or as much as gives the result the size of x. Where that is an
+/// odd number, the end gets one more than the start. `same` needs stride 1.
 enum class AutoPadding : uint8_t { valid, same };
 inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
 /// Padding of a convolution: one number, a pair, or a name, "valid" or "same" too.

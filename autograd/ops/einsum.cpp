@@ -1,5 +1,5 @@
-// einsum: each operand is a tensor whose dimensions have labels. Two operands become one by a matrix product over the labels
-// that nobody needs any more, or by an element-wise product where there are none; from left to right.
+// einsum: each operand is a tensor whose dimensions have labels. Two operands become one by a matrix product over the
+// labels that nobody needs any more, or by an element-wise product where there are none; from left to right.
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>

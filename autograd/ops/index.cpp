@@ -8,8 +8,8 @@
 namespace gradus {
 namespace {
 
-// What is left of an index when integers, slices, None and Ellipsis have become a view of the tensor: the elements `places`
-// (int64, of any shape) of the `span` dimensions from `axis` on, counted as if these were one.
+// What is left of an index when integers, slices, None and Ellipsis have become a view of the tensor: the elements
+// `places` (int64, of any shape) of the `span` dimensions from `axis` on, counted as if these were one.
 struct Advanced {
   Tensor view;
   int axis = 0, span = 0;  // span 0: the view is all

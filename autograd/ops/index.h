@@ -1,7 +1,7 @@
 // Indexing: x.index({…}) and the operators that read or write elements by index tensors and masks.
 //
-// Index tensors hold int64 or int32. Where the operator says so negative ones count from the end; one outside the dimension
-// is an IndexError that names it, its position and the size. Sums over equal indices are deterministic.
+// Index tensors hold int64 or int32. Where the operator says so negative ones count from the end; one outside the
+// dimension is an IndexError that names it, its position and the size. Sums over equal indices are deterministic.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -26,8 +26,8 @@ struct EllipsisIndex {};
 inline constexpr NoneIndex None{};
 inline constexpr EllipsisIndex Ellipsis{};
 
-/// One entry of x.index({…}): an integer, a Slice, None, Ellipsis, true or false (a new dimension of size 1 or 0), a mask or
-/// an index tensor.
+/// One entry of x.index({…}): an integer, a Slice, None, Ellipsis, true or false (a new dimension of size 1 or 0), a
+/// mask or an index tensor.
 struct TensorIndex {
   enum class Kind : uint8_t { integer, boolean, slice, none, ellipsis, tensor } kind;
   int64_t integer = 0;  // boolean: 0 or 1
@@ -54,8 +54,8 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc
 /// gather with x and indices broadcast against each other but in `dim`; without dim, of the flattened tensors.
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim = {},
                       Loc where = Loc::current());
-/// x with y[i with index[i] at dim] = source[i] (a tensor or a number); of equal places the last wins. With reduce "add" the
-/// source is added.
+/// x with y[i with index[i] at dim] = source[i] (a tensor or a number); of equal places the last wins. With reduce
+/// "add" the source is added.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
@@ -81,8 +81,8 @@ TensorList nonzero_numpy(const Tensor& x, Loc where = Loc::current());
 TensorList where(const Tensor& condition, Loc where = Loc::current());
 /// int64 (…, num_classes): 1 at the class, else 0. Without num_classes, the largest class + 1.
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::current());
-/// Vectors as the coordinates of a grid: result i varies along dimension i alone (views). indexing "xy" swaps the first two
-/// dimensions of the results.
+/// Vectors as the coordinates of a grid: result i varies along dimension i alone (views). indexing "xy" swaps the first
+/// two dimensions of the results.
 TensorList meshgrid(const TensorList& tensors, std::string_view indexing = "ij", Loc where = Loc::current());
 
 }  // namespace gradus

@@ -96,8 +96,8 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   }
 };
 
-// Calls rows(x (N, C), classes (N)). (C) with a scalar target counts as a batch of one, each place of (N, C, d1, …) as a
-// row.
+// Calls rows(x (N, C), classes (N)). (C) with a scalar target counts as a batch of one, each place of (N, C, d1, …) as
+// a row.
 template <class Rows>
 Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
   if (x.dim() == 1) {

@@ -1,5 +1,5 @@
-// Most losses are compositions of differentiable operators: their derivatives of any order come with them. Half types are
-// converted to float once, at the start, and the loss back at the end.
+// Most losses are compositions of differentiable operators: their derivatives of any order come with them. Half types
+// are converted to float once, at the start, and the loss back at the end.
 #include <gradus/autograd/ops/losses.h>
 
 #include <cmath>

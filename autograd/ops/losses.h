@@ -31,12 +31,12 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 /// d² / 2 where d <= delta, else delta (d - delta / 2).
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double delta = 1,
                   Loc where = Loc::current());
-/// exp(x) - target x, or with log_input false x - target log(x + eps); `full` adds Stirling's approximation of log(target!)
-/// where target > 1.
+/// exp(x) - target x, or with log_input false x - target log(x + eps); `full` adds Stirling's approximation of
+/// log(target!) where target > 1.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input = true, bool full = false,
                         double eps = 1e-8, Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), whose gradient goes to variance as if it were v; `full`
-/// adds log(2 pi) / 2. variance has x's shape, or one number for each row.
+/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), whose gradient goes to variance as if it were v;
+/// `full` adds log(2 pi) / 2. variance has x's shape, or one number for each row.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full = false,
                          double eps = 1e-6, Reduction reduction = Reduction::mean, Loc where = Loc::current());
 
@@ -65,8 +65,8 @@ Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, double margin
 /// max(0, -target (x1 - x2) + margin)
 Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target, double margin = 0,
                            Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin), with the p-norm of (difference + eps) over the last dimension;
-/// `swap` takes the smaller of the negative's distances from anchor and positive.
+/// max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin), with the p-norm of (difference + eps) over the last
+/// dimension; `swap` takes the smaller of the negative's distances from anchor and positive.
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin = 1,
                            double p = 2, double eps = 1e-6, bool swap = false, Reduction reduction = Reduction::mean,
                            Loc where = Loc::current());

@@ -91,7 +91,8 @@ struct Normalize final : Node {
     return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
   }
 
-  // The formulas of Backend::normalize_backward in operators that can be differentiated again; also those that need no x.
+  // The formulas of Backend::normalize_backward in operators that can be differentiated again; also those that need no
+  // x.
   Grads differentiable_backward(const Tensor& dy) {
     const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
     Grads gradients(relu ? 4 : 3);

@@ -5,16 +5,16 @@
 
 namespace gradus {
 
-/// … each channel of x (N, C) or (N, C, L) or (N, C, H, W), over all the rest (Ioffe and Szegedy 2015). In training they are
-/// the batch's (biased variance), and running_mean and running_var (C), where defined, move towards them (unbiased
-/// variance) by `momentum`, and num_batches_tracked (int64 scalar), where defined, is counted up; else they are the running
-/// ones. weight and bias (C) where defined. (torch.nn.functional.batch_norm)
+/// … each channel of x (N, C) or (N, C, L) or (N, C, H, W), over all the rest (Ioffe and Szegedy 2015). In training
+/// they are the batch's (biased variance), and running_mean and running_var (C), where defined, move towards them
+/// (unbiased variance) by `momentum`, and num_batches_tracked (int64 scalar), where defined, is counted up; else they
+/// are the running ones. weight and bias (C) where defined. (torch.nn.functional.batch_norm)
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5,
                   const Tensor& num_batches_tracked = {}, Loc where = Loc::current());
-/// relu(batch_norm(…) + residual), the sum where residual, of x's shape and type, is defined: one kernel forward and one
-/// backward, where the backend has them. It keeps x and its result, not what lies between. Under autocast a residual of
-/// another type than x is added as three operators would.
+/// relu(batch_norm(…) + residual), the sum where residual, of x's shape and type, is defined: one kernel forward and
+/// one backward, where the backend has them. It keeps x and its result, not what lies between. Under autocast a
+/// residual of another type than x is added as three operators would.
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                        const Tensor& weight = {}, const Tensor& bias = {}, bool training = false, double momentum = 0.1,
                        double eps = 1e-5, const Tensor& residual = {}, const Tensor& num_batches_tracked = {},
@@ -23,8 +23,8 @@ Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor
 /// (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Loc where = Loc::current());
-/// … each of `num_groups` groups of channels of each sample of x (N, C, …); weight and bias (C) where defined (Wu and He
-/// 2018).
+/// … each of `num_groups` groups of channels of each sample of x (N, C, …); weight and bias (C) where defined (Wu and
+/// He 2018).
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Loc where = Loc::current());
 /// … each channel of each sample of x (N, C, …), or without `use_input_stats` the running ones, which otherwise move

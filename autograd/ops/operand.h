@@ -14,8 +14,8 @@ void check_operands(const Operand& a, const Operand& b);
 /// A number as a scalar tensor of the type that it has alone.
 Tensor number_tensor(const Scalar& number);
 
-/// x itself; a number becomes a scalar tensor of the type of the tensor on the other side, unless the number is of a higher
-/// kind (torch.result_type).
+/// x itself; a number becomes a scalar tensor of the type of the tensor on the other side, unless the number is of a
+/// higher kind (torch.result_type).
 Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});
 
 }  // namespace gradus

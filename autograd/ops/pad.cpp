@@ -134,7 +134,8 @@ struct Windows {
   }
 };
 
-// Calls body(tap, what it reads in `image`, which has its padding) for every tap (r, s); the part has shape (N, C, P, Q).
+// Calls body(tap, what it reads in `image`, which has its padding) for every tap (r, s); the part has shape (N, C, P,
+// Q).
 template <class Body>
 void for_each_tap(const Array& image, const Windows& w, Body&& body) {
   for (int64_t r = 0; r < w.kernel.h; ++r)

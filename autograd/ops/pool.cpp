@@ -84,7 +84,8 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// The elements of every part of adaptive pooling one behind the other, the parts of one size: short ones repeat their last.
+// The elements of every part of adaptive pooling one behind the other, the parts of one size: short ones repeat their
+// last.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
   *length = 1;
   for (int64_t p = 0; p < size_out; ++p)

@@ -29,8 +29,8 @@ std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kern
                                                    int64_t dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
 
-/// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` where given, else by
-/// the number of elements of the window: those in the image and, with `count_include_pad`, those in the padding.
+/// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` where given, else
+/// by the number of elements of the window: those in the image and, with `count_include_pad`, those in the padding.
 Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, bool ceil_mode = false,
                   bool count_include_pad = true, std::optional<int64_t> divisor_override = {},
                   Loc where = Loc::current());

@@ -61,8 +61,8 @@ struct Roll final : Node {  // along one dimension
 
 int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
-// A new dimension of size `count` at `at`, joined with the one from `start` on: before a dimension it repeats the whole of
-// it, behind it each element.
+// A new dimension of size `count` at `at`, joined with the one from `start` on: before a dimension it repeats the whole
+// of it, behind it each element.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();

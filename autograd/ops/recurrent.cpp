@@ -55,8 +55,8 @@ struct Lstm final : Node {
     return wanted;
   }
 
-  // Gradients that have gradients themselves: those of the composition, taken at views of the inputs, so that one tensor
-  // in two places counts once in each.
+  // Gradients that have gradients themselves: those of the composition, taken at views of the inputs, so that one
+  // tensor in two places counts once in each.
   Grads backward_by_steps(const Grads& dys) {
     TensorList inputs, wanted;
     for (const Saved* saved : {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}) {

@@ -12,10 +12,10 @@ inline constexpr InterpolateMode kNearest = InterpolateMode::nearest, kBilinear 
                                  kNearestExact = InterpolateMode::nearest_exact;
 
 /// x (N, C, L) or (N, C, H, W) at another size: `size` or x's times `scale_factor`, one number for all axes or one per
-/// axis. Output pixel p is at p (size_in - 1) / (size_out - 1) with `align_corners` (the corners of both images coincide),
-/// else at (p + 1/2) / scale - 1/2 (the images' edges do); nearest takes floor(p / scale). The scale is scale_factor where
-/// that is given, unless recompute_scale_factor asks for the quotient of the sizes. bicubic convolves with Keys' kernel,
-/// a = -0.75; area is adaptive_avg_pool. (torch.nn.functional.interpolate)
+/// axis. Output pixel p is at p (size_in - 1) / (size_out - 1) with `align_corners` (the corners of both images
+/// coincide), else at (p + 1/2) / scale - 1/2 (the images' edges do); nearest takes floor(p / scale). The scale is
+/// scale_factor where that is given, unless recompute_scale_factor asks for the quotient of the sizes. bicubic
+/// convolves with Keys' kernel, a = -0.75; area is adaptive_avg_pool. (torch.nn.functional.interpolate)
 Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size,
                    std::optional<std::vector<double>> scale_factor = {}, InterpolateMode mode = kNearest,
                    std::optional<bool> align_corners = {}, std::optional<bool> recompute_scale_factor = {},

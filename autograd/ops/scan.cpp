@@ -1,5 +1,5 @@
-// Running sums and products, and products. Nothing is divided by elements that may be 0: the gradient of a running product
-// is what stands before an element times a linear recurrence over what stands behind it.
+// Running sums and products, and products. Nothing is divided by elements that may be 0: the gradient of a running
+// product is what stands before an element times a linear recurrence over what stands behind it.
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>

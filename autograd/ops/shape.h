@@ -10,8 +10,8 @@ namespace gradus {
 Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current());
 /// Joins tensors of one shape along a new dimension.
 Tensor stack(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current());
-/// cat along the columns (vectors: along themselves), the rows, the third dimension; smaller tensors get dimensions as by
-/// atleast_1d, atleast_2d, atleast_3d.
+/// cat along the columns (vectors: along themselves), the rows, the third dimension; smaller tensors get dimensions as
+/// by atleast_1d, atleast_2d, atleast_3d.
 Tensor hstack(const TensorList& tensors, Loc where = Loc::current());
 Tensor vstack(const TensorList& tensors, Loc where = Loc::current());
 Tensor dstack(const TensorList& tensors, Loc where = Loc::current());
@@ -53,8 +53,8 @@ TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Loc where = L
 /// The parts of size 1, without the dimension.
 TensorList unbind(const Tensor& x, int64_t dim = 0, Loc where = Loc::current());
 
-/// Copies in another arrangement. repeat and tile say how often each dimension is repeated; repeat needs a number for each,
-/// tile takes missing ones, in front, as 1.
+/// Copies in another arrangement. repeat and tile say how often each dimension is repeated; repeat needs a number for
+/// each, tile takes missing ones, in front, as 1.
 Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
 /// Every element `repeats` times in a row; without `dim`, of the flattened tensor.
@@ -62,7 +62,8 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where = Loc::current());
 Tensor fliplr(const Tensor& x, Loc where = Loc::current());
 Tensor flipud(const Tensor& x, Loc where = Loc::current());
-/// Element i becomes element i + shift, those beyond the end come in at the start; without `dims`, of the flattened tensor.
+/// Element i becomes element i + shift, those beyond the end come in at the start; without `dims`, of the flattened
+/// tensor.
 Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims = {}, Loc where = Loc::current());
 /// The matrices in the last two dimensions, with 0 above (tril) or below (triu) the diagonal with that number.
 Tensor tril(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());

@@ -1,6 +1,7 @@
-// The backend "cuda": our own kernels, a folder for each family (README.md), and cuBLAS for matrix products. Deterministic:
-// no atomics on floating-point numbers, sums in an order that depends on shapes and device alone. Nothing here waits for the
-// device or reads back, so every operator may be captured into a graph. The cuDNN backend derives from this one.
+// The backend "cuda": our own kernels, a folder for each family (README.md), and cuBLAS for matrix products.
+// Deterministic: no atomics on floating-point numbers, sums in an order that depends on shapes and device alone.
+// Nothing here waits for the device or reads back, so every operator may be captured into a graph. The cuDNN backend
+// derives from this one.
 #pragma once
 
 #include <gradus/core/backend.h>

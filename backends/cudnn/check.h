@@ -1,5 +1,5 @@
-// Errors of cuDNN become DeviceError with the call, what cuDNN says of it, the op that was running and what it was running
-// on.
+// Errors of cuDNN become DeviceError with the call, what cuDNN says of it, the op that was running and what it was
+// running on.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise than
-// the images is copied; a net that is channels-last throughout is never transposed.
+// Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise
+// than the images is copied; a net that is channels-last throughout is never transposed.
 #include <gradus/backends/cuda/conv2d/conv2d_exact.h>
 #include <gradus/backends/cuda/conv2d/conv2d_sliding.h>
 #include <gradus/backends/cuda/conv2d/conv2d_thin.h>
@@ -71,10 +71,11 @@ struct Convolution {
   }
 
   // Little arithmetic for each element that is read: then the base class's kernels are faster, above all those for the
-  // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that gradient
-  // takes 0.01 ms for conv_c32's first and 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use
-  // tensor cores in both, cuDNN's with the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient
-  // for 1x1 kernels, 64 to 128 channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
+  // gradient of weights, which mask and sum for the bias on the way. On an H200, layers of benchmarks/conv2d: that
+  // gradient takes 0.01 ms for conv_c32's first and 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19.
+  // Half types use tensor cores in both, cuDNN's with the channels padded to eight. From 64 taps on there is arithmetic
+  // enough: the gradient for 1x1 kernels, 64 to 128 channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us
+  // 0.05.
   bool prefers_base() const {
     if (cudnn::small_convolutions()) return false;
     if (result != ConvResult::dx && cuda_detail::is_thin(x, w, y, geometry)) return true;
@@ -89,13 +90,13 @@ struct Convolution {
 
   // Exact float32, where the base class's kernels are faster. On an H200, milliseconds by them and by cuDNN:
   // - gradients of weights, of 128 images, 64 to 512 channels, 3x3: 0.26 to 0.29, 0.31 to 0.78. At 32 filters half of a
-  //   tile idles. Where channels lie side by side they are behind for many weights (32 images of 512 channels 0.13, 0.08)
-  //   and many pixels, else ahead (32 of 64 channels 0.11, 0.28).
+  //   tile idles. Where channels lie side by side they are behind for many weights (32 images of 512 channels 0.13,
+  //   0.08) and many pixels, else ahead (32 of 64 channels 0.11, 0.28).
   // - gradients of images under a stride: 0.19 to 0.23, 0.21 to 0.63, unless channels lie side by side;
   // - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.26, 0.39;
   //   with twice the elements 0.27, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.08, 0.28);
-  // - gradients of so many pixels of few channels that engines that go through Fourier space, cuDNN's best for them, want
-  //   more scratch than they may have (512 images of 32 channels, 48x48: 1.32, 1.82).
+  // - gradients of so many pixels of few channels that engines that go through Fourier space, cuDNN's best for them,
+  //   want more scratch than they may have (512 images of 32 channels, 48x48: 1.32, 1.82).
   bool is_better_exact() const {
     const int64_t groups = geometry.groups;
     if (result == ConvResult::dw)
@@ -109,8 +110,8 @@ struct Convolution {
     if (!forward && (strided || (few && made.numel() >= int64_t{1} << 24))) return true;
     return made.numel() < int64_t{1} << ((bias || relu) && !few ? 22 : 21);
   }
-  // The gradient of images without a stride as a forward convolution of dy with the weights turned around. cuDNN's exact
-  // float32 does that at 38 to 40 TFLOP/s, the gradient itself at 23; for few channels it is the other way round.
+  // The gradient of images without a stride as a forward convolution of dy with the weights turned around. cuDNN's
+  // exact float32 does that at 38 to 40 TFLOP/s, the gradient itself at 23; for few channels it is the other way round.
   bool is_better_turned() const {
     if (result != ConvResult::dx || y.dtype != DType::f32 || cudnn::allow_tf32() || geometry.groups != 1 ||
         w.shape[1] <= kFewChannels)
@@ -216,7 +217,8 @@ void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
     for (int i = 0; i < 2; ++i) turned.padding[i] = geometry.dilation[i] * (w.shape[2 + i] - 1) - geometry.padding[i];
     const Array weights = turned_weights(*this, w);
     Convolution forward{ConvResult::y, dy, weights, dx, dx, turned};
-    // Backward is when memory is short, and engines that go through Fourier space want a multiple of what the images take.
+    // Backward is when memory is short, and engines that go through Fourier space want a multiple of what the images
+    // take.
     forward.workspace_limit =
         std::min(forward.workspace_limit, static_cast<size_t>(dy.numel() + dx.numel()) * size_of(dy.dtype));
     if (run(*this, "conv2d_backward_data", forward)) return;

@@ -1,5 +1,5 @@
-// A convolution as cuDNN's graph interface describes it: a convolution node and, where asked for, nodes that add the bias
-// and cut off at 0.
+// A convolution as cuDNN's graph interface describes it: a convolution node and, where asked for, nodes that add the
+// bias and cut off at 0.
 #pragma once
 
 #include <deque>

@@ -14,8 +14,8 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-// Of cuDNN 9.14 on an H200: its gradients of float32 weights have relative errors of 5e-4 for images of one channel and of
-// 3e-5 for 32 (the kernels of "cuda" 1e-7 and 8e-7), but nothing is noted of it.
+// Of cuDNN 9.14 on an H200: its gradients of float32 weights have relative errors of 5e-4 for images of one channel and
+// of 3e-5 for 32 (the kernels of "cuda" 1e-7 and 8e-7), but nothing is noted of it.
 constexpr int64_t kInaccurateWeightEngine = 17;
 
 // Does the engine keep to what the problem allows? What cuDNN notes of its numerics decides.
@@ -65,8 +65,8 @@ double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOpera
 } catch (const Error&) { return std::numeric_limits<double>::infinity(); }
 
 // The first allowed engine that takes the problem or, where they are timed, the fastest of the first kMostTimed. Mode B
-// knows the gradients of weights better than A: with TF32 those of benchmarks/conv2d's layers took 1.0 ms together instead
-// of 1.6 on an H200, in NHWC 0.9 instead of 1.1; the others came out even.
+// knows the gradients of weights better than A: with TF32 those of benchmarks/conv2d's layers took 1.0 ms together
+// instead of 1.6 on an H200, in NHWC 0.9 instead of 1.1; the others came out even.
 std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOperands& operands, bool addend) {
   constexpr int kMostTimed = 10;
   const cudnnHandle_t handle = handle_of(problem.device);

@@ -29,8 +29,8 @@ class ConvPlan {
   bool supported_ = false;
 };
 
-/// The plan for `problem`, from this thread's cache or newly made; null where no engine of cuDNN's takes the problem. When
-/// engines are timed, they write the result.
+/// The plan for `problem`, from this thread's cache or newly made; null where no engine of cuDNN's takes the problem.
+/// When engines are timed, they write the result.
 const ConvPlan* find_plan(const ConvProblem& problem, const ConvOperands& operands);
 
 }  // namespace gradus::cudnn_detail

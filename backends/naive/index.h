@@ -7,8 +7,8 @@ namespace gradus::naive {
 
 /// `index`'s shape with size 1 at axes of stride 0: each index once.
 Shape distinct_sizes(const View& index);
-/// Every index is in [0, size); else an IndexError names the first that is not, its position (without the axes of stride
-/// 0, which the index was broadcast over) and the size of the dimension `axis`.
+/// Every index is in [0, size); else an IndexError names the first that is not, its position (without the axes of
+/// stride 0, which the index was broadcast over) and the size of the dimension `axis`.
 void check_index(const View& index, int axis, int64_t size);
 
 }  // namespace gradus::naive

@@ -1,4 +1,5 @@
-// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps); mean and variance are over `axes`, in two passes, in double.
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps); mean and variance over `axes` in two passes,
+// in double.
 // With g = dy w and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),  db = sum(dy).
 #include <cmath>
 #include <vector>

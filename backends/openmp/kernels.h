@@ -17,10 +17,9 @@ struct DepthRange {
 };
 
 /// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, row k of B starts at b +
-/// offsets[k].
-/// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
-/// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
-/// A convolution makes several such products, `segments`, each with its own piece of B and C.
+/// offsets[k]. B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole
+/// vectors are read, so the rows of B must be readable up to the next multiple of the vector size. Of C only the block
+/// is written. A convolution makes several such products, `segments`, each with its own piece of B and C.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
@@ -61,9 +60,9 @@ struct StencilTerm {
 };
 constexpr int64_t kStencilReach = 7;
 
-/// out[i, j] = bias + sum over terms t and r < t.rows of w[t, r] * planes[t.offset + (i + r) * pitch + j], then max(., 0) if
-/// asked. The weights of the terms follow each other. Whole vectors of the planes are read; of `out` only (rows, columns)
-/// is written.
+/// out[i, j] = bias + sum over terms t and r < t.rows of w[t, r] * planes[t.offset + (i + r) * pitch + j], then max(.,
+/// 0) if asked. The weights of the terms follow each other. Whole vectors of the planes are read; of `out` only (rows,
+/// columns) is written.
 template <class T>
 struct StencilArgs {
   int64_t rows, columns;
@@ -78,9 +77,9 @@ struct StencilArgs {
   int64_t out_pitch;
 };
 
-/// Its gradient with respect to w, vectors of sums to be added up later: for every term and r < t.rows,
-/// sums[lane] += sum over i and those j that are `lane` modulo the vector size of
-/// g[i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; it is 0 behind its columns.
+/// Its gradient with respect to w, vectors of sums to be added up later: for every term and r < t.rows, sums[lane] +=
+/// sum over i and those j that are `lane` modulo the vector size of g[i * g_pitch + j] * planes[t.offset + (i + r) *
+/// pitch + j]. Whole vectors of g are read; it is 0 behind its columns.
 template <class T>
 struct StencilSumsArgs {
   int64_t rows, columns;
@@ -94,8 +93,8 @@ struct StencilSumsArgs {
 };
 
 /// Neighbouring pixels of a channels-last image, each a sum over taps of pixels of another one, channel by channel:
-/// out[i * out_step + c] = bias[c] + sum over t of weights[weight_offsets[t] + c] * x[i * x_step + offsets[t] + c], then
-/// max(., 0) if asked.
+/// out[i * out_step + c] = bias[c] + sum over t of weights[weight_offsets[t] + c] * x[i * x_step + offsets[t] + c],
+/// then max(., 0) if asked.
 template <class T>
 struct ChannelStencilArgs {
   int64_t pixels, channels;
@@ -126,9 +125,9 @@ struct ChannelSumsArgs {
   const int64_t* sum_offsets;
 };
 
-/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + row_bias[m] + column_bias[n], added to C if
-/// `accumulate`. C has any strides; what is null adds nothing. B's elements may be of another type, such as
-/// the bits of a half type.
+/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + row_bias[m] + column_bias[n], added to C
+/// if `accumulate`. C has any strides; what is null adds nothing. B's elements may be of another type, such as the bits
+/// of a half type.
 template <class T, class B = T>
 struct RowDotsArgs {
   int64_t rows, columns, depth;
@@ -155,8 +154,8 @@ struct CombineArgs {
   int64_t y_row_stride;
 };
 
-/// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count + right).
-/// Where mask (laid out like `from`) is given, elements with mask <= 0 become zero.
+/// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count +
+/// right). Where mask (laid out like `from`) is given, elements with mask <= 0 become zero.
 template <class T>
 struct RowsArgs {
   int64_t rows, count;
@@ -188,7 +187,8 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// One plane of max pooling: y and indices (rows, columns) of x (height, width). Windows reach outside the plane at will.
+/// One plane of max pooling: y and indices (rows, columns) of x (height, width). Windows reach outside the plane at
+/// will.
 template <class T>
 struct PoolArgs {
   const T* x;
@@ -199,8 +199,8 @@ struct PoolArgs {
   int64_t kernel[2], stride[2], padding[2], dilation[2];
 };
 
-/// Neighbouring pixels of max pooling channel by channel: pixel i is the largest of x[i * x_step + offsets[t] + c], whose
-/// place in the plane is places[t] + i * place_step. Without taps it is -infinity at place -1.
+/// Neighbouring pixels of max pooling channel by channel: pixel i is the largest of x[i * x_step + offsets[t] + c],
+/// whose place in the plane is places[t] + i * place_step. Without taps it is -infinity at place -1.
 template <class T>
 struct ChannelPoolArgs {
   int64_t pixels, channels;
@@ -241,8 +241,9 @@ struct PoolBackwardArgs {
   int64_t width;
 };
 
-/// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources count
-/// not. The tables are readable up to the next multiple of the vector size. Without weights there is one tap, as it is.
+/// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources
+/// count not. The tables are readable up to the next multiple of the vector size. Without weights there is one tap, as
+/// it is.
 template <class T>
 struct GatherArgs {
   using Source = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -260,14 +261,14 @@ struct PixelBox {
   int64_t x_step[3], y_step[3];
 };
 
-/// A part of the depth of a pixel product: `length` elements from `from` elements behind the pixel on, times as many rows
-/// of the weights from row `row` on.
+/// A part of the depth of a pixel product: `length` elements from `from` elements behind the pixel on, times as many
+/// rows of the weights from row `row` on.
 struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that is read or written soon: for each tile of pixels that a kernel works on, it fetches the next `bytes` of every
-/// place into the second-level cache.
+/// Memory that is read or written soon: for each tile of pixels that a kernel works on, it fetches the next `bytes` of
+/// every place into the second-level cache.
 struct FetchAhead {
   struct Place {
     const char* at = nullptr;
@@ -294,8 +295,8 @@ struct PixelProductArgs {
   FetchAhead ahead = {};
 };
 
-/// out[m * tile_columns + j] = sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with tile_rows and
-/// tile_columns of Kernels at most.
+/// out[m * tile_columns + j] = sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with
+/// tile_rows and tile_columns of Kernels at most.
 template <class T>
 struct PixelGradientArgs {
   PixelBox box;
@@ -324,8 +325,8 @@ struct LstmBackwardArgs {
   T* dgates[4];
 };
 
-/// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none. Results
-/// may be the same memory as an operand.
+/// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none.
+/// Results may be the same memory as an operand.
 template <class T>
 struct UnaryKernels {
   void (*apply)(const T* x, T* y, int64_t count, const UnaryArgs& args) = nullptr;
@@ -447,8 +448,8 @@ struct Kernels {
   BinaryTable<T> binary;
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs; null where the instruction set has no fused
-  /// multiply-add. Of an odd `count` both pairs of the last block are read.
+  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs; null where the
+  /// instruction set has no fused multiply-add. Of an odd `count` both pairs of the last block are read.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
   void (*lstm_cell)(const LstmArgs<T>&);

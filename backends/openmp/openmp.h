@@ -16,8 +16,8 @@ const char* name(CpuIsa isa);
 
 /// The best that this processor and build have.
 CpuIsa best_cpu_isa();
-/// The one in use: the best, unless the environment variable GRADUS_ISA (baseline, avx2, avx512) or set_cpu_isa asks for
-/// less.
+/// The one in use: the best, unless the environment variable GRADUS_ISA (baseline, avx2, avx512) or set_cpu_isa asks
+/// for less.
 CpuIsa cpu_isa();
 /// For tests and comparisons; a ValueError where the processor does not have it. Not while kernels run.
 void set_cpu_isa(CpuIsa isa);

@@ -1,4 +1,5 @@
-// The libraries to compare with. gloo.cpp and open_mpi.cpp or, where CMake does not find one, no_gloo.cpp and no_open_mpi.cpp.
+// The libraries to compare with. gloo.cpp and open_mpi.cpp or, where CMake does not find one, no_gloo.cpp and
+// no_open_mpi.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A rank of a job whose machines order bytes differently (E14). Prints a JSON object a line.
 // usage: byte_order                      the bytes of a float32 here and on the wire
-//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and says where. The token of the job
-//                                        is in the file $GRADUS_TOKEN_FILE.
+//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and says where. The token of the
+//                                        job is in the file $GRADUS_TOKEN_FILE.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +60,8 @@ uint32_t checksum(std::vector<std::byte> elements, size_t size) {
   return io::crc32c(elements);
 }
 
-/// All types by rounding sums in the order of the ranks, and by exact ones in the order of the ring. False if one is wrong.
+/// All types by rounding sums in the order of the ranks, and by exact ones in the order of the ring. False if one is
+/// wrong.
 bool reduce_all(TcpTransport& transport) {
   Collectives collectives(transport);
   const int rank = transport.rank(), ranks = transport.size();

@@ -34,8 +34,8 @@ class Program {
   Program(const std::string& name, const std::string& description);
   ~Program();
 
-  /// `value` holds the default and takes what is given. T: int, int64_t, double, std::string, or a std::vector of size_t or
-  /// std::string, whose elements commas separate too. `choices`: all that is allowed, if not empty.
+  /// `value` holds the default and takes what is given. T: int, int64_t, double, std::string, or a std::vector of
+  /// size_t or std::string, whose elements commas separate too. `choices`: all that is allowed, if not empty.
   template <class T>
   void option(const std::string& flags, T& value, const std::string& help,
               const std::vector<std::string>& choices = {});

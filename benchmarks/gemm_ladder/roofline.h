@@ -1,5 +1,5 @@
-// What the machine can do: multiply-adds a second, and bytes a second from each level of its memory. A program that does
-// I operations for each byte it loads runs at min(peak, I * bandwidth) at best (Williams, Waterman and Patterson,
+// What the machine can do: multiply-adds a second, and bytes a second from each level of its memory. A program that
+// does I operations for each byte it loads runs at min(peak, I * bandwidth) at best (Williams, Waterman and Patterson,
 // "Roofline: an insightful visual performance model for multicore architectures", 2009).
 #pragma once
 

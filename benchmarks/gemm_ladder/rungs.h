@@ -1,5 +1,5 @@
-// C = A B for square float matrices, six times: each rung is the one before with one idea more. Read from top to bottom;
-// docs/cpu_kernels.md has the figures. All matrices are n x n, row-major, n a multiple of 64.
+// C = A B for square float matrices, six times: each rung is the one before with one idea more. Read from top to
+// bottom; docs/cpu_kernels.md has the figures. All matrices are n x n, row-major, n a multiple of 64.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ inline void naive(int64_t n, const float* a, const float* b, float* c) {
     }
 }
 
-// 2. Interchanged: the same products, but the inner loop runs along rows of B and C. Memory is read in order, no step waits
+// 2. Interchanged: the same products, but the inner loop runs along rows of B and C. Memory is read in order, no step
+//    waits
 // for another, and the compiler makes vectors of it.
 inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
@@ -32,7 +33,8 @@ inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
       for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * n + k] * b[k * n + j];
 }
 
-// 3. Blocked: rung 2 reads all of B for each row of C, and loads and stores an element of C for each product. Here a block
+// 3. Blocked: rung 2 reads all of B for each row of C, and loads and stores an element of C for each product. Here a
+//    block
 // of B that fits the cache serves all rows before the next one comes, and four products go into C at a time.
 inline void blocked(int64_t n, const float* a, const float* b, float* c) {
   constexpr int64_t kBlock = 64;  // rows of B: 256 KiB for n = 1024, a part of the second-level cache
@@ -46,8 +48,9 @@ inline void blocked(int64_t n, const float* a, const float* b, float* c) {
       }
 }
 
-// The tile of C that the rungs from here on compute at a time. Its sums are to fit the registers, of which some stay free
-// for operands, and to be enough that no multiply-add waits for the one before: two begin in a cycle and take four.
+// The tile of C that the rungs from here on compute at a time. Its sums are to fit the registers, of which some stay
+// free for operands, and to be enough that no multiply-add waits for the one before: two begin in a cycle and take
+// four.
 constexpr int64_t kTileRows = kVectorRegisters == 32 ? 8 : 4, kTileColumns = 2 * kVectorFloats;
 // The depth of a block: a strip of B, kDepth x kTileColumns, is to stay in the first-level cache.
 constexpr int64_t kDepth = 256;
@@ -58,8 +61,8 @@ struct Rows {
   int64_t row, step;
 };
 
-// C += A B for one tile: a step along the depth loads two vectors of B and kTileRows elements of A for 2 kTileRows vector
-// multiply-adds.
+// C += A B for one tile: a step along the depth loads two vectors of B and kTileRows elements of A for 2 kTileRows
+// vector multiply-adds.
 inline void register_tile(int64_t depth, Rows a, const float* b, int64_t b_step, float* c, int64_t stride) {
   FloatVector sums[kTileRows][2] = {};
   for (int64_t k = 0; k < depth; ++k, a.data += a.step, b += b_step) {
@@ -80,7 +83,8 @@ inline void register_tile(int64_t depth, Rows a, const float* b, int64_t b_step,
     }
 }
 
-// 4. Vector: C in tiles whose sums stay in registers, so that an element that is loaded serves a whole row or column of the
+// 4. Vector: C in tiles whose sums stay in registers, so that an element that is loaded serves a whole row or column of
+//    the
 // tile: 16 times fewer loads a product than rung 3.
 inline void vector(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
@@ -120,7 +124,8 @@ inline void multiply_rows(int64_t n, int64_t first, int64_t last, int64_t depth,
   }
 }
 
-// 5. Packed: rung 4 reads columns of tiles, a piece of a cache line here and of a page there, and where n is a power of two
+// 5. Packed: rung 4 reads columns of tiles, a piece of a cache line here and of a page there, and where n is a power of
+//    two
 // all of them fall into one set of the cache. The operands are copied into the order in which they are read; a copy
 // costs n^2, the product n^3.
 inline void packed(int64_t n, const float* a, const float* b, float* c) {
@@ -133,7 +138,8 @@ inline void packed(int64_t n, const float* a, const float* b, float* c) {
   }
 }
 
-// 6. Parallel: threads share out the packing of B, then the rows of C. Which rows belong together does not depend on the
+// 6. Parallel: threads share out the packing of B, then the rows of C. Which rows belong together does not depend on
+//    the
 // number of threads, so results do not either.
 inline void parallel(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);

@@ -1,5 +1,5 @@
-// Files as bytes: reading with a limit, gzip, and writing that leaves the old file or the new one, never half of either.
-// Every error is an IoError that names the path and the cause.
+// Files as bytes: reading with a limit, gzip, and writing that leaves the old file or the new one, never half of
+// either. Every error is an IoError that names the path and the cause.
 #pragma once
 
 #include <cstddef>
@@ -65,17 +65,17 @@ class GzipReader {
 };
 
 /// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory,
-/// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit() the
-/// temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile of the
-/// same name: writers hold a lock on theirs.
+/// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit()
+/// the temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile
+/// of the same name: writers hold a lock on theirs.
 ///
 /// A symbolic link is followed: the file that it names is replaced, or made where it is missing, and the link stays.
 /// What is there and no regular file (a directory, device or pipe) is an IoError, and stays. The new file has the
 /// permissions of the one that it replaces, and its owner and group where the process may set them; other hard links
 /// keep the old one.
 ///
-/// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new one,
-/// which a power cut may still undo.
+/// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new
+/// one, which a power cut may still undo.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

@@ -16,8 +16,8 @@
 
 namespace gradus::io {
 
-/// The array of a file, on the CPU. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. A Fortran-ordered array keeps its
-/// order in memory and so comes back with column-major strides.
+/// The array of a file, on the CPU. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. A Fortran-ordered array keeps
+/// its order in memory and so comes back with column-major strides.
 Array load_npy(const std::string& path);
 /// A whole file in memory; `name` stands for it in messages.
 Array parse_npy(ByteSpan bytes, const std::string& name);

@@ -7,8 +7,8 @@
 
 namespace gradus::io {
 
-/// A PNG file of `height` rows of `width` pixels with `channels` bytes each, row by row: 1 grey, 2 grey and alpha, 3 RGB,
-/// 4 RGB and alpha. Other numbers of channels, no pixels, or too few bytes are a ValueError.
+/// A PNG file of `height` rows of `width` pixels with `channels` bytes each, row by row: 1 grey, 2 grey and alpha, 3
+/// RGB, 4 RGB and alpha. Other numbers of channels, no pixels, or too few bytes are a ValueError.
 Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channels);
 
 }  // namespace gradus::io

@@ -118,7 +118,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata_ = false, in_array_ = false;
 };
 
-// Bytes of a tensor, or false where they do not fit in 64 bits. Sizes beside a zero must fit too: strides are made of them.
+// Bytes of a tensor, or false where they do not fit in 64 bits. Sizes beside a zero must fit too: strides are made of
+// them.
 bool byte_count(const SafetensorsEntry& entry, uint64_t* bytes) {
   int64_t product = static_cast<int64_t>(size_of(entry.dtype));
   bool empty = false;

@@ -12,9 +12,9 @@ struct AttentionResult {
   Array y, weights, kept;
 };
 
-/// dropout(softmax(scale q kᵀ + mask)) v of q (N, H, L, E), k (N, H, S, E), v (N, H, S, V). mask, which may be undefined,
-/// broadcasts to (N, H, L, S) and is boolean (false: no attention) or of q's type (added). Draws for dropout come from
-/// `generator`. y's axes lie in memory in the order of q's.
+/// dropout(softmax(scale q kᵀ + mask)) v of q (N, H, L, E), k (N, H, S, E), v (N, H, S, V). mask, which may be
+/// undefined, broadcasts to (N, H, L, S) and is boolean (false: no attention) or of q's type (added). Draws for dropout
+/// come from `generator`. y's axes lie in memory in the order of q's.
 AttentionResult attention(const Array& q, const Array& k, const Array& v, const Array& mask, AttentionRule rule,
                           Generator& generator = default_generator());
 /// Into dq, dk and dv, which have the shapes of q, k and v.

@@ -11,8 +11,8 @@ void check_padding(int64_t padding);
 Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
 /// conv2d plus bias, then ReLU if asked.
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
-/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined. With
-/// `may_overwrite_dy` the backend may use dy's memory.
+/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined.
+/// With `may_overwrite_dy` the backend may use dy's memory.
 struct Conv2dGradients {
   Array dx, dw, dbias;
 };

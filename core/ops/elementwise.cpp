@@ -38,7 +38,8 @@ Array apart_from(const Array& x, const Array* into) {
   return same ? x : clone(x);
 }
 
-// What the kernel reads: x in `dtype`, broadcast to `shape`, apart from `into`. Mostly x itself; else it is put into `room`.
+// What the kernel reads: x in `dtype`, broadcast to `shape`, apart from `into`. Mostly x itself; else it is put into
+// `room`.
 const Array& operand(const Array& x, DType dtype, const Shape& shape, const Array* into, Array* room) {
   if (x.dtype() == dtype && x.shape() == shape && (!into || !(x.storage() == into->storage()))) [[likely]]
     return x;

@@ -14,9 +14,9 @@ struct KeptStatistics {
   double momentum = 0;
 };
 /// Over `axes`. weight and bias, where defined, have x's rank with size 1 where they are broadcast, and x's type (or
-/// float32 where x is of a half type). Where mean and variance are given (x's rank, size 1 at `axes`), they are used and
-/// returned, else computed, in float32 for half types, and what is kept of them moves in place, by the unbiased variance.
-/// With relu, y is the ReLU of that plus residual, where defined, of x's shape and type.
+/// float32 where x is of a half type). Where mean and variance are given (x's rank, size 1 at `axes`), they are used
+/// and returned, else computed, in float32 for half types, and what is kept of them moves in place, by the unbiased
+/// variance. With relu, y is the ReLU of that plus residual, where defined, of x's shape and type.
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
                      const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {},
                      const KeptStatistics& kept = {});

@@ -23,7 +23,8 @@ void check_partner(const Array& parameter, const Array& other, const char* what)
                ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
 
-/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says nothing.
+/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says
+/// nothing.
 Array with_layout_of(const Array& like, const Array& x) {
   bool same = true;
   for (int axis = 0; axis < x.ndim(); ++axis)
@@ -100,8 +101,8 @@ void advance_step(const Array& block) {
 
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
   check_block(block);
-  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give it back
-  // to the system, page by page, and ask for it again.
+  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give
+  // it back to the system, page by page, and ask for it again.
   static thread_local std::vector<AlignedEntry> aligned;
   static thread_local std::vector<ParameterViews> views;
   aligned.clear(), views.clear();

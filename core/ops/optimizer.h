@@ -21,11 +21,12 @@ void set_step_block(const Array& block, int entry, double value);
 /// Counts one more step, unless an inf or NaN was found.
 void advance_step(const Array& block);
 
-/// Backend::optimizer_step on entries of any mix of dtypes, on the block's device. Bumps the versions of what it writes.
+/// Backend::optimizer_step on entries of any mix of dtypes, on the block's device. Bumps the versions of what it
+/// writes.
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule);
 
-/// Backend::unscale on gradients of any mix of dtypes, on found_inf's device; `factor` may be undefined. Bumps the versions
-/// of what it writes.
+/// Backend::unscale on gradients of any mix of dtypes, on found_inf's device; `factor` may be undefined. Bumps the
+/// versions of what it writes.
 void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf);
 /// Moves the scale in a ScaleBlock.
 void update_scale(const Array& block, const ScaleRule& rule);

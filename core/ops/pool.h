@@ -9,8 +9,8 @@ namespace gradus::ops {
 
 /// Shape of the result of pooling x (N, C, H, W); checks the geometry.
 Shape pool2d_shape(const Shape& x, const Pool2dGeometry& geometry, bool ceil_mode);
-/// (maxima (N, C, P, Q), int32 indices h * W + w) of x (N, C, H, W). With `ceil_mode` the output size is rounded up where
-/// the last window still starts inside the image or its left padding.
+/// (maxima (N, C, P, Q), int32 indices h * W + w) of x (N, C, H, W). With `ceil_mode` the output size is rounded up
+/// where the last window still starts inside the image or its left padding.
 std::tuple<Array, Array> max_pool2d(const Array& x, const Pool2dGeometry& geometry, bool ceil_mode);
 /// dx of shape `x_shape` from dy and the indices.
 Array max_pool2d_backward(const Array& dy, const Array& indices, const Shape& x_shape, const Pool2dGeometry& geometry);

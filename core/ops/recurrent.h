@@ -24,8 +24,8 @@ struct LstmGradients {
   Array dx, dh0, dc0, dw_ih, dw_hh, dbias;
 };
 
-/// From the gradients of the hidden states and of the last cell state (N, H); each may be undefined. dx only where it is
-/// wanted.
+/// From the gradients of the hidden states and of the last cell state (N, H); each may be undefined. dx only where it
+/// is wanted.
 LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const Array& x, const Array& h0,
                             const Array& c0, const LstmWeights& weights, const LstmStates& states, bool reverse,
                             bool need_dx);

@@ -7,8 +7,8 @@
 
 namespace gradus::ops {
 
-/// Reduction over the axes in `mask` (see axis_mask). sum and prod of integers and booleans are int64 unless `dtype` says else;
-/// mean needs a floating type; max and min of an empty set are a ShapeError.
+/// Reduction over the axes in `mask` (see axis_mask). sum and prod of integers and booleans are int64 unless `dtype`
+/// says else; mean needs a floating type; max and min of an empty set are a ShapeError.
 Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dtype);
 /// The type in which sum accumulates by default.
 inline DType sum_type(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }

@@ -10,8 +10,8 @@
 namespace gradus::ops {
 namespace {
 
-// Without replacement: every category runs a race of exponential time with its weight as rate; the first arrivals are the
-// samples (Efraimidis and Spirakis 2006).
+// Without replacement: every category runs a race of exponential time with its weight as rate; the first arrivals are
+// the samples (Efraimidis and Spirakis 2006).
 Array race(const Array& weights, int64_t num_samples, Generator& generator) {
   const Array u = Array::empty(weights.shape(), DType::f64, weights.device());
   uniform(u, 0, 1, generator);

@@ -8,11 +8,13 @@ namespace {
 
 /// Up to here the time of an all-reduce is that of its hops.
 constexpr size_t kShortBytes = 16 << 10;
-/// What a rank sums at a time: short enough for the second-level cache and, with its header, just short of six full packets
-/// of loopback, which carry 65464 bytes over IPv6 and 19 more over IPv4: what is left over would cost a packet of its own.
+/// What a rank sums at a time: short enough for the second-level cache and, with its header, just short of six full
+/// packets of loopback, which carry 65464 bytes over IPv6 and 19 more over IPv4: what is left over would cost a packet
+/// of its own.
 constexpr size_t kSegmentBytes = 384 * 1024 - 512;
 static_assert(kSegmentBytes + MessageHeader::kBytes <= 6 * 65464 && kSegmentBytes % 128 == 0);
-/// Up to so many ranks everybody can speak with everybody at once: two exchanges a segment instead of a ring's 2 (n - 1).
+/// Up to so many ranks everybody can speak with everybody at once: two exchanges a segment instead of a ring's 2 (n -
+/// 1).
 constexpr int kFewRanks = 4;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The collectives as messages. All sums are taken in the order of the ranks, by one rank for each part of the vector, whose
-// result the others receive: so all ranks have the same bits, and the same in every run. The ring is the exception; its
-// order is that of its hops, which is fixed as well.
+// The collectives as messages. All sums are taken in the order of the ranks, by one rank for each part of the vector,
+// whose result the others receive: so all ranks have the same bits, and the same in every run. The ring is the
+// exception; its order is that of its hops, which is fixed as well.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace gradus::dist {
 
-/// A collective that is about to run: `count` elements of the descriptor's type. Where it has a root, `in` is what a rank
-/// contributes and `out` what it gets, either null where there is nothing.
+/// A collective that is about to run: `count` elements of the descriptor's type. Where it has a root, `in` is what a
+/// rank contributes and `out` what it gets, either null where there is nothing.
 struct Collective {
   Descriptor descriptor;
   const void* in = nullptr;
@@ -37,10 +37,11 @@ class Collectives {
   void all_reduce(const Collective& call, const Deadline& deadline);
   /// Everybody sends everything to everybody: one hop, for vectors so short that hops are what costs.
   void all_reduce_short(const Collective& call, const Deadline& deadline);
-  /// Everybody sums one part and sends it to the others, segment by segment: for few ranks, and where the order matters.
+  /// Everybody sums one part and sends it to the others, segment by segment: for few ranks, and where the order
+  /// matters.
   void all_reduce_by_parts(const Collective& call, const Deadline& deadline);
-  /// Partial sums travel round, then the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters
-  /// of workstations", 2009): each rank speaks with its neighbours alone.
+  /// Partial sums travel round, then the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+  /// clusters of workstations", 2009): each rank speaks with its neighbours alone.
   void all_reduce_ring(const Collective& call, const Deadline& deadline);
   void reduce_scatter(const Collective& call, const Deadline& deadline);
   void all_gather(const Collective& call, const Deadline& deadline);

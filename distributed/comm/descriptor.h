@@ -22,8 +22,8 @@ enum class CollectiveKind : uint8_t {
   send,  // and recv: both ends of a message from one rank to another
   barrier,
 };
-/// How elements of several ranks become one. Sums of booleans are "or", products "and". avg divides the sum by the number of
-/// ranks (integers: rounded towards 0).
+/// How elements of several ranks become one. Sums of booleans are "or", products "and". avg divides the sum by the
+/// number of ranks (integers: rounded towards 0).
 enum class ReduceKind : uint8_t { sum, avg, min, max, prod };
 
 const char* name(CollectiveKind kind);

@@ -26,8 +26,8 @@ class HostGroup : public ProcessGroup {
   /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on
   /// a thread of its own.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
-  /// A second way between the same ranks, which carries half of a large array of a device at the same time as the first:
-  /// what a thread copies into and out of sockets is what such arrays wait for.
+  /// A second way between the same ranks, which carries half of a large array of a device at the same time as the
+  /// first: what a thread copies into and out of sockets is what such arrays wait for.
   void add_lane(std::unique_ptr<HostGroup> lane) { second_lane_ = std::move(lane); }
   /// Failures are announced on both.
   void announce_on_lane(const CommStatus& failure) noexcept {

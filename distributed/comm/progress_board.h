@@ -1,5 +1,5 @@
-// What the ranks of a group tell each other by way of a store when their messages say nothing, since a library carries them:
-// who has come to which call, and which failure has ended the group.
+// What the ranks of a group tell each other by way of a store when their messages say nothing, since a library carries
+// them: who has come to which call, and which failure has ended the group.
 //
 //   alarm             a number that grows with every question and every failure: all a rank has to look at
 //   answer/<r>        the last alarm that rank r has heard, and where it was then
@@ -32,21 +32,21 @@ class ProgressBoard {
 
   /// Remembers a call that is about to be launched.
   void note(const Descriptor& call);
-  /// Compares a call with those of `others`, who compare it too. A CollectiveError: Mismatch, Timeout, or the failure that
-  /// a rank has announced. Calls of the same scope are numbered on their own.
+  /// Compares a call with those of `others`, who compare it too. A CollectiveError: Mismatch, Timeout, or the failure
+  /// that a rank has announced. Calls of the same scope are numbered on their own.
   void compare(const std::string& scope, const Descriptor& call, const std::vector<int>& others,
                const Deadline& deadline);
 
-  /// Answers what others ask. `reached` is the last call that this rank's device has come to. Returns the failure of the
-  /// group, ok if there is none.
+  /// Answers what others ask. `reached` is the last call that this rank's device has come to. Returns the failure of
+  /// the group, ok if there is none.
   CommStatus look(uint64_t reached);
   /// Makes this the failure of the group unless there is one; returns the one that counts.
   CommStatus announce(const CommStatus& failure);
   void leave();
   bool has_left(int rank);
 
-  /// Asks the others; those of them whose devices have not come to `call`, or who do not answer. A CollectiveError where
-  /// a rank has launched another call of this number, or has left.
+  /// Asks the others; those of them whose devices have not come to `call`, or who do not answer. A CollectiveError
+  /// where a rank has launched another call of this number, or has left.
   std::vector<int> missing(const Descriptor& call, uint64_t reached);
 
  private:

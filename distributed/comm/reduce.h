@@ -13,8 +13,8 @@ struct Range {
   size_t begin, end;
   size_t size() const { return end - begin; }
 };
-/// Part `index` of `count` elements cut into `parts`, whose lengths are multiples of 16 as far as possible: a part begins
-/// at a cache line where the vector does.
+/// Part `index` of `count` elements cut into `parts`, whose lengths are multiples of 16 as far as possible: a part
+/// begins at a cache line where the vector does.
 Range part_of(size_t count, int parts, int index);
 
 /// Where element `index` of a vector lies.
@@ -25,8 +25,8 @@ inline const std::byte* at(const void* data, size_t index, DType dtype) {
   return static_cast<const std::byte*>(data) + index * size_of(dtype);
 }
 
-/// y[j][i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for all j and for i in [0, count). A y may be one of x.
-/// Half types are computed in float and rounded once.
+/// y[j][i] = the `kind` of x[0][i], x[1][i], …, taken in this order, for all j and for i in [0, count). A y may be one
+/// of x. Half types are computed in float and rounded once.
 void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, std::span<void* const> y,
                      size_t count);
 inline void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* const> x, void* y, size_t count) {

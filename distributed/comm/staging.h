@@ -1,6 +1,6 @@
 // Collectives of arrays that lie on a device, over transports that read the host's memory alone: piece by piece through
-// pinned buffers. Every piece is a collective of its own, so that while one is on the wire the next is copied off the device
-// and the last one back:
+// pinned buffers. Every piece is a collective of its own, so that while one is on the wire the next is copied off the
+// device and the last one back:
 //
 //   off the device   | piece 0 | piece 1 | piece 2 | …
 //   wire                       | piece 0 | piece 1 | piece 2 | …
@@ -22,9 +22,9 @@ class Staging {
   Staging(Device device, int rank, int ranks);
 
   Device device() const { return device_; }
-  /// Does what `call` says with memory of the device, for the elements of `range`, by way of `carry_out`, which does the same
-  /// with the host's. The work that `ready` stands behind comes first. Returns when the result is in the device's memory.
-  /// `in` and `out` own what the call points to.
+  /// Does what `call` says with memory of the device, for the elements of `range`, by way of `carry_out`, which does
+  /// the same with the host's. The work that `ready` stands behind comes first. Returns when the result is in the
+  /// device's memory. `in` and `out` own what the call points to.
   void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
            const Deadline& deadline, const std::function<void(const Collective&)>& carry_out);
 

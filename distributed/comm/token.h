@@ -1,5 +1,5 @@
-// The secret of a job: who knows it may speak to its store and its ranks. It is handed down by an inherited descriptor or a
-// file that its owner alone can read, never on a command line, which everybody on the machine can see.
+// The secret of a job: who knows it may speak to its store and its ranks. It is handed down by an inherited descriptor
+// or a file that its owner alone can read, never on a command line, which everybody on the machine can see.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ class Token {
   Digest key_ = {};
 };
 
-/// Both sides of a connection prove that they know the token without sending it, each over a number that the other has just
-/// drawn, so that what somebody recorded proves nothing later:
+/// Both sides of a connection prove that they know the token without sending it, each over a number that the other has
+/// just drawn, so that what somebody recorded proves nothing later:
 ///
 ///   server -> client   challenge: s
 ///   client -> server   c, HMAC(token, "client" purpose s c)

@@ -1,5 +1,5 @@
-// Messages between the ranks of a group: what the algorithms of collectives.h stand on. tcp (between processes) and local
-// (between threads) are transports.
+// Messages between the ranks of a group: what the algorithms of collectives.h stand on. tcp (between processes) and
+// local (between threads) are transports.
 #pragma once
 
 #include <cstddef>

@@ -35,8 +35,8 @@ struct DistributedDataParallelOptions {
   GRADUS_ARG(bool, broadcast_buffers) = true;
   /// Sums in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
   GRADUS_ARG(bool, strict) = false;
-  /// kHalf or kBFloat16: gradients are sent in this type, half the bytes. Each is rounded to 11 or 8 bits on every rank,
-  /// and the average once more.
+  /// kHalf or kBFloat16: gradients are sent in this type, half the bytes. Each is rounded to 11 or 8 bits on every
+  /// rank, and the average once more.
   GRADUS_ARG(std::optional<DType>, gradient_compression) = std::nullopt;
 };
 

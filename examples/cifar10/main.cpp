@@ -7,8 +7,8 @@
 //   cifar10 --checkpoint run.safetensors --resume               stops at Ctrl-C, and goes on where it stopped
 //   cifar10 --spawn 2 --sync-batch-norm                         two processes that compute what one would
 //
-// The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws the
-// curves of several runs side by side.
+// The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws
+// the curves of several runs side by side.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 

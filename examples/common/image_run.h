@@ -1,5 +1,5 @@
-// A run of an image classifier: epochs of training and testing, what is kept of them (run_log.h), and a checkpoint. It can be
-// interrupted and taken up again after any step, and ends with the same bits as if it had not been.
+// A run of an image classifier: epochs of training and testing, what is kept of them (run_log.h), and a checkpoint. It
+// can be interrupted and taken up again after any step, and ends with the same bits as if it had not been.
 #pragma once
 
 #include <gradus/optim/optim.h>

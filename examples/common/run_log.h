@@ -2,7 +2,7 @@
 //
 // log.jsonl has one JSON object a line and an epoch:
 //   epoch               1, 2, …
-//   train_loss          mean over the epoch's training images, as they were met
+//   train_loss          mean over the epoch's training images, as the net saw them
 //   train_accuracy      share of them, 0 to 1, that was classified right; train_error is the rest
 //   test_loss, test_accuracy, test_error   the same over all test images after the epoch
 //   test_images         how many these are
@@ -11,12 +11,12 @@
 //   seconds             duration of the training, without the test
 //   images_per_second   training images of all ranks by these seconds
 //   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
-//   forward_seconds, backward_seconds, optimizer_seconds   of them, what the parts of the steps took, on a GPU by its own
-//                       clock (in a resumed epoch: since then); null with --graph, where a step is one piece
+//   forward_seconds, backward_seconds, optimizer_seconds   of them, what the parts of the steps took, on a GPU by its
+//                       own clock (in a resumed epoch: since then); null with --graph, where a step is one piece
 //   test_seconds        duration of the test
 //   total_seconds       since the program began its run, with tests and files
-//   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and that
-//                       the allocator had taken from the system: the greatest of the ranks' figures
+//   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and
+//                       that the allocator had taken from the system: the greatest of the ranks' figures
 //   ranks, comm         processes that trained together, and how they sent gradients ("none": there was one)
 //   compress            the half type in which they sent them, or "off"
 //   data_parallel       devices that shared each batch within a process
@@ -60,8 +60,8 @@ class RunLog {
   bool wants_point(int64_t step) const { return curves_ && step % 50 == 0; }
   /// A look at the running epoch; where there are several ranks, at this one's images.
   void point(int64_t step, double mean_loss, double lr);
-  /// The line is written through, so that an interrupted run leaves what it did. The curves get the weights of `model` too,
-  /// and some of the images that it took for something else.
+  /// The line is written through, so that an interrupted run leaves what it did. The curves get the weights of `model`
+  /// too, and some of the images that it took for something else.
   void epoch(const EpochResult& result, const gradus::nn::Module& model);
 
  private:

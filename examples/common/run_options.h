@@ -56,6 +56,7 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 /// ranks are settled, and backend, threads and seed are what the options say. Returns the program's exit code. Nothing
 /// may have used tensors before.
 int on_ranks(RunOptions& options, const std::function<int()>& run);
-/// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what helps.
+/// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what
+/// helps.
 std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,
                         const char* remedy);

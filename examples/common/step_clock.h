@@ -7,8 +7,8 @@
 #include <deque>
 #include <memory>
 
-/// Marks the ends of forward, backward and the optimizer in the device's work, so that on a GPU nothing waits for them, and
-/// adds up the times between. On the CPU the marks are looks at the clock.
+/// Marks the ends of forward, backward and the optimizer in the device's work, so that on a GPU nothing waits for them,
+/// and adds up the times between. On the CPU the marks are looks at the clock.
 class StepClock {
  public:
   enum Mark { kBegin, kForward, kBackward, kOptimizer, kMarks };

@@ -44,7 +44,7 @@ def render(results):
         "Nesterov's momentum, weight decay 5e-4, one cycle of the learning rate up to 0.1; images shifted by up to 12 "
         "pixels, mirrored, and with a square of 32 x 32 covered; label smoothing 0.1.</p>", training.ABOUT_TABLE,
         training.rows_table(found), results.skipped(ROWS),
-        "<h2>Curves</h2><p>Dashed: the training images, as they were met, with what augmentation, dropout and label "
+        "<h2>Curves</h2><p>Dashed: the training images as the net saw them, with what augmentation, dropout and label "
         "smoothing make of them; solid: the test images. Bands: the seeds.</p>",
         picture(folder / "E4_curves.png", "loss and accuracy by epoch"),
         *([ABOUT_RECORDINGS, picture(folder / "E4_gpu.png", "memory and utilisation")] if gpu else []))

@@ -1,5 +1,5 @@
-// The backward of conv2d_relu masks the gradient that it is given where that lies, if nobody else holds it. A gradient that
-// somebody else holds stays as it is.
+// The backward of conv2d_relu masks the gradient that it is given where that lies, if nobody else holds it. A gradient
+// that somebody else holds stays as it is.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/core/cuda.h>

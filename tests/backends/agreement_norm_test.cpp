@@ -131,7 +131,8 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
       // A block has all of its channels, a thread several packets of them.
       {{3, 8, 12, 12}, 0b1101, {1, 8, 1, 1}},
       {{2, 5, 40, 40}, 0b1101, {1, 5, 1, 1}},
-      // Channels-last: many splits, the last one shorter, and a group of channels that is not full; in one launch and in two.
+      // Channels-last: many splits, the last one shorter, and a group of channels that is not full; in one launch and
+      // in two.
       {{2, 24, 29, 31}, 0b1101, {1, 24, 1, 1}},
       {{3, 24, 29, 31}, 0b1101, {1, 24, 1, 1}}};
   for (DType dtype : kFloatingDTypes)
@@ -145,7 +146,8 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
 
 TEST_CASE("layer norm of contiguous rows agrees on every backend") {
   Maker make(47);
-  // Vectors with and without a tail; a warp and a block for a row; rows for every team and several for each; too long ones.
+  // Vectors with and without a tail; a warp and a block for a row; rows for every team and several for each; too long
+  // ones.
   const NormCase cases[] = {
       {{70, 8}, 0b10, {1, 8}},      {{13, 33}, 0b10, {1, 33}},    {{9, 3}, 0b10, {1, 3}},
       {{5, 1023}, 0b10, {1, 1023}}, {{40, 520}, 0b10, {1, 520}},  {{2, 4, 6, 10}, 0b1100, {1, 1, 6, 10}},
@@ -236,7 +238,8 @@ TEST_CASE("normalisation is right where the mean is large") {
         Array exact = Array::empty(c.x, DType::f64);
         backend("naive").copy(x, exact);
         const ops::Normalized expected = ops::normalize(exact, c.axes, {}, {}, 1e-5);
-        // Where y is made by a second launch, by way of the mean in float32: half a unit in its last place, over the deviation.
+        // Where y is made by a second launch, by way of the mean in float32: half a unit in its last place, over the
+        // deviation.
         const bool rounded = device.type == DeviceType::cuda;
         CHECK(error(y.y, expected.y) < (rounded ? 4e-4 : 2e-6));
         CHECK(error(y.variance, expected.variance) < 2e-6);

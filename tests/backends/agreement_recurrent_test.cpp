@@ -1,4 +1,5 @@
-// Every backend gives naive's results for the steps of recurrent layers, and their default bodies give their overrides'.
+// Every backend gives naive's results for the steps of recurrent layers, and their default bodies give their
+// overrides'.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

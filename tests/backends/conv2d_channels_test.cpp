@@ -1,5 +1,6 @@
-// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that there are kernels
-// of their own, stencils and for half types: tails of rows, columns and channels, groups, strides, dilation, every layout.
+// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that there are
+// kernels of their own, stencils and for half types: tails of rows, columns and channels, groups, strides, dilation,
+// every layout.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -61,7 +62,8 @@ const ConvCase kFewChannels[] = {
     {1, 3, 5, 900, 16, {5, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // and lines of which it does not
 };
 
-// 3x3 and 5x5 taps without stride, of few channels or filters, whose gradient of weights has a kernel of its own on a GPU.
+// 3x3 and 5x5 taps without stride, of few channels or filters, whose gradient of weights has a kernel of its own on a
+// GPU.
 const ConvCase kSliding[] = {
     {3, 3, 9, 12, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // whole pieces
     {9, 1, 13, 8, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // one filter of one channel

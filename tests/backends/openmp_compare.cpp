@@ -5,8 +5,8 @@
 
 namespace gradus::test {
 
-// Those of this processor. ThreadSanitizer makes every test ten times slower, and sees the same threads read and write the
-// same memory at each: the best one alone there.
+// Those of this processor. ThreadSanitizer makes every test ten times slower, and sees the same threads read and write
+// the same memory at each: the best one alone there.
 std::vector<CpuIsa> instruction_sets() {
 #if defined(__SANITIZE_THREAD__)
   return {best_cpu_isa()};

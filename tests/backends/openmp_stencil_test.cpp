@@ -1,5 +1,5 @@
-// Convolutions with few channels in a group: the stencils of the openmp backend against naive, at sizes around the edges
-// of vectors and tiles.
+// Convolutions with few channels in a group: the stencils of the openmp backend against naive, at sizes around the
+// edges of vectors and tiles.
 #include <limits>
 
 #include <gradus/core/observer.h>

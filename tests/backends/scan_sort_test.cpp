@@ -1,4 +1,5 @@
-// Scans, linear recurrences and sorting: what they give, and that every backend gives the same, in every layout and type.
+// Scans, linear recurrences and sorting: what they give, and that every backend gives the same, in every layout and
+// type.
 #include <limits>
 
 #include <gradus/tests/backends/openmp_compare.h>

@@ -61,8 +61,8 @@ using Run = std::function<void(Backend& backend, const Arrays& in, const Arrays&
 
 /// Runs `run` on naive and on every other backend, each with copies of its own on its device, and requires that the
 /// outputs agree, gaps between their elements untouched. Where `default_run` is given (a composite's default body), it
-/// is compared on every backend, naive included. Host backends must also give the same bits on one thread. `factor` scales
-/// the tolerance of the outputs' types, to 0.2 at most.
+/// is compared on every backend, naive included. Host backends must also give the same bits on one thread. `factor`
+/// scales the tolerance of the outputs' types, to 0.2 at most.
 void check_agreement(const std::string& what, const Arrays& in, const Arrays& out, const Run& run,
                      const Run& default_run = {}, double factor = 1);
 

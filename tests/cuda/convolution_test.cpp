@@ -1,4 +1,5 @@
-// The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all backends.
+// The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all
+// backends.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

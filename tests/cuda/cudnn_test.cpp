@@ -1,4 +1,5 @@
-// The backend "cudnn": who runs what, its switches, and capture. That its numbers are right is tested with all backends.
+// The backend "cudnn": who runs what, its switches, and capture. That its numbers are right is tested with all
+// backends.
 #include <gradus/core/cudnn.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/ops/elementwise.h>

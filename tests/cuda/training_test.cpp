@@ -1,5 +1,5 @@
-// Training LeNet with dropout: eager and captured steps give the same bits, on every backend of the device; the losses are
-// those of the CPU but for rounding, and for what rounding turns into.
+// Training LeNet with dropout: eager and captured steps give the same bits, on every backend of the device; the losses
+// are those of the CPU but for rounding, and for what rounding turns into.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

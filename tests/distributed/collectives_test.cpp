@@ -1,4 +1,5 @@
-// Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements give.
+// Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements
+// give.
 #include <atomic>
 #include <cmath>
 #include <map>

@@ -1,5 +1,5 @@
-// A device made of host memory and threads, for tests of what is ordered by streams and events: each stream is a thread that
-// does its work late.
+// A device made of host memory and threads, for tests of what is ordered by streams and events: each stream is a thread
+// that does its work late.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// Ranks on hosts of their own, joined by a cable that is pulled. Each rank is a thread in a network namespace; to make one
-// takes root, so elsewhere the tests say why they are left out.
+// Ranks on hosts of their own, joined by a cable that is pulled. Each rank is a thread in a network namespace; to make
+// one takes root, so elsewhere the tests say why they are left out.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -19,8 +19,8 @@ struct RankResult {
   std::string error;
 };
 
-/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. They meet by way of
-/// `meeting_place`, where there is one.
+/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. They meet by
+/// way of `meeting_place`, where there is one.
 inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
                                          const std::function<void(dist::ProcessGroup&)>& body,
                                          dist::TcpOptions options = {}, std::vector<dist::LocalFault> script = {},

@@ -1,5 +1,5 @@
-// What ranks of a group over NCCL say when one of them calls something else, nothing, or ends. The GPUs speak through host
-// memory or sockets here: a rank must not end in the middle of what another GPU reads.
+// What ranks of a group over NCCL say when one of them calls something else, nothing, or ends. The GPUs speak through
+// host memory or sockets here: a rank must not end in the middle of what another GPU reads.
 #include <unistd.h>
 
 #include <cstdlib>

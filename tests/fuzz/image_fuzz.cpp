@@ -1,5 +1,5 @@
-// Whatever the bytes, the decoder of PNG and JPEG files returns or throws an IoError. Checksums would keep noise from the
-// decoder, so those of PNG chunks are set right first.
+// Whatever the bytes, the decoder of PNG and JPEG files returns or throws an IoError. Checksums would keep noise from
+// the decoder, so those of PNG chunks are set right first.
 #include <zlib.h>
 
 #include <vector>

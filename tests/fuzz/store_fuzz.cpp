@@ -1,5 +1,5 @@
-// What processes of a job read from each other before they can trust it: frames from strangers, the requests in them, a store's
-// answers, and the headers of messages between ranks.
+// What processes of a job read from each other before they can trust it: frames from strangers, the requests in them, a
+// store's answers, and the headers of messages between ranks.
 #include <algorithm>
 #include <array>
 

@@ -1,5 +1,5 @@
-// LeNet's first 50 losses with SGD against PyTorch (tests/golden/make_lenet.py), from the same weights and images, which
-// are formulas computed alike on both sides.
+// LeNet's first 50 losses with SGD against PyTorch (tests/golden/make_lenet.py), from the same weights and images,
+// which are formulas computed alike on both sides.
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>

@@ -41,7 +41,9 @@ static void add_attention_proper(CaseList& cases) {
       [](X x) { return scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, false, 0.25); },
       "((x[0] @ x[1].mT) / 4).softmax(-1) @ x[2]");
   add(called(".mask").c_str(), qkv, [](X x) {
-    const Tensor seen = tensor({{true, false, true, true, false}, {true, true, true, true, true}, {false, false, false, false, true}}, x[0].device());
+    const Tensor seen = tensor({{true, false, true, true, false},
+                                {true, true, true, true, true},
+                                {false, false, false, false, true}}, x[0].device());
     return scaled_dot_product_attention(x[0], x[1], x[2], seen);
   }, "((x[0] @ x[1].mT) / 2 + torch.tensor([[0, -float('inf'), 0, 0, -float('inf')], [0, 0, 0, 0, 0], "
      "[-float('inf')] * 4 + [0]])).softmax(-1) @ x[2]");

@@ -73,7 +73,8 @@ static void add_writes(CaseList& cases) {
   }, "(lambda y: (y.__setitem__((slice(1, 3), torch.tensor([5, 0])), x[1]), y)[1])(x[0].clone())");
   add("index_put_.mask", {{3, 4}, {3}}, [](X x) {
     Tensor y = x[0].clone();
-    y.index_put_({tensor({{true, false, false, true}, {false, false, false, false}, {false, true, false, false}})}, x[1]);
+    y.index_put_({tensor({{true, false, false, true}, {false, false, false, false}, {false, true, false, false}})},
+                 x[1]);
     return y;
   }, "(lambda y: (y.__setitem__(torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]).bool(), x[1]), y)[1])(x[0].clone())");
   add("index_put_.mask_number", {{3, 4, 2}, mask({3, 4})}, [](X x) {

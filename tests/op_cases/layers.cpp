@@ -1,6 +1,6 @@
-// Layers against PyTorch's: the parameters are inputs of a case, behind those of forward and in the order of registration,
-// so that their gradients are compared too. Layers are compositions of operators, whose own cases have finite differences.
-// Layers of random numbers stand here in evaluation mode.
+// Layers against PyTorch's: the parameters are inputs of a case, behind those of forward and in the order of
+// registration, so that their gradients are compared too. Layers are compositions of operators, whose own cases have
+// finite differences. Layers of random numbers stand here in evaluation mode.
 #include <gradus/layers/layers.h>
 #include <gradus/tests/op_cases/op_case.h>
 
@@ -205,8 +205,9 @@ void add_resizing(CaseList& cases) {
   add_layer(cases, "Fold", {{1, 4, 9}}, [] { return nn::Fold(4, 2); }, "Fold((4, 4), 2)");
 }
 
-// PyTorch's recurrent modules hold their weights in a list that functional_call does not reach: these call the functions
-// behind them with (input, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first).
+// PyTorch's recurrent modules hold their weights in a list that functional_call does not reach: these call the
+// functions behind them with (input, state, weights, has_biases, num_layers, dropout, train, bidirectional,
+// batch_first).
 void add_recurrent(CaseList& cases) {
   using W = std::vector<Input>;
   add_layer(cases, "RNN", W{{3, 2, 2}, {3, 2}, {3, 3}, {3}, {3}}, [] { return nn::RNN(2, 3); }, "")
@@ -256,7 +257,8 @@ void add_attention_layers(CaseList& cases) {
   add_layer<3>(cases, "MultiheadAttention", W{{3, 2, 4}, {2, 2, 4}, {2, 2, 4}, unit({12, 4}), {12}, {4, 4}, {4}},
                [] { return nn::MultiheadAttention(4, 2); }, "MultiheadAttention(4, 2)");
   add_layer<3>(cases, "MultiheadAttention.dims",
-               W{{2, 1, 2}, {3, 1, 3}, {3, 1, 1}, unit({2, 2}), unit({2, 3}), {2, 1}, unit({6}), {1, 1, 2}, {1, 1, 2}, {2, 2}, {2}},
+               W{{2, 1, 2}, {3, 1, 3}, {3, 1, 1}, unit({2, 2}), unit({2, 3}), {2, 1}, unit({6}), {1, 1, 2}, {1, 1, 2},
+                 {2, 2}, {2}},
                [] {
                  return nn::MultiheadAttention(
                      nn::MultiheadAttentionOptions(2, 2).kdim(3).vdim(1).add_bias_kv(true).add_zero_attn(true));

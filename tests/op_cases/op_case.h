@@ -121,7 +121,8 @@ class CaseList {
   std::string family_;
 };
 
-/// Every case of the library, or, where GRADUS_OP_CASES in the environment lists operators ("sum,conv2d"), theirs alone.
+/// Every case of the library, or, where GRADUS_OP_CASES in the environment lists operators ("sum,conv2d"), theirs
+/// alone.
 const std::deque<OpCase>& all_cases();
 /// The case of that name; ValueError if there is none.
 const OpCase& find_case(std::string_view name);

@@ -61,7 +61,8 @@ static void add_views(CaseList& cases) {
 
 // Several views at once.
 static void add_parts(CaseList& cases) {
-  const auto parts = [&](const char* name, std::vector<Input> inputs, TensorList (*run)(X), const char* torch) -> OpCase& {
+  const auto parts = [&](const char* name, std::vector<Input> inputs, TensorList (*run)(X),
+                         const char* torch) -> OpCase& {
     return cases.add(name, std::move(inputs), Run(run), torch).on(all_types).is_view();
   };
   parts("split", {{5, 3}}, [](X x) { return x[0].split(2); }, "x[0].split(2)");

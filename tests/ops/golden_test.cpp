@@ -1,5 +1,6 @@
-// Every case against PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second gradients, on every
-// backend, in every element type and layout. Half types are held against the float64 values, with their own tolerance.
+// Every case against PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second gradients, on
+// every backend, in every element type and layout. Half types are held against the float64 values, with their own
+// tolerance.
 #include <gradus/tests/catch.h>
 
 #include "golden.h"

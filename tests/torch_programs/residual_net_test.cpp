@@ -1,5 +1,5 @@
-// A residual net in LibTorch's words: blocks in a template, a holder of one's own, transforms of one's own, a variational
-// autoencoder beside it.
+// A residual net in LibTorch's words: blocks in a template, a holder of one's own, transforms of one's own, a
+// variational autoencoder beside it.
 #include <gradus/torch.h>
 
 #include <gradus/tests/catch.h>

@@ -1,5 +1,5 @@
-// Models made by PyTorch (make_models.py) load here and compute what they computed there; transfer_test.py goes the other
-// way with the models that the last case writes.
+// Models made by PyTorch (make_models.py) load here and compute what they computed there; transfer_test.py goes the
+// other way with the models that the last case writes.
 #include <cstdlib>
 
 #include <gradus/core/io/safetensors.h>

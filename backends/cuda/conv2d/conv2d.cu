@@ -1,6 +1,6 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to the kernels of conv2d_stencil.cu,
-// conv2d_direct.cu, conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu, conv2d_fma.cu and conv2d_weight.cu. Bias and ReLU are part of the
-// kernels.
+// conv2d_direct.cu, conv2d_thin.cu, conv2d_tiled.cu, conv2d_implicit.cu, conv2d_fma.cu and conv2d_weight.cu. Bias and
+// ReLU are part of the kernels.
 #include <gradus/backends/cuda/conv2d/conv2d_exact.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/cuda.h>
@@ -17,8 +17,8 @@ using cuda_detail::Strides4;
 
 int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
 
-// `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy), with a stencil where `mask` (strides of
-// `in`, or null) is positive.
+// `out` is the result (y, or dx when `backward`), `in` what is gathered (x, or dy), with a stencil where `mask`
+// (strides of `in`, or null) is positive.
 void by_gathering(const char* name, bool backward, const View& in, const void* mask, const View& w, const void* bias,
                   bool relu, const MutableView& out, const Conv2dGeometry& geometry) {
   if (out.numel() == 0) return;
@@ -138,8 +138,8 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   cuda_detail::conv2d_weight_gradient(dy, nullptr, x, dw, nullptr, geometry);
 }
 
-// The weights' gradient of few channels reads each dy once and masks it on the way, and so does a stencil; other kernels
-// read each many times, so that it pays to mask them first. The sum for dbias rides on the weights' gradient.
+// The weights' gradient of few channels reads each dy once and masks it on the way, and so does a stencil; other
+// kernels read each many times, so that it pays to mask them first. The sum for dbias rides on the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                             const Conv2dGeometry& geometry, const MutableView* masked) {

@@ -117,8 +117,8 @@ inline int64_t span_of(const StridedLayout& view) {
 /// Offsets that stay below it, with all taps added, fit in 32 bits.
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
 
-/// What multiplies elements of this type on this device in the implicit kernels, as the user allows; nothing for types or
-/// devices that they are not written for.
+/// What multiplies elements of this type on this device in the implicit kernels, as the user allows; nothing for types
+/// or devices that they are not written for.
 std::optional<Multiplier> multiplier_for(DType dtype, Device device);
 /// "implicit_fma", "implicit_tf32" or "implicit_half", for observers.
 const char* implicit_name(Multiplier multiplier);
@@ -126,8 +126,8 @@ const char* implicit_name(Multiplier multiplier);
 /// Kernels in which one thread takes all rows take at most so many.
 inline constexpr uint32_t kDirectRows = 16;
 
-/// A gather with its operands. `bias` may be null. `mask`, null unless a stencil makes the result, has the input's strides:
-/// the input counts only where it is positive.
+/// A gather with its operands. `bias` may be null. `mask`, null unless a stencil makes the result, has the input's
+/// strides: the input counts only where it is positive.
 struct GatherCall {
   Gather gather;
   uint32_t groups;
@@ -139,9 +139,9 @@ struct GatherCall {
   void* output;
 };
 
-/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for `resident`
-/// of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too. Parts
-/// beyond kMostWaves rooms full of blocks even out little and take memory.
+/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for
+/// `resident` of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost
+/// some, too. Parts beyond kMostWaves rooms full of blocks even out little and take memory.
 inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
   constexpr int64_t kOverhead = 3, kShortest = 4, kMostWaves = 4;
   const int64_t most = std::min(steps / kShortest, kMostWaves * resident / blocks);
@@ -155,8 +155,8 @@ inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident)
   return static_cast<uint32_t>(best);
 }
 
-/// True where stencil_gather() makes so many rows a group: few, from 3 x 3 or 5 x 5 taps without stride or dilation, and
-/// not of float64.
+/// True where stencil_gather() makes so many rows a group: few, from 3 x 3 or 5 x 5 taps without stride or dilation,
+/// and not of float64.
 bool has_stencil(const View& in, const View& w, int64_t rows, const Conv2dGeometry& geometry);
 /// From tiles of the images in shared memory, a strip of outputs a thread.
 void stencil_gather(const GatherCall& call, const Launch& launch);

@@ -1,7 +1,7 @@
-// The gather of conv2d.cuh for few rows without a stencil (conv2d_stencil.cu): other kernel sizes, dilations, float64. A
-// thread keeps the sums of all rows at its position, so that an input element is loaded once for all of them and weights
-// come from shared memory, the same for a whole warp. The eight warps of a block share the taps among them; their sums are
-// added in order at the end.
+// The gather of conv2d.cuh for few rows without a stencil (conv2d_stencil.cu): other kernel sizes, dilations, float64.
+// A thread keeps the sums of all rows at its position, so that an input element is loaded once for all of them and
+// weights come from shared memory, the same for a whole warp. The eight warps of a block share the taps among them;
+// their sums are added in order at the end.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 
 namespace gradus::cuda_detail {

@@ -1,5 +1,5 @@
-// Which convolutions of exact float32, TF32 not allowed, have kernels here that keep the FMA units busy: for the backend
-// that may leave them to cuDNN instead.
+// Which convolutions of exact float32, TF32 not allowed, have kernels here that keep the FMA units busy: for the
+// backend that may leave them to cuDNN instead.
 #pragma once
 
 #include <gradus/core/backend.h>

@@ -1,6 +1,7 @@
-// The implicit gather of conv2d_implicit.cu for exact float32 whose channels do not lie side by side, where the FMA units
-// must not wait: elements go from global to shared memory past the registers, two steps ahead. Of the input, eight
-// neighbouring threads take eight neighbouring positions, and the next eight the next channel: no two meet in a bank.
+// The implicit gather of conv2d_implicit.cu for exact float32 whose channels do not lie side by side, where the FMA
+// units must not wait: elements go from global to shared memory past the registers, two steps ahead. Of the input,
+// eight neighbouring threads take eight neighbouring positions, and the next eight the next channel: no two meet in a
+// bank.
 #include <numeric>
 
 #include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
@@ -15,7 +16,8 @@ struct FmaGather {
   static constexpr size_t kShared = kStages * sizeof(typename Tile::Shared);
 };
 
-// Grid: tiles of positions, tiles of rows, groups x splits; `partial` as in conv2d_implicit.cu. All channels of a step exist.
+// Grid: tiles of positions, tiles of rows, groups x splits; `partial` as in conv2d_implicit.cu. All channels of a step
+// exist.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
     fma_gather_kernel(Gather gather, Steps steps, const float* __restrict__ input, const Piece* __restrict__ packed,
@@ -129,8 +131,8 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
   }
 }
 
-/// Of the taps along an axis those that meet the results at, at + stride, at + 2 stride, … of a backward convolution: tap
-/// first + t period for t < count. Result at + i stride reads i + origin + t step.
+/// Of the taps along an axis those that meet the results at, at + stride, at + 2 stride, … of a backward convolution:
+/// tap first + t period for t < count. Result at + i stride reads i + origin + t step.
 struct Phase {
   int first, period, count, origin, step;
 };

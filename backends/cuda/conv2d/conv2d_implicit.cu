@@ -1,7 +1,8 @@
-// The gather of conv2d.cuh tap by tap: for one (r, s) after the other, weights (rows, channels) times the input elements
-// that this tap meets (channels, positions). Whether a position meets the image is decided once for many channels, and a
-// thread fetches four floats or eight halves of depth at a time: with one load where channels lie side by side, else with
-// neighbouring threads at neighbouring positions. The weights are packed for this beforehand. Products by tile_engine.cuh.
+// The gather of conv2d.cuh tap by tap: for one (r, s) after the other, weights (rows, channels) times the input
+// elements that this tap meets (channels, positions). Whether a position meets the image is decided once for many
+// channels, and a thread fetches four floats or eight halves of depth at a time: with one load where channels lie side
+// by side, else with neighbouring threads at neighbouring positions. The weights are packed for this beforehand.
+// Products by tile_engine.cuh.
 #include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
 
 namespace gradus::cuda_detail {
@@ -12,7 +13,8 @@ template <Multiplier kMultiplier, class Tile>
 inline constexpr uint32_t kBlocks = (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads;
 constexpr uint32_t kShortestSplit = 8;  // steps
 
-/// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in bytes.
+/// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in
+/// bytes.
 struct Place {
   uint32_t in;
   int h, w, out;
@@ -60,8 +62,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
     biases[i] = bias && first_row + i < gather.rows ? static_cast<float>(bias[group * gather.rows + first_row + i]) : 0;
   __syncthreads();
 
-  // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each thread
-  // takes all four of its columns.
+  // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each
+  // thread takes all four of its columns.
   constexpr int kSpots = kVector ? kRight : Tile::kColumns / kThreads,
                 kSpotStep = kVector ? kThreads / kPieces : kThreads;
   const auto column_of = [](int i) {

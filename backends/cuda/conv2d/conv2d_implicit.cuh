@@ -1,5 +1,5 @@
-// What the two kernels of the implicit gather share: the walk through the depth, tap by tap, the weights packed for it, and
-// the sum of its parts.
+// What the two kernels of the implicit gather share: the walk through the depth, tap by tap, the weights packed for it,
+// and the sum of its parts.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
@@ -16,8 +16,9 @@ struct Steps {
   uint32_t in_h, in_w, in_c, out_c;  // strides in bytes
 };
 
-/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and channels.
-/// Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory. `total` pieces.
+/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and
+/// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory.
+/// `total` pieces.
 template <Multiplier kMultiplier, class T>
 __global__ void __launch_bounds__(kThreads) pack_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows,
                                                         uint32_t total, const T* weight, Piece* packed) {

@@ -5,8 +5,9 @@
 
 namespace gradus::cuda_detail {
 
-/// True for operands whose weights' gradient slides: kernels of 3x3 taps, or of 5x5 with at most 16 filters, few channels, no
-/// stride or dilation, no doubles, and rows of dy, or filters where these lie side by side, in whole aligned pieces.
+/// True for operands whose weights' gradient slides: kernels of 3x3 taps, or of 5x5 with at most 16 filters, few
+/// channels, no stride or dilation, no doubles, and rows of dy, or filters where these lie side by side, in whole
+/// aligned pieces.
 bool is_sliding(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry);
 
 }  // namespace gradus::cuda_detail

@@ -1,6 +1,6 @@
-// The forward kernel of conv2d_thin.cuh: pixels (rows of a product) times taps (its depth) times filters. Weights and bias
-// stay in registers while a block walks over its tiles. A lane's columns are numbered so that it ends with eight neighbouring
-// filters of a pixel, which it writes at once.
+// The forward kernel of conv2d_thin.cuh: pixels (rows of a product) times taps (its depth) times filters. Weights and
+// bias stay in registers while a block walks over its tiles. A lane's columns are numbered so that it ends with eight
+// neighbouring filters of a pixel, which it writes at once.
 #include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
 
 namespace gradus::cuda_detail {
@@ -164,8 +164,8 @@ std::optional<ThinWalk> thin_walk(const View& x, const StridedLayout& w, const V
   const int64_t tap_rows = (w.shape[2] - 1) * geometry.dilation[0] + 1;
   const auto lines_of = [&](int64_t rows) { return ((rows - 1) * geometry.stride[0] + tap_rows) * planes; };
   const auto size_of_buffer = [&](int64_t rows) { return (lines_of(rows) + tap_rows * planes) * pitch; };
-  // (Smaller tiles for few images, so that all multiprocessors have one, took 1 us off the gradient's 6.7 for 32 images of
-  // 3x32x32 and changed nothing else.)
+  // (Smaller tiles for few images, so that all multiprocessors have one, took 1 us off the gradient's 6.7 for 32 images
+  // of 3x32x32 and changed nothing else.)
   int64_t rows = std::clamp<int64_t>(kPixels / y.shape[3], 1, y.shape[2]);
   while (rows > 1 && size_of_buffer(rows) > kBytes) --rows;
   if (size_of_buffer(rows) > kBytes) return std::nullopt;

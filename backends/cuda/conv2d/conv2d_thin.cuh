@@ -1,8 +1,8 @@
-// Convolutions of few input channels by half types on tensor cores, what their kernels share: the walk of blocks over the
-// output and the input in shared memory. So few channels make no depth that lies contiguous: all taps (c, r, s) of a pixel
-// together are one depth of at most 64, and a warp gathers its fragments element by element from rows of x that the block
-// has copied. y channels-last and dense, a block's tile some whole rows of it. While a tile is computed, the rows of x for
-// the next are under way.
+// Convolutions of few input channels by half types on tensor cores, what their kernels share: the walk of blocks over
+// the output and the input in shared memory. So few channels make no depth that lies contiguous: all taps (c, r, s) of
+// a pixel together are one depth of at most 64, and a warp gathers its fragments element by element from rows of x that
+// the block has copied. y channels-last and dense, a block's tile some whole rows of it. While a tile is computed, the
+// rows of x for the next are under way.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d_thin.h>
@@ -24,9 +24,9 @@ __device__ void copy_async(void* to, const void* from, bool inside) {
 #endif
 }
 
-/// The walk as a kernel argument. x lies in lines of contiguous memory: its rows where channels are innermost, else the rows
-/// of each channel. In shared memory zeros stand before and behind each line, for padding. Sizes and steps there are in
-/// bytes.
+/// The walk as a kernel argument. x lies in lines of contiguous memory: its rows where channels are innermost, else the
+/// rows of each channel. In shared memory zeros stand before and behind each line, for padding. Sizes and steps there
+/// are in bytes.
 struct ThinWalk {
   Divisor tiles;                   // of an image
   uint32_t tile_count, tile_rows;  // of all images; rows of y in a tile

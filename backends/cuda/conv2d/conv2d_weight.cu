@@ -1,6 +1,6 @@
 // The gradients of weights and bias: the parts come from conv2d_weight_direct.cu, conv2d_weight_narrow.cu,
-// conv2d_weight_fma.cu, conv2d_weight_implicit.cu, conv2d_weight_sliding.cu, conv2d_weight_thin.cu or conv2d_weight_tiled.cu;
-// their sum is made here.
+// conv2d_weight_fma.cu, conv2d_weight_implicit.cu, conv2d_weight_sliding.cu, conv2d_weight_thin.cu or
+// conv2d_weight_tiled.cu; their sum is made here.
 #include <gradus/backends/cuda/conv2d/conv2d_exact.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same from parts whose columns go tap by tap, for few splits: a block turns kTurned channels of one row. Grid: rows of all
-// groups, pieces of the channels.
+// The same from parts whose columns go tap by tap, for few splits: a block turns kTurned channels of one row. Grid:
+// rows of all groups, pieces of the channels.
 constexpr uint32_t kTurned = 64, kTurningThreads = 192, kMostTurnedTaps = 128, kMostTurnedSplits = 16;
 template <class T>
 __global__ void __launch_bounds__(kTurningThreads)
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kTurningThreads)
   if (dbias && first == 0 && threadIdx.x == 0) dbias[row * dbias_step] = static_cast<T>(sum_of(taps * channels));
 }
 
-/// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared; those of few results always, so that
-/// they fill the device.
+/// Calls f.template operator()<kLanes>(): one thread sums few splits, many are shared; those of few results always, so
+/// that they fill the device.
 template <class F>
 void visit_lanes(uint32_t splits, int64_t results, F&& f) {
   constexpr int64_t kFew = 4096;

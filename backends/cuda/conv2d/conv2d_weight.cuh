@@ -80,8 +80,8 @@ struct ImplicitTile {
   int rows, columns;
 };
 ImplicitTile implicit_weight_tile(int64_t rows);
-/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 32 taps (R S), spans that are short. Its
-/// columns go tap by tap, with channels innermost.
+/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 32 taps (R S), spans that are short.
+/// Its columns go tap by tap, with channels innermost.
 void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
 
 /// The same for exact float32 whose dy lies in pieces of four positions, with 32 channels or a multiple; no mask.
@@ -93,8 +93,8 @@ void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
 uint32_t narrow_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
 inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 64;  // the latter of a step
 
-/// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions leave
-/// parts of their own: direct_weight_sharers() times as many as splits.
+/// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions
+/// leave parts of their own: direct_weight_sharers() times as many as splits.
 void direct_weight_gradient(const WeightCall& call, const Launch& launch);
 uint32_t direct_weight_rows(uint32_t rows);  // of a tile
 uint32_t direct_weight_sharers(uint32_t rows, uint32_t columns);

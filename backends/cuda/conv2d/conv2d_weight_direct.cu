@@ -1,6 +1,7 @@
-// The weights' gradient for few rows or few columns. A warp takes four columns, a lane one position at a time: four input
-// elements meet the dy of all rows of a tile, which the block has staged in shared memory. Where many rows meet fewer columns
-// than there are warps for, warps share the positions. At the end the lanes' sums are added in a fixed tree.
+// The weights' gradient for few rows or few columns. A warp takes four columns, a lane one position at a time: four
+// input elements meet the dy of all rows of a tile, which the block has staged in shared memory. Where many rows meet
+// fewer columns than there are warps for, warps share the positions. At the end the lanes' sums are added in a fixed
+// tree.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
 
 namespace gradus::cuda_detail {

@@ -1,7 +1,7 @@
 // The weights' gradient as a product of matrices that are never built, dy (rows, positions) times gathered input
 // (columns, positions), with positions as the contiguous depth of tile_engine.cuh. Which taps of a position lie in the
-// image is a bit mask, made once per position and block. Columns go tap by tap, channels innermost. The bias's gradient is
-// summed beside from the dy that a thread fetches anyway.
+// image is a bit mask, made once per position and block. Columns go tap by tap, channels innermost. The bias's gradient
+// is summed beside from the dy that a thread fetches anyway.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
 #include <gradus/backends/cuda/device/tile_engine.cuh>
 
@@ -14,14 +14,15 @@ struct Place {
   uint32_t dy, x, taps;
 };
 constexpr uint32_t kNowhere = ~uint32_t{0};  // dy of a position beyond the end
-/// A column: the distance of its channel and tap from the corner in bytes, and the tap's bit; none beyond the last column.
+/// A column: the distance of its channel and tap from the corner in bytes, and the tap's bit; none beyond the last
+/// column.
 struct Column {
   uint32_t x, bit;
 };
 
-/// Which elements of a tile of kSize rows a thread fetches: number i of its kCount lies at row(i), depth(i). Neighbouring
-/// threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they lie in different
-/// banks), or, where channels lie side by side, 32 rows at one depth, and a thread whole pieces.
+/// Which elements of a tile of kSize rows a thread fetches: number i of its kCount lies at row(i), depth(i).
+/// Neighbouring threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they lie
+/// in different banks), or, where channels lie side by side, 32 rows at one depth, and a thread whole pieces.
 template <class T, class Tile, int kSize, bool kByChannel>
 struct Share {
   static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kPiece = kPieceSize<T>;

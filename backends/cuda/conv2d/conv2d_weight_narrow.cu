@@ -1,7 +1,7 @@
-// The weights' gradient of exact float32 for few columns: the first layer of a net, whose images have three channels. There
-// is so little arithmetic for every dy that memory may never wait: elements go to shared memory past the registers, a step
-// ahead. All warps of a block make the same 32 x 32 results, each from its positions, half a warp from every other four of
-// them; a lane makes 8 x 8, rows and columns four apart.
+// The weights' gradient of exact float32 for few columns: the first layer of a net, whose images have three channels.
+// There is so little arithmetic for every dy that memory may never wait: elements go to shared memory past the
+// registers, a step ahead. All warps of a block make the same 32 x 32 results, each from its positions, half a warp
+// from every other four of them; a lane makes 8 x 8, rows and columns four apart.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
 #include <gradus/backends/cuda/device/copy_async.cuh>
 
@@ -14,7 +14,8 @@ constexpr int kWarps = 4, kBlock = 32 * kWarps;
 constexpr int kPiece = 4, kWarpDepth = 16, kDepth = kNarrowPositions;  // positions
 static_assert(kDepth == kWarps * kWarpDepth);
 constexpr int kStages = 2;
-// The padding puts four lines into every other group of four banks: half a warp reads from these, half from those between.
+// The padding puts four lines into every other group of four banks: half a warp reads from these, half from those
+// between.
 using Line = float[kDepth + 8];
 
 struct Stage {
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
   }
   __syncthreads();
 
-  // Input: a warp takes 32 positions of every other column. dy and mask: sixteen threads take a row, four positions each.
+  // Input: a warp takes 32 positions of every other column. dy and mask: sixteen threads take a row, four positions
+  // each.
   constexpr int kRowPieces = kDepth / kPiece, kRowStep = kBlock / kRowPieces;
   const int slot = threadIdx.x % kDepth, piece = threadIdx.x % kRowPieces, top = threadIdx.x / kRowPieces;
   const int64_t first = static_cast<int64_t>(group) * g.rows + first_row;

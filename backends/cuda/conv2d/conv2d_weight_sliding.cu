@@ -1,8 +1,9 @@
-// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters, by the FMA units. A thread makes all
-// taps of some filters and channels: it takes four neighbouring positions of a row at a time, and the window of x that they
-// slide over serves all of them. dy and mask come to shared memory past the registers, steps ahead and each element to the
-// thread that asked for it, so that nobody waits for others; x, with zeros for padding, as the rows of a tile, which all threads
-// of a block share. At the end the sums of lanes, warps and blocks are added in a fixed order.
+// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters, by the FMA units. A thread
+// makes all taps of some filters and channels: it takes four neighbouring positions of a row at a time, and the window
+// of x that they slide over serves all of them. dy and mask come to shared memory past the registers, steps ahead and
+// each element to the thread that asked for it, so that nobody waits for others; x, with zeros for padding, as the rows
+// of a tile, which all threads of a block share. At the end the sums of lanes, warps and blocks are added in a fixed
+// order.
 #include <gradus/backends/cuda/conv2d/conv2d_weight_sliding.cuh>
 #include <gradus/backends/cuda/device/copy_async.cuh>
 #include <gradus/backends/cuda/device/packs.cuh>
@@ -268,8 +269,8 @@ bool is_sliding(const View& dy, const View& x, const StridedLayout& dw, const Co
   for (int i = 0; i < 2; ++i) serves = serves && geometry.stride[i] == 1 && geometry.dilation[i] == 1;
   if (!serves) return false;
   return visit_shape<float>(side, filters, dw.shape[1], dy.strides[1] == 1, [&]<class S>() {
-    // Do whole pieces of dy exist and lie aligned? (A quad that a row ends in would multiply zeros with elements of x that no
-    // tap meets, and those may be infinite.)
+    // Do whole pieces of dy exist and lie aligned? (A quad that a row ends in would multiply zeros with elements of x
+    // that no tap meets, and those may be infinite.)
     constexpr int kAlong = S::kAlongFilters ? 1 : 3;
     bool in_pieces = dy.strides[kAlong] == 1 && width % (S::kAlongFilters ? kQuad : S::kPiece) == 0 &&
                      (!S::kAlongFilters || filters % S::kPiece == 0) &&
@@ -307,8 +308,9 @@ SlidingWalk sliding_walk(const View& dy, const View& x, const StridedLayout& dw,
     walk.line_step = walk.interleaved ? 1 : x.strides[3];
     walk.line_bits = walk.line <= 8 ? 3 : walk.line <= 16 ? 4 : 5;
 
-    // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step, too, or
-    // a twentieth later, the one with the smallest tiles: what all blocks read at a time then lies close together.
+    // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step,
+    // too, or a twentieth later, the one with the smallest tiles: what all blocks read at a time then lies close
+    // together.
     constexpr uint32_t kMostImages = 16, kSlots = S::kThreads / S::kGroups;
     const uint32_t height = walk.out_height, quads = walk.quads.divisor;
     const uint32_t blocks = filter_tiles<S>(walk.rows) * walk.channel_tiles * narrow(groups);

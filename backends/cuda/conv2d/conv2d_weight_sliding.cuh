@@ -1,5 +1,5 @@
-// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters: the walk of blocks over dy, which
-// conv2d_weight_sliding.cu makes. A tile is some rows of one image, or some whole images.
+// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters: the walk of blocks over dy,
+// which conv2d_weight_sliding.cu makes. A tile is some rows of one image, or some whole images.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d_sliding.h>

@@ -1,6 +1,6 @@
-// The weights' gradient of conv2d_thin.cuh: filters (rows of a product) times pixels (its depth) times taps. dy and the mask
-// go straight from memory into fragments, each read once: a lane takes some neighbouring filters of four pixels, and pairs of
-// pixels are put together in registers. Those of the next step are under way while a warp multiplies.
+// The weights' gradient of conv2d_thin.cuh: filters (rows of a product) times pixels (its depth) times taps. dy and the
+// mask go straight from memory into fragments, each read once: a lane takes some neighbouring filters of four pixels,
+// and pairs of pixels are put together in registers. Those of the next step are under way while a warp multiplies.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -26,7 +26,8 @@ struct alignas(4 * kWords) Filters {
 template <int kRows, int kColumns>
 inline constexpr int kBlocks = kRows == 2 && kColumns <= 4 ? 5 : 3;
 
-/// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different banks.
+/// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different
+/// banks.
 template <int kRows, int kColumns>
 using Sums = float[16 * kRows][8 * kColumns + 1];
 

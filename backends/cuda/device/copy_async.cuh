@@ -1,5 +1,5 @@
-// Copies from global to shared memory that go past the registers, while the thread goes on. Devices of compute capability
-// 8.0 and above have them; the host launches kernels with them nowhere else.
+// Copies from global to shared memory that go past the registers, while the thread goes on. Devices of compute
+// capability 8.0 and above have them; the host launches kernels with them nowhere else.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Packs of an image's neighbours in memory, channels of a channels-last pixel or columns of a row, that a thread loads and
-// stores at once.
+// Packs of an image's neighbours in memory, channels of a channels-last pixel or columns of a row, that a thread loads
+// and stores at once.
 #pragma once
 
 #include <gradus/core/scalar_ops.h>

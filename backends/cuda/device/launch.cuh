@@ -32,7 +32,8 @@ class Launch {
     kernel<<<grid, block, bytes, stream_>>>(arguments...);
     check_launch(stream_);
   }
-  /// In clusters of `cluster` blocks, of which `grid` is a multiple, where has_clusters() says so. One block needs none.
+  /// In clusters of `cluster` blocks, of which `grid` is a multiple, where has_clusters() says so. One block needs
+  /// none.
   template <class... Parameters, class... Arguments>
   void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
                    const Arguments&... arguments) const {
@@ -59,8 +60,8 @@ class Launch {
   int multiprocessors_;
 };
 
-/// Whether blocks of `kernel` can form clusters: on Hopper and later, unless the code is for an earlier architecture and the
-/// driver has compiled it for this device.
+/// Whether blocks of `kernel` can form clusters: on Hopper and later, unless the code is for an earlier architecture
+/// and the driver has compiled it for this device.
 template <class Kernel>
 bool has_clusters(Kernel kernel, Device device) {
   static const bool compiled = [&] {

@@ -53,8 +53,8 @@ void map(const F& f, const MutableView& y, const Views&... x) {
   });
 }
 
-/// values[k] = f(first + i + k), i being a multiple of four. What f computes for all four alike, as random words, is computed
-/// once where `first` is such a multiple too.
+/// values[k] = f(first + i + k), i being a multiple of four. What f computes for all four alike, as random words, is
+/// computed once where `first` is such a multiple too.
 template <class F, class Out>
 __device__ void four_draws(F&& f, uint64_t first, uint32_t i, Out (&values)[4]) {
   if (first % 4 == 0) {

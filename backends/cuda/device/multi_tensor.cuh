@@ -1,5 +1,5 @@
-// Kernels over the elements of many tensors in few launches: a block takes kPerBlock elements of one tensor; the tensors'
-// addresses travel as a kernel argument.
+// Kernels over the elements of many tensors in few launches: a block takes kPerBlock elements of one tensor; the
+// tensors' addresses travel as a kernel argument.
 #pragma once
 
 #include <gradus/backends/cuda/device/launch.cuh>

@@ -15,8 +15,8 @@ template <int N, class T>
 __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
-/// To device memory. The compiler takes packs apart and may then store their elements one by one, each with a transaction
-/// of its own; these stores stay whole.
+/// To device memory. The compiler takes packs apart and may then store their elements one by one, each with a
+/// transaction of its own; these stores stay whole.
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof(pack) % 8 == 0) {

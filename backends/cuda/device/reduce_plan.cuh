@@ -1,6 +1,6 @@
-// How a reduction is spread over threads. A block makes `outputs` results with `lanes` threads each: every thread folds a
-// fixed part of the elements, then a tree in shared memory folds the threads. A long reduction is cut into splits, whose
-// partial results a second launch folds. The order depends on shapes and device alone.
+// How a reduction is spread over threads. A block makes `outputs` results with `lanes` threads each: every thread folds
+// a fixed part of the elements, then a tree in shared memory folds the threads. A long reduction is cut into splits,
+// whose partial results a second launch folds. The order depends on shapes and device alone.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,8 @@ struct ReducePlan {
   uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
 
   ReducePlan() = default;
-  /// For outputs `outer` of the elements `inner`: threads of a block follow the direction in which view 0 is contiguous.
+  /// For outputs `outer` of the elements `inner`: threads of a block follow the direction in which view 0 is
+  /// contiguous.
   template <int M, int N>
   ReducePlan(const Nest<M>& outer, const Nest<N>& inner, int multiprocessors) {
     const int64_t inner_step = inner.ndim ? inner.strides[0][inner.ndim - 1] : INT64_MAX;

@@ -14,8 +14,8 @@ __device__ A exchanged(const A& value, int step) {
   else return value.exchanged(step);
 }
 
-/// Adds values over the lanes that differ in the bits from kStep down to kLast; lanes end with equal shares of the sums, in their
-/// order, in front. Each step exchanges half of what is left with a partner, kCount values.
+/// Adds values over the lanes that differ in the bits from kStep down to kLast; lanes end with equal shares of the
+/// sums, in their order, in front. Each step exchanges half of what is left with a partner, kCount values.
 template <int kStep, int kLast, int kCount, int N, class C>
 __device__ void share_sums(C (&values)[N], int lane) {
   if constexpr (kStep >= kLast) {
@@ -90,8 +90,8 @@ __device__ compute_t<T> exponential(compute_t<T> x) {
   else return ::exp(x);
 }
 
-/// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018). Where all
-/// are -inf the sum stays 0.
+/// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018).
+/// Where all are -inf the sum stays 0.
 template <class C>
 struct RunningSum {
   C max = -C(INFINITY), sum = 0;
@@ -157,8 +157,8 @@ struct Row {
   __device__ uint32_t place() const { return reinterpret_cast<uintptr_t>(data) % 16 / sizeof(T); }
 };
 
-/// Elements [head, tail) of rows of one length can be taken in packs of 16 bytes, which the rows have at the same places or
-/// not at all.
+/// Elements [head, tail) of rows of one length can be taken in packs of 16 bytes, which the rows have at the same
+/// places or not at all.
 template <class T, class... Others>
 struct PackedRows {
   static constexpr int kWidth = 16 / sizeof(T);

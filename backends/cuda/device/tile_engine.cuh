@@ -1,7 +1,7 @@
 // Products of two tiles in shared memory whose depth is contiguous: result[row][column] += sum over k of left[row][k]
 // right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four pieces of 16 bytes; a fifth piece
-// pads it, so that eight rows beside each other lie in different banks. A warp makes 32 x 64 results, whoever multiplies:
-// the FMA units or, for half types and TF32, the tensor cores.
+// pads it, so that eight rows beside each other lie in different banks. A warp makes 32 x 64 results, whoever
+// multiplies: the FMA units or, for half types and TF32, the tensor cores.
 #pragma once
 
 #include <gradus/core/dtype.h>
@@ -74,8 +74,8 @@ __device__ Piece make_piece(const T (&values)[kPieceSize<T>]) {
   return piece;
 }
 
-/// The FMA units: a lane makes 8 x 8 results, rows 4 and columns 8 apart. Of each pair of lanes the columns, and of each
-/// pair of pairs the rows are the same: such loads of 16 bytes take half the time.
+/// The FMA units: a lane makes 8 x 8 results, rows 4 and columns 8 apart. Of each pair of lanes the columns, and of
+/// each pair of pairs the rows are the same: such loads of 16 bytes take half the time.
 template <Multiplier kMultiplier, class T>
 struct TileEngine {
   static_assert(kMultiplier == Multiplier::fma && sizeof(T) == 4);

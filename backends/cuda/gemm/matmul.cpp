@@ -1,6 +1,6 @@
-// y = a b, or y += a b, by cuBLAS: float32 without TF32 unless that is allowed, half types accumulating in float32. cuBLAS
-// counts in columns, so it is asked for yᵀ = bᵀ aᵀ. Matrices that have no unit stride are copied first. Integers go to
-// integer_matmul.cu, small products, where cuBLAS needs two launches and the bias a third, to small_matmul.cu.
+// y = a b, or y += a b, by cuBLAS: float32 without TF32 unless that is allowed, half types accumulating in float32.
+// cuBLAS counts in columns, so it is asked for yᵀ = bᵀ aᵀ. Matrices that have no unit stride are copied first. Integers
+// go to integer_matmul.cu, small products, where cuBLAS needs two launches and the bias a third, to small_matmul.cu.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/gemm/fused_linear.h>
 #include <gradus/backends/cuda/gemm/integer_matmul.h>

@@ -1,8 +1,8 @@
-// Products of matrices too small to fill the device by cuBLAS's tiles: those of the layers of small nets. The warps of a
-// block share K among them, and their sums are added in order at the end, so that no warp waits for another before. Where
-// both operands lie along K in memory, as in y = x wᵀ, and the results are few, a lane multiplies what it loaded (dot_kernel).
-// Else a warp goes through tiles in shared memory (tile_kernel), and where these are few and K is long, the blocks of a
-// cluster share K too.
+// Products of matrices too small to fill the device by cuBLAS's tiles: those of the layers of small nets. The warps of
+// a block share K among them, and their sums are added in order at the end, so that no warp waits for another before.
+// Where both operands lie along K in memory, as in y = x wᵀ, and the results are few, a lane multiplies what it loaded
+// (dot_kernel). Else a warp goes through tiles in shared memory (tile_kernel), and where these are few and K is long,
+// the blocks of a cluster share K too.
 #include <cooperative_groups.h>
 
 #include <gradus/backends/cuda/gemm/small_matmul.h>
@@ -32,8 +32,8 @@ __device__ void finish(const Sizes& sizes, int m, int n, C sum, const T* bias, T
   out = static_cast<T>(sum);
 }
 
-// A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a pack each, and keep the sums of all
-// 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
+// A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a pack each, and keep the sums of
+// all 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
 constexpr int kDotRows = 8, kDotColumns = 4, kDotWarps = 8;
 
 template <int kWidth, class T>
@@ -232,8 +232,8 @@ bool has_packs(const View& view, int axis) {
          reinterpret_cast<uintptr_t>(view.data) % (kPack * size_of(view.dtype)) == 0;
 }
 
-// Into how many parts, a block of a cluster each, K is cut where the tiles leave much of the device idle. The barriers of
-// a cluster cost a microsecond, which a shorter K does not repay.
+// Into how many parts, a block of a cluster each, K is cut where the tiles leave much of the device idle. The barriers
+// of a cluster cost a microsecond, which a shorter K does not repay.
 uint32_t parts_of(int64_t K, int64_t tiles, Device device) {
   if (K < 512 || !has_clusters(tile_kernel<float>, device)) return 1;
   uint32_t parts = 1;
@@ -246,8 +246,8 @@ dim3 grid_of(const View& y, int rows, int columns) {
   return dim3(static_cast<uint32_t>(tiles_of(y.shape[1], columns)), static_cast<uint32_t>(tiles_of(y.shape[0], rows)));
 }
 
-// A block of dot_kernel reads twelve rows of K for its 32 results, one of tile_kernel 48 for 512: that is for few results or
-// a short K, and tensor cores take over earlier.
+// A block of dot_kernel reads twelve rows of K for its 32 results, one of tile_kernel 48 for 512: that is for few
+// results or a short K, and tensor cores take over earlier.
 bool by_dots(const View& a, const View& b, const View& y) {
   const dim3 dots = grid_of(y, kDotRows, kDotColumns);
   const int64_t K = a.shape[1], most = size_of(a.dtype) == 2 ? int64_t{1} << 18 : int64_t{1} << 19;

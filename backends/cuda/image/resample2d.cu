@@ -1,8 +1,8 @@
 // y[n, c, p, q] = sum over k, l of rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]], k and l
 // being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil). One
 // thread for each element of y; the stencils travel as kernel parameters. Windows of one size and weight at equal
-// distances, as of most pooling, its gradient and enlargement to the nearest pixel, need no tables: a thread makes a pack
-// of neighbours of y. The mean of whole planes is a reduction.
+// distances, as of most pooling, its gradient and enlargement to the nearest pixel, need no tables: a thread makes a
+// pack of neighbours of y. The mean of whole planes is a reduction.
 #include <optional>
 
 #include <gradus/backends/cuda/cuda_backend.h>

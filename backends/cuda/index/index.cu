@@ -1,9 +1,10 @@
 // y[i] = x[i with index[i] at an axis], and the way back, y[i with index[i] at the axis] = x[i] or += x[i].
 //
-// Several x[i] may go to one place of y. What is assigned last stays: every place learns the largest running number that
-// goes there (integer maxima, in any order, give the same). Sums are made in the order of i: the numbers of the x[i] are
-// sorted by place, which keeps equal ones in order, and one thread adds up a place. Where the index does not vary along the
-// other axes, as in the gradient of an embedding, whole slices are sorted and each of their elements has a thread.
+// Several x[i] may go to one place of y. What is assigned last stays: every place learns the largest running number
+// that goes there (integer maxima, in any order, give the same). Sums are made in the order of i: the numbers of the
+// x[i] are sorted by place, which keeps equal ones in order, and one thread adds up a place. Where the index does not
+// vary along the other axes, as in the gradient of an embedding, whole slices are sorted and each of their elements has
+// a thread.
 //
 // An index outside the axis gives 0, or writes nothing: the host does not wait to look.
 #include <gradus/backends/cuda/cuda_backend.h>

@@ -1,5 +1,5 @@
-// positions = indices of the true elements in row-major order. Blocks count the true ones among their elements, one block
-// turns the counts into where each block's positions begin, and the blocks write them.
+// positions = indices of the true elements in row-major order. Blocks count the true ones among their elements, one
+// block turns the counts into where each block's positions begin, and the blocks write them.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>

@@ -1,5 +1,6 @@
-// values = x in order along an axis, indices = where each came from; stable, NaN above all numbers. Short rows have a block
-// each. Long ones are sorted at once: by the keys of their elements, then, which a stable sort keeps in order, by row.
+// values = x in order along an axis, indices = where each came from; stable, NaN above all numbers. Short rows have a
+// block each. Long ones are sorted at once: by the keys of their elements, then, which a stable sort keeps in order, by
+// row.
 #include <bit>
 
 #include <gradus/backends/cuda/cuda_backend.h>

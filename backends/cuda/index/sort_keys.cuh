@@ -6,8 +6,8 @@
 
 namespace gradus::cuda_detail {
 
-/// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in negative
-/// ones. -0 counts as 0, every NaN as the largest.
+/// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in
+/// negative ones. -0 counts as 0, every NaN as the largest.
 __device__ inline uint64_t key_of(int64_t x) { return static_cast<uint64_t>(x) ^ (uint64_t{1} << 63); }
 __device__ inline uint32_t key_of(int32_t x) { return static_cast<uint32_t>(x) ^ (uint32_t{1} << 31); }
 __device__ inline uint32_t key_of(uint8_t x) { return x; }
@@ -50,7 +50,8 @@ struct Placed {
 };
 
 /// Sorts the keys, which are in shared memory, and their places: by key, equal ones by place. `slots` is a power of two
-/// (Batcher 1968: bitonic sorting). Steps up to 32 stay within 64 neighbours, which a warp keeps in registers meanwhile.
+/// (Batcher 1968: bitonic sorting). Steps up to 32 stay within 64 neighbours, which a warp keeps in registers
+/// meanwhile.
 template <class K>
 __device__ void sort_in_block(K* keys, uint32_t* places, uint32_t slots) {
   constexpr uint32_t kOfWarp = 64;

@@ -1,5 +1,6 @@
 // The k first of sort, k being small: a block per row finds the last key that belongs to them digit by digit, from the
-// highest (radix selection), collects them and puts them in order. Of equal keys those with the lowest index belong to them.
+// highest (radix selection), collects them and puts them in order. Of equal keys those with the lowest index belong to
+// them.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/index/sort_keys.cuh>
@@ -63,8 +64,8 @@ __device__ Found find_digit(uint32_t size, uint32_t rank, DigitAt&& digit_at) {
   return found;
 }
 
-/// The least number that `rank` others of the row lie before, in `bits` bits, given how to read numbers that take part, or
-/// the largest number that begins as it does if no more than `rank` others begin so: the same elements are up to it.
+/// The least number that `rank` others of the row lie before, in `bits` bits, given how to read numbers that take part,
+/// or the largest number that begins as it does if no more than `rank` others begin so: the same elements are up to it.
 template <class Number, class NumberAt, class TakesPart>
 __device__ Found find_last(uint32_t size, uint32_t rank, int bits, NumberAt&& number_at, TakesPart&& takes_part,
                            Number& last) {

@@ -1,8 +1,8 @@
 // Cross-entropy of logits x (N, C) with targets t (N):
 //   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
 //   dx = (exp(p) - onehot(t)) dloss / count
-// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A long row has a block, a
-// short one a warp. A target outside [0, C) makes its row's loss and gradient NaN.
+// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A long row has a
+// block, a short one a warp. A target outside [0, C) makes its row's loss and gradient NaN.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -1,9 +1,10 @@
-// Walks over dense images channel by channel, for batch norm: a thread stays with its channels, so that it reads once what
-// belongs to them, and takes a packet of neighbours at a time. A sum over channels is cut into splits, one for each block
-// of a group of channels; the blocks of the launch that uses the sums join the splits' parts themselves, each those of its
-// own channels: the parts are few, lie in the cache, and a launch for them would take longer than reading them again. The
-// order of all sums depends on shapes and device alone. Tried on an H200, and slower or no faster: packets of 16 bytes of half
-// types, groups of 16 or 64 channels, blocks of 256 threads, and to load the first packets before the parts are joined.
+// Walks over dense images channel by channel, for batch norm: a thread stays with its channels, so that it reads once
+// what belongs to them, and takes a packet of neighbours at a time. A sum over channels is cut into splits, one for
+// each block of a group of channels; the blocks of the launch that uses the sums join the splits' parts themselves,
+// each those of its own channels: the parts are few, lie in the cache, and a launch for them would take longer than
+// reading them again. The order of all sums depends on shapes and device alone. Tried on an H200, and slower or no
+// faster: packets of 16 bytes of half types, groups of 16 or 64 channels, blocks of 256 threads, and to load the first
+// packets before the parts are joined.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -16,8 +17,8 @@
 
 namespace gradus::cuda_detail {
 
-/// How the channels (axis 1) of a dense array lie, where a ChannelWalk serves it: each in planes of its own, or all of a
-/// pixel side by side.
+/// How the channels (axis 1) of a dense array lie, where a ChannelWalk serves it: each in planes of its own, or all of
+/// a pixel side by side.
 enum class ChannelOrder { other, planes, columns };
 
 inline ChannelOrder channel_order(const Shape& shape, const Strides& strides) {
@@ -91,11 +92,12 @@ struct ChannelWalk {
   uint32_t splits = 1, per_split = 0;
   bool whole = false;  ///< a block, or all blocks of a cluster, have their channels in registers
 
-  /// Columns: the fewer channels a group of blocks has, the fewer parts each of them joins; but 32 of
-  /// them are 64 bytes or more at a place, and where pixels are few wider groups keep all threads busy. Where a block, or of
-  /// columns a cluster of so many, can have its channels whole, one launch does what else takes two. On an H200, in
-  /// us: 128 images of 512x4x4 in planes 4.4 instead of 12.5; channels-last 6.1 instead of 8.2, 32 of them 3.4 instead of 5.6,
-  /// 32 of 256x8x8 4.2 instead of 7.0. Clusters of planes, and of images with more pixels, were slower than two launches.
+  /// Columns: the fewer channels a group of blocks has, the fewer parts each of them joins; but 32 of them are 64 bytes
+  /// or more at a place, and where pixels are few wider groups keep all threads busy. Where a block, or of columns a
+  /// cluster of so many, can have its channels whole, one launch does what else takes two. On an H200, in us: 128
+  /// images of 512x4x4 in planes 4.4 instead of 12.5; channels-last 6.1 instead of 8.2, 32 of them 3.4 instead of 5.6,
+  /// 32 of 256x8x8 4.2 instead of 7.0. Clusters of planes, and of images with more pixels, were slower than two
+  /// launches.
   ChannelWalk(const Shape& shape, int64_t blocks, uint32_t most_of_cluster)
       : channels(static_cast<uint32_t>(shape[1])) {
     int64_t plane = 1;
@@ -163,8 +165,8 @@ struct ChannelWalk {
     *reinterpret_cast<Packet<T>*>(y + offset(i)) = values;
   }
 
-  /// Adds up what the threads of a block have for each of their channels; the threads that speak get their channel's sums.
-  /// `shared` has kChannels * kChannelThreads values.
+  /// Adds up what the threads of a block have for each of their channels; the threads that speak get their channel's
+  /// sums. `shared` has kChannels * kChannelThreads values.
   template <class C>
   __device__ Sums<C> fold(const Sums<C> (&sums)[kChannels], Sums<C>* shared) const {
     constexpr uint32_t kTeam = kChannelThreads / kChannels, kWarps = kTeam / 32;
@@ -191,8 +193,8 @@ struct ChannelWalk {
     return sum;
   }
 
-  /// Adds up the sums of all splits, which are the blocks of a cluster, in their order, for the threads that speak. `shared`
-  /// has 32 * kChannels values, and no block may end before leave_cluster().
+  /// Adds up the sums of all splits, which are the blocks of a cluster, in their order, for the threads that speak.
+  /// `shared` has 32 * kChannels values, and no block may end before leave_cluster().
   template <class C>
   __device__ Sums<C> over_cluster(const Sums<C>& sums, Sums<C>* shared) const {
 #if __CUDA_ARCH__ >= 900
@@ -216,8 +218,8 @@ struct ChannelWalk {
 #endif
   }
 
-  /// Joins the parts of all splits, that of a channel being total_of(part, split); the threads that speak get their channel's
-  /// total. Total{} joined with another is the other. `shared` has kChannelThreads values.
+  /// Joins the parts of all splits, that of a channel being total_of(part, split); the threads that speak get their
+  /// channel's total. Total{} joined with another is the other. `shared` has kChannelThreads values.
   template <class Total, class Part, class F>
   __device__ Total join(const Part* parts, Total* shared, F&& total_of) const {
     constexpr uint32_t kAtOnce = 8;  // loads under way together
@@ -258,7 +260,8 @@ struct ChannelWalk {
   }
 };
 
-/// Calls f(walk) with the walk that serves arrays that lie like x, on a device that may have clusters; false where none does.
+/// Calls f(walk) with the walk that serves arrays that lie like x, on a device that may have clusters; false where none
+/// does.
 template <class T, class F>
 bool with_channel_walk(const View& x, std::initializer_list<const View*> others, int multiprocessors, bool clusters,
                        F&& f) {

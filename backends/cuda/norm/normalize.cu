@@ -1,9 +1,9 @@
-// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm. One
-// launch takes the moments (a second joins them where a group is cut into splits), one more writes y; contiguous rows need
-// but one (normalize_rows.cu). Moments are taken of few elements in a thread's registers, less the group's first element,
-// around their own mean, and joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm
-// for computing sample variances", 1979): right also where the mean is large. Dense images are walked channel by channel,
-// which spares most of the index arithmetic; all else by loop nests.
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm.
+// One launch takes the moments (a second joins them where a group is cut into splits), one more writes y; contiguous
+// rows need but one (normalize_rows.cu). Moments are taken of few elements in a thread's registers, less the group's
+// first element, around their own mean, and joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a
+// pairwise algorithm for computing sample variances", 1979): right also where the mean is large. Dense images are
+// walked channel by channel, which spares most of the index arithmetic; all else by loop nests.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/normalize_channels.h>
 #include <gradus/backends/cuda/norm/normalize_rows.h>
@@ -30,8 +30,8 @@ struct Statistics {
   void *mean, *variance;
   DType mean_dtype, variance_dtype;
 
-  // Moments are taken of the distances from the group's first element: where the mean is large, its own digits would leave
-  // few for those of partial means.
+  // Moments are taken of the distances from the group's first element: where the mean is large, its own digits would
+  // leave few for those of partial means.
   __device__ C origin(const int64_t (&at)[3]) const { return static_cast<C>(x[at[0]]); }
   __device__ void store(const int64_t (&at)[3], const Moments<C>& moments) const {
     cuda_detail::store_as(mean, mean_dtype, at[1], origin(at) + moments.mean);

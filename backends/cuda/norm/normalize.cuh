@@ -171,7 +171,8 @@ void reduce_by_parts(Device device, const Nest<N>& outer, uint32_t splits, const
   else join_parts<Partial>(device, outer, splits, results, run);
 }
 
-/// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not kept.
+/// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not
+/// kept.
 template <class C>
 struct RunningChannels {
   C *mean = nullptr, *variance = nullptr;

@@ -1,7 +1,7 @@
 // Gradients of normalize. With g = dy w, s = 1 / sqrt(variance + eps), h = (x - mean) s:
 //   dx = s (g - avg(g) - h avg(g h)),   dw = sum(dy h),   dbias = sum(dy)
-// One kind of launch takes the pair of sums (a, a h) over some axes, with a = g for dx and a = dy for the parameters; where
-// both are over the same axes, as in batch norm, one serves all. A last one writes dx.
+// One kind of launch takes the pair of sums (a, a h) over some axes, with a = g for dx and a = dy for the parameters;
+// where both are over the same axes, as in batch norm, one serves all. A last one writes dx.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/normalize_channels.h>
 #include <gradus/backends/cuda/norm/normalize_rows.h>
@@ -31,8 +31,8 @@ struct Operands {
   __device__ C inverse_deviation(int64_t at) const { return C(1) / ::sqrt(variance.at(at) + eps); }
 };
 
-// Views of `outer`: dy, x, statistics, weight, plain, along; of `inner` the first four. kConstant: the statistics do not
-// vary within a sum.
+// Views of `outer`: dy, x, statistics, weight, plain, along; of `inner` the first four. kConstant: the statistics do
+// not vary within a sum.
 template <bool kConstant, class T>
 __global__ void __launch_bounds__(kThreads)
     sums_kernel(Operands<T> operands, Geometry<6> outer, Geometry<4> inner, ReducePlan plan,

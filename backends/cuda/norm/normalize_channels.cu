@@ -1,15 +1,15 @@
-// y = (x - mean) s w + b by channels, s = 1 / sqrt(variance + eps); or relu(that + residual). The first launch takes the
-// moments of every split, the second joins them and writes y. A split's numbers are taken less its first one, which is
-// one of them: that loses at most as many units of the last place as it has numbers, and next to none where the first one
-// is no outlier.
+// y = (x - mean) s w + b by channels, s = 1 / sqrt(variance + eps); or relu(that + residual). The first launch takes
+// the moments of every split, the second joins them and writes y. A split's numbers are taken less its first one, which
+// is one of them: that loses at most as many units of the last place as it has numbers, and next to none where the
+// first one is no outlier.
 #include <gradus/backends/cuda/norm/normalize_channels.h>
 #include <gradus/backends/cuda/norm/channel_walk.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// The moments of a split's numbers, less the channel's first one: where the mean is large, its own digits would leave few
-/// for those of partial means.
+/// The moments of a split's numbers, less the channel's first one: where the mean is large, its own digits would leave
+/// few for those of partial means.
 template <class C>
 struct alignas(2 * sizeof(C)) MomentsPart {
   C mean, spread;

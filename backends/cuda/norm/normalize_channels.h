@@ -5,9 +5,9 @@
 
 namespace gradus::cuda_detail {
 
-/// Backend::normalize, or with `relu` normalize_relu, where the axes are all but that of the channels, weight and bias vary by
-/// channel alone, and all images lie alike and densely; with `running`, which RunningChannels serves, normalize_training.
-/// False, and nothing done, where they do not.
+/// Backend::normalize, or with `relu` normalize_relu, where the axes are all but that of the channels, weight and bias
+/// vary by channel alone, and all images lie alike and densely; with `running`, which RunningChannels serves,
+/// normalize_training. False, and nothing done, where they do not.
 bool normalize_channels(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
                         bool fixed_statistics, bool relu, const View* residual, const MutableView& y,
                         const MutableView& mean, const MutableView& variance, const RunningStatistics* running);

@@ -1,8 +1,8 @@
-// Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y > 0.
-// With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and Q = sum(dy (x - mean)):
+// Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y
+// > 0. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P
-// The first launch takes the sums of every split and writes the residual's gradient, which is dy where y > 0; the second
-// joins the sums and writes the others.
+// The first launch takes the sums of every split and writes the residual's gradient, which is dy where y > 0; the
+// second joins the sums and writes the others.
 #include <gradus/backends/cuda/norm/normalize_channels.h>
 #include <gradus/backends/cuda/norm/channel_walk.cuh>
 

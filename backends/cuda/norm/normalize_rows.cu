@@ -1,7 +1,7 @@
 // Rows that a team of threads, a warp or a block, keeps in registers: the forward kernel reads x and writes y, with the
-// mean first and then the moments about it; the backward kernel reads dy and x, takes both sums of a row and writes dx. A
-// team of the latter walks over several rows and adds up its columns' part of dw and dbias on the way; a second launch
-// joins the blocks' parts. normalize_backward.cu has the formulas.
+// mean first and then the moments about it; the backward kernel reads dy and x, takes both sums of a row and writes dx.
+// A team of the latter walks over several rows and adds up its columns' part of dw and dbias on the way; a second
+// launch joins the blocks' parts. normalize_backward.cu has the formulas.
 #include <gradus/backends/cuda/norm/normalize_rows.h>
 
 #include <bit>

@@ -1,4 +1,5 @@
-// Softmax along an axis: a part of a warp or a block keeps a row in registers; where it is long, a block reads it twice.
+// Softmax along an axis: a part of a warp or a block keeps a row in registers; where it is long, a block reads it
+// twice.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
 #include <initializer_list>

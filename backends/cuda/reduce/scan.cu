@@ -1,8 +1,8 @@
 // Running totals along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
 //
-// Of a total a block takes a row, kThreads elements at a time, or, where rows lie beside each other in memory, each thread
-// a row. The order of the sums depends on shapes and device alone. Half types accumulate in float, integers in int64. A
-// recurrence is not cut: products of its a could overflow where it does not.
+// Of a total a block takes a row, kThreads elements at a time, or, where rows lie beside each other in memory, each
+// thread a row. The order of the sums depends on shapes and device alone. Half types accumulate in float, integers in
+// int64. A recurrence is not cut: products of its a could overflow where it does not.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -53,8 +53,8 @@ cudaStream_t shared_stream(int device) {
   return streams[device].load();
 }
 
-// Events of a device that nobody uses. To make or destroy one waits for as long as another thread's launch waits for room in
-// its queue: what watches over collectives must not.
+// Events of a device that nobody uses. To make or destroy one waits for as long as another thread's launch waits for
+// room in its queue: what watches over collectives must not.
 struct IdleEvents {
   std::mutex mutex;
   std::vector<cudaEvent_t> events;

@@ -1,5 +1,5 @@
-// The handles of NVIDIA's libraries. They are dear to make and serve one thread at a time: a thread borrows one per device
-// and returns it when it ends.
+// The handles of NVIDIA's libraries. They are dear to make and serve one thread at a time: a thread borrows one per
+// device and returns it when it ends.
 #pragma once
 
 #include <mutex>

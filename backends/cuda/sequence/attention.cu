@@ -1,5 +1,5 @@
-// Attention: short sequences by attention.cuh's kernels, whose blocks keep rows of weights in shared memory, the others by
-// products, softmax and dropout.
+// Attention: short sequences by attention.cuh's kernels, whose blocks keep rows of weights in shared memory, the others
+// by products, softmax and dropout.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>

@@ -1,7 +1,7 @@
-// Attention over short sequences in one launch each way. A block has one head and 16 rows of the matrix of weights (L, S)
-// or, for the gradients of keys and values, 16 of its columns; a warp has four of these. It multiplies them with tiles of
-// 64 rows of the other side, a lane two dot products for each of its warp's rows, keeps what comes out in shared memory
-// across all tiles, and sums rows weighted by it, a lane one column in 32.
+// Attention over short sequences in one launch each way. A block has one head and 16 rows of the matrix of weights (L,
+// S) or, for the gradients of keys and values, 16 of its columns; a warp has four of these. It multiplies them with
+// tiles of 64 rows of the other side, a lane two dot products for each of its warp's rows, keeps what comes out in
+// shared memory across all tiles, and sums rows weighted by it, a lane one column in 32.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -252,8 +252,8 @@ struct Weight {
   __device__ C slope(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-/// Products of kCount rows of dy, of which the first lies at `dy`, the others `step` rows behind each other, with those of
-/// y; 0 from row `count` on.
+/// Products of kCount rows of dy, of which the first lies at `dy`, the others `step` rows behind each other, with those
+/// of y; 0 from row `count` on.
 template <class T, class C, int kHead, int kCount>
 __device__ void row_products(const C* dy, int pitch, const T* y, const Rows<const T>& layout, int first, int step,
                              int count, int lane, C (&products)[kCount]) {

@@ -1,8 +1,9 @@
 // An LSTM's steps over whole sequences in one launch. Sequences do not depend on each other, so nothing waits for the
-// whole device: a cluster of kBlocks blocks walks kSequences sequences through all steps. Its threads hold w_hh in their
-// registers, each block the rows (backward: columns) of the units whose cells it computes, and after each step every warp
-// sends what it made of its four units to all blocks of the cluster (st.async), whose barriers count the bytes. Two
-// buffers take turns: what goes into one needs what every warp made of the other, so none is overwritten unread.
+// whole device: a cluster of kBlocks blocks walks kSequences sequences through all steps. Its threads hold w_hh in
+// their registers, each block the rows (backward: columns) of the units whose cells it computes, and after each step
+// every warp sends what it made of its four units to all blocks of the cluster (st.async), whose barriers count the
+// bytes. Two buffers take turns: what goes into one needs what every warp made of the other, so none is overwritten
+// unread.
 #pragma once
 
 #include <cstdint>
@@ -83,8 +84,8 @@ __device__ inline void send(float value, uint32_t address, uint32_t barrier, int
       : "memory");
 }
 
-/// Sums of kCount values over kLanes neighbouring lanes. The lane keeps the sum whose number is the highest bits of its own
-/// number among them.
+/// Sums of kCount values over kLanes neighbouring lanes. The lane keeps the sum whose number is the highest bits of its
+/// own number among them.
 template <int kLanes, int kCount>
 __device__ __forceinline__ float scattered_sum(const float (&values)[kCount], int lane) {
   if constexpr (kLanes == 1) {
@@ -205,8 +206,8 @@ __global__ void __launch_bounds__(threads_of(kSize, kBlocks))
 #endif
 }
 
-/// Gradients of the gates' sums at every step and of the first states. dc holds the gradient of the last cell and is left
-/// with that of c0; dhidden may be null.
+/// Gradients of the gates' sums at every step and of the first states. dc holds the gradient of the last cell and is
+/// left with that of c0; dhidden may be null.
 template <class T, int kSize, int kBlocks, int kSequences>
 __global__ void __launch_bounds__(threads_of(kSize, kBlocks))
     sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,

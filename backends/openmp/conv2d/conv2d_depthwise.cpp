@@ -1,8 +1,8 @@
-// Depthwise convolution (one input and one output channel in each group) of channels-last images, and of others by way of
-// a transposed copy, which pays where planes are small. An output row is cut
-// where windows begin to lie wholly inside the image; what each piece reads is a list of taps for depthwise_kernel.h, so
-// that padding costs nothing.
-//   y, dx   sums over pixels times vectors of weights; dx by passes over its pixels, equal mod stride (conv2d_direct.cpp)
+// Depthwise convolution (one input and one output channel in each group) of channels-last images, and of others by way
+// of a transposed copy, which pays where planes are small. An output row is cut where windows begin to lie wholly
+// inside the image; what each piece reads is a list of taps for depthwise_kernel.h, so that padding costs nothing.
+//   y, dx   sums over pixels times vectors of weights; dx by passes over its pixels, equal mod stride
+//           (conv2d_direct.cpp)
 //   dw, db  sums over rows of dy, made apart for pieces of the batch and added in order; db is dw for an image of ones
 #include <gradus/backends/openmp/conv2d/conv2d_direct.h>
 #include <gradus/backends/openmp/simd/windows.h>

@@ -1,10 +1,10 @@
-// Convolution by stencils (stencil_kernel.h) over planes (planes.h): an output plane is a sum of shifted input planes, each
-// times a number. An output costs its C R S multiply-adds and little else, down to a single channel in a group.
-//   y, dx   terms of a stencil are the taps in a column of the kernel, for each channel. A stride splits x into phases; of
-//           dx, the pixels whose coordinates are equal mod stride share their taps and are computed in one pass
+// Convolution by stencils (stencil_kernel.h) over planes (planes.h): an output plane is a sum of shifted input planes,
+// each times a number. An output costs its C R S multiply-adds and little else, down to a single channel in a group.
+//   y, dx   terms of a stencil are the taps in a column of the kernel, for each channel. A stride splits x into phases;
+//           of dx, the pixels whose coordinates are equal mod stride share their taps and are computed in one pass
 //   dw      dot products of dy with the planes that the forward pass reads, lane by lane; db sums dy
-// A piece of work is a band of rows of one group of one image: all that needs its planes is computed while they are in the
-// cache, so the backward pass reads dy, y and x from memory once.
+// A piece of work is a band of rows of one group of one image: all that needs its planes is computed while they are in
+// the cache, so the backward pass reads dy, y and x from memory once.
 #include <gradus/backends/openmp/conv2d/conv2d_direct.h>
 
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace gradus::openmp {
 bool has_few_channels(const Shape& w, const Conv2dGeometry& geometry) {
-  // A tile of the matrix product (gemm_kernel.h) has the group's output channels for rows, which is what it lacks here; from
-  // four on it is filled well enough, and from three times three channels on both are as fast.
+  // A tile of the matrix product (gemm_kernel.h) has the group's output channels for rows, which is what it lacks here;
+  // from four on it is filled well enough, and from three times three channels on both are as fast.
   const int64_t channels = w[1], filters = w[0] / geometry.groups;
   return filters <= 4 && channels * filters <= 9;
 }
@@ -89,8 +89,8 @@ class Terms {
   std::vector<Weight> weights_;
 };
 
-// Output pixels begin + i step (each axis) for i < size, which share their terms, and the terms' weights for each output
-// channel.
+// Output pixels begin + i step (each axis) for i < size, which share their terms, and the terms' weights for each
+// output channel.
 template <class T>
 struct Pass {
   int64_t begin[2], step[2], size[2];
@@ -112,8 +112,8 @@ struct Band {
   const T* bias;
   bool relu;
 
-  /// `y` starts at the group's first channel of the image. Passes from `pass` on share their rows; their columns go to their
-  /// places one by one, or, where those are not neighbours, by way of `sums`.
+  /// `y` starts at the group's first channel of the image. Passes from `pass` on share their rows; their columns go to
+  /// their places one by one, or, where those are not neighbours, by way of `sums`.
   void run(const Pass<T>* pass, int64_t column_passes, int64_t group, const Images<T>& y, T* sums) const {
     const int64_t height = rows(*pass), h_step = y.h_stride * pass->step[0];
     if (height <= 0) return;

@@ -7,8 +7,8 @@
 // interior, so zeros are neither stored nor multiplied. Within a row of taps the channels of neighbouring pixels follow
 // each other in memory and become one long run of the depth.
 //
-// The threads share out parts of the output: some images or a band of rows, and some of the filters. Inside, one tile of
-// filters after the other, and a block of its weights that the first-level cache holds meets all pixels of the part.
+// The threads share out parts of the output: some images or a band of rows, and some of the filters. Inside, one tile
+// of filters after the other, and a block of its weights that the first-level cache holds meets all pixels of the part.
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d_pixels.h>
@@ -17,8 +17,8 @@
 namespace gradus::openmp {
 namespace {
 
-// What is read and written for one part, half of it if that is several images: in the second-level cache, beside what the
-// next part reads.
+// What is read and written for one part, half of it if that is several images: in the second-level cache, beside what
+// the next part reads.
 constexpr int64_t kPartBytes = int64_t{512} << 10;
 constexpr int64_t kPartsWanted = 16;
 constexpr int64_t kLeastPixels = 128;  // in a part, if it can be: they share what loading the weights costs
@@ -94,8 +94,8 @@ Plan make_plan(bool backward, const Conv2dGeometry& geometry, const int64_t (&ke
   return plan;
 }
 
-// Where the weight of output channel k, input channel c (both counted in their group), group g and a tap is. Neighbours in
-// memory are taps, or in channels-last weights (tap > 1) input channels.
+// Where the weight of output channel k, input channel c (both counted in their group), group g and a tap is. Neighbours
+// in memory are taps, or in channels-last weights (tap > 1) input channels.
 struct WeightStrides {
   int64_t k, c, g, tap;
 };

@@ -4,8 +4,8 @@
 // filters stays put while a block of pixels, few enough for the first-level cache, goes through all taps. Where the
 // channels are few, a tile has those of several taps in a row of the kernel: in memory, they follow each other.
 //
-// The threads share out parts: some of the images, and some of the filters. A part sums on its own; the parts of the same
-// filters are added in order, so that threads change no bit.
+// The threads share out parts: some of the images, and some of the filters. A part sums on its own; the parts of the
+// same filters are added in order, so that threads change no bit.
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d_pixels.h>
@@ -32,8 +32,8 @@ Reach reach_of(int64_t r, int64_t stride, int64_t padding, int64_t dilation, int
   return {std::min(begin, out), std::min(end, out)};
 }
 
-// Taps [tap, tap + taps) of a row of the kernel, all of which read the image for the outputs `columns`. Their elements of
-// the image are neighbours, so that together they are the rows of a register tile.
+// Taps [tap, tap + taps) of a row of the kernel, all of which read the image for the outputs `columns`. Their elements
+// of the image are neighbours, so that together they are the rows of a register tile.
 struct TapRun {
   int64_t tap, taps;
   Reach columns;
@@ -227,8 +227,8 @@ class WeightGradient {
       }
   }
 
-  // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column) is
-  // transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
+  // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
+  // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
   void add_up(int64_t tile, int64_t c, int64_t count, const T* sums) const {
     const int64_t elements = count * width_;
     const bool neighbouring_taps = tap_stride(dw_) == 1;

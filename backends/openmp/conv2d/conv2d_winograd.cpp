@@ -1,10 +1,10 @@
-// A convolution by Winograd's algorithm, part by part of its tiles: transform what they read (V), multiply it position by
-// position with the transformed weights (U), and transform the products (M) back into the result:
+// A convolution by Winograd's algorithm, part by part of its tiles: transform what they read (V), multiply it position
+// by position with the transformed weights (U), and transform the products (M) back into the result:
 //   M[position] (tiles, filters) = V[position] (tiles, channels) U[position] (channels, filters)
 // The gradient of the image is the convolution of dy with the weights turned by half a circle.
 //
-// The threads share out parts, cut by shape alone: some images or a band of their rows, and some of the filters. One register
-// tile of filters after the other is multiplied with all tiles of the part, so that M is small.
+// The threads share out parts, cut by shape alone: some images or a band of their rows, and some of the filters. One
+// register tile of filters after the other is multiplied with all tiles of the part, so that M is small.
 #include <cmath>
 #include <vector>
 
@@ -15,8 +15,8 @@
 namespace gradus::openmp {
 namespace {
 
-// U is 16/9 or four times as large as w. Where it outgrows the second-level cache, it is not kept, but transformed by each
-// part anew, a register tile of filters at a time; parts are large then.
+// U is 16/9 or four times as large as w. Where it outgrows the second-level cache, it is not kept, but transformed by
+// each part anew, a register tile of filters at a time; parts are large then.
 constexpr int64_t kKeptBytes = int64_t{2} << 20;       // of U at most, for parts to share it
 constexpr int64_t kPartBytes = int64_t{640} << 10;     // of V and M: in the second-level cache
 constexpr int64_t kLargePartBytes = int64_t{6} << 20;  // the same where U is not kept
@@ -82,7 +82,8 @@ class Winograd {
   }
 
  private:
-  // V and U have a vector more than they need, so that rows and positions at powers of two do not share sets of a cache.
+  // V and U have a vector more than they need, so that rows and positions at powers of two do not share sets of a
+  // cache.
   int64_t v_position(int64_t tiles) const { return tiles * v_step_ + kernels_.vector_size; }
   int64_t m_position(int64_t tiles) const { return tiles * width_ + kernels_.vector_size; }
   int64_t u_size() const { return winograd_.positions * u_position_; }
@@ -269,8 +270,8 @@ const WinogradKernels* faster_winograd(const KernelTable& table, ConvolutionPass
   for (int axis = 0; axis < 2; ++axis)
     if (w[2 + axis] != 3 || geometry.stride[axis] != 1 || geometry.dilation[axis] != 1) return nullptr;
   // A model in multiply-adds of vectors. Its constants were fitted to measured times: products of Winograd run a little
-  // slower than the exact kernels, every element that is transformed costs so many of them, the exact kernels need so many to
-  // pack the nine weights of a channel for a vector of filters, and a gain has to be worth it.
+  // slower than the exact kernels, every element that is transformed costs so many of them, the exact kernels need so
+  // many to pack the nine weights of a channel for a vector of filters, and a gain has to be worth it.
   constexpr double kProduct = 1.15, kInput = 8, kOutput = 7, kWeight = 11, kPacking = 200, kGain = 0.9;
   const bool forward = pass == ConvolutionPass::forward;
   const Shape &in = forward ? x : y, &out = forward ? y : x;

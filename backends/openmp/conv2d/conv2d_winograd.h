@@ -1,5 +1,5 @@
-// Winograd convolutions (winograd_kernel.h): kernels of 3x3, stride 1, dilation 1, in float, for where the user allows their
-// accuracy and they are faster. Nothing larger than some tiles' share is laid out; conv2d.cpp is their front.
+// Winograd convolutions (winograd_kernel.h): kernels of 3x3, stride 1, dilation 1, in float, for where the user allows
+// their accuracy and they are faster. Nothing larger than some tiles' share is laid out; conv2d.cpp is their front.
 #pragma once
 
 #include <gradus/backends/openmp/conv2d/pixels.h>
@@ -8,8 +8,8 @@ namespace gradus::openmp {
 
 enum class ConvolutionPass : uint8_t { forward, backward_data };
 
-/// The fastest kernels that convolution_accuracy() allows for a pass of y = x * w that is computed in `dtype`; null: the exact
-/// ones.
+/// The fastest kernels that convolution_accuracy() allows for a pass of y = x * w that is computed in `dtype`; null:
+/// the exact ones.
 const WinogradKernels* faster_winograd(const KernelTable& table, ConvolutionPass pass, DType dtype, const Shape& x,
                                        const Shape& w, const Shape& y, const Conv2dGeometry& geometry);
 

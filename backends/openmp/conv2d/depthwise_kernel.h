@@ -1,5 +1,5 @@
-// Depthwise convolution of channels-last images: lanes are channels, so an output pixel is a sum of pixels, each times a
-// vector of weights.
+// Depthwise convolution of channels-last images: lanes are channels, so an output pixel is a sum of pixels, each times
+// a vector of weights.
 //   channel_stencil       out[i][c] = bias[c] + sum over taps t of w[t][c] x[i step + offset[t]][c]
 //   channel_stencil_sums  dw[t][c] += sum over i of g[i][c] x[i step + offset[t]][c]
 // Every multiply-add reads one vector of x, which is as fast as a core can do both.

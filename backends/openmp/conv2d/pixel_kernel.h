@@ -1,8 +1,8 @@
 // The register tiles of convolutions over pixels (conv2d_pixels.h): images whose channels lie side by side.
-//   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors of
-//             filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
+//   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors
+//             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
-//   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: the same with channels for rows and pixels for depth.
+//   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: channels for rows and pixels for depth.
 // Nothing is packed but the weights: pixels are read where they lie.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace gradus::openmp::GRADUS_ISA {
 
-// Fewer rows than a tile of a packed product has, since every row needs a pointer, and general registers are few as well.
+// Fewer rows than a tile of a packed product has, since every row needs a pointer, and general registers are few as
+// well.
 constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
 
 template <class T, int MR, int NV>

@@ -15,8 +15,8 @@ struct ImagePart {
   int64_t channels() const { return channel_end - channel; }
 };
 
-/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those at hand, is
-/// data[origin + n * step[0] + h * step[1] + w * step[2]].
+/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those at hand,
+/// is data[origin + n * step[0] + h * step[1] + w * step[2]].
 template <class T>
 struct Pixels {
   T* data = nullptr;
@@ -54,8 +54,8 @@ void for_each_matrix(const Images<T>& x, const ImagePart& part, F&& move) {
            (n * rows + h) * x.W * part.channels(), columns);
 }
 
-/// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of pixels,
-/// or the planes of its channels. None where it is not in one piece.
+/// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of
+/// pixels, or the planes of its channels. None where it is not in one piece.
 template <class T>
 FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& part) {
   const bool pixels = has_pixels(images);

@@ -51,15 +51,16 @@ struct PlaneLayout {
   }
 };
 
-/// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory like
-/// the images), only elements with mask > 0 count.
+/// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory
+/// like the images), only elements with mask > 0 count.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
   const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
   // Channels that are neighbours in memory are moved together, unless they are so few that strided loads are cheaper.
   const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
-  // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are 0.
+  // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
+  // 0.
   const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
     *begin = std::min(offset < 0 ? divide_up(-offset, step) : 0, most);
     *end = std::max(*begin, offset < size ? std::min(divide_up(size - offset, step), most) : 0);

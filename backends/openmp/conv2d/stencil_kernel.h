@@ -1,9 +1,10 @@
-// Convolutions with few channels, vectors along the image row: a plane of sums over shifted planes, and its gradient with
-// respect to the weights.
+// Convolutions with few channels, vectors along the image row: a plane of sums over shifted planes, and its gradient
+// with respect to the weights.
 //   stencil       out[i, j] = bias + sum over terms t, r of w[t, r] plane[t][i + r, j]
 //   stencil_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
-// A tile is P neighbouring output rows of one vector: a row of the plane that is loaded once serves all of the tile's rows
-// that it reaches, R of them for a term of R rows. With one channel a loaded vector would else serve one multiplication.
+// A tile is P neighbouring output rows of one vector: a row of the plane that is loaded once serves all of the tile's
+// rows that it reaches, R of them for a term of R rows. With one channel a loaded vector would else serve one
+// multiplication.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

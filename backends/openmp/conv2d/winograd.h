@@ -1,7 +1,7 @@
-// What the kernels of Winograd convolutions (winograd_kernel.h) offer, one set for tiles of 2x2 results and one for 4x4.
-// A tile of m x m results reads n x n pixels, n = m + 2, and its transform has n * n elements, `positions`. Kernels go
-// through rows of neighbouring tiles with vectors of channels; where a position's matrix (tiles, channels) lies is the
-// caller's choice. Nothing in here generates code.
+// What the kernels of Winograd convolutions (winograd_kernel.h) offer, one set for tiles of 2x2 results and one for
+// 4x4. A tile of m x m results reads n x n pixels, n = m + 2, and its transform has n * n elements, `positions`.
+// Kernels go through rows of neighbouring tiles with vectors of channels; where a position's matrix (tiles, channels)
+// lies is the caller's choice. Nothing in here generates code.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace gradus::openmp {
 
 constexpr int kMostWinogradPixels = 6;  // n
 
-/// A row of tiles read from an image: to[position * position_step + tile * tile_step + c] for c < channels, filled up with
-/// zeros to whole vectors.
+/// A row of tiles read from an image: to[position * position_step + tile * tile_step + c] for c < channels, filled up
+/// with zeros to whole vectors.
 struct WinogradInputArgs {
   int64_t tiles, channels;
   const float* rows[kMostWinogradPixels];  ///< the n rows of the image that the tiles read; null: outside
@@ -21,8 +21,8 @@ struct WinogradInputArgs {
   int64_t tile_step, position_step;
 };
 
-/// A row of tiles of results from their transforms: y[row * row_step + column * pixel_step + k] for k < channels, row < rows
-/// (at most m), column < columns (at most m * tiles), plus bias (null: none), then max(., 0) if asked.
+/// A row of tiles of results from their transforms: y[row * row_step + column * pixel_step + k] for k < channels, row <
+/// rows (at most m), column < columns (at most m * tiles), plus bias (null: none), then max(., 0) if asked.
 struct WinogradOutputArgs {
   int64_t tiles, channels;
   const float* from;

@@ -1,8 +1,9 @@
-// Winograd's minimal filtering (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015): m x m results of a
-// 3x3 kernel g on n x n pixels d, n = m + 2, with n² multiplications in place of 9 m²,
+// Winograd's minimal filtering (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015): m x m
+// results of a 3x3 kernel g on n x n pixels d, n = m + 2, with n² multiplications in place of 9 m²,
 //   Y = Aᵀ ((G g Gᵀ) * (Bᵀ d B)) A,   * element by element,
-// where a convolution adds up the products of all channels before it transforms them back. The one-dimensional transforms
-// below are the matrices of the paper, applied along columns and then along rows, to a vector of channels at a time.
+// where a convolution adds up the products of all channels before it transforms them back. The one-dimensional
+// transforms below are the matrices of the paper, applied along columns and then along rows, to a vector of channels at
+// a time.
 #pragma once
 
 #include <gradus/backends/openmp/conv2d/winograd.h>

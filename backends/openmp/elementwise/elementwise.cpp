@@ -64,8 +64,8 @@ const char* implementation() {
   return std::is_floating_point_v<C> ? kernel_table().vectors : "loops";
 }
 
-// An operand's elements along a run, `step` apart: as they lie in memory where that is possible, else block by block in a
-// buffer, which an operand that does not vary fills but once.
+// An operand's elements along a run, `step` apart: as they lie in memory where that is possible, else block by block in
+// a buffer, which an operand that does not vary fills but once.
 template <class C>
 class Source {
  public:
@@ -123,8 +123,8 @@ class Truths {
   bool buffer_[kBlock];
 };
 
-// y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours. `make_result`
-// and `make_source` give each chunk buffers of its own.
+// y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours.
+// `make_result` and `make_source` give each chunk buffers of its own.
 template <class C, class Out, class F>
 void map_runs(const StridedLoop<2>& nest, const MutableView& y, const View& x, F f) {
   parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {

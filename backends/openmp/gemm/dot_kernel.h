@@ -1,5 +1,5 @@
-// Many dot products at once, for weight gradients: out[m, j] += sum over i of a[m, i] b[offsets[j] + i]. A tile of MR by
-// NJ partial sums, each a whole vector, stays in registers while i runs; the lanes are added at the end.
+// Many dot products at once, for weight gradients: out[m, j] += sum over i of a[m, i] b[offsets[j] + i]. A tile of MR
+// by NJ partial sums, each a whole vector, stays in registers while i runs; the lanes are added at the end.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

@@ -1,5 +1,6 @@
-// C = A B: which way a product is taken. A single row or few read B where it lies; small products run on one thread with
-// what is contiguous read in place; the others are blocked (gemm_blocked.cpp). All depends on shapes and strides alone.
+// C = A B: which way a product is taken. A single row or few read B where it lies; small products run on one thread
+// with what is contiguous read in place; the others are blocked (gemm_blocked.cpp). All depends on shapes and strides
+// alone.
 #include <algorithm>
 #include <optional>
 
@@ -33,8 +34,8 @@ bool is_small(const GemmArgs<T>& args) {
   return args.depth <= kSmallDepth && args.rows * args.columns * args.depth <= kSmallProduct;
 }
 
-// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with tens of
-// rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
+// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with
+// tens of rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
 template <class T>
 bool dots_pay(const GemmArgs<T>& args) {
   if (args.rows <= kFewRows) return true;

@@ -80,8 +80,8 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
   return args;
 }
 
-/// Calls some(begin, end) for parts of a batch: threads share small or many products, which are of `work` multiplications
-/// each; few large ones are made one after another, each by all threads.
+/// Calls some(begin, end) for parts of a batch: threads share small or many products, which are of `work`
+/// multiplications each; few large ones are made one after another, each by all threads.
 void share_products(int64_t products, int64_t work, RangeFunction some);
 
 /// An empty sum is a product of zeros; empty operands have no address to count from.

@@ -1,7 +1,7 @@
-// C = A B in the manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one piece of
-// the depth after another, its part of B is packed once for all threads, which then share out blocks of C, cut by its
-// shape alone. Whoever takes a block packs its part of A, which stays in the second-level cache while the tiles of B, each
-// of which stays in the first, go by.
+// C = A B in the manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one piece
+// of the depth after another, its part of B is packed once for all threads, which then share out blocks of C, cut by
+// its shape alone. Whoever takes a block packs its part of A, which stays in the second-level cache while the tiles of
+// B, each of which stays in the first, go by.
 #include <algorithm>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -39,8 +39,8 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int6
 
 namespace {
 
-// A is read in place where its columns are contiguous; so are B's whole vectors where its rows are and too few rows of C
-// share them to pay for packing.
+// A is read in place where its columns are contiguous; so are B's whole vectors where its rows are and too few rows of
+// C share them to pay for packing.
 template <class T>
 class Product {
  public:

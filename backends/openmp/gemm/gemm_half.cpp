@@ -1,7 +1,7 @@
-// Products of half types, summed in float and rounded once. B is packed for all threads, widened to float; then they share
-// out blocks of C, cut by its shape alone, and whoever takes a block packs its part of A and keeps the block's sums until
-// the depth ends. Where the processor has dot products of bfloat16, the elements of A and B stay as they are, in pairs along
-// the depth that take the place of floats. With a few rows of C, B is widened as it is read.
+// Products of half types, summed in float and rounded once. B is packed for all threads, widened to float; then they
+// share out blocks of C, cut by its shape alone, and whoever takes a block packs its part of A and keeps the block's
+// sums until the depth ends. Where the processor has dot products of bfloat16, the elements of A and B stay as they
+// are, in pairs along the depth that take the place of floats. With a few rows of C, B is widened as it is read.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -149,8 +149,8 @@ class HalfProduct {
     with_floats(args_.b.transposed(), column, columns, k, length, pack);
   }
 
-  // use(rows [row, row + rows) and steps [k, k + length) of a matrix): as floats, or as pairs along the steps, which lie there
-  // already where steps follow each other in memory.
+  // use(rows [row, row + rows) and steps [k, k + length) of a matrix): as floats, or as pairs along the steps, which
+  // lie there already where steps follow each other in memory.
   template <class Use>
   void with_floats(const Matrix<const H>& from, int64_t row, int64_t rows, int64_t k, int64_t length, Use&& use) const {
     const int64_t elements = std::min(pairs_ ? 2 * length : length, args_.depth - k * (pairs_ ? 2 : 1));

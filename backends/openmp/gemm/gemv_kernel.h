@@ -1,6 +1,6 @@
 // Products with a single row, or few: every element of B is used once or a few times, so it is read where it lies.
-//   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole vector,
-//                 stays in registers while k runs; the lanes are added at the end
+//   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole
+//                 vector, stays in registers while k runs; the lanes are added at the end
 //   combine_rows  Y[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over Y
 // A Source says how a vector of B is read: as it is, or widened from a half type (half_kernel.h).
 #pragma once
@@ -94,7 +94,8 @@ void row_dots(const RowDotsArgs<T, typename Source::Element>& args) {
   }
 }
 
-// Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one by one.
+// Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one
+// by one.
 template <class T, class Source, int MR, int count>
 inline void combine_some(const CombineArgs<T, typename Source::Element>& args, int64_t row, int64_t first) {
   const auto* b = args.b + first * args.b_row_stride;

@@ -1,9 +1,9 @@
 // gather and scatter. Elements are moved by size.
 //
-// Where the index does not vary along neighbours in memory (rows of a matrix: index_select, embedding and its gradient) rows
-// are copied or added whole; else the innermost loop runs over elements. gather shares the elements of y among the
-// threads. scatter shares what lies beside `axis`, so that all that goes to one place is written by one thread, in order;
-// of rows it shares the places: each thread takes those that go to its part of y.
+// Where the index does not vary along neighbours in memory (rows of a matrix: index_select, embedding and its gradient)
+// rows are copied or added whole; else the innermost loop runs over elements. gather shares the elements of y among the
+// threads. scatter shares what lies beside `axis`, so that all that goes to one place is written by one thread, in
+// order; of rows it shares the places: each thread takes those that go to its part of y.
 //
 // nonzero counts the true elements of each chunk, and then writes the chunks to where the counts before them end.
 #include <atomic>
@@ -25,8 +25,8 @@ using namespace openmp;
 constexpr int64_t kColumns = 16;    // at least so many neighbours for a thread: a cache line of floats
 constexpr int64_t kMostParts = 64;  // of the places that rows go to
 
-// Whether `count` indices that are `step` apart are all in [0, size): neither they nor what is left to the last one have a
-// sign.
+// Whether `count` indices that are `step` apart are all in [0, size): neither they nor what is left to the last one
+// have a sign.
 bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
   const auto last = static_cast<uint64_t>(size - 1);
   uint64_t signs = 0;
@@ -104,8 +104,9 @@ struct Matrix {
   int64_t row;
 };
 
-// Adds or copies row i of x, `count` neighbours, to row places[i] of y. Threads share the places by their low bits, of which
-// no run of frequent places makes one part much larger than the others; the rows are put in order of their parts before.
+// Adds or copies row i of x, `count` neighbours, to row places[i] of y. Threads share the places by their low bits, of
+// which no run of frequent places makes one part much larger than the others; the rows are put in order of their parts
+// before.
 template <class T, class Write>
 void scatter_rows(const Matrix<const T>& x, int64_t rows, int64_t count, const int64_t* index, int64_t index_step,
                   const Matrix<T>& y, Write write) {

@@ -1,6 +1,7 @@
-// Sorting along an axis. An element becomes an unsigned key that is in order as the elements are (NaN last, zeros of both
-// signs equal, all bits flipped where descending); key and index together are never equal, so any order of them is stable.
-// Rows are shared out among the threads; a long row is cut into stretches by its length alone, which threads share.
+// Sorting along an axis. An element becomes an unsigned key that is in order as the elements are (NaN last, zeros of
+// both signs equal, all bits flipped where descending); key and index together are never equal, so any order of them is
+// stable. Rows are shared out among the threads; a long row is cut into stretches by its length alone, which threads
+// share.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -60,10 +61,10 @@ Key key_of(T element, bool descending) {
   return descending ? static_cast<Key>(~key) : key;
 }
 
-// One row's entries in order: a radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). Digit by digit from
-// the lowest, entries go to where the entries with smaller digits end, those with the same digit in the order that they
-// have: so it is stable. Chunks of the row are counted and moved apart, by its length alone. `room` is as large; returns
-// where the result is.
+// One row's entries in order: a radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). Digit by digit
+// from the lowest, entries go to where the entries with smaller digits end, those with the same digit in the order that
+// they have: so it is stable. Chunks of the row are counted and moved apart, by its length alone. `room` is as large;
+// returns where the result is.
 template <class Entry>
 Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   if (size <= kShort) {
@@ -129,7 +130,8 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
   return held;
 }
 
-// The rows of x along an axis: operand 0 are the indices, 1 x, 2 the values (the indices again where these are not wanted).
+// The rows of x along an axis: operand 0 are the indices, 1 x, 2 the values (the indices again where these are not
+// wanted).
 struct SortRows {
   SortRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
       : size(x.ndim() ? x.shape[axis] : 1),

@@ -1,10 +1,10 @@
-// What the two directions of normalisation share. The axes fall in two: the outer ones, each of whose elements has a mean
-// and a variance, and the inner ones, over which these are taken.
+// What the two directions of normalisation share. The axes fall in two: the outer ones, each of whose elements has a
+// mean and a variance, and the inner ones, over which these are taken.
 //
-// Two ways to walk. By rows: one outer element after the other, its inner elements in runs along memory (layer norm; batch
-// norm of planes). By lanes: neighbouring outer elements together where they lie closer than inner ones, a vector of them
-// for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone, so that
-// threads can share them; what stretches found is combined in order.
+// Two ways to walk. By rows: one outer element after the other, its inner elements in runs along memory (layer norm;
+// batch norm of planes). By lanes: neighbouring outer elements together where they lie closer than inner ones, a vector
+// of them for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone,
+// so that threads can share them; what stretches found is combined in order.
 #pragma once
 
 #include <array>

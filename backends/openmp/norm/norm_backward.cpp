@@ -1,7 +1,8 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
-// db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer and
-// group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is masked as
-// the sums are taken and put down in dresidual, or where dx will be, for the second pass. See norm.h for the walks.
+// db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer
+// and group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is
+// masked as the sums are taken and put down in dresidual, or where dx will be, for the second pass. See norm.h for the
+// walks.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -154,7 +155,8 @@ class NormalizeBackward {
     return total;
   }
 
-  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0, put down in masked_.
+  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0, put down in
+  // masked_.
   const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
     const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
     const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, buffer);

@@ -2,8 +2,9 @@
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
 //
-// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements lie closer (the
-// channels of an image): a strip of neighbouring rows goes along the axis together, and maxima and sums are rows of numbers.
+// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements lie closer
+// (the channels of an image): a strip of neighbouring rows goes along the axis together, and maxima and sums are rows
+// of numbers.
 #include <gradus/backends/openmp/simd/softmax.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -33,7 +34,8 @@ struct Rows {
     strip = lanes ? std::clamp<int64_t>(kStripElements / size, 16, kStrip) : 1;
   }
 
-  // Calls f(offsets, rows) for strips of at most `strip` neighbouring rows; chunks by shape. make_f makes it for a chunk.
+  // Calls f(offsets, rows) for strips of at most `strip` neighbouring rows; chunks by shape. make_f makes it for a
+  // chunk.
   template <class F>
   void each(F&& make_f) const {
     const int64_t least = divide_up(kGrain / 4, size);

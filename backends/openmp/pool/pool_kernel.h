@@ -1,5 +1,5 @@
-// Max pooling, vectors along the output row of a plane or along the channels of a pixel: the first of equals wins, and NaN
-// over all.
+// Max pooling, vectors along the output row of a plane or along the channels of a pixel: the first of equals wins, and
+// NaN over all.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

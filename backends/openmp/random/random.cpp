@@ -34,8 +34,8 @@ void draw_each(Backend& backend, const MutableView& y, F&& draw) {
   if (!in_place) backend.copy(row_major, y);
 }
 
-// Calls draw(first element, count, their pairs of random words) for blocks of up to kBlock of `numel` elements, of which
-// `per_block` come from one philox block.
+// Calls draw(first element, count, their pairs of random words) for blocks of up to kBlock of `numel` elements, of
+// which `per_block` come from one philox block.
 template <int64_t per_block, class F>
 void each_block(const RandomState& state, int64_t numel, F&& draw) {
   static_assert(kBlock % per_block == 0 && kGrain % kBlock == 0);
@@ -68,7 +68,8 @@ PhiloxWords block_of(const uint64_t* pairs, int64_t block) {
            word_of(pairs, 4 * block + 3)}};
 }
 
-// random_bernoulli of a word: with probability p. The upper 24 bits times 2^-24 are less than p if they are less than this.
+// random_bernoulli of a word: with probability p. The upper 24 bits times 2^-24 are less than p if they are less than
+// this.
 struct Chance {
   explicit Chance(double p) : limit(p > 0 ? static_cast<uint32_t>(std::ceil(std::min(p, 1.0) * 0x1p24)) : 0) {}
   bool happens(uint32_t word) const { return word >> 8 < limit; }

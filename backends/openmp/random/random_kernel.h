@@ -1,6 +1,6 @@
-// Random words and normal numbers of core/random.h, a vector at a time: the same operations in the same order, each of which
-// rounds as it does for a number, so the bits are the same. That takes a fused multiply-add; where the instruction set has
-// none there are no normal numbers here.
+// Random words and normal numbers of core/random.h, a vector at a time: the same operations in the same order, each of
+// which rounds as it does for a number, so the bits are the same. That takes a fused multiply-add; where the
+// instruction set has none there are no normal numbers here.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -141,8 +141,8 @@ inline CosineSine cos_sin_turn(Lanes<double> v) {
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }
 
-/// y[i] = mean + deviation times element i of the normal numbers of these pairs. Of an odd `count` all of the last block are
-/// read.
+/// y[i] = mean + deviation times element i of the normal numbers of these pairs. Of an odd `count` all of the last
+/// block are read.
 template <class T>
 void normal(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y) {
   using L = Lanes<double>;

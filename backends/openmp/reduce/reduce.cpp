@@ -1,6 +1,6 @@
-// Reductions. The elements of the result are cut into blocks, and what each of them reduces into stretches, both by shape
-// alone: threads share out (block, stretch) pairs, and the stretches of an element are combined in order. Sums of floats
-// are added up in float over short runs and from there on in double.
+// Reductions. The elements of the result are cut into blocks, and what each of them reduces into stretches, both by
+// shape alone: threads share out (block, stretch) pairs, and the stretches of an element are combined in order. Sums of
+// floats are added up in float over short runs and from there on in double.
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>

@@ -1,5 +1,6 @@
-// Running totals and linear recurrences along an axis. Rows are shared out among the threads; rows that are neighbours in
-// memory go together, so that the inner loop runs over them. A row is one chain of sums, whatever the number of threads.
+// Running totals and linear recurrences along an axis. Rows are shared out among the threads; rows that are neighbours
+// in memory go together, so that the inner loop runs over them. A row is one chain of sums, whatever the number of
+// threads.
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>
@@ -33,8 +34,8 @@ void parallel_rows(const StridedLoop<N>& nest, int64_t size, int64_t together, R
   });
 }
 
-// Calls f(first, count, place) for the blocks of a row of `size` elements, from its end where `reverse`; place(i) is the
-// i-th element of the block in the direction of the scan.
+// Calls f(first, count, place) for the blocks of a row of `size` elements, from its end where `reverse`; place(i) is
+// the i-th element of the block in the direction of the scan.
 template <class F>
 void for_each_block(int64_t size, bool reverse, F&& f) {
   for (int64_t done = 0; done < size; done += kBlock) {

@@ -1,5 +1,5 @@
-// The element-wise part of an LSTM's step, one row of the batch at a time: six transcendental functions on five rows, read
-// and written once. Formulas: Backend::lstm_cell.
+// The element-wise part of an LSTM's step, one row of the batch at a time: six transcendental functions on five rows,
+// read and written once. Formulas: Backend::lstm_cell.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
@@ -11,8 +11,8 @@ inline Lanes<T> sigmoid(Lanes<T> x) {
   return scalar::Unary<UnaryOp::sigmoid>::apply(x, {});
 }
 
-/// step(load, store, j) for each j at which a vector starts; load and store take an address and leave out what lies behind
-/// `count`.
+/// step(load, store, j) for each j at which a vector starts; load and store take an address and leave out what lies
+/// behind `count`.
 template <class T, class Step>
 inline void for_vectors(int64_t count, const Step& step) {
   int64_t j = 0;

@@ -41,7 +41,8 @@ struct ScaledErfc<double> {
        -2.14121921467577671748e-13}};
 };
 
-/// erf(x) to within 2 ulp: up to 1 its Taylor series, from there on 1 - exp(-x^2) Q(x) with a fitted Q, up to where that is 1.
+/// erf(x) to within 2 ulp: up to 1 its Taylor series, from there on 1 - exp(-x^2) Q(x) with a fitted Q, up to where
+/// that is 1.
 template <class T>
 inline Lanes<T> erf(Lanes<T> x) {
   using Far = ScaledErfc<T>;
@@ -52,9 +53,9 @@ inline Lanes<T> erf(Lanes<T> x) {
   return select(size > Lanes<T>(1), with_sign_of(Lanes<T>(1) - rest, x), near);
 }
 
-/// The normal distribution function of floats with an absolute error of at most 2^-24: exp(-x^2 / 2) R(|x|) is what lies
-/// beyond |x|. It takes the place of (1 + erf(x / sqrt(2))) / 2 in gelu: half the work, of which gelu's derivative needs
-/// the exponential anyway, and no cancellation where x is negative.
+/// The normal distribution function of floats with an absolute error of at most 2^-24: exp(-x^2 / 2) R(|x|) is what
+/// lies beyond |x|. It takes the place of (1 + erf(x / sqrt(2))) / 2 in gelu: half the work, of which gelu's derivative
+/// needs the exponential anyway, and no cancellation where x is negative.
 inline Lanes<float> normal_distribution(Lanes<float> x) {
   constexpr float end = 5.3f, centre = 1.25f;
   constexpr Coefficients<float, 12> series = {{0.230760329016f, -0.110492150817f, 0.0463222011631f, -0.0175271944219f,

@@ -1,9 +1,9 @@
-// Exponentials and what follows from them, for vectors of floats and doubles. Each has a bound on its error in units of the
-// last place of the exact result, which tests/backends/vector_math_test.cpp holds it to over the whole range.
+// Exponentials and what follows from them, for vectors of floats and doubles. Each has a bound on its error in units of
+// the last place of the exact result, which tests/backends/vector_math_test.cpp holds it to over the whole range.
 //
 // x = n ln 2 + r with whole n and |r| <= ln 2 / 2, so exp(x) = 2^n exp(r). ln 2 is taken in two parts (Cody and Waite,
-// "Software Manual for the Elementary Functions", 1980): n times the first is exact, and the second brings the digits that
-// the first lacks. exp(r) is its Taylor polynomial, of which degree 7 (13 for double) leaves less than 0.1 ulp.
+// "Software Manual for the Elementary Functions", 1980): n times the first is exact, and the second brings the digits
+// that the first lacks. exp(r) is its Taylor polynomial, of which degree 7 (13 for double) leaves less than 0.1 ulp.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -55,7 +55,8 @@ inline Lanes<T> bounded(Lanes<T> x, T low, T high) {
   return at_least(broadcast(low), at_most(broadcast(high), x.v));
 }
 
-/// 2^n exp(r). Without an instruction for it 2^n comes in two factors, so that subnormal results and overflow come out right.
+/// 2^n exp(r). Without an instruction for it 2^n comes in two factors, so that subnormal results and overflow come out
+/// right.
 template <class T>
 inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
   constexpr auto series = inverse_factorials < T, Bits<T>::single ? 8 : 14 > (0, 1, false);

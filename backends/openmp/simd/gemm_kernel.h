@@ -1,6 +1,6 @@
 // The register tile of matrix products and convolutions, and the packing that feeds it.
-//   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs; each
-//   step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
+//   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs;
+//   each step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
 // A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h. Where B's
 // rows start is given by a table: consecutive for a packed B; for a convolution, the places of the taps in the image.
 #pragma once
@@ -34,8 +34,8 @@ struct TileInput {
   int64_t ahead_step;  // bytes, or 0: there is none
 };
 
-/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`, clipped at 0 if relu. The biases are never
-/// null here.
+/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`, clipped at 0 if relu. The biases are
+/// never null here.
 template <class T>
 struct TileOutput {
   T* c;
@@ -53,8 +53,8 @@ struct MultiplyAdd {
   static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
 };
 
-// The biases are the first terms of the sums, so that they cost no pass over the finished tile. C comes from far away, row
-// by row, which no processor foresees: it is asked for before the sums are made.
+// The biases are the first terms of the sums, so that they cost no pass over the finished tile. C comes from far away,
+// row by row, which no processor foresees: it is asked for before the sums are made.
 template <class T, class Step, int MR, int NV, bool kRows>
 void tile(const TileInput<T>& in, const TileOutput<T>& out) {
   const int64_t rest = out.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial

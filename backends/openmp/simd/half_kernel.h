@@ -1,6 +1,7 @@
-// Half-precision numbers to floats and back, a vector at a time, to the bits of core/dtype.h (but for the digits of NaN).
-// bfloat16 is the upper half of a float. binary16 has instructions on AVX2 and AVX-512 machines (F16C) and on arm64; elsewhere
-// its exponent is put right by a multiplication with a power of two, which subnormal numbers pass through unharmed.
+// Half-precision numbers to floats and back, a vector at a time, to the bits of core/dtype.h (but for the digits of
+// NaN). bfloat16 is the upper half of a float. binary16 has instructions on AVX2 and AVX-512 machines (F16C) and on
+// arm64; elsewhere its exponent is put right by a multiplication with a power of two, which subnormal numbers pass
+// through unharmed.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -41,8 +42,8 @@ inline HalfBits to_half(Lanes<float> x) {
   return reinterpret_cast<HalfBits>(_mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
 #else
   const Lanes<float> size = absolute(x);
-  // Normal: the exponent changes its bias, and 13 bits are rounded off to even. Subnormal: adding 0.5 rounds at the last
-  // place of a half, as both have their last place at 2^-24.
+  // Normal: the exponent changes its bias, and 13 bits are rounded off to even. Subnormal: adding 0.5 rounds at the
+  // last place of a half, as both have their last place at 2^-24.
   const Mask<float> normal = (size.bits() - (112 << 23) + 0xfff + ((size.bits() >> 13) & 1)) >> 13;
   const Mask<float> subnormal = (size + 0.5).bits() - Lanes<float>(0.5).bits();
   Mask<float> bits = size.bits() < (113 << 23) ? subnormal : normal;

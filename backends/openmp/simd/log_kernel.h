@@ -1,7 +1,7 @@
 // Logarithms and powers of vectors; exp_kernel.h tells what the bounds mean.
 //
-// x = 2^k m with m in [sqrt(1/2), sqrt(2)), so log(x) = k ln 2 + log(m), ln 2 in two parts of which k times the first is
-// exact. With f = m - 1, s = f / (2 + f) and z = s^2,
+// x = 2^k m with m in [sqrt(1/2), sqrt(2)), so log(x) = k ln 2 + log(m), ln 2 in two parts of which k times the first
+// is exact. With f = m - 1, s = f / (2 + f) and z = s^2,
 //   log(1 + f) = 2 atanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R)),   R = z (2/3 + 2/5 z + 2/7 z^2 + …),
 // where f is exact and all else is small beside it (the arrangement of FDLIBM, Sun Microsystems 1993).
 #pragma once

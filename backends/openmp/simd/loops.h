@@ -101,8 +101,8 @@ class RunFunction {
   void (*call_)(void*, const int64_t*, int64_t);
 };
 
-/// Calls run(offsets, count) for elements [begin, end) of the nest, cut where the innermost axis ends: `count` elements,
-/// of which operand k's start at offsets[k] and are loop.strides[k][loop.ndim - 1] apart.
+/// Calls run(offsets, count) for elements [begin, end) of the nest, cut where the innermost axis ends: `count`
+/// elements, of which operand k's start at offsets[k] and are loop.strides[k][loop.ndim - 1] apart.
 template <int N>
 void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, RunFunction run) {
   if (begin >= end) return;

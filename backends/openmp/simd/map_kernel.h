@@ -1,5 +1,5 @@
-// Element-wise kernels: the formulas of core/scalar_unary.h and core/scalar_binary.h a vector at a time, over contiguous
-// elements. Results may be the same memory as an operand.
+// Element-wise kernels: the formulas of core/scalar_unary.h and core/scalar_binary.h a vector at a time, over
+// contiguous elements. Results may be the same memory as an operand.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -101,8 +101,8 @@ constexpr BinaryTable<T> binary_table(Indices<op...>) {
   return {{binary_kernels<T, static_cast<BinaryOp>(op)>()...}};
 }
 
-/// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles stand for any eight bytes,
-/// floats for four.
+/// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles stand for any eight
+/// bytes, floats for four.
 template <class T>
 void choose(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count) {
   using Bytes = typename VectorOf<T>::Bytes;

@@ -1,5 +1,5 @@
-// What normalisation needs: affine maps of contiguous elements, and the same and sums for many lanes at once, rows of which
-// follow each other in memory (channels-last images).
+// What normalisation needs: affine maps of contiguous elements, and the same and sums for many lanes at once, rows of
+// which follow each other in memory (channels-last images).
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
@@ -126,7 +126,8 @@ struct FirstLanes {
   }
 };
 
-/// Adds up in chains, each of which waits for itself alone: add(totals, i, lanes) adds what the elements from i on give.
+/// Adds up in chains, each of which waits for itself alone: add(totals, i, lanes) adds what the elements from i on
+/// give.
 template <class T, int sums, class F>
 inline void sum_in_chains(int64_t count, T (&out)[sums], F add) {
   constexpr int chains = 4;

@@ -1,12 +1,13 @@
-// Powers and remainders of vectors; exp_kernel.h tells what the bounds mean. Both need more digits on the way than their
-// results have: floats go through double, doubles through pairs.
+// Powers and remainders of vectors; exp_kernel.h tells what the bounds mean. Both need more digits on the way than
+// their results have: floats go through double, doubles through pairs.
 #pragma once
 
 #include <gradus/backends/openmp/simd/log_kernel.h>
 
 namespace gradus::openmp::GRADUS_ISA {
 
-/// log(x) of positive finite x with about 64 bits: the formula of log_kernel.h with all but the tail of the series in pairs.
+/// log(x) of positive finite x with about 64 bits: the formula of log_kernel.h with all but the tail of the series in
+/// pairs.
 inline Pair<double> long_log(Lanes<double> x) {
   using L = Lanes<double>;
   constexpr auto tail = atanh_series<double, 11>(5);  // 2/5 + 2/7 z + …
@@ -75,8 +76,8 @@ inline Lanes<T> pow(Lanes<T> x, Lanes<T> y) {
   return or_one_by_one(usual, result, [&](int i) { return pow_of(x.v[i], y.v[i]); });
 }
 
-/// x - q y with q = x / y cut to a whole number, for positive x and y. All of this is exact but for a quotient that rounds up
-/// to the next whole number: then the difference is negative, and y too little.
+/// x - q y with q = x / y cut to a whole number, for positive x and y. All of this is exact but for a quotient that
+/// rounds up to the next whole number: then the difference is negative, and y too little.
 inline Lanes<double> exact_remainder(Lanes<double> x, Lanes<double> y) {
   const Pair<double> product = exact_product(trunc(x / y), y);
   const Lanes<double> rest = (x - product.high) - product.low;

@@ -19,8 +19,8 @@ StridedLoop<N> outer_axes(const StridedLoop<N>& nest) {
   return StridedLoop<N>(shape, pointers);
 }
 
-/// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where they
-/// are, the hardware cannot know.
+/// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where
+/// they are, the hardware cannot know.
 template <class T, class From, class To>
 void copy_rows(int64_t rows, int64_t length, From from, To to) {
   constexpr int64_t kAhead = 4, kLine = 64 / sizeof(T);

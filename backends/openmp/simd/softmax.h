@@ -7,8 +7,9 @@
 
 namespace gradus::openmp {
 
-/// y = softmax or log_softmax of x, `size` > 0 contiguous elements; y may be x. Needs the largest element and the sum first,
-/// so that nothing overflows:  y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));  or its logarithm  x - m - ln Z.
+/// y = softmax or log_softmax of x, `size` > 0 contiguous elements; y may be x. Needs the largest element and the sum
+/// first, so that nothing overflows:
+///   y = exp(x - m) / Z, or x - m - ln Z;  m = max(x),  Z = sum(exp(x - m))
 template <class C>
 void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool log) {
   const C max = kernels.max(x, size);

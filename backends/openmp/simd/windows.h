@@ -1,5 +1,5 @@
-// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window lie inside the image
-// is settled before the arithmetic begins, so that padding costs nothing and nothing outside is read.
+// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window lie inside the
+// image is settled before the arithmetic begins, so that padding costs nothing and nothing outside is read.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int
   return axis;
 }
 
-/// The way back, from `source` windows to `size` elements: one axis for each coordinate mod stride, since those see the same
-/// taps. Taps are in the order of the windows.
+/// The way back, from `source` windows to `size` elements: one axis for each coordinate mod stride, since those see the
+/// same taps. Taps are in the order of the windows.
 inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64_t window, int64_t stride,
                                              int64_t padding, int64_t dilation) {
   std::vector<WindowAxis> axes;
@@ -60,8 +60,8 @@ struct WindowTap {
   int64_t r, s, h, w;
 };
 
-/// Calls run(first, count, taps) for the pieces of row i of the result: positions [first, first + count) of the columns see
-/// the same `taps`, given for the first.
+/// Calls run(first, count, taps) for the pieces of row i of the result: positions [first, first + count) of the columns
+/// see the same `taps`, given for the first.
 template <class Run>
 void for_each_piece(const WindowAxis& rows, const WindowAxis& columns, int64_t i, std::vector<WindowTap>& taps,
                     Run&& run) {

@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: real arithmetic, without sockets. For tests, and for lessons, since what goes wrong
-// can be scripted.
+// Ranks that are threads of one process: real arithmetic, without sockets. For tests, and for lessons, since what goes
+// wrong can be scripted.
 #pragma once
 
 #include <condition_variable>

@@ -73,9 +73,9 @@ Communicator::Communicator(const std::string& unique_id, int rank, int size, con
                " bytes as the id of an NCCL communicator, whose ids have ", sizeof id.internal,
                ": do all ranks run the same version of NCCL?");
   std::memcpy(id.internal, unique_id.data(), unique_id.size());
-  // To connect is what may take for ever, so that is done by a communicator whose calls do not block. They start a thread
-  // each, though, which short collectives cannot afford: those go through its twin, whose calls return when the work is
-  // queued.
+  // To connect is what may take for ever, so that is done by a communicator whose calls do not block. They start a
+  // thread each, though, which short collectives cannot afford: those go through its twin, whose calls return when the
+  // work is queued.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t first = nullptr;

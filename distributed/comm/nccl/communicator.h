@@ -12,7 +12,8 @@
 
 namespace gradus::dist {
 
-/// A CommError that names the call and NCCL's error, unless the result is success (or, where nothing waits, in progress).
+/// A CommError that names the call and NCCL's error, unless the result is success (or, where nothing waits, in
+/// progress).
 void check_nccl(const char* call, ncclResult_t result);
 #define GRADUS_NCCL_CHECK(call) ::gradus::dist::check_nccl(#call, call)
 
@@ -33,8 +34,8 @@ class Communicator {
   ncclComm_t get() const { return communicator_; }
   /// What went wrong behind the calls' backs; "" if nothing did.
   std::string error() const;
-  /// Makes what runs on the device return, on all streams. Returns within seconds, even if NCCL does not. From any thread;
-  /// later calls do nothing.
+  /// Makes what runs on the device return, on all streams. Returns within seconds, even if NCCL does not. From any
+  /// thread; later calls do nothing.
   void abort() noexcept;
 
  private:

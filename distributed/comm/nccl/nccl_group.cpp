@@ -154,8 +154,8 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
     const std::lock_guard lock(mutex_);
     pending_.push_back(work);
   }
-  // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a branch
-  // of its own.
+  // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a
+  // branch of its own.
   const Stream current = runtime_.current_stream(device_.index), stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
   if (!captured && last_ && !(last_stream_ == stream)) last_->block(stream);  // one after the other on all ranks

@@ -41,8 +41,8 @@ void futex_wait(const std::atomic<uint32_t>& word, uint32_t value, Milliseconds 
 /// Wakes all processes that sleep on `word`.
 void futex_wake(const std::atomic<uint32_t>& word);
 
-/// What processes have in common if they can share memory: the same boot of the same machine, the same processes in sight,
-/// the same user.
+/// What processes have in common if they can share memory: the same boot of the same machine, the same processes in
+/// sight, the same user.
 std::string host_identity();
 
 /// A process, as opposed to a later one of the same number.

@@ -44,8 +44,8 @@ void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline&
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // A piece is shown in one step and taken in the next by everybody, who sums it all: two ranks read no more of each other's
-  // memory so than by parts. More ranks each sum a part in the step between.
+  // A piece is shown in one step and taken in the next by everybody, who sums it all: two ranks read no more of each
+  // other's memory so than by parts. More ranks each sum a part in the step between.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };

@@ -1,8 +1,8 @@
 // The process group of ranks on one host: they read each other's memory instead of sending it.
 //
-// Every rank has a slot that all map. A rank copies a piece of what it contributes into its slot; a fence; then each reads
-// what it needs from the slots of the others. Slots take turns, so one fence a piece is enough: nobody writes to a slot
-// before all have passed the next fence, and so have read it.
+// Every rank has a slot that all map. A rank copies a piece of what it contributes into its slot; a fence; then each
+// reads what it needs from the slots of the others. Slots take turns, so one fence a piece is enough: nobody writes to
+// a slot before all have passed the next fence, and so have read it.
 #pragma once
 
 #include <memory>
@@ -73,8 +73,8 @@ class ShmGroup final : public HostGroup {
   void send(const Collective& call, const Deadline& deadline);
   void receive(const Collective& call, const Deadline& deadline);
 
-  /// Says what this rank calls and passes the first fence, behind which all compare. What is to be reduced has its first
-  /// piece shown by then, unless it lies in memory of empty().
+  /// Says what this rank calls and passes the first fence, behind which all compare. What is to be reduced has its
+  /// first piece shown by then, unless it lies in memory of empty().
   Arrays begin(const Collective& call, const Deadline& deadline);
   Place locate(const void* data, size_t bytes) const;
   /// Copies a piece of all_reduce into this rank's slot, if there are so many.
@@ -85,7 +85,8 @@ class ShmGroup final : public HostGroup {
              const Deadline& deadline);
   void advance(std::atomic<uint32_t>& word);
   void look_after(int peer, const Descriptor& descriptor);
-  /// Whom this rank waits for in the end: those that wait for nobody themselves, stopped or not yet in the call; else `peer`.
+  /// Whom this rank waits for in the end: those that wait for nobody themselves, stopped or not yet in the call; else
+  /// `peer`.
   std::vector<int> awaited_ranks(int peer, const Descriptor& descriptor);
   void check_failure();
 

@@ -1,5 +1,5 @@
-// What a TcpStore asks its server and what that answers. After the handshake (token.h) a client has one request at a time
-// on its way; its answer carries the request's id.
+// What a TcpStore asks its server and what that answers. After the handshake (token.h) a client has one request at a
+// time on its way; its answer carries the request's id.
 #pragma once
 
 #include <string>

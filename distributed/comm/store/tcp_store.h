@@ -58,7 +58,8 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
-/// A client of such a server. Several threads may share one, but a wait of one holds up the others: clone() it for them.
+/// A client of such a server. Several threads may share one, but a wait of one holds up the others: clone() it for
+/// them.
 class TcpStore final : public Store {
  public:
   /// Connects, trying again until `timeout`; that is also the timeout of waits from then on.

@@ -172,8 +172,8 @@ class TcpTransport::Exchange {
       if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
 
-  /// A message that this rank does not wait for: if it belongs to this very collective and tells of another, then the two
-  /// ranks wait for each other, or for third ones, and nobody would ever say why. It stays where it is.
+  /// A message that this rank does not wait for: if it belongs to this very collective and tells of another, then the
+  /// two ranks wait for each other, or for third ones, and nobody would ever say why. It stays where it is.
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header;
     const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
@@ -259,8 +259,8 @@ class TcpTransport::Exchange {
   }
 
   [[noreturn]] void lose(int rank, const std::string& cause) {
-    // It may have said why before it went, on the connection that is not in step with this one; or another rank has, which
-    // knows better.
+    // It may have said why before it went, on the connection that is not in step with this one; or another rank has,
+    // which knows better.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));

@@ -1,6 +1,6 @@
-// Messages over TCP. Every two ranks share three connections: one for the messages of each, since a connection that is full of
-// what this rank sends is slow to give what it receives, and one for what must come through while a message is stuck: failures,
-// and the question whether a rank is still there.
+// Messages over TCP. Every two ranks share three connections: one for the messages of each, since a connection that is
+// full of what this rank sends is slow to give what it receives, and one for what must come through while a message is
+// stuck: failures, and the question whether a rank is still there.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,8 @@ struct TcpOptions {
   /// Adds a CRC-32C to every message: damage that TCP's own checksum misses becomes an error.
   bool checksum = false;
   uint32_t epoch = 0;
-  /// Pairs of ranks get connections for a second thread, which shares the work on large arrays of a GPU. All ranks alike.
+  /// Pairs of ranks get connections for a second thread, which shares the work on large arrays of a GPU. All ranks
+  /// alike.
   bool two_lanes = false;
 };
 
@@ -35,7 +36,8 @@ struct TcpPeer {
 };
 
 /// Meets the other ranks by way of the store: each sets address/<rank>, connects to those before it and accepts those
-/// behind it. Both sides prove that they know the token. A CommError names who did not come. The result is indexed by rank.
+/// behind it. Both sides prove that they know the token. A CommError names who did not come. The result is indexed by
+/// rank.
 std::vector<TcpPeer> meet_over_tcp(Store& store, int rank, int size, const TcpOptions& options);
 
 class TcpTransport final : public Transport {

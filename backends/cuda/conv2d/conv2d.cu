@@ -63,10 +63,10 @@ void by_gathering(const char* name, bool backward, const View& in, const void* m
                                      bias,
                                      relu,
                                      out.data};
-  const auto multiplier = cuda_detail::multiplier_for(out.dtype, out.device);
-  const bool fits = multiplier && gather.depth > 0 &&
+  const auto mode = cuda_detail::math_mode_for(out.dtype, out.device);
+  const bool fits = mode && gather.depth > 0 &&
                     2 * static_cast<size_t>(channels) * size_of(out.dtype) >= cuda_detail::kRowBytes &&
-                    static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Piece) == 0 &&
+                    static_cast<size_t>(channels) * size_of(out.dtype) % sizeof(cuda_detail::Vec16) == 0 &&
                     std::max(cuda_detail::span_of(in), cuda_detail::span_of(out)) < cuda_detail::kShortSpan;
   const bool stencil = cuda_detail::has_stencil(in, w, rows, geometry),
              direct = rows <= cuda_detail::kDirectRows && !call.strided,
@@ -75,36 +75,36 @@ void by_gathering(const char* name, bool backward, const View& in, const void* m
   const char* implementation = stencil  ? "stencil"
                                : direct ? "direct"
                                : exact  ? "fma"
-                               : fits   ? cuda_detail::implicit_name(*multiplier)
+                               : fits   ? cuda_detail::implicit_name(*mode)
                                         : "tiled";
   EventScope event(name, "cuda", implementation, {&in, &w}, flops(w, backward ? in : View(out)));
   if (stencil) cuda_detail::stencil_gather(call, launch);
   else if (direct) cuda_detail::direct_gather(call, launch);
   else if (exact) cuda_detail::fma_gather(call, launch);
-  else if (fits) cuda_detail::implicit_gather(call, *multiplier, launch);
+  else if (fits) cuda_detail::implicit_gather(call, *mode, launch);
   else cuda_detail::tiled_gather(call, launch);
 }
 
 }  // namespace
 
-std::optional<cuda_detail::Multiplier> cuda_detail::multiplier_for(DType dtype, Device device) {
+std::optional<cuda_detail::MathMode> cuda_detail::math_mode_for(DType dtype, Device device) {
   const bool tensor_cores = compute_capability(device.index) >= 80;
-  if (dtype == DType::f32) return tensor_cores && cuda::matmul_allow_tf32() ? Multiplier::tf32 : Multiplier::fma;
+  if (dtype == DType::f32) return tensor_cores && cuda::matmul_allow_tf32() ? MathMode::tf32 : MathMode::fma;
   if (dtype == DType::f64 || !tensor_cores) return std::nullopt;
-  return Multiplier::half;
+  return MathMode::half;
 }
 
 bool cuda_detail::has_exact_gather(const View& in, const StridedLayout& out, int64_t groups, bool strided) {
-  return multiplier_for(in.dtype, in.device) == Multiplier::fma && compute_capability(in.device.index) >= 80 &&
+  return math_mode_for(in.dtype, in.device) == MathMode::fma && compute_capability(in.device.index) >= 80 &&
          in.numel() > 0 && in.shape[1] / groups % kRowDepth<float> == 0 && out.shape[1] / groups > kDirectRows &&
          (!strided || in.strides[1] != 1) && std::max(span_of(in), span_of(out)) < kShortSpan;
 }
 
-const char* cuda_detail::implicit_name(Multiplier multiplier) {
-  switch (multiplier) {
-    case Multiplier::fma: return "implicit_fma";
-    case Multiplier::tf32: return "implicit_tf32";
-    case Multiplier::half: return "implicit_half";
+const char* cuda_detail::implicit_name(MathMode mode) {
+  switch (mode) {
+    case MathMode::fma: return "implicit_fma";
+    case MathMode::tf32: return "implicit_tf32";
+    case MathMode::half: return "implicit_half";
   }
   return "";
 }

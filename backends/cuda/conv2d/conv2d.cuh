@@ -10,7 +10,7 @@
 #include <optional>
 
 #include <gradus/core/backend.h>
-#include <gradus/backends/cuda/device/tile_engine.cuh>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -119,9 +119,9 @@ inline constexpr int64_t kShortSpan = int64_t{1} << 29;
 
 /// What multiplies elements of this type on this device in the implicit kernels, as the user allows; nothing for types
 /// or devices that they are not written for.
-std::optional<Multiplier> multiplier_for(DType dtype, Device device);
+std::optional<MathMode> math_mode_for(DType dtype, Device device);
 /// "implicit_fma", "implicit_tf32" or "implicit_half", for observers.
-const char* implicit_name(Multiplier multiplier);
+const char* implicit_name(MathMode mode);
 
 /// Kernels in which one thread takes all rows take at most so many.
 inline constexpr uint32_t kDirectRows = 16;
@@ -141,10 +141,10 @@ struct GatherCall {
 
 /// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for
 /// `resident` of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost
-/// some, too. Parts beyond kMostWaves rooms full of blocks even out little and take memory.
+/// some, too. Parts beyond kMaxWaves rooms full of blocks even out little and take memory.
 inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
-  constexpr int64_t kOverhead = 3, kShortest = 4, kMostWaves = 4;
-  const int64_t most = std::min(steps / kShortest, kMostWaves * resident / blocks);
+  constexpr int64_t kOverhead = 3, kShortest = 4, kMaxWaves = 4;
+  const int64_t most = std::min(steps / kShortest, kMaxWaves * resident / blocks);
   int64_t best = 1, least = std::numeric_limits<int64_t>::max();
   for (int64_t splits = 1; splits <= std::clamp<int64_t>(most, 1, 1024); ++splits) {
     const int64_t length = (steps + splits - 1) / splits;
@@ -163,7 +163,7 @@ void stencil_gather(const GatherCall& call, const Launch& launch);
 /// One thread per position sums all rows: for few of them, what has no stencil.
 void direct_gather(const GatherCall& call, const Launch& launch);
 /// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
-void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch);
+void implicit_gather(const GatherCall& call, MathMode mode, const Launch& launch);
 /// The same for exact float32, with channels apart, where has_exact_gather() (conv2d_exact.h) says so.
 void fma_gather(const GatherCall& call, const Launch& launch);
 /// The same in one walk over channels and taps; takes every call.

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
-#include <gradus/backends/cuda/device/copy_async.cuh>
+#include <gradus/backends/cuda/device/cp_async.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -20,18 +20,18 @@ struct FmaGather {
 // exist.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
-    fma_gather_kernel(Gather gather, Steps steps, const float* __restrict__ input, const Piece* __restrict__ packed,
+    fma_gather_kernel(Gather gather, Steps steps, const float* __restrict__ input, const Vec16* __restrict__ packed,
                       const float* __restrict__ bias, bool relu, float* __restrict__ output,
                       float* __restrict__ partial) {
   constexpr int kThreads = Tile::kThreads, kStages = FmaGather<Tile>::kStages;
   constexpr int kWarpShare = Tile::kColumns / (kThreads / 32), kSpots = kWarpShare / 8;
-  constexpr int kLeft = Tile::kRows * kPieces / kThreads, kLeftRest = Tile::kRows * kPieces % kThreads;
-  extern __shared__ Piece memory[];
+  constexpr int kLeft = Tile::kRows * kRowVecs / kThreads, kLeftRest = Tile::kRows * kRowVecs % kThreads;
+  extern __shared__ Vec16 memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // kStages of them
   const uint32_t group = blockIdx.z / steps.splits, split = blockIdx.z % steps.splits;
   const uint32_t first_step = split * steps.per_split, end_step = min(first_step + steps.per_split, steps.count);
   const uint32_t first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
-  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kPieces;
+  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kRowVecs;
 
   __shared__ int places[Tile::kColumns];  // where the positions' results go, in elements; negative: nowhere
   __shared__ float biases[Tile::kRows];
@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
   uint32_t chunk = first_step % steps.chunks, s = first_step / steps.chunks;  // of the step that is fetched next
   uint32_t r = s / steps.tap_columns;
   s %= steps.tap_columns;
-  const int64_t channel_step = int64_t{kPieces} * steps.in_c;
+  const int64_t channel_step = int64_t{kRowVecs} * steps.in_c;
   auto fetch = [&](typename Tile::Shared& tile) {
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) {
       const int e = threadIdx.x + i * kThreads;
-      copy_async<16>(&tile.left[e / kPieces][e % kPieces], packed + e, true);
+      cp_async<16>(&tile.left[e / kRowVecs][e % kRowVecs], packed + e, true);
     }
     if (kLeftRest != 0 && threadIdx.x < kLeftRest) {
       const int e = threadIdx.x + kLeft * kThreads;
-      copy_async<16>(&tile.left[e / kPieces][e % kPieces], packed + e, true);
+      cp_async<16>(&tile.left[e / kRowVecs][e % kRowVecs], packed + e, true);
     }
-    packed += steps.packed_rows * kPieces;
+    packed += steps.packed_rows * kRowVecs;
     const int tap_h = static_cast<int>(r) * gather.tap_step[0], tap_w = static_cast<int>(s) * gather.tap_step[1];
     const uint32_t tap = tap_h * steps.in_h + tap_w * steps.in_w + chunk * kRowDepth<float> * steps.in_c;
 #pragma unroll
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
       const char* from = images + (inside ? at[i] + tap : 0);
       auto* const to = reinterpret_cast<float*>(tile.right[position + 8 * i]) + channel;
 #pragma unroll
-      for (int c = 0; c < kRowDepth<float>; c += kPieces, from += channel_step) copy_async<4>(to + c, from, inside);
+      for (int c = 0; c < kRowDepth<float>; c += kRowVecs, from += channel_step) cp_async<4>(to + c, from, inside);
     }
     if (++chunk == steps.chunks) {
       chunk = 0;
@@ -94,18 +94,18 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
     }
   };
 
-  TileEngine<Multiplier::fma, float> engine;
+  MmaTile<MathMode::fma, float> engine;
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
     if (first_step + stage < end_step) fetch(tiles[stage]);
-    close_copies();
+    cp_async_commit();
   }
   int stage = 0;
   for (uint32_t step = first_step; step < end_step; ++step) {
-    await_copies<kStages - 2>();
+    cp_async_wait<kStages - 2>();
     __syncthreads();
     if (step + kStages - 1 < end_step) fetch(tiles[stage == 0 ? kStages - 1 : stage - 1]);
-    close_copies();
+    cp_async_commit();
     const typename Tile::Shared& tile = tiles[stage];
     engine.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
     stage = stage == kStages - 1 ? 0 : stage + 1;
@@ -165,17 +165,17 @@ void gather_phase(const GatherCall& call, const Gather& gather, const float* wei
                       .in_w = bytes(gather.in.w),
                       .in_c = bytes(gather.in.c),
                       .out_c = bytes(gather.out.c)};
-    const uint32_t pieces = call.groups * count * steps.packed_rows * kPieces;
-    const Scratch packed(sizeof(Piece) * pieces, call.device);
+    const uint32_t pieces = call.groups * count * steps.packed_rows * kRowVecs;
+    const Scratch packed(sizeof(Vec16) * pieces, call.device);
     if (pieces > 0)
-      launch(pack_kernel<Multiplier::fma, float>, launch.blocks(pieces, kThreads), kThreads, gather, steps,
-             Divisor(chunks), Divisor(steps.packed_rows), pieces, weight, packed.as<Piece>());
+      launch(pack_kernel<MathMode::fma, float>, launch.blocks(pieces, kThreads), kThreads, gather, steps,
+             Divisor(chunks), Divisor(steps.packed_rows), pieces, weight, packed.as<Vec16>());
     const uint32_t lines = call.groups * gather.rows;
     const auto* bias = static_cast<const float*>(call.bias);
     const Scratch partial(splits > 1 ? sizeof(float) * splits * lines * gather.positions : 0, call.device);
     launch.with_shared(fma_gather_kernel<Tile>, dim3(column_tiles, row_tiles, call.groups * splits), Tile::kThreads,
                        Plan::kShared, gather, steps, static_cast<const float*>(call.input),
-                       static_cast<const Piece*>(packed.as<Piece>()), bias, call.relu, output,
+                       static_cast<const Vec16*>(packed.as<Vec16>()), bias, call.relu, output,
                        splits > 1 ? partial.as<float>() : static_cast<float*>(nullptr));
     if (splits > 1)
       launch(join_kernel<float>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,

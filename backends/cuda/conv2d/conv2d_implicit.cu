@@ -2,15 +2,15 @@
 // elements that this tap meets (channels, positions). Whether a position meets the image is decided once for many
 // channels, and a thread fetches four floats or eight halves of depth at a time: with one load where channels lie side
 // by side, else with neighbouring threads at neighbouring positions. The weights are packed for this beforehand.
-// Products by tile_engine.cuh.
+// Products by mma_tile.cuh.
 #include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
 /// Blocks that a multiprocessor has registers for.
-template <Multiplier kMultiplier, class Tile>
-inline constexpr uint32_t kBlocks = (kMultiplier == Multiplier::fma ? 384 : 256) / Tile::kThreads;
+template <MathMode kMode, class Tile>
+inline constexpr uint32_t kBlocks = (kMode == MathMode::fma ? 384 : 256) / Tile::kThreads;
 constexpr uint32_t kShortestSplit = 8;  // steps
 
 /// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in
@@ -29,13 +29,13 @@ struct Spot {
 // Grid: tiles of positions, tiles of rows, groups x splits. The next step is fetched into registers while this one is
 // multiplied. kVector: channels lie side by side, in pieces of 16 aligned bytes. With `partial` (splits, groups, rows,
 // positions) each split of the steps leaves its sums there.
-template <Multiplier kMultiplier, class T, class Tile, bool kVector>
-__global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
-    implicit_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Piece* __restrict__ packed,
+template <MathMode kMode, class T, class Tile, bool kVector>
+__global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMode, Tile>)
+    implicit_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Vec16* __restrict__ packed,
                     const T* __restrict__ bias, bool relu, T* __restrict__ output, float* __restrict__ partial) {
-  constexpr int kThreads = Tile::kThreads, kSize = kPieceSize<T>;
-  constexpr int kLeft = Tile::kRows * kPieces / kThreads, kRight = Tile::kColumns * kPieces / kThreads;
-  extern __shared__ Piece memory[];
+  constexpr int kThreads = Tile::kThreads, kSize = kVec16Size<T>;
+  constexpr int kLeft = Tile::kRows * kRowVecs / kThreads, kRight = Tile::kColumns * kRowVecs / kThreads;
+  extern __shared__ Vec16 memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
   auto* places = reinterpret_cast<Place*>(tiles + 2);
   auto* biases = reinterpret_cast<float*>(places + Tile::kColumns);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
   const uint32_t first_step = split * steps.per_split, end_step = min(first_step + steps.per_split, steps.count);
   const uint32_t first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
   input += group * gather.in_channels * gather.in.c;
-  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kPieces;
+  packed += ((static_cast<int64_t>(group) * steps.count + first_step) * steps.packed_rows + first_row) * kRowVecs;
   for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) {
     uint32_t w = first_position + i;
     Place place{0, kOutside, kOutside, -1};
@@ -65,12 +65,12 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
   // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each
   // thread takes all four of its columns.
   constexpr int kSpots = kVector ? kRight : Tile::kColumns / kThreads,
-                kSpotStep = kVector ? kThreads / kPieces : kThreads;
+                kSpotStep = kVector ? kThreads / kRowVecs : kThreads;
   const auto column_of = [](int i) {
-    return static_cast<int>(kVector ? threadIdx.x / kPieces : threadIdx.x) + i % kSpots * kSpotStep;
+    return static_cast<int>(kVector ? threadIdx.x / kRowVecs : threadIdx.x) + i % kSpots * kSpotStep;
   };
-  const auto piece_of = [](int i) { return kVector ? static_cast<int>(threadIdx.x % kPieces) : i / kSpots; };
-  Piece left[kLeft];
+  const auto piece_of = [](int i) { return kVector ? static_cast<int>(threadIdx.x % kRowVecs) : i / kSpots; };
+  Vec16 left[kLeft];
   T right[kRight][kSize];
   uint32_t chunk = first_step % steps.chunks, s = first_step / steps.chunks;  // of the step that is fetched next
   uint32_t r = s / steps.tap_columns;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
   auto fetch = [&] {
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) left[i] = packed[threadIdx.x + i * kThreads];
-    packed += steps.packed_rows * kPieces;
+    packed += steps.packed_rows * kRowVecs;
     const int tap_h = static_cast<int>(r) * gather.tap_step[0], tap_w = static_cast<int>(s) * gather.tap_step[1];
     Spot spots[kSpots];  // of the columns that this thread fetches
 #pragma unroll
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
       const bool inside = spot.inside && chunk * kRowDepth<T> + piece * kSize < gather.in_channels;
       const char* from = whole(reinterpret_cast<const char*>(input) + (spot.offset + piece * kSize * steps.in_c));
       if constexpr (kVector) {
-        Piece loaded{};
-        if (inside) loaded = load_global<Piece>(from);
+        Vec16 loaded{};
+        if (inside) loaded = load_global<Vec16>(from);
         memcpy(right[i], &loaded, sizeof loaded);
       } else {
 #pragma unroll
@@ -119,13 +119,13 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) {
       const int e = threadIdx.x + i * kThreads;
-      tile.left[e / kPieces][e % kPieces] = left[i];
+      tile.left[e / kRowVecs][e % kRowVecs] = left[i];
     }
 #pragma unroll
-    for (int i = 0; i < kRight; ++i) tile.right[column_of(i)][piece_of(i)] = make_piece<kMultiplier, T>(right[i]);
+    for (int i = 0; i < kRight; ++i) tile.right[column_of(i)][piece_of(i)] = make_vec16<kMode, T>(right[i]);
   };
 
-  TileEngine<kMultiplier, T> engine;
+  MmaTile<kMode, T> engine;
   fetch();
   put(tiles[0]);
   __syncthreads();
@@ -161,10 +161,10 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMultiplier, Tile>)
 
 }  // namespace
 
-void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch& launch) {
+void implicit_gather(const GatherCall& call, MathMode mode, const Launch& launch) {
   const Gather& gather = call.gather;
   const uint32_t taps = gather.depth / gather.in_channels;
-  visit_engine(call.dtype, multiplier, [&]<Multiplier kMultiplier, class T>() {
+  visit_math_mode(call.dtype, mode, [&]<MathMode kMode, class T>() {
     const auto run = [&]<class Tile>() {
       const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
       const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
@@ -181,31 +181,30 @@ void implicit_gather(const GatherCall& call, Multiplier multiplier, const Launch
                   .in_c = bytes(gather.in.c),
                   .out_c = bytes(gather.out.c)};
       // Where tiles are too few to fill the device, the steps are split.
-      const uint32_t room = kBlocks<kMultiplier, Tile> * static_cast<uint32_t>(launch.multiprocessors());
+      const uint32_t room = kBlocks<kMode, Tile> * static_cast<uint32_t>(launch.multiprocessors());
       const uint32_t wanted = std::min(room / (row_tiles * column_tiles * call.groups), steps.count / kShortestSplit);
       if (wanted > 1) {
         steps.per_split = (steps.count + wanted - 1) / wanted;
         steps.splits = (steps.count + steps.per_split - 1) / steps.per_split;
       }
-      const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kPieces;
-      const Scratch packed(sizeof(Piece) * pieces, call.device);
-      launch(pack_kernel<kMultiplier, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
-             Divisor(steps.packed_rows), pieces, static_cast<const T*>(call.weight), packed.as<Piece>());
-      const auto lies_in_pieces = [](int64_t stride) { return stride % kPieceSize<T> == 0; };
-      const bool vector = gather.in.c == 1 && lies_in_pieces(gather.in.n) && lies_in_pieces(gather.in.h) &&
-                          lies_in_pieces(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Piece) == 0;
+      const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kRowVecs;
+      const Scratch packed(sizeof(Vec16) * pieces, call.device);
+      launch(pack_kernel<kMode, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
+             Divisor(steps.packed_rows), pieces, static_cast<const T*>(call.weight), packed.as<Vec16>());
+      const auto can_vectorize = [](int64_t stride) { return stride % kVec16Size<T> == 0; };
+      const bool vector = gather.in.c == 1 && can_vectorize(gather.in.n) && can_vectorize(gather.in.h) &&
+                          can_vectorize(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Vec16) == 0;
       const dim3 grid(column_tiles, row_tiles, call.groups * steps.splits);
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place) + Tile::kRows * sizeof(float);
-      const auto kernel =
-          vector ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
+      const auto kernel = vector ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>;
       const auto* bias = static_cast<const T*>(call.bias);
       auto* output = static_cast<T*>(call.output);
       const uint32_t lines = call.groups * gather.rows;
       const bool split = steps.splits > 1;
       const Scratch partial(split ? sizeof(float) * steps.splits * lines * gather.positions : 0, call.device);
       launch.with_shared(kernel, grid, Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
-                         static_cast<const Piece*>(packed.as<Piece>()), bias, call.relu, output, partial.as<float>());
+                         static_cast<const Vec16*>(packed.as<Vec16>()), bias, call.relu, output, partial.as<float>());
       if (split)
         launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
                static_cast<const float*>(partial.as<float>()), steps.splits, lines, Divisor(gather.positions), bias,

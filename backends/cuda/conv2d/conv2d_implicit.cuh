@@ -3,7 +3,7 @@
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/device/tile_engine.cuh>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -19,33 +19,33 @@ struct Steps {
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and
 /// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory.
 /// `total` pieces.
-template <Multiplier kMultiplier, class T>
+template <MathMode kMode, class T>
 __global__ void __launch_bounds__(kThreads) pack_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows,
-                                                        uint32_t total, const T* weight, Piece* packed) {
+                                                        uint32_t total, const T* weight, Vec16* packed) {
   for (uint32_t i = thread_index(); i < total; i += thread_count()) {
     uint32_t tap = i, row, chunk;
     uint32_t group = gather.taps.split(tap), piece = group;
     if (gather.weight_row < gather.weight_channel) {
-      row = group, piece = rows.split(row), chunk = piece / kPieces;
+      row = group, piece = rows.split(row), chunk = piece / kRowVecs;
       group = chunks.split(chunk);
     } else {
-      chunk = piece / kPieces, row = chunks.split(chunk);
+      chunk = piece / kRowVecs, row = chunks.split(chunk);
       group = rows.split(row);
     }
-    piece %= kPieces;
+    piece %= kRowVecs;
     uint32_t s = tap;
     const uint32_t r = gather.tap_width.split(s);
-    T values[kPieceSize<T>];
+    T values[kVec16Size<T>];
 #pragma unroll
-    for (int j = 0; j < kPieceSize<T>; ++j) {
-      const uint32_t channel = chunk * kRowDepth<T> + piece * kPieceSize<T> + j;
+    for (int j = 0; j < kVec16Size<T>; ++j) {
+      const uint32_t channel = chunk * kRowDepth<T> + piece * kVec16Size<T> + j;
       const bool inside = row < gather.rows && channel < gather.in_channels;  // the last chunk may reach beyond
       values[j] = inside ? weight[group * gather.weight_group + row * gather.weight_row +
                                   channel * gather.weight_channel + r * gather.weight_r + s * gather.weight_s]
                          : T(0.0f);
     }
     const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;
-    packed[(step * steps.packed_rows + row) * kPieces + piece] = make_piece<kMultiplier, T>(values);
+    packed[(step * steps.packed_rows + row) * kRowVecs + piece] = make_vec16<kMode, T>(values);
   }
 }
 

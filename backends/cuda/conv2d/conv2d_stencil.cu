@@ -3,6 +3,7 @@
 // float. A thread makes four neighbouring outputs of kRows rows: the eight inputs that it loads for them serve a whole
 // line of taps of all its sums.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -201,10 +202,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row >= rows) break;
-      Packet<T> packet;
+      Vec<T, 4> vec;
 #pragma unroll
-      for (int i = 0; i < kStrip; ++i) packet.value[i] = static_cast<T>(sums[row][i]);
-      *reinterpret_cast<Packet<T>*>(to + row * gather.out.c) = packet;
+      for (int i = 0; i < kStrip; ++i) vec.value[i] = static_cast<T>(sums[row][i]);
+      *reinterpret_cast<Vec<T, 4>*>(to + row * gather.out.c) = vec;
     }
   } else if (tiling.dense_lines) {
     __syncthreads();

@@ -30,7 +30,7 @@ template <class T, int kSteps, int kGroups>
 __global__ void __launch_bounds__(kThinThreads, kBlocks)
     thin_kernel(ThinWalk walk, uint32_t filters, const T* __restrict__ x, const T* __restrict__ weight,
                 Strides4 w_strides, const T* __restrict__ bias, bool relu, T* __restrict__ y) {
-  extern __shared__ Piece memory[];
+  extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, part = lane % 4;
   const uint32_t first_filter = blockIdx.y * kGroup * kGroups;
@@ -105,8 +105,7 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks)
           if (step == kSteps - 1) a[2 * i] &= inside[i], a[2 * i + 1] &= inside[i];
         }
 #pragma unroll
-        for (int j = 0; j < 4 * kGroups; ++j)
-          multiply_fragments<T>(sums[j], a, weights[step][j][0], weights[step][j][1]);
+        for (int j = 0; j < 4 * kGroups; ++j) mma_m16n8<T>(sums[j], a, weights[step][j][0], weights[step][j][1]);
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -114,12 +113,12 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks)
         T* const to = y + (tile.first + pixel) * filters;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          Piece piece;
+          Vec16 piece;
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            piece.words[i] = round_pair<T>(sums[4 * group + i][2 * half], sums[4 * group + i][2 * half + 1], relu);
+            piece.value[i] = round_pair<T>(sums[4 * group + i][2 * half], sums[4 * group + i][2 * half + 1], relu);
           const uint32_t filter = first_filter + group * kGroup + part * 8;
-          if (pixel < tile.count && filter < filters) *reinterpret_cast<Piece*>(to + filter) = piece;
+          if (pixel < tile.count && filter < filters) *reinterpret_cast<Vec16*>(to + filter) = piece;
         }
       }
     }
@@ -149,9 +148,9 @@ std::optional<ThinWalk> thin_walk(const View& x, const StridedLayout& w, const V
   const int64_t channels = w.shape[1], kernel = w.shape[2] * w.shape[3], filters = y.shape[1];
   const Strides dense = channels_last_strides(y.shape);
   bool serves = channels <= kChannels && channels * kernel <= kTaps && filters % 8 == 0 && geometry.groups == 1 &&
-                multiplier_for(y.dtype, y.device) == Multiplier::half && x.numel() > 0 && y.numel() > 0 &&
-                w.numel() > 0 && std::max(x.numel(), y.numel()) < int64_t{1} << 31 &&
-                reinterpret_cast<uintptr_t>(y.data) % sizeof(Piece) == 0;
+                math_mode_for(y.dtype, y.device) == MathMode::half && x.numel() > 0 && y.numel() > 0 && w.numel() > 0 &&
+                std::max(x.numel(), y.numel()) < int64_t{1} << 31 &&
+                reinterpret_cast<uintptr_t>(y.data) % sizeof(Vec16) == 0;
   for (int i = 0; i < 4; ++i) serves = serves && (y.shape[i] == 1 || y.strides[i] == dense[i]);
   const bool inner = x.strides[1] == 1 && x.strides[3] == channels;  // channels innermost, else planes
   if (!serves || (!inner && x.strides[3] != 1)) return std::nullopt;
@@ -215,8 +214,8 @@ void thin_forward(const ThinWalk& walk, const View& x, const View& w, const void
                        filters, x.as<T>(), w.as<T>(), Strides4(w.strides), static_cast<const T*>(bias), relu,
                        y.as<T>());
   };
-  visit_engine(y.dtype, Multiplier::half, [&]<Multiplier kMultiplier, class T>() {
-    if constexpr (kMultiplier == Multiplier::half) {
+  visit_math_mode(y.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
+    if constexpr (kMode == MathMode::half) {
       const bool two = filters > kGroup;
       if (walk.taps > 32) run.template operator()<T, 4, 1>();
       else if (walk.taps > 16) two ? run.template operator()<T, 2, 2>() : run.template operator()<T, 2, 1>();

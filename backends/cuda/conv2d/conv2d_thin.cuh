@@ -7,7 +7,7 @@
 
 #include <gradus/backends/cuda/conv2d/conv2d_thin.h>
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/tile_engine.cuh>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -16,7 +16,7 @@ inline constexpr int kThinStep = 16;  // pixels that a warp takes at a time
 
 /// Begins to copy kBytes to shared memory, zeros where not inside.
 template <int kBytes>
-__device__ void copy_async(void* to, const void* from, bool inside) {
+__device__ void cp_async(void* to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   asm volatile(
       "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -84,9 +84,9 @@ struct ThinWalk {
       const T* const from = inside ? x + row * x_row + plane * x_plane + at * (piece / sizeof(T)) : x;
       char* const to = buffer + line * pitch + front + at * piece;
       switch (piece) {
-        case 16: copy_async<16>(to, from, inside); break;
-        case 8: copy_async<8>(to, from, inside); break;
-        case 4: copy_async<4>(to, from, inside); break;
+        case 16: cp_async<16>(to, from, inside); break;
+        case 8: cp_async<8>(to, from, inside); break;
+        case 4: cp_async<4>(to, from, inside); break;
         default: *reinterpret_cast<T*>(to) = inside ? *from : T(0.0f);
       }
     }
@@ -102,8 +102,8 @@ __device__ inline void finish_copies() {
 }
 
 /// Both buffers as they are before the first copy: zero.
-__device__ inline void clear_buffers(const ThinWalk& walk, Piece* memory) {
-  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Piece); i += kThinThreads) memory[i] = {};
+__device__ inline void clear_buffers(const ThinWalk& walk, Vec16* memory) {
+  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Vec16); i += kThinThreads) memory[i] = {};
   __syncthreads();
 }
 

@@ -1,7 +1,7 @@
 // The gather of conv2d.cuh as a product of matrices that are never built: weights (rows, depth) times gathered input
 // (depth, positions), in tiles through shared memory.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/device/tile_product.cuh>
+#include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -12,7 +12,7 @@ template <bool kStrided, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
     tiled_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
-  using Product = TileProduct<C, Tile>;
+  using Product = FmaTile<C, Tile>;
   constexpr int kThreads = Tile::kThreads;
   constexpr int kLeft = Tile::kRows * Tile::kDepth / kThreads, kRight = Tile::kColumns * Tile::kDepth / kThreads;
   constexpr int kRowStep = kThreads / Tile::kDepth, kDepthStep = kThreads / Tile::kColumns;

@@ -5,7 +5,7 @@
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
 #include <gradus/backends/cuda/conv2d/conv2d_weight_sliding.cuh>
-#include <gradus/backends/cuda/device/tile_product.cuh>
+#include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -94,7 +94,7 @@ void visit_lanes(uint32_t splits, int64_t results, F&& f) {
 }
 
 // Are four neighbouring positions 16 aligned bytes of one image, everywhere?
-bool lies_in_pieces(const View& dy) {
+bool can_vectorize(const View& dy) {
   return dy.strides[3] == 1 && dy.strides[2] == dy.shape[3] && dy.shape[2] * dy.shape[3] % 4 == 0 &&
          dy.strides[0] % 4 == 0 && dy.strides[1] % 4 == 0 && reinterpret_cast<uintptr_t>(dy.data) % 16 == 0;
 }
@@ -111,14 +111,13 @@ Method method_for(const View& dy, const View& x, const StridedLayout& dw, const 
   if (is_thin(x, dw, dy, geometry)) return Method::thin;
   if (is_sliding(dy, x, dw, geometry)) return Method::sliding;
   if (rows <= kDirectRows) return Method::direct;
-  const auto multiplier = multiplier_for(dy.dtype, dy.device);
-  const bool in_pieces =
-      multiplier == Multiplier::fma && compute_capability(dy.device.index) >= 80 && lies_in_pieces(dy);
+  const auto mode = math_mode_for(dy.dtype, dy.device);
+  const bool in_pieces = mode == MathMode::fma && compute_capability(dy.device.index) >= 80 && can_vectorize(dy);
   const bool is_short =
       span_of(dy) < kShortSpan &&
       span_of(x) + geometry.padding[0] * x.strides[2] + geometry.padding[1] * x.strides[3] < kShortSpan;
   if (in_pieces && is_short && taps < kNarrowColumns && taps > kNarrowColumns / 2) return Method::narrow;
-  if (multiplier && is_short && x.numel() > 0) {
+  if (mode && is_short && x.numel() > 0) {
     if (in_pieces && dw.shape[1] % kFmaChannels == 0) return Method::fma;
     const ImplicitTile tile = implicit_weight_tile(rows);
     const int64_t columns = (taps + tile.columns - 1) / tile.columns * tile.columns;  // that its tiles compute
@@ -132,7 +131,7 @@ bool takes_mask(Method method) { return method != Method::fma && method != Metho
 
 bool has_exact_weight_gradient(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
   const Method method = method_for(dy, x, dw, geometry);
-  const bool exact = multiplier_for(dy.dtype, dy.device) == Multiplier::fma;
+  const bool exact = math_mode_for(dy.dtype, dy.device) == MathMode::fma;
   return method == Method::fma || method == Method::narrow || method == Method::sliding ||
          (method == Method::implicit && exact && x.strides[1] == 1);
 }
@@ -173,12 +172,12 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
   Method method = method_for(dy, x, dw, geometry);
   const bool in_pieces =  // the mask, too, is to lie so
       method == Method::narrow || method == Method::sliding || method == Method::thin;
-  if (mask && (!takes_mask(method) || (in_pieces && reinterpret_cast<uintptr_t>(mask) % sizeof(Piece) != 0)))
+  if (mask && (!takes_mask(method) || (in_pieces && reinterpret_cast<uintptr_t>(mask) % sizeof(Vec16) != 0)))
     method = plain_method(rows, taps, dy.dtype);
   const auto thin = method == Method::thin ? thin_walk(x, dw, dy, geometry) : std::nullopt;
   const auto sliding = method == Method::sliding ? std::optional(sliding_walk(dy, x, dw, geometry)) : std::nullopt;
-  const auto multiplier = multiplier_for(dy.dtype, dy.device);
-  const char* const names[] = {"direct",  "narrow_fma", "fma",  multiplier ? implicit_name(*multiplier) : "",
+  const auto mode = math_mode_for(dy.dtype, dy.device);
+  const char* const names[] = {"direct",  "narrow_fma", "fma",  mode ? implicit_name(*mode) : "",
                                "sliding", "thin",       "tiled"};
   EventScope event("conv2d_backward_weight", "cuda", names[static_cast<int>(method)], {&dy, &x},
                    2 * positions * rows * groups * taps);
@@ -222,7 +221,7 @@ void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, con
     case Method::direct: direct_weight_gradient(call, launch); break;
     case Method::narrow: narrow_weight_gradient(call, launch); break;
     case Method::fma: fma_weight_gradient(call, launch); break;
-    case Method::implicit: implicit_weight_gradient(call, *multiplier, launch); break;
+    case Method::implicit: implicit_weight_gradient(call, *mode, launch); break;
     case Method::sliding: sliding_weight_gradient(*sliding, call, launch); break;
     case Method::thin: thin_weight_gradient(*thin, call, launch); break;
     case Method::tiled: tiled_weight_gradient(call, launch); break;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/device/rows.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -82,7 +82,7 @@ struct ImplicitTile {
 ImplicitTile implicit_weight_tile(int64_t rows);
 /// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 32 taps (R S), spans that are short.
 /// Its columns go tap by tap, with channels innermost.
-void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch);
+void implicit_weight_gradient(const WeightCall& call, MathMode mode, const Launch& launch);
 
 /// The same for exact float32 whose dy lies in pieces of four positions, with 32 channels or a multiple; no mask.
 void fma_weight_gradient(const WeightCall& call, const Launch& launch);

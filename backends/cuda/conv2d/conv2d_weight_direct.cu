@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       }
     }
   }
-  share_sums<16, 1, kColumns * kRows / 2>(sums, lane);
+  warp_reduce_scatter<16, 1, kColumns * kRows / 2>(sums, lane);
   C* out = partial + (static_cast<int64_t>(split * sharers + warp % sharers) * gridDim.y + group) * g.rows * g.columns;
 #pragma unroll
   for (int i = 0; i < kColumns * kRows / 32; ++i) {

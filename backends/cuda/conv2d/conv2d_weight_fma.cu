@@ -3,8 +3,8 @@
 // memory past the registers, two steps ahead: dy in pieces of four positions, input one by one, as a tap shifts it. The
 // columns that a warp fetches belong to one tap, so that what lies outside the image is decided once a step.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/copy_async.cuh>
-#include <gradus/backends/cuda/device/tile_engine.cuh>
+#include <gradus/backends/cuda/device/cp_async.cuh>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
     fma_kernel(WeightGradient g, Divisor channels, Divisor image, const float* __restrict__ dy,
                const float* __restrict__ x, float* __restrict__ partial) {
   constexpr int kWarps = Tile::kThreads / 32, kColumns = Tile::kRows, kRows = Tile::kColumns;
-  extern __shared__ Piece memory[];
+  extern __shared__ Vec16 memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // kStages of them
   const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = (g.rows + kRows - 1) / kRows;
   const uint32_t first_row = blockIdx.x % row_tiles * kRows, first_column = blockIdx.x / row_tiles * kColumns;
@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
   const char* const images =
       reinterpret_cast<const char*>(x) + (static_cast<int64_t>(group) * g.channels + channel + 4 * half) * column_step;
   // dy: four neighbouring threads take a row.
-  constexpr int kRowStep = Tile::kThreads / kPieces, kPasses = (kRows + kRowStep - 1) / kRowStep;
-  const int piece = threadIdx.x % kPieces, row = threadIdx.x / kPieces;
+  constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = (kRows + kRowStep - 1) / kRowStep;
+  const int piece = threadIdx.x % kRowVecs, row = threadIdx.x / kRowVecs;
   const auto row_step = g.dy.c * static_cast<int64_t>(sizeof(float));
   const char* const gradients =
       reinterpret_cast<const char*>(dy) + (static_cast<int64_t>(group) * g.rows + first_row + row) * row_step;
@@ -59,11 +59,11 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
       TileRow* const to = tile.left + warp * kWarpShare + 4 * half;
 #pragma unroll
       for (int i = 0; i < kFetched; ++i) {  // rows 0 to 3, 8 to 11, …
-        copy_async<4>(reinterpret_cast<float*>(to[i / 4 * 8 + i % 4]) + slot, from, inside);
+        cp_async<4>(reinterpret_cast<float*>(to[i / 4 * 8 + i % 4]) + slot, from, inside);
         from += i % 4 == 3 ? 5 * column_step : column_step;
       }
     }
-    uint32_t at = first + piece * kPieceSize<float>;
+    uint32_t at = first + piece * kVec16Size<float>;
     const bool exists = at < end;
     const uint32_t n = image.split(at);
     const char* from = gradients + (exists ? (n * g.dy.n + at) * static_cast<int64_t>(sizeof(float)) : 0);
@@ -71,27 +71,26 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
     for (int i = 0; i < kPasses; ++i) {
       const int to = row + i * kRowStep;
       const bool counts = exists && first_row + to < g.rows;
-      if (kRows % kRowStep == 0 || to < kRows)
-        copy_async<16>(&tile.right[to][piece], counts ? from : gradients, counts);
+      if (kRows % kRowStep == 0 || to < kRows) cp_async<16>(&tile.right[to][piece], counts ? from : gradients, counts);
       from += kRowStep * row_step;
     }
   };
 
   const bool sums_bias = first_column == 0 && g.columns > g.taps;
   float bias[kPasses] = {};
-  TileEngine<Multiplier::fma, float> engine;
+  MmaTile<MathMode::fma, float> engine;
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
     if (begin + stage * kDepth < end) fetch(tiles[stage], begin + stage * kDepth);
-    close_copies();
+    cp_async_commit();
   }
   int stage = 0;
   for (uint32_t first = begin; first < end; first += kDepth) {
-    await_copies<kStages - 2>();
+    cp_async_wait<kStages - 2>();
     __syncthreads();
     const uint32_t ahead = first + (kStages - 1) * kDepth;
     if (ahead < end) fetch(tiles[stage == 0 ? kStages - 1 : stage - 1], ahead);
-    close_copies();
+    cp_async_commit();
     const typename Tile::Shared& tile = tiles[stage];
     if (sums_bias) {
 #pragma unroll
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
   if (!sums_bias) return;
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
-    for (int other = 1; other < kPieces; other *= 2) bias[i] += __shfl_xor_sync(0xffffffffu, bias[i], other);
+    for (int other = 1; other < kRowVecs; other *= 2) bias[i] += __shfl_xor_sync(0xffffffffu, bias[i], other);
     const uint32_t to = row + i * kRowStep;
     if (piece == 0 && to < kRows && first_row + to < g.rows)
       out[static_cast<int64_t>(first_row + to) * g.columns + g.taps] = bias[i];

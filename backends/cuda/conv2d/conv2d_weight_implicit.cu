@@ -1,9 +1,9 @@
 // The weights' gradient as a product of matrices that are never built, dy (rows, positions) times gathered input
-// (columns, positions), with positions as the contiguous depth of tile_engine.cuh. Which taps of a position lie in the
+// (columns, positions), with positions as the contiguous depth of mma_tile.cuh. Which taps of a position lie in the
 // image is a bit mask, made once per position and block. Columns go tap by tap, channels innermost. The bias's gradient
 // is summed beside from the dy that a thread fetches anyway.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/tile_engine.cuh>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -25,8 +25,8 @@ struct Column {
 /// in different banks), or, where channels lie side by side, 32 rows at one depth, and a thread whole pieces.
 template <class T, class Tile, int kSize, bool kByChannel>
 struct Share {
-  static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kPiece = kPieceSize<T>;
-  static constexpr int kPasses = (kSize * kPieces + Tile::kThreads - 1) / Tile::kThreads;  // of pieces
+  static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kPiece = kVec16Size<T>;
+  static constexpr int kPasses = (kSize * kRowVecs + Tile::kThreads - 1) / Tile::kThreads;  // of pieces
   static constexpr int kLines = kDepth == 32 ? 1 : 8;  // rows of a warp in a round, which floats take four turns for
   static constexpr int kRounds = (kSize + kLines * kWarps - 1) / (kLines * kWarps);
   static constexpr int kCount = kByChannel ? kPasses * kPiece : kRounds * (kDepth == 32 ? 1 : 4);
@@ -43,10 +43,10 @@ struct Share {
   }
   /// Not beyond the tile.
   static __device__ bool inside(int i) {
-    if constexpr (kByChannel) return threadIdx.x + i / kPiece * Tile::kThreads < kSize * kPieces;
+    if constexpr (kByChannel) return threadIdx.x + i / kPiece * Tile::kThreads < kSize * kRowVecs;
     else return row(i) < kSize;
   }
-  template <Multiplier kMultiplier>
+  template <MathMode kMode>
   static __device__ void put(const T (&elements)[kCount], TileRow* tile) {
     if constexpr (kByChannel) {
 #pragma unroll
@@ -54,26 +54,26 @@ struct Share {
         T piece[kPiece];
 #pragma unroll
         for (int j = 0; j < kPiece; ++j) piece[j] = elements[i + j];
-        if (inside(i)) tile[row(i)][depth(i) / kPiece] = make_piece<kMultiplier, T>(piece);
+        if (inside(i)) tile[row(i)][depth(i) / kPiece] = make_vec16<kMode, T>(piece);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        if (inside(i)) reinterpret_cast<T*>(tile[row(i)])[depth(i)] = multiplicand<kMultiplier>(elements[i]);
+        if (inside(i)) reinterpret_cast<T*>(tile[row(i)])[depth(i)] = multiplicand<kMode>(elements[i]);
     }
   }
 };
 
 // Grid: tiles of columns x tiles of rows, groups, splits. The next step is fetched into registers while this one is
 // multiplied; the places of the one after are prepared meanwhile.
-template <Multiplier kMultiplier, class T, class Tile, bool kByChannel>
+template <MathMode kMode, class T, class Tile, bool kByChannel>
 __global__ void __launch_bounds__(Tile::kThreads, 2)
     implicit_kernel(WeightGradient g, Divisor channels, const T* __restrict__ dy, const T* __restrict__ x,
                     float* __restrict__ partial) {
   constexpr int kThreads = Tile::kThreads, kDepth = kRowDepth<T>;
   using Left = Share<T, Tile, Tile::kRows, kByChannel>;
   using Right = Share<T, Tile, Tile::kColumns, kByChannel>;
-  extern __shared__ Piece memory[];
+  extern __shared__ Vec16 memory[];
   auto* tiles = reinterpret_cast<typename Tile::Shared*>(memory);  // two of them
   auto* places = reinterpret_cast<Place*>(tiles + 2);              // of this step and the next
   auto* columns = reinterpret_cast<Column*>(places + 2 * kDepth);
@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     }
   };
   auto put = [&](typename Tile::Shared& tile) {
-    Left::template put<kMultiplier>(left, tile.left);
-    Right::template put<kMultiplier>(right, tile.right);
+    Left::template put<kMode>(left, tile.left);
+    Right::template put<kMode>(right, tile.right);
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   };
 
-  TileEngine<kMultiplier, T> engine;
+  MmaTile<kMode, T> engine;
   prepare(begin, places);
   prepare(begin + kDepth, places + kDepth);
   __syncthreads();
@@ -196,16 +196,15 @@ ImplicitTile implicit_weight_tile(int64_t rows) {
   return {BlockTile<2, 3>::kRows, BlockTile<2, 3>::kColumns};
 }
 
-void implicit_weight_gradient(const WeightCall& call, Multiplier multiplier, const Launch& launch) {
+void implicit_weight_gradient(const WeightCall& call, MathMode mode, const Launch& launch) {
   const WeightGradient& g = call.product;
-  visit_engine(call.dtype, multiplier, [&]<Multiplier kMultiplier, class T>() {
+  visit_math_mode(call.dtype, mode, [&]<MathMode kMode, class T>() {
     const auto run = [&]<class Tile>() {
       const uint32_t row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
       const dim3 grid(row_tiles * ((g.taps + Tile::kColumns - 1) / Tile::kColumns), call.groups, call.splits);
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + 2 * kRowDepth<T> * sizeof(Place) + Tile::kColumns * sizeof(Column);
-      const auto kernel =
-          g.x.c == 1 ? implicit_kernel<kMultiplier, T, Tile, true> : implicit_kernel<kMultiplier, T, Tile, false>;
+      const auto kernel = g.x.c == 1 ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>;
       launch.with_shared(kernel, grid, Tile::kThreads, kShared, g, Divisor(g.channels), static_cast<const T*>(call.dy),
                          static_cast<const T*>(call.x), static_cast<float*>(call.partial));
     };

@@ -3,7 +3,7 @@
 // registers, a step ahead. All warps of a block make the same 32 x 32 results, each from its positions, half a warp
 // from every other four of them; a lane makes 8 x 8, rows and columns four apart.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/copy_async.cuh>
+#include <gradus/backends/cuda/device/cp_async.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
       if (c >= static_cast<int>(g.taps)) break;
       const Column column = shared.columns[c];
       const bool counts = inside & column.bit;
-      copy_async<4>(&shared.stages[stage].x[c][slot], x + (counts ? corner.offset + column.offset : 0), counts);
+      cp_async<4>(&shared.stages[stage].x[c][slot], x + (counts ? corner.offset + column.offset : 0), counts);
     }
     uint32_t at = from + piece * kPiece;
     const bool exists = at < end;
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
     for (int r = top; r < kSide; r += kRowStep) {
       const bool counts = exists && first_row + r < g.rows;
       const int64_t element = counts ? offset + (first + r) * g.dy.c : 0;
-      copy_async<16>(&shared.stages[stage].dy[r][piece * kPiece], dy + element, counts);
-      if constexpr (kMasked) copy_async<16>(&shared.masks[stage][r][piece * kPiece], mask + element, counts);
+      cp_async<16>(&shared.stages[stage].dy[r][piece * kPiece], dy + element, counts);
+      if constexpr (kMasked) cp_async<16>(&shared.masks[stage][r][piece * kPiece], mask + element, counts);
     }
   };
   const auto apply_mask = [&](int stage) {  // to what this thread has fetched
@@ -114,16 +114,16 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
     if (begin + s * kDepth < end) fetch(s, begin + s * kDepth);
-    close_copies();
+    cp_async_commit();
   }
   int stage = 0;
   for (uint32_t from = begin; from < end; from += kDepth, stage = stage == kStages - 1 ? 0 : stage + 1) {
-    await_copies<kStages - 2>();
+    cp_async_wait<kStages - 2>();
     apply_mask(stage);
     __syncthreads();
     const uint32_t ahead = from + (kStages - 1) * kDepth;
     if (ahead < end) fetch(stage == 0 ? kStages - 1 : stage - 1, ahead);
-    close_copies();
+    cp_async_commit();
     const Stage& tile = shared.stages[stage];
 #pragma unroll 1  // or registers run out
     for (int at = warp * kWarpDepth + half * kPiece; at < (warp + 1) * kWarpDepth; at += 2 * kPiece) {

@@ -5,8 +5,8 @@
 // of a tile, which all threads of a block share. At the end the sums of lanes, warps and blocks are added in a fixed
 // order.
 #include <gradus/backends/cuda/conv2d/conv2d_weight_sliding.cuh>
-#include <gradus/backends/cuda/device/copy_async.cuh>
-#include <gradus/backends/cuda/device/packs.cuh>
+#include <gradus/backends/cuda/device/cp_async.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     sliding_kernel(SlidingWalk walk, const typename S::Type* __restrict__ dy, const typename S::Type* __restrict__ mask,
                    const typename S::Type* __restrict__ x, float* __restrict__ partial) {
   using T = typename S::Type;
-  using Piece = Pack<T, S::kPiece>;
+  using Piece = Vec<T, S::kPiece>;
   constexpr int kChannels = S::kChannels, kFilters = S::kFilters, kSide = S::kSide;
   // Where a window begins is a multiple of four. A row may end amid a quad where its pieces are shorter.
   constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       for (uint32_t at = first; at < walk.line; at += threads) {
         float* const place = to + (walk.interleaved ? at % kChannels * plane_size + at / kChannels : at);
         const T* const element = inside ? from + at * walk.line_step : x;
-        if constexpr (sizeof(T) == sizeof(float)) copy_async<sizeof(float)>(place, element, inside);
+        if constexpr (sizeof(T) == sizeof(float)) cp_async<sizeof(float)>(place, element, inside);
         else *place = inside ? static_cast<float>(*element) : 0.0f;
       }
     }
@@ -116,10 +116,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
       const bool counts = exists && filter + f < walk.rows && (i == 0 || !cut);
       const int64_t at = offset + (f * walk.dy_channel + i * walk.dy_column);
-      copy_async<sizeof(Piece)>(to + piece * S::kThreads, dy + at, counts);
-      if constexpr (kMasked) copy_async<sizeof(Piece)>(to + (S::kPieces + piece) * S::kThreads, mask + at, counts);
+      cp_async<sizeof(Piece)>(to + piece * S::kThreads, dy + at, counts);
+      if constexpr (kMasked) cp_async<sizeof(Piece)>(to + (S::kPieces + piece) * S::kThreads, mask + at, counts);
     }
-    close_copies();
+    cp_async_commit();
     if (++fetched_step == walk.steps) {
       fetched_step = 0, fetched = walk.tile_at(fetched_index += gridDim.x), quad = first;
     } else {
@@ -140,10 +140,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (uint32_t index = blockIdx.x; index < walk.tiles; index += gridDim.x, buffer = walk.size - buffer) {
     for (uint32_t step = 0; step < walk.steps; ++step) {
       if (step > 0) {
-        await_copies<S::kAhead - 1>();
+        cp_async_wait<S::kAhead - 1>();
       } else {  // this tile's lines came with the first step after the last tile began
-        if (walk.steps < S::kAhead || index == blockIdx.x) await_copies<0>();
-        else await_copies<S::kAhead - 1>();
+        if (walk.steps < S::kAhead || index == blockIdx.x) cp_async_wait<0>();
+        else cp_async_wait<S::kAhead - 1>();
         __syncthreads();
         copy_lines(walk.tile_at(index + gridDim.x), buffers + walk.size - buffer);
       }
@@ -179,8 +179,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
           constexpr int kRest = kSide - 1;  // beyond the quad
           float values[kQuad + kRest];
           const float* const line = window + r * walk.pitch;
-          const auto front = *reinterpret_cast<const Pack<float, kQuad>*>(line);
-          const auto back = *reinterpret_cast<const Pack<float, kRest>*>(line + kQuad);
+          const auto front = *reinterpret_cast<const Vec<float, kQuad>*>(line);
+          const auto back = *reinterpret_cast<const Vec<float, kRest>*>(line + kQuad);
 #pragma unroll
           for (int i = 0; i < kQuad; ++i) values[i] = front.value[i];
 #pragma unroll
@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
 
   constexpr int kShare = S::kPadded / S::kSharers, kWarpSums = S::kLaneGroups * S::kPadded;
-  share_sums<16, S::kLaneGroups, S::kPadded / 2>(sums, lane);
-  await_copies<0>();
+  warp_reduce_scatter<16, S::kLaneGroups, S::kPadded / 2>(sums, lane);
+  cp_async_wait<0>();
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kShare; ++i)

@@ -16,12 +16,6 @@ __device__ uint32_t positive(uint32_t words) {
   return __hgt2_mask(reinterpret_cast<const Two&>(words), Two{});
 }
 
-/// 2 kWords neighbouring filters of a pixel.
-template <int kWords>
-struct alignas(4 * kWords) Filters {
-  uint32_t words[kWords];
-};
-
 /// Blocks that a multiprocessor has registers for.
 template <int kRows, int kColumns>
 inline constexpr int kBlocks = kRows == 2 && kColumns <= 4 ? 5 : 3;
@@ -37,8 +31,8 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
     thin_weight_kernel(ThinWalk walk, uint32_t filters, uint32_t columns, const T* __restrict__ dy,
                        const T* __restrict__ mask, const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
-  using Packet = Filters<kRows>;
-  extern __shared__ Piece memory[];
+  using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbours of a pixel
+  extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
   const uint32_t first_filter = blockIdx.y * kFilters, filter = first_filter + group * 2 * kRows;
@@ -54,15 +48,15 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
     instead[j] = column >= walk.taps && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
   }
 
-  Packet next[kPixels], next_mask[kPixels];
+  Filters next[kPixels], next_mask[kPixels];
   const auto fetch = [&](const ThinWalk::Tile& tile, uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes, neighbouring pixels
       const uint32_t pixel = first + 4 * i + part;
       const bool counts = exists && pixel < tile.count;
       const uint32_t at = counts ? (tile.first + pixel) * filters + filter : 0;
-      next[i] = counts ? *reinterpret_cast<const Packet*>(dy + at) : Packet{};
-      if constexpr (kMasked) next_mask[i] = *reinterpret_cast<const Packet*>(mask + at);
+      next[i] = counts ? *reinterpret_cast<const Filters*>(dy + at) : Filters{};
+      if constexpr (kMasked) next_mask[i] = *reinterpret_cast<const Filters*>(mask + at);
     }
   };
 
@@ -87,9 +81,9 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
       for (int i = 0; i < kPixels; i += 2)
 #pragma unroll
         for (int row = 0; row < kRows; ++row) {
-          uint32_t one = next[i].words[row], other = next[i + 1].words[row];
+          uint32_t one = next[i].value[row], other = next[i + 1].value[row];
           if constexpr (kMasked)
-            one &= positive<T>(next_mask[i].words[row]), other &= positive<T>(next_mask[i + 1].words[row]);
+            one &= positive<T>(next_mask[i].value[row]), other &= positive<T>(next_mask[i + 1].value[row]);
           a[row][i] = __byte_perm(one, other, 0x5410), a[row][i + 1] = __byte_perm(one, other, 0x7632);
         }
       const char* pixels[kPixels];
@@ -106,7 +100,7 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
           b[i] = (pair(element<T>(pixels[2 * i], taps[j]), element<T>(pixels[2 * i + 1], taps[j])) & inside[j]) |
                  instead[j];
 #pragma unroll
-        for (int row = 0; row < kRows; ++row) multiply_fragments<T>(sums[row][j], a[row], b[0], b[1]);
+        for (int row = 0; row < kRows; ++row) mma_m16n8<T>(sums[row][j], a[row], b[0], b[1]);
       }
     }
     tile = following;
@@ -156,8 +150,8 @@ uint32_t thin_weight_parts(const ThinWalk& walk, uint32_t filters, uint32_t colu
 
 void thin_weight_gradient(const ThinWalk& walk, const WeightCall& call, const Launch& launch) {
   const uint32_t filters = call.product.rows, columns = call.product.columns;
-  visit_engine(call.dtype, Multiplier::half, [&]<Multiplier kMultiplier, class T>() {
-    if constexpr (kMultiplier == Multiplier::half)
+  visit_math_mode(call.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
+    if constexpr (kMode == MathMode::half)
       visit_sizes(filters, columns, [&]<int kRows, int kColumns>() {
         const auto kernel =
             call.mask ? thin_weight_kernel<T, kRows, kColumns, true> : thin_weight_kernel<T, kRows, kColumns, false>;

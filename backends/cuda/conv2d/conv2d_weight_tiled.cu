@@ -1,6 +1,6 @@
 // The weights' gradient as a product of matrices that are never built, in tiles through shared memory.
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/tile_product.cuh>
+#include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -11,7 +11,7 @@ template <bool kMasked, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
     tiled_kernel(WeightGradient g, const T* dy, const T* mask, const T* x, compute_t<T>* partial) {
   using C = compute_t<T>;
-  using Product = TileProduct<C, Tile>;
+  using Product = FmaTile<C, Tile>;
   constexpr int kThreads = Tile::kThreads, kStep = kThreads / Tile::kDepth;
   constexpr int kLeft = Tile::kRows / kStep, kRight = Tile::kColumns / kStep;
   __shared__ typename Product::Shared shared;

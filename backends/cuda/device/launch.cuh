@@ -201,11 +201,6 @@ struct Strides4 {
   explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
 };
 
-/// Four elements that are loaded and stored at once.
-template <class T>
-struct alignas(4 * sizeof(T)) Packet {
-  T value[4];
-};
 template <class T>
 bool aligned(const T* data) {
   return reinterpret_cast<uintptr_t>(data) % (4 * sizeof(T)) == 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -12,16 +13,16 @@ template <class F, class Out, class... In>
 __global__ void __launch_bounds__(kThreads)
     map_kernel(F f, Geometry<1 + sizeof...(In)> geometry, Out* y, const In*... x) {
   if (geometry.vectorised) {
-    const uint32_t packets = geometry.numel / 4;
-    for (uint32_t i = thread_index(); i < packets; i += thread_count()) {
-      Packet<Out> out;
-      [&](const Packet<In>&... in) {
+    const uint32_t vectors = geometry.numel / 4;
+    for (uint32_t i = thread_index(); i < vectors; i += thread_count()) {
+      Vec<Out, 4> out;
+      [&](const Vec<In, 4>&... in) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) out.value[k] = f(in.value[k]...);
-      }(Packet<In>(reinterpret_cast<const Packet<In>*>(x)[i])...);
-      reinterpret_cast<Packet<Out>*>(y)[i] = out;
+      }(Vec<In, 4>(reinterpret_cast<const Vec<In, 4>*>(x)[i])...);
+      reinterpret_cast<Vec<Out, 4>*>(y)[i] = out;
     }
-    for (uint32_t i = packets * 4 + thread_index(); i < geometry.numel; i += thread_count()) y[i] = f(x[i]...);
+    for (uint32_t i = vectors * 4 + thread_index(); i < geometry.numel; i += thread_count()) y[i] = f(x[i]...);
   } else {
     for (uint32_t i = thread_index(); i < geometry.numel; i += thread_count()) {
       int64_t at[1 + sizeof...(In)];
@@ -72,10 +73,10 @@ template <class F, class Out>
 __global__ void __launch_bounds__(kThreads) generate_kernel(F f, Geometry<1> geometry, Out* y, uint64_t first) {
   f.begin();
   for (uint32_t i = 4 * thread_index(); i < geometry.numel; i += 4 * thread_count()) {
-    Packet<Out> out;
+    Vec<Out, 4> out;
     four_draws(f, first, i, out.value);
     if (geometry.vectorised && i + 4 <= geometry.numel) {
-      reinterpret_cast<Packet<Out>*>(y)[i / 4] = out;
+      reinterpret_cast<Vec<Out, 4>*>(y)[i / 4] = out;
     } else {
 #pragma unroll
       for (uint32_t k = 0; k < 4; ++k) {

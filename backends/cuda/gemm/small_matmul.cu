@@ -7,20 +7,21 @@
 
 #include <gradus/backends/cuda/gemm/small_matmul.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/device/rows.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kRows = 16, kColumns = 32, kWarps = 8;  // of a block's tile
 constexpr int kDepth = 8, kPad = 4;                   // of a warp's panels in shared memory
-constexpr int kPack = 4;                              // elements that a lane loads at once where it can
+constexpr int kVec = 4;                               // elements that a lane loads at once where it can
 
 // Steps are in elements; all offsets fit in 31 bits.
 struct Sizes {
   int M, N, K;
   int a_row, a_column, b_row, b_column, y_row, y_column, bias_step;
-  bool a_packed, b_packed;  // along a unit step, whole packs, aligned
+  bool a_vectorized, b_vectorized;  // along a unit step, whole vectors, aligned
 };
 
 // To where the sum over K goes.
@@ -32,8 +33,8 @@ __device__ void finish(const Sizes& sizes, int m, int n, C sum, const T* bias, T
   out = static_cast<T>(sum);
 }
 
-// A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a pack each, and keep the sums of
-// all 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
+// A block makes a tile of 8 x 4 results. Its lanes take the K of a round among them, a vector each, and keep the sums
+// of all 32 results for it; exchanges then leave lane i of a warp with the warp's sum of result i.
 constexpr int kDotRows = 8, kDotColumns = 4, kDotWarps = 8;
 
 template <int kWidth, class T>
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(32 * kDotWarps)
   for (int j = 0; j < kDotColumns; ++j) b_columns[j] = b + min(first_column + j, sizes.N - 1) * sizes.b_column;
   C sums[32] = {};
   for (int k = static_cast<int>(threadIdx.x) * kWidth; k < sizes.K; k += static_cast<int>(blockDim.x) * kWidth) {
-    Pack<T, kWidth> left[kDotRows], right[kDotColumns];
+    Vec<T, kWidth> left[kDotRows], right[kDotColumns];
 #pragma unroll
     for (int i = 0; i < kDotRows; ++i) left[i] = load<kWidth>(a_rows[i] + k);
 #pragma unroll
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(32 * kDotWarps)
         for (int j = 0; j < kDotColumns; ++j)
           sums[i * kDotColumns + j] += static_cast<C>(left[i].value[w]) * static_cast<C>(right[j].value[w]);
   }
-  share_sums<16, 1, 16>(sums, lane);
+  warp_reduce_scatter<16, 1, 16>(sums, lane);
   C sum = sums[0];
   if (warps > 1) {
     parts[warp][lane] = sum;
@@ -89,7 +90,7 @@ class Panel {
   __device__ Panel(const T* data, int depth_step, int step, int K, int size, bool packed)
       : K_(K), size_(size), packed_(packed), along_tile_(depth_step != 1), depth_step_(depth_step) {
     // Neighbouring lanes take neighbours in memory.
-    const int width = packed ? kPack : 1, e = width * (threadIdx.x % 32);
+    const int width = packed ? kVec : 1, e = width * (threadIdx.x % 32);
     depth_ = along_tile_ ? e / kSize : e % kDepth, index_ = along_tile_ ? e % kSize : e / kDepth;
     next_depth_ = along_tile_ ? 32 * width / kSize : 0, next_index_ = along_tile_ ? 0 : 32 * width / kDepth;
     from_ = data + depth_ * depth_step + index_ * step;
@@ -100,11 +101,11 @@ class Panel {
     const auto inside = [&](int i) { return k + depth_ + i * next_depth_ < K_ && index_ + i * next_index_ < size_; };
     if (packed_) {
 #pragma unroll
-      for (int i = 0; i < kValues / kPack; ++i) {
-        Pack<T, kPack> pack{};
-        if (inside(i)) pack = load<kPack>(from + i * jump_);
+      for (int i = 0; i < kValues / kVec; ++i) {
+        Vec<T, kVec> vec{};
+        if (inside(i)) vec = load<kVec>(from + i * jump_);
 #pragma unroll
-        for (int j = 0; j < kPack; ++j) values_[i * kPack + j] = static_cast<C>(pack.value[j]);
+        for (int j = 0; j < kVec; ++j) values_[i * kVec + j] = static_cast<C>(vec.value[j]);
       }
     } else {
 #pragma unroll
@@ -119,15 +120,15 @@ class Panel {
       for (int i = 0; i < kValues; ++i) to[i * jump] = values_[i];
     } else if (along_tile_) {
 #pragma unroll
-      for (int i = 0; i < kValues / kPack; ++i) {
-        Pack<C, kPack> pack;
+      for (int i = 0; i < kValues / kVec; ++i) {
+        Vec<C, kVec> vec;
 #pragma unroll
-        for (int j = 0; j < kPack; ++j) pack.value[j] = values_[i * kPack + j];
-        *reinterpret_cast<Pack<C, kPack>*>(to + i * jump) = pack;
+        for (int j = 0; j < kVec; ++j) vec.value[j] = values_[i * kVec + j];
+        *reinterpret_cast<Vec<C, kVec>*>(to + i * jump) = vec;
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) to[i / kPack * jump + i % kPack * (kSize + kPad)] = values_[i];
+      for (int i = 0; i < kValues; ++i) to[i / kVec * jump + i % kVec * (kSize + kPad)] = values_[i];
     }
   }
 
@@ -159,9 +160,9 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = blockIdx.y * kRows, first_column = blockIdx.x * kColumns;
   Tiles& tiles = shared.tiles[warp];
-  Left left(a + first_row * sizes.a_row, sizes.a_column, sizes.a_row, sizes.K, sizes.M - first_row, sizes.a_packed);
+  Left left(a + first_row * sizes.a_row, sizes.a_column, sizes.a_row, sizes.K, sizes.M - first_row, sizes.a_vectorized);
   Right right(b + first_column * sizes.b_column, sizes.b_row, sizes.b_column, sizes.K, sizes.N - first_column,
-              sizes.b_packed);
+              sizes.b_vectorized);
 
   const int row = lane / 8 * 4, column = lane % 8 * 4;  // of this lane's 4 x 4 results
   C sums[4][4] = {};
@@ -226,10 +227,10 @@ bool spans_little(const View& view) {
   return last < int64_t{1} << 31;
 }
 
-// True when the axis has a unit step and rows along it consist of aligned packs.
-bool has_packs(const View& view, int axis) {
-  return view.strides[axis] == 1 && view.shape[axis] % kPack == 0 && view.strides[1 - axis] % kPack == 0 &&
-         reinterpret_cast<uintptr_t>(view.data) % (kPack * size_of(view.dtype)) == 0;
+// True when the axis has a unit step and rows along it consist of aligned vectors.
+bool can_vectorize(const View& view, int axis) {
+  return view.strides[axis] == 1 && view.shape[axis] % kVec == 0 && view.strides[1 - axis] % kVec == 0 &&
+         reinterpret_cast<uintptr_t>(view.data) % (kVec * size_of(view.dtype)) == 0;
 }
 
 // Into how many parts, a block of a cluster each, K is cut where the tiles leave much of the device idle. The barriers
@@ -285,18 +286,18 @@ void small_matmul(const View& a, const View& b, const View* bias, const MutableV
                     .y_row = step(y, 0),
                     .y_column = step(y, 1),
                     .bias_step = bias ? step(*bias, 0) : 0,
-                    .a_packed = has_packs(a, a.strides[1] == 1 ? 1 : 0),
-                    .b_packed = has_packs(b, b.strides[1] == 1 ? 1 : 0)};
+                    .a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0),
+                    .b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0)};
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     const T *left = a.as<T>(), *right = b.as<T>(), *added = bias ? bias->as<T>() : nullptr;
     if (as_dots) {
       const dim3 dots = grid_of(y, kDotRows, kDotColumns);
-      const bool packed = sizes.a_packed && sizes.b_packed;
+      const bool packed = sizes.a_vectorized && sizes.b_vectorized;
       // Of many blocks each has fewer warps, so that all are in flight at once.
-      const int64_t rounds = tiles_of(sizes.K, packed ? 32 * kPack : 32);
+      const int64_t rounds = tiles_of(sizes.K, packed ? 32 * kVec : 32);
       const int64_t warps = std::min<int64_t>(rounds, dots.x * dots.y > 256 ? kDotWarps / 2 : kDotWarps);
-      return launch(packed ? dot_kernel<kPack, T> : dot_kernel<1, T>, dots, static_cast<uint32_t>(32 * warps), sizes,
+      return launch(packed ? dot_kernel<kVec, T> : dot_kernel<1, T>, dots, static_cast<uint32_t>(32 * warps), sizes,
                     left, right, added, y.as<T>(), accumulate);
     }
     dim3 tiles = grid_of(y, kRows, kColumns);

@@ -2,26 +2,26 @@
 // being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil). One
 // thread for each element of y; the stencils travel as kernel parameters. Windows of one size and weight at equal
 // distances, as of most pooling, its gradient and enlargement to the nearest pixel, need no tables: a thread makes a
-// pack of neighbours of y. The mean of whole planes is a reduction.
+// vector of neighbours of y. The mean of whole planes is a reduction.
 #include <optional>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/image_packs.cuh>
-#include <gradus/backends/cuda/device/parcel.cuh>
+#include <gradus/backends/cuda/device/image_vec.cuh>
+#include <gradus/backends/cuda/device/kernel_params.cuh>
 
 namespace gradus {
 namespace {
 
 using cuda_detail::Along;
+using cuda_detail::can_vectorize;
 using cuda_detail::DeviceTable;
 using cuda_detail::Divisor;
-using cuda_detail::has_packs;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
-using cuda_detail::Pack;
 using cuda_detail::Strides4;
+using cuda_detail::Vec;
 
 struct Taps {
   const int32_t *begin, *source;
@@ -43,17 +43,17 @@ class DeviceStencil {
 };
 
 struct Sizes {
-  Divisor channels, height, width;  // of y, in packs
+  Divisor channels, height, width;  // of y, in vectors
   bool channels_last;               // y's channels lie side by side
   uint32_t numel;
 
-  Sizes(const View& y, Along along, int pack)
-      : channels(y.shape[1] / (along == Along::channels ? pack : 1)), height(y.shape[2]),
-        width(y.shape[3] / (along == Along::columns ? pack : 1)), channels_last(along == Along::channels),
-        numel(static_cast<uint32_t>(y.numel() / pack)) {}
+  Sizes(const View& y, Along along, int vec)
+      : channels(y.shape[1] / (along == Along::channels ? vec : 1)), height(y.shape[2]),
+        width(y.shape[3] / (along == Along::columns ? vec : 1)), channels_last(along == Along::channels),
+        numel(static_cast<uint32_t>(y.numel() / vec)) {}
 };
 
-// Where an element or pack of y stands: neighbours in memory go to neighbouring threads.
+// Where an element or vector of y stands: neighbours in memory go to neighbouring threads.
 struct Place {
   uint32_t n, c, p, q;
   __device__ Place(const Sizes& sizes, uint32_t e) {
@@ -108,8 +108,8 @@ std::optional<Windows> windows_of(const Stencil& stencil) {
   return Windows{static_cast<int>(count), static_cast<int>(step), Divisor(every), weight};
 }
 
-// One pack of y to a thread.
-template <Along kAlong, int kPack, class T>
+// One vector of y to a thread.
+template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows rows, Windows columns, const T* x,
                                                            Strides4 x_strides, T* y, Strides4 y_strides) {
   using C = compute_t<T>;
@@ -117,44 +117,43 @@ __global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows 
   const C weight = static_cast<C>(rows.weight * columns.weight);
   for (uint32_t e = cuda_detail::thread_index(); e < sizes.numel; e += cuda_detail::thread_count()) {
     auto [n, c, p, q] = Place(sizes, e);
-    (kChannels ? c : q) *= kPack;
+    (kChannels ? c : q) *= kVec;
     const T* window = x + n * x_strides.n + c * x_strides.c + rows.first(p) * x_strides.h;
-    C sum[kPack] = {};
+    C sum[kVec] = {};
     for (int k = 0; k < rows.count; ++k, window += x_strides.h) {
 #pragma unroll 4
       for (int l = 0; l < columns.count; ++l) {
         if constexpr (kChannels) {
-          const auto tap = cuda_detail::load<kPack>(window + (columns.first(q) + l) * x_strides.w);
+          const auto tap = cuda_detail::load<kVec>(window + (columns.first(q) + l) * x_strides.w);
 #pragma unroll
-          for (int j = 0; j < kPack; ++j) sum[j] += static_cast<C>(tap.value[j]);
+          for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(tap.value[j]);
         } else {
 #pragma unroll
-          for (int j = 0; j < kPack; ++j) sum[j] += static_cast<C>(window[(columns.first(q + j) + l) * x_strides.w]);
+          for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(window[(columns.first(q + j) + l) * x_strides.w]);
         }
       }
     }
-    Pack<T, kPack> result;
+    Vec<T, kVec> result;
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) result.value[j] = static_cast<T>(weight * sum[j]);
+    for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(weight * sum[j]);
     cuda_detail::store(y + n * y_strides.n + c * y_strides.c + p * y_strides.h + q * y_strides.w, result);
   }
 }
 
-// Calls run<kAlong, kPack>() with the largest packs that serve. Columns have packs where a window is one element: the
-// threads of a warp that each read several windows of several elements would share no sector of a load.
+// Calls run<kAlong, kVec>() with the largest vectors that serve. Columns have vectors where a window is one element:
+// the threads of a warp that each read several windows of several elements would share no sector of a load.
 template <class T, class Run>
 void visit_packs(const View& x, const View& y, const Windows& columns, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);
-  const auto channels_fit = [&](int pack) {
-    return has_packs<T>(x, Along::channels, pack) && has_packs<T>(y, Along::channels, pack);
+  const auto channels_fit = [&](int vec) {
+    return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
   };
-  const auto columns_fit = [&](int pack) { return columns.count == 1 && has_packs<T>(y, Along::columns, pack); };
+  const auto columns_fit = [&](int vec) { return columns.count == 1 && can_vectorize<T>(y, Along::columns, vec); };
   if (cuda_detail::neighbours_of(y) == Along::channels)
     cuda_detail::run_largest<kFull>(channels_fit,
-                                    [&]<int kPack>() { run.template operator()<Along::channels, kPack>(); });
+                                    [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });
   else
-    cuda_detail::run_largest<kFull>(columns_fit,
-                                    [&]<int kPack>() { run.template operator()<Along::columns, kPack>(); });
+    cuda_detail::run_largest<kFull>(columns_fit, [&]<int kVec>() { run.template operator()<Along::columns, kVec>(); });
 }
 
 bool is_mean(const Stencil& stencil, const Windows& windows) {
@@ -174,12 +173,12 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     if (down && across) {
-      visit_packs<T>(x, y, *across, [&]<Along kAlong, int kPack>() {
-        const Sizes sizes(y, kAlong, kPack);
+      visit_packs<T>(x, y, *across, [&]<Along kAlong, int kVec>() {
+        const Sizes sizes(y, kAlong, kVec);
         // Smaller blocks where there would not be two for every multiprocessor.
         const uint32_t threads =
             sizes.numel < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
-        launch(windows_kernel<kAlong, kPack, T>, launch.blocks(sizes.numel, threads), threads, sizes, *down, *across,
+        launch(windows_kernel<kAlong, kVec, T>, launch.blocks(sizes.numel, threads), threads, sizes, *down, *across,
                x.as<T>(), Strides4(x.strides), y.as<T>(), Strides4(y.strides));
       });
       return;

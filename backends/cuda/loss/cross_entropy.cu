@@ -7,22 +7,23 @@
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/map.cuh>
-#include <gradus/backends/cuda/device/rows.cuh>
+#include <gradus/backends/cuda/device/online_softmax.cuh>
+#include <gradus/backends/cuda/device/row.cuh>
 
 namespace gradus {
 namespace {
 
 using cuda_detail::Add;
+using cuda_detail::block_reduce;
 using cuda_detail::Divisor;
 using cuda_detail::exponential;
-using cuda_detail::fold_block;
-using cuda_detail::fold_warp;
 using cuda_detail::LargerNumber;
 using cuda_detail::Launch;
-using cuda_detail::Pack;
-using cuda_detail::PackedRows;
 using cuda_detail::rough_exponential;
 using cuda_detail::Row;
+using cuda_detail::Vec;
+using cuda_detail::VectorizedRows;
+using cuda_detail::warp_reduce;
 
 // A matrix or a vector by its strides.
 template <class T>
@@ -59,9 +60,9 @@ __global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t
   for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
     C max = -C(INFINITY), sum = 0;
     for (int64_t j = lane; j < sizes.classes; j += 32) max = LargerNumber()(static_cast<C>(x(i, j)), max);
-    max = fold_warp(max, LargerNumber());
+    max = warp_reduce(max, LargerNumber());
     for (int64_t j = lane; j < sizes.classes; j += 32) sum += rough_exponential(static_cast<C>(x(i, j)) - max);
-    const C log_sum = ::log(fold_warp(sum, Add()));
+    const C log_sum = ::log(warp_reduce(sum, Add()));
     for (int64_t j = lane; j < sizes.classes; j += 32)
       p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
     if (lane == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
@@ -77,12 +78,12 @@ __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
     const Row<const T> from = x.row_at(i);
     const Row<T> to = p.row_at(i);
-    const PackedRows row(sizes.classes, from, to);
+    const VectorizedRows row(sizes.classes, from, to);
     const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max]<int kWidth>(int64_t j) {
       const auto in = from.template load<kWidth>(j);
-      Pack<T, kWidth> out;
+      Vec<T, kWidth> out;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) out.value[k] = static_cast<T>(static_cast<C>(in.value[k]) - max - log_sum);
       to.store(j, out);
@@ -109,8 +110,8 @@ __global__ void __launch_bounds__(1024)
     sum += wide_losses[i];
     counted += target(i) != sizes.ignore_index;
   }
-  sum = fold_block(sum, shared, Add());
-  counted = fold_block(counted, shared_count, Add());
+  sum = block_reduce(sum, shared, Add());
+  counted = block_reduce(counted, shared_count, Add());
   if (threadIdx.x != 0) return;
   store_sum(sizes, sum, static_cast<C>(counted), loss, weight_sum);
 }
@@ -136,10 +137,10 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
       values[k] = j < sizes.classes ? static_cast<C>(x(i, j)) : -C(INFINITY);
       max = LargerNumber()(values[k], max);
     }
-    max = cuda_detail::fold_group<kLanes>(max, LargerNumber());
+    max = cuda_detail::group_reduce<kLanes>(max, LargerNumber());
 #pragma unroll
     for (int k = 0; k < kValues; ++k) sum += rough_exponential(values[k] -= max);
-    const C log_sum = ::log(cuda_detail::fold_group<kLanes>(sum, Add()));
+    const C log_sum = ::log(cuda_detail::group_reduce<kLanes>(sum, Add()));
     const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
     C loss = counts && !valid ? C(NAN) : C(0);
 #pragma unroll
@@ -154,11 +155,11 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
     total += owner ? loss : C(0);
     counted += __syncthreads_count(owner && counts);
   }
-  total = fold_warp(total, Add());
+  total = warp_reduce(total, Add());
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = total;
   __syncthreads();
   if (threadIdx.x >= 32) return;
-  total = fold_warp(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C(0), Add());
+  total = warp_reduce(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C(0), Add());
   if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 
@@ -199,9 +200,9 @@ __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
     const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
     const Row<const T> from = p.row_at(i);
     const Row<T> to = dx.row_at(i);
-    PackedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
+    VectorizedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
       const auto in = from.template load<kWidth>(j);
-      Pack<T, kWidth> out;
+      Vec<T, kWidth> out;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) out.value[k] = gradient(in.value[k], j + k);
       to.store(j, out);

@@ -1,10 +1,10 @@
 // Walks over dense images channel by channel, for batch norm: a thread stays with its channels, so that it reads once
-// what belongs to them, and takes a packet of neighbours at a time. A sum over channels is cut into splits, one for
+// what belongs to them, and takes a vector of neighbours at a time. A sum over channels is cut into splits, one for
 // each block of a group of channels; the blocks of the launch that uses the sums join the splits' parts themselves,
 // each those of its own channels: the parts are few, lie in the cache, and a launch for them would take longer than
 // reading them again. The order of all sums depends on shapes and device alone. Tried on an H200, and slower or no
-// faster: packets of 16 bytes of half types, groups of 16 or 64 channels, blocks of 256 threads, and to load the first
-// packets before the parts are joined.
+// faster: vectors of 16 bytes of half types, groups of 16 or 64 channels, blocks of 256 threads, and to load the first
+// vectors before the parts are joined.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -12,7 +12,8 @@
 #include <bit>
 #include <optional>
 
-#include <gradus/backends/cuda/device/rows.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 #include <gradus/backends/cuda/norm/normalize.cuh>
 
 namespace gradus::cuda_detail {
@@ -79,16 +80,16 @@ inline constexpr uint32_t kChannelThreads = 512;
 template <class T>
 inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
 
-/// The part of a block and thread: `count` packets of four elements of each channel (planes), or of each four channels
+/// The part of a block and thread: `count` vectors of four elements of each channel (planes), or of each four channels
 /// (columns), are cut into `splits`. There is one wave of blocks.
 template <bool kColumns>
 struct ChannelWalk {
   static constexpr int kChannels = kColumns ? 4 : 1;  ///< of a thread
-  /// So many packets of a thread stay in its registers from one pass to the next, where channels are `whole`.
+  /// So many vectors of a thread stay in its registers from one pass to the next, where channels are `whole`.
   static constexpr uint32_t kWhole = 4;
   uint32_t channels, count;
-  Divisor packets;                            ///< of a plane; columns: of a pixel
-  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< packets of a pixel that a block has; threads for each
+  Divisor vectors;                            ///< of a plane; columns: of a pixel
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
   uint32_t splits = 1, per_split = 0;
   bool whole = false;  ///< a block, or all blocks of a cluster, have their channels in registers
 
@@ -102,10 +103,10 @@ struct ChannelWalk {
       : channels(static_cast<uint32_t>(shape[1])) {
     int64_t plane = 1;
     for (int i = 2; i < shape.size(); ++i) plane *= shape[i];
-    packets = Divisor((kColumns ? channels : plane) / 4);
+    vectors = Divisor((kColumns ? channels : plane) / 4);
     count = static_cast<uint32_t>(shape[0] * (kColumns ? plane : plane / 4));
-    uint32_t outputs = kColumns ? std::min(std::bit_ceil(packets.divisor), count <= kChannelThreads ? 4u : 8u) : 1;
-    while (kColumns && outputs < 32 && outputs < packets.divisor && kChannelThreads / outputs > count) outputs *= 2;
+    uint32_t outputs = kColumns ? std::min(std::bit_ceil(vectors.divisor), count <= kChannelThreads ? 4u : 8u) : 1;
+    while (kColumns && outputs < 32 && outputs < vectors.divisor && kChannelThreads / outputs > count) outputs *= 2;
     outputs_log2 = std::countr_zero(outputs), lanes_log2 = std::countr_zero(kChannelThreads / outputs);
     const uint32_t of_cluster = std::bit_ceil((of_thread(count) + kWhole - 1) / kWhole);
     whole = of_cluster <= (kColumns ? most_of_cluster : 1);
@@ -114,9 +115,9 @@ struct ChannelWalk {
     per_split = static_cast<uint32_t>((count + wanted - 1) / wanted);
     splits = (count + per_split - 1) / per_split;
   }
-  uint32_t groups() const { return kColumns ? (packets.divisor + (1u << outputs_log2) - 1) >> outputs_log2 : channels; }
+  uint32_t groups() const { return kColumns ? (vectors.divisor + (1u << outputs_log2) - 1) >> outputs_log2 : channels; }
   dim3 grid() const { return dim3(groups(), splits); }
-  /// The most packets of `size` that a thread has.
+  /// The most vectors of `size` that a thread has.
   uint32_t of_thread(uint32_t size) const { return (size + (1u << lanes_log2) - 1) >> lanes_log2; }
 
   /// A block's channels, each of which has a thread of that number that speaks for it.
@@ -126,21 +127,19 @@ struct ChannelWalk {
   /// The number among the block's channels of this thread's c-th.
   __device__ uint32_t slot(int c) const { return kColumns ? 4 * (threadIdx.x & (outputs() - 1)) + c : 0; }
   /// True for threads that have no channel.
-  __device__ bool idle() const { return kColumns && packet() >= packets.divisor; }
+  __device__ bool idle() const { return kColumns && vec() >= vectors.divisor; }
 
-  /// Packets and elements of a channel in a split.
+  /// Vectors and elements of a channel in a split.
   __device__ uint32_t begin(uint32_t split) const { return split * per_split; }
   __device__ uint32_t size(uint32_t split) const { return min(per_split, count - begin(split)); }
-  __device__ uint32_t elements(uint32_t packets) const { return kColumns ? packets : 4 * packets; }
+  __device__ uint32_t elements(uint32_t vectors) const { return kColumns ? vectors : 4 * vectors; }
 
-  /// Where packet i of this thread begins.
-  __device__ uint32_t offset(uint32_t i) const {
-    return kColumns ? 4 * (i * packets.divisor + packet()) : in_planes(i);
-  }
-  /// Where packet i has its first element of the channel that this thread speaks for.
+  /// Where vector i of this thread begins.
+  __device__ uint32_t offset(uint32_t i) const { return kColumns ? 4 * (i * vectors.divisor + vec()) : in_planes(i); }
+  /// Where vector i has its first element of the channel that this thread speaks for.
   __device__ uint32_t own_offset(uint32_t i) const { return kColumns ? i * channels + own_channel() : in_planes(i); }
 
-  /// Calls body(i, number) for this thread's packets: i, i + lanes and so on, `number` of them and at most kAtOnce.
+  /// Calls body(i, number) for this thread's vectors: i, i + lanes and so on, `number` of them and at most kAtOnce.
   /// kBackwards: the last first, for a launch after one that went forwards finds those still in the cache.
   template <uint32_t kAtOnce, bool kBackwards, class Body>
   __device__ void for_packets(Body&& body) const {
@@ -153,16 +152,16 @@ struct ChannelWalk {
       body(i, min(number, kAtOnce));
     }
   }
-  /// Loads the `number` packets from i on; those behind are the last one again.
+  /// Loads the `number` vectors from i on; those behind are the last one again.
   template <class T, uint32_t kAtOnce>
-  __device__ void load(Packet<T> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+  __device__ void load(Vec<T, 4> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
-      values[k] = *reinterpret_cast<const Packet<T>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+      values[k] = *reinterpret_cast<const Vec<T, 4>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
   }
   template <class T>
-  __device__ void store(T* y, const Packet<T>& values, uint32_t i) const {
-    *reinterpret_cast<Packet<T>*>(y + offset(i)) = values;
+  __device__ void store(T* y, const Vec<T, 4>& values, uint32_t i) const {
+    *reinterpret_cast<Vec<T, 4>*>(y + offset(i)) = values;
   }
 
   /// Adds up what the threads of a block have for each of their channels; the threads that speak get their channel's
@@ -181,7 +180,7 @@ struct ChannelWalk {
       for (int k = 1; k < kChannels; ++k) sum = Sums<C>::join(sum, mine[k * kTeam]);
       __syncthreads();
     }
-    for (uint32_t step = 16; step >= outputs(); step /= 2) sum = Sums<C>::join(sum, sum.exchanged(step));
+    for (uint32_t step = 16; step >= outputs(); step /= 2) sum = Sums<C>::join(sum, sum.shfl_xor(step));
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (lane < outputs()) shared[(warp << outputs_log2) + lane] = sum;
     __syncthreads();
@@ -252,11 +251,11 @@ struct ChannelWalk {
 
  private:
   __device__ uint32_t outputs() const { return 1u << outputs_log2; }
-  // Columns: this thread's packet of every pixel; there may be none left for it.
-  __device__ uint32_t packet() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
+  // Columns: this thread's vector of every pixel; there may be none left for it.
+  __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
   __device__ uint32_t in_planes(uint32_t i) const {
-    const uint32_t image = packets.split(i);
-    return 4 * ((image * channels + blockIdx.x) * packets.divisor + i);
+    const uint32_t image = vectors.split(i);
+    return 4 * ((image * channels + blockIdx.x) * vectors.divisor + i);
   }
 };
 

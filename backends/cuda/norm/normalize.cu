@@ -184,9 +184,9 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
     const Launch launch(x.device);
     const View mean_view = mean, variance_view = variance;
     const bool aligned = cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
-    const bool packets = aligned && cuda_detail::in_packets(nest, 2);
-    launch(packets ? normalize_kernel<4, T> : normalize_kernel<1, T>,
-           launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
+    const bool vectors = aligned && cuda_detail::in_packets(nest, 2);
+    launch(vectors ? normalize_kernel<4, T> : normalize_kernel<1, T>,
+           launch.blocks(nest.numel, vectors ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
            x.as<T>(), Either<T>(&mean_view), Either<T>(&variance_view), Either<T>(weight), Either<T>(bias),
            static_cast<compute_t<T>>(eps));
   });

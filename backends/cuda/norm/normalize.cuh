@@ -2,24 +2,24 @@
 // them, four neighbours at a time where they lie so.
 #pragma once
 
-#include <gradus/backends/cuda/device/packs.cuh>
 #include <gradus/backends/cuda/device/reduce_plan.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 
 template <int kWidth, class T>
 __device__ void load_dense(compute_t<T> (&values)[kWidth], const T* x) {
-  const auto vector = *reinterpret_cast<const Pack<T, kWidth>*>(x);
+  const auto vector = *reinterpret_cast<const Vec<T, kWidth>*>(x);
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) values[j] = static_cast<compute_t<T>>(vector.value[j]);
 }
 
 template <int kWidth, class T>
 __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
-  Pack<T, kWidth> vector;
+  Vec<T, kWidth> vector;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) vector.value[j] = static_cast<T>(values[j]);
-  *reinterpret_cast<Pack<T, kWidth>*>(y) = vector;
+  *reinterpret_cast<Vec<T, kWidth>*>(y) = vector;
 }
 
 /// Elements of T or, where `wide`, of the type that T computes in; read as the latter. Statistics, weights and biases
@@ -39,15 +39,15 @@ struct Either {
     load(value, i);
     return value[0];
   }
-  /// Neighbours, aligned as a Pack of either type. Nothing is converted before all is loaded: loads that a branch waits
+  /// Neighbours, aligned as a Vec of either type. Nothing is converted before all is loaded: loads that a branch waits
   /// for follow each other instead of being under way together.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
-    Pack<C, kWidth> as_wide{};
-    Pack<T, kWidth> as_narrow{};
-    if (wide) as_wide = *reinterpret_cast<const Pack<C, kWidth>*>(static_cast<const C*>(data) + i);
-    else as_narrow = *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(data) + i);
+    Vec<C, kWidth> as_wide{};
+    Vec<T, kWidth> as_narrow{};
+    if (wide) as_wide = *reinterpret_cast<const Vec<C, kWidth>*>(static_cast<const C*>(data) + i);
+    else as_narrow = *reinterpret_cast<const Vec<T, kWidth>*>(static_cast<const T*>(data) + i);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = wide ? as_wide.value[j] : static_cast<C>(as_narrow.value[j]);
   }
@@ -70,7 +70,7 @@ __device__ void load_broadcast(C (&values)[kWidth], int64_t step, At&& at) {
   for (int j = 1; j < kWidth; ++j) values[j] = step == 0 ? values[0] : at(j * step);
 }
 
-/// True when the first `dense` views of the nest can be walked in aligned packets of four along the last axis.
+/// True when the first `dense` views of the nest can be walked in aligned vectors of four along the last axis.
 template <int N>
 bool in_packets(const Nest<N>& nest, int dense) {
   if (nest.ndim == 0 || nest.shape[nest.ndim - 1] % 4 != 0) return false;
@@ -108,7 +108,7 @@ struct alignas(2 * sizeof(C)) Sums {
   C plain, along;
 
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
-  __device__ Sums exchanged(int step) const {
+  __device__ Sums shfl_xor(int step) const {
     return {__shfl_xor_sync(0xffffffffu, plain, step), __shfl_xor_sync(0xffffffffu, along, step)};
   }
 };

@@ -197,9 +197,9 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
         StridedLoop<6>(x.shape, {&dx->strides, &dy.strides, &x.strides, &statistics, &weight_strides, &sum_strides}));
     const Launch launch(x.device);
     const int64_t count = sums ? x.numel() / plain.numel() : 1;
-    const bool packets = cuda_detail::in_packets(nest, 3) && cuda_detail::aligned(x.as<T>()) &&
+    const bool vectors = cuda_detail::in_packets(nest, 3) && cuda_detail::aligned(x.as<T>()) &&
                          cuda_detail::aligned(dy.as<T>()) && cuda_detail::aligned(dx->as<T>());
-    launch(packets ? dx_kernel<4, T> : dx_kernel<1, T>, launch.blocks(nest.numel, packets ? 4 * kThreads : kThreads),
+    launch(vectors ? dx_kernel<4, T> : dx_kernel<1, T>, launch.blocks(nest.numel, vectors ? 4 * kThreads : kThreads),
            kThreads, nest.geometry(), dx->as<T>(), operands, static_cast<const C*>(plain.data),
            static_cast<const C*>(along.data), shared, static_cast<C>(count));
   });

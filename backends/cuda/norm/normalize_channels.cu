@@ -15,12 +15,12 @@ struct alignas(2 * sizeof(C)) MomentsPart {
   C mean, spread;
 };
 
-/// Adds the distances of `number` packets from `firsts`, and their squares.
-template <int kChannels, class C, class T, uint32_t kPackets>
-__device__ void add_distances(Sums<C> (&sums)[kChannels], const Packet<T> (&values)[kPackets], uint32_t number,
-                              const Packet<T>& firsts) {
+/// Adds the distances of `number` vectors from `firsts`, and their squares.
+template <int kChannels, class C, class T, uint32_t kVectors>
+__device__ void add_distances(Sums<C> (&sums)[kChannels], const Vec<T, 4> (&values)[kVectors], uint32_t number,
+                              const Vec<T, 4>& firsts) {
 #pragma unroll
-  for (uint32_t k = 0; k < kPackets; ++k)
+  for (uint32_t k = 0; k < kVectors; ++k)
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int c = j % kChannels;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
     channel_moments_kernel(const T* x, ChannelWalk<kColumns> walk, MomentsPart<compute_t<T>>* parts) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  constexpr uint32_t kPackets = 4;
+  constexpr uint32_t kVectors = 4;
   __shared__ Sums<C> shared[kChannels * kChannelThreads];
   const uint32_t begin = walk.begin(blockIdx.y);
   C origin = 0, own_first = 0;
@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
     origin = static_cast<C>(x[walk.own_offset(0)]);
     own_first = static_cast<C>(x[walk.own_offset(begin)]);
   }
-  const Packet<T> firsts = walk.idle() ? Packet<T>{} : *reinterpret_cast<const Packet<T>*>(x + walk.offset(begin));
+  const Vec<T, 4> firsts = walk.idle() ? Vec<T, 4>{} : *reinterpret_cast<const Vec<T, 4>*>(x + walk.offset(begin));
   Sums<C> sums[kChannels] = {};
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
-    Packet<T> values[kPackets];
+  walk.template for_packets<kVectors, false>([&](uint32_t i, uint32_t number) {
+    Vec<T, 4> values[kVectors];
     walk.load(values, x, i, number);
     add_distances(sums, values, number, firsts);
   });
@@ -77,8 +77,8 @@ struct Line {
 };
 
 template <bool kRelu, bool kResidual, class T, class C, int kChannels>
-__device__ Packet<T> normalized(const Packet<T>& x, const Packet<T>& added, const Line<C> (&line)[kChannels]) {
-  Packet<T> y;
+__device__ Vec<T, 4> normalized(const Vec<T, 4>& x, const Vec<T, 4>& added, const Line<C> (&line)[kChannels]) {
+  Vec<T, 4> y;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const Line<C>& by = line[j % kChannels];
@@ -103,9 +103,9 @@ struct StatisticsResult {
   }
 };
 
-// Where channels are whole, and a thread has at most kPackets: they stay in registers.
-template <bool kRelu, bool kResidual, uint32_t kPackets, bool kColumns, class T>
-__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets == 1 ? 2 : 1))
+// Where channels are whole, and a thread has at most kVectors: they stay in registers.
+template <bool kRelu, bool kResidual, uint32_t kVectors, bool kColumns, class T>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kVectors == 1 ? 2 : 1))
     channel_whole_kernel(T* y, const T* x, const T* residual, ChannelWalk<kColumns> walk, ChannelNorm<T> norm,
                          StatisticsResult<compute_t<T>> result) {
   using C = compute_t<T>;
@@ -114,14 +114,14 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
   __shared__ Line<C> lines[32 * kChannels];
   const bool speaks = walk.speaks(), tells = speaks && blockIdx.y == 0;
   const uint32_t channel = walk.own_channel();
-  Packet<T> values[kPackets], added[kPackets], firsts{};
+  Vec<T, 4> values[kVectors], added[kVectors], firsts{};
   uint32_t first = 0, count = 0;
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kVectors, false>([&](uint32_t i, uint32_t number) {
     first = i, count = number;
     walk.load(values, x, i, number);
     if constexpr (kResidual) walk.load(added, residual, i, number);
   });
-  if (count > 0) firsts = *reinterpret_cast<const Packet<T>*>(x + walk.offset(0));
+  if (count > 0) firsts = *reinterpret_cast<const Vec<T, 4>*>(x + walk.offset(0));
   C origin = 0, weight = 0, bias = 0;
   typename RunningChannels<C>::Before before{};
   if (speaks) {
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
 #pragma unroll
-  for (uint32_t k = 0; k < kPackets; ++k)
+  for (uint32_t k = 0; k < kVectors; ++k)
     if (k < count)
       walk.store(y, normalized<kRelu, kResidual>(values[k], added[k], line), first + (k << walk.lanes_log2));
   walk.leave_cluster();
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
                              const MomentsPart<compute_t<T>>* parts, StatisticsResult<compute_t<T>> result) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  constexpr uint32_t kPackets = kResidual ? 2 : 4;
+  constexpr uint32_t kVectors = kResidual ? 2 : 4;
   __shared__ Moments<C> shared[kChannelThreads];
   __shared__ Line<C> lines[32 * kChannels];
   const bool speaks = walk.speaks(), tells = speaks && parts && blockIdx.y == 0;
@@ -182,12 +182,12 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
   Line<C> line[kChannels];
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
-  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
-    Packet<T> values[kPackets], added[kPackets];
+  walk.template for_packets<kVectors, true>([&](uint32_t i, uint32_t number) {
+    Vec<T, 4> values[kVectors], added[kVectors];
     walk.load(values, x, i, number);
     if constexpr (kResidual) walk.load(added, residual, i, number);
 #pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k) {
+    for (uint32_t k = 0; k < kVectors; ++k) {
       if (k >= number) break;
       walk.store(y, normalized<kRelu, kResidual>(values[k], added[k], line), i + (k << walk.lanes_log2));
     }

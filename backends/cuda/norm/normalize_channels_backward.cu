@@ -11,7 +11,7 @@ namespace {
 
 /// dy where y > 0, or all of it.
 template <bool kMasked, class T>
-__device__ Packet<T> masked(Packet<T> dy, const Packet<T>& y) {
+__device__ Vec<T, 4> masked(Vec<T, 4> dy, const Vec<T, 4>& y) {
   if constexpr (kMasked) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
                         Sums<compute_t<T>>* parts) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  constexpr uint32_t kPackets = kMasked && sizeof(T) > 2 ? 2 : 4;
+  constexpr uint32_t kVectors = kMasked && sizeof(T) > 2 ? 2 : 4;
   __shared__ Sums<C> shared[kChannels * kChannelThreads];
   __shared__ C means[32 * kChannels];
   if (walk.speaks()) means[threadIdx.x] = mean.at_or(C(0), walk.own_channel());
@@ -41,15 +41,15 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) centre[c] = means[walk.slot(c)];
   Sums<C> sums[kChannels] = {};
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
-    Packet<T> dy[kPackets], y[kPackets], x[kPackets];
+  walk.template for_packets<kVectors, false>([&](uint32_t i, uint32_t number) {
+    Vec<T, 4> dy[kVectors], y[kVectors], x[kVectors];
     walk.load(dy, from.dy, i, number);
     walk.load(x, from.x, i, number);
     if constexpr (kMasked) walk.load(y, from.y, i, number);
 #pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k) {
+    for (uint32_t k = 0; k < kVectors; ++k) {
       if (k >= number) break;
-      const Packet<T> a = masked<kMasked>(dy[k], y[k]);
+      const Vec<T, 4> a = masked<kMasked>(dy[k], y[k]);
       if (kMasked && dresidual) walk.store(dresidual, a, i + (k << walk.lanes_log2));
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -102,9 +102,9 @@ struct OwnChannel {
 };
 
 template <class T, int kChannels>
-__device__ Packet<T> dx_of(const Packet<T>& dy, const Packet<T>& x, const Line<compute_t<T>> (&line)[kChannels]) {
+__device__ Vec<T, 4> dx_of(const Vec<T, 4>& dy, const Vec<T, 4>& x, const Line<compute_t<T>> (&line)[kChannels]) {
   using C = compute_t<T>;
-  Packet<T> dx;
+  Vec<T, 4> dx;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const Line<C>& by = line[j % kChannels];
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
                       const Sums<compute_t<T>>* parts) {
   using C = compute_t<T>;
   constexpr int kChannels = walk.kChannels;
-  constexpr uint32_t kPackets = kMasked ? 2 : 4;
+  constexpr uint32_t kVectors = kMasked ? 2 : 4;
   __shared__ Sums<C> shared[kChannelThreads];
   __shared__ Line<C> lines[32 * kChannels];
   const bool speaks = walk.speaks();
@@ -138,22 +138,22 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>)
   Line<C> line[kChannels];
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
-  walk.template for_packets<kPackets, true>([&](uint32_t i, uint32_t number) {
-    Packet<T> dy[kPackets], y[kPackets], x[kPackets];
+  walk.template for_packets<kVectors, true>([&](uint32_t i, uint32_t number) {
+    Vec<T, 4> dy[kVectors], y[kVectors], x[kVectors];
     walk.load(dy, from.dy, i, number);
     walk.load(x, from.x, i, number);
     if constexpr (kMasked) walk.load(y, from.y, i, number);
 #pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k) {
+    for (uint32_t k = 0; k < kVectors; ++k) {
       if (k >= number) break;
       walk.store(dx, dx_of(masked<kMasked>(dy[k], y[k]), x[k], line), i + (k << walk.lanes_log2));
     }
   });
 }
 
-// Both at once, where channels are whole, and a thread has at most kPackets, which stay in registers.
-template <bool kMasked, uint32_t kPackets, bool kColumns, class T>
-__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets == 1 ? 2 : 1))
+// Both at once, where channels are whole, and a thread has at most kVectors, which stay in registers.
+template <bool kMasked, uint32_t kVectors, bool kColumns, class T>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kVectors == 1 ? 2 : 1))
     channel_gradients_kernel(T* dx, Gradient<T> from, ChannelWalk<kColumns> walk, ChannelGradient<T> gradient,
                              T* dresidual) {
   using C = compute_t<T>;
@@ -161,17 +161,17 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
   __shared__ Sums<C> shared[kChannels * kChannelThreads], of_blocks[32 * kChannels];
   __shared__ Line<C> lines[32 * kChannels];
   __shared__ C means[32 * kChannels];
-  Packet<T> dy[kPackets], x[kPackets];
+  Vec<T, 4> dy[kVectors], x[kVectors];
   uint32_t first = 0, count = 0;
-  walk.template for_packets<kPackets, false>([&](uint32_t i, uint32_t number) {
+  walk.template for_packets<kVectors, false>([&](uint32_t i, uint32_t number) {
     first = i, count = number;
     walk.load(dy, from.dy, i, number);
     walk.load(x, from.x, i, number);
     if constexpr (kMasked) {
-      Packet<T> y[kPackets];
+      Vec<T, 4> y[kVectors];
       walk.load(y, from.y, i, number);
 #pragma unroll
-      for (uint32_t k = 0; k < kPackets; ++k) dy[k] = masked<kMasked>(dy[k], y[k]);
+      for (uint32_t k = 0; k < kVectors; ++k) dy[k] = masked<kMasked>(dy[k], y[k]);
     }
   });
   const bool speaks = walk.speaks();
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
   for (int c = 0; c < kChannels; ++c) {
     const C centre = means[walk.slot(c)];
 #pragma unroll
-    for (uint32_t k = 0; k < kPackets; ++k)
+    for (uint32_t k = 0; k < kVectors; ++k)
 #pragma unroll
       for (int j = c; j < 4; j += kChannels) {
         const C value = k < count ? static_cast<C>(dy[k].value[j]) : C(0);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kPackets =
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) line[c] = lines[walk.slot(c)];
 #pragma unroll
-  for (uint32_t k = 0; k < kPackets; ++k) {
+  for (uint32_t k = 0; k < kVectors; ++k) {
     if (k >= count) break;
     const uint32_t i = first + (k << walk.lanes_log2);
     if (kMasked && dresidual) walk.store(dresidual, dy[k], i);
@@ -236,9 +236,9 @@ bool normalize_channels_backward(const View& dy, const View* y, const View& x, c
         x, others, launch.multiprocessors(), clusters, [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
           Gradient<T> from{dy.as<T>(), y ? y->as<T>() : nullptr, x.as<T>()};
           if (sums && walk.whole) {
-            const auto run = [&]<uint32_t kPackets>() {
-              launch.in_clusters(y ? channel_gradients_kernel<true, kPackets, kColumns, T>
-                                   : channel_gradients_kernel<false, kPackets, kColumns, T>,
+            const auto run = [&]<uint32_t kVectors>() {
+              launch.in_clusters(y ? channel_gradients_kernel<true, kVectors, kColumns, T>
+                                   : channel_gradients_kernel<false, kVectors, kColumns, T>,
                                  dim3(1, walk.splits), walk.grid(), kChannelThreads, images, from, walk, gradient,
                                  residual);
             };

@@ -3,10 +3,11 @@
 // A team of the latter walks over several rows and adds up its columns' part of dw and dbias on the way; a second
 // launch joins the blocks' parts. normalize_backward.cu has the formulas.
 #include <gradus/backends/cuda/norm/normalize_rows.h>
+#include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 #include <bit>
 
-#include <gradus/backends/cuda/device/rows.cuh>
 #include <gradus/backends/cuda/norm/normalize.cuh>
 
 namespace gradus::cuda_detail {
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   for (int k = 0; k < kSteps; ++k)
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) sum += values[k][j];
-  const C about = fold_block(Sums<C>{sum, 0}, shared, Sums<C>::join).plain / static_cast<C>(size);
+  const C about = block_reduce(Sums<C>{sum, 0}, shared, Sums<C>::join).plain / static_cast<C>(size);
   Sums<C> distances{0, 0};
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t) {
 #pragma unroll
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
       distances = Sums<C>::join(distances, {values[k][j], values[k][j] * values[k][j]});
     }
   });
-  distances = fold_block(distances, shared, Sums<C>::join);
+  distances = block_reduce(distances, shared, Sums<C>::join);
   // What `about` lost by rounding, which is much where the mean is large.
   const C rest = distances.plain / static_cast<C>(size);
   const C difference = distances.along / static_cast<C>(size) - rest * rest;
@@ -77,13 +78,13 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   using C = compute_t<T>;
   __shared__ Sums<C> shared[32];
   const uint32_t team = blockIdx.x * blockDim.y + threadIdx.y, teams = gridDim.x * blockDim.y;
-  Pack<Sums<C>, kWidth> columns[kSteps] = {};
+  Vec<Sums<C>, kWidth> columns[kSteps] = {};
   for (uint32_t row = team; row < rows; row += teams) {
     const int64_t begin = static_cast<int64_t>(row) * size;
-    Pack<T, kWidth> dy_vectors[kSteps], x_vectors[kSteps];
+    Vec<T, kWidth> dy_vectors[kSteps], x_vectors[kSteps];
     for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
-      dy_vectors[k] = *reinterpret_cast<const Pack<T, kWidth>*>(dy + begin + i);
-      x_vectors[k] = *reinterpret_cast<const Pack<T, kWidth>*>(x + begin + i);
+      dy_vectors[k] = *reinterpret_cast<const Vec<T, kWidth>*>(dy + begin + i);
+      x_vectors[k] = *reinterpret_cast<const Vec<T, kWidth>*>(x + begin + i);
     });
     const C mean = means[row], s = C(1) / ::sqrt(variances[row] + eps);
     C g[kSteps][kWidth], h[kSteps][kWidth];
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
         total = Sums<C>::join(total, {g[k][j], g[k][j] * h[k][j]});
       }
     });
-    total = fold_block(total, shared, Sums<C>::join);
+    total = block_reduce(total, shared, Sums<C>::join);
     const C g_average = total.plain / static_cast<C>(size), h_average = total.along / static_cast<C>(size);
     for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
 #pragma unroll
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   partial += static_cast<int64_t>(blockIdx.x) * size;
   const auto put = [&](Sums<C>* to) {
     for_vectors<kWidth, kSteps>(
-        size, [&](int k, uint32_t i) { *reinterpret_cast<Pack<Sums<C>, kWidth>*>(to + i) = columns[k]; });
+        size, [&](int k, uint32_t i) { *reinterpret_cast<Vec<Sums<C>, kWidth>*>(to + i) = columns[k]; });
   };
   if (blockDim.y == 1) return put(partial);
   extern __shared__ __align__(16) char dynamic[];  // as much as the teams of a block need

@@ -7,7 +7,8 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/rows.cuh>
+#include <gradus/backends/cuda/device/online_softmax.cuh>
+#include <gradus/backends/cuda/device/row.cuh>
 
 namespace gradus {
 namespace {
@@ -16,17 +17,17 @@ using cuda_detail::exponential;
 using cuda_detail::Geometry;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
-using cuda_detail::Pack;
-using cuda_detail::PackedRows;
 using cuda_detail::rough_exponential;
 using cuda_detail::Row;
+using cuda_detail::Vec;
+using cuda_detail::VectorizedRows;
 
 // Steps between elements of a row, in the views of the kernels.
 struct Steps {
   int64_t x, y, dx;
 };
 
-// A row's elements as kLanes threads keep them, kCount each, in packs of kWidth: a part of a warp, or a block.
+// A row's elements as kLanes threads keep them, kCount each, in vectors of kWidth: a part of a warp, or a block.
 template <int kLanes, int kCount, int kWidth>
 struct Spread {
   static constexpr int kValues = kCount;
@@ -34,15 +35,15 @@ struct Spread {
   static constexpr int kRows = kThreads / kLanes;
 
   __device__ static uint32_t row() { return cuda_detail::thread_index() / kLanes; }
-  /// Of the pack that begins with the lane's value k.
+  /// Of the vector that begins with the lane's value k.
   __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes * kWidth; }
   template <class A, class F>
   __device__ static A fold(A value, F&& f) {
     if constexpr (kLanes <= 32) {
-      return cuda_detail::fold_group<kLanes>(value, f);
+      return cuda_detail::group_reduce<kLanes>(value, f);
     } else {
       __shared__ A shared[32];
-      return cuda_detail::fold_block(value, shared, f);
+      return cuda_detail::block_reduce(value, shared, f);
     }
   }
   /// The values; past the row's end `otherwise`.
@@ -51,20 +52,20 @@ struct Spread {
 #pragma unroll
     for (int k = 0; k < kValues; k += kWidth) {
       const bool inside = element(k) < size;
-      Pack<T, kWidth> pack;
-      if (inside) pack = row.template load<kWidth>(element(k));
+      Vec<T, kWidth> vec;
+      if (inside) vec = row.template load<kWidth>(element(k));
 #pragma unroll
-      for (int w = 0; w < kWidth; ++w) values[k + w] = inside ? static_cast<C>(pack.value[w]) : otherwise;
+      for (int w = 0; w < kWidth; ++w) values[k + w] = inside ? static_cast<C>(vec.value[w]) : otherwise;
     }
   }
   template <class T, class C>
   __device__ static void store(const Row<T>& row, int size, const C (&values)[kValues]) {
 #pragma unroll
     for (int k = 0; k < kValues; k += kWidth) {
-      Pack<T, kWidth> pack;
+      Vec<T, kWidth> vec;
 #pragma unroll
-      for (int w = 0; w < kWidth; ++w) pack.value[w] = static_cast<T>(values[k + w]);
-      if (element(k) < size) row.store(element(k), pack);
+      for (int w = 0; w < kWidth; ++w) vec.value[w] = static_cast<T>(values[k + w]);
+      if (element(k) < size) row.store(element(k), vec);
     }
   }
 };
@@ -106,12 +107,12 @@ __global__ void __launch_bounds__(1024)
     rows.offsets(r, at);
     const Row<const T> from{x + at[0], steps.x};
     const Row<T> to{y + at[1], steps.y};
-    const PackedRows row(size, from, to);
+    const VectorizedRows row(size, from, to);
     const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
       const auto in = from.template load<kWidth>(i);
-      Pack<T, kWidth> out;
+      Vec<T, kWidth> out;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         const C shifted = static_cast<C>(in.value[k]) - max;
@@ -156,11 +157,11 @@ __global__ void __launch_bounds__(1024)
     rows.offsets(r, at);
     const Row<T> to{dx + at[0], steps.dx};
     const Row<const T> gradients{dy + at[1], steps.x}, outputs{y + at[2], steps.y};
-    const PackedRows row(size, gradients, outputs, to);
+    const VectorizedRows row(size, gradients, outputs, to);
     C sum = 0;
     row.walk([&]<int kWidth>(int64_t i) {
       const auto gradient = gradients.template load<kWidth>(i);
-      Pack<T, kWidth> output{};
+      Vec<T, kWidth> output{};
       if (!log) output = outputs.template load<kWidth>(i);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
@@ -168,10 +169,10 @@ __global__ void __launch_bounds__(1024)
         sum += log ? g : g * static_cast<C>(output.value[k]);
       }
     });
-    sum = cuda_detail::fold_block(sum, shared, cuda_detail::Add());
+    sum = cuda_detail::block_reduce(sum, shared, cuda_detail::Add());
     row.walk([&]<int kWidth>(int64_t i) {
       const auto gradient = gradients.template load<kWidth>(i), output = outputs.template load<kWidth>(i);
-      Pack<T, kWidth> result;
+      Vec<T, kWidth> result;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k)
         result.value[k] = static_cast<T>(
@@ -193,11 +194,11 @@ template <class S>
 uint32_t blocks_of(int64_t rows) {
   return static_cast<uint32_t>((rows + S::kRows - 1) / S::kRows);
 }
-// True when rows of `size` elements at unit steps, the first of them at `data`, consist of aligned packs of four.
+// True when rows of `size` elements at unit steps, the first of them at `data`, consist of aligned vectors of four.
 template <int N, class T>
 bool consists_of_packs(const Nest<N>& rows, int64_t size, std::initializer_list<int64_t> steps,
                        std::initializer_list<const T*> data) {
-  constexpr size_t kAlignment = alignof(Pack<T, 4>);
+  constexpr size_t kAlignment = alignof(Vec<T, 4>);
   bool fits = size % 4 == 0;
   for (int64_t step : steps) fits = fits && step == 1;
   for (const T* first : data) fits = fits && reinterpret_cast<uintptr_t>(first) % kAlignment == 0;

@@ -2,28 +2,28 @@
 // Backward gathers: dx[n, c, h, w] sums dy of the windows over (h, w) that found their maximum there, in the order of
 // the windows, so that no two threads write one element. x (N, C, H, W), y (N, C, P, Q), any strides.
 //
-// A thread takes a pack of neighbours in memory: channels of a channels-last pixel, else windows of a row. Windows of 2
-// x 2 that tile the image, those of most nets, have kernels of their own: x, y and the indices each pass through a
+// A thread takes a vector of neighbours in memory: channels of a channels-last pixel, else windows of a row. Windows of
+// 2 x 2 that tile the image, those of most nets, have kernels of their own: x, y and the indices each pass through a
 // thread once, up to 16 bytes at a time.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/image_packs.cuh>
+#include <gradus/backends/cuda/device/image_vec.cuh>
 
 namespace gradus {
 namespace {
 
 using cuda_detail::Along;
+using cuda_detail::can_vectorize;
 using cuda_detail::Divisor;
-using cuda_detail::has_packs;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::load;
 using cuda_detail::neighbours_of;
-using cuda_detail::Pack;
 using cuda_detail::run_largest;
 using cuda_detail::store;
 using cuda_detail::Strides4;
+using cuda_detail::Vec;
 
 struct Window {
   int kernel[2], stride[2], padding[2], dilation[2];
@@ -34,14 +34,14 @@ struct Pool {
   int H, W, P, Q;
   Window window;
   Divisor stride_h, stride_w;
-  // What the threads enumerate, in the order of memory: packs of channels or of columns.
+  // What the threads enumerate, in the order of memory: vectors of channels or of columns.
   Divisor channels, rows, columns;
-  uint32_t packs;
+  uint32_t vectors;
 };
 
-// Of `rows` x `columns` of all planes, `pack` neighbours to a thread.
+// Of `rows` x `columns` of all planes, `vec` neighbours to a thread.
 Pool make_pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& geometry, int64_t rows, int64_t columns,
-               Along along, int pack) {
+               Along along, int vec) {
   Pool pool;
   pool.H = static_cast<int>(image[2]), pool.W = static_cast<int>(image[3]);
   pool.P = static_cast<int>(pooled[2]), pool.Q = static_cast<int>(pooled[3]);
@@ -52,30 +52,30 @@ Pool make_pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& ge
     pool.window.dilation[i] = static_cast<int>(geometry.dilation[i]);
   }
   pool.stride_h = Divisor(geometry.stride[0]), pool.stride_w = Divisor(geometry.stride[1]);
-  const int64_t channels = image[1] / (along == Along::channels ? pack : 1);
-  columns /= along == Along::columns ? pack : 1;
+  const int64_t channels = image[1] / (along == Along::channels ? vec : 1);
+  columns /= along == Along::columns ? vec : 1;
   pool.channels = Divisor(channels), pool.rows = Divisor(rows), pool.columns = Divisor(columns);
-  const int64_t packs = image[0] * channels * rows * columns;
-  GRADUS_CHECK(packs * pack < int64_t{1} << 31, ShapeError, "cuda pools at most 2^31 elements at once, got ",
-               packs * pack, "; split the batch");
-  pool.packs = static_cast<uint32_t>(packs);
+  const int64_t vectors = image[0] * channels * rows * columns;
+  GRADUS_CHECK(vectors * vec < int64_t{1} << 31, ShapeError, "cuda pools at most 2^31 elements at once, got ",
+               vectors * vec, "; split the batch");
+  pool.vectors = static_cast<uint32_t>(vectors);
   return pool;
 }
 
-// Where the first element of a pack stands.
+// Where the first element of a vector stands.
 struct Place {
   uint32_t n, c;
   int row, column;
 };
-template <Along kAlong, int kPack>
+template <Along kAlong, int kVec>
 __device__ Place place_of(const Pool& pool, uint32_t e) {
   uint32_t n, c, row, column;
   if constexpr (kAlong == Along::channels) {
     c = e, column = pool.channels.split(c), row = pool.columns.split(column), n = pool.rows.split(row);
-    c *= kPack;
+    c *= kVec;
   } else {
     column = e, row = pool.columns.split(column), c = pool.rows.split(row), n = pool.channels.split(c);
-    column *= kPack;
+    column *= kVec;
   }
   return {n, c, static_cast<int>(row), static_cast<int>(column)};
 }
@@ -85,20 +85,20 @@ __device__ T* plane_of(T* data, const Strides4& strides, const Place& place) {
   return data + place.n * strides.n + place.c * strides.c;
 }
 
-// kTiles: the windows are tiles, all within the image. Others know no packs of columns.
-template <bool kTiles, Along kAlong, int kPack, class T>
+// kTiles: the windows are tiles, all within the image. Others know no vectors of columns.
+template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, Strides4 x_strides, T* y,
                                                         Strides4 y_strides, int32_t* indices, Strides4 index_strides) {
   using C = compute_t<T>;
-  static_assert(kTiles || kAlong == Along::channels || kPack == 1);
+  static_assert(kTiles || kAlong == Along::channels || kVec == 1);
   const Window window = kTiles ? kTile : pool.window;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.packs; e += cuda_detail::thread_count()) {
-    const Place at = place_of<kAlong, kPack>(pool, e);
+  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+    const Place at = place_of<kAlong, kVec>(pool, e);
     const T* image = plane_of(x, x_strides, at);
-    C best[kPack];
-    Pack<int32_t, kPack> best_index;
+    C best[kVec];
+    Vec<int32_t, kVec> best_index;
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) best[k] = -C(INFINITY), best_index.value[k] = -1;
+    for (int k = 0; k < kVec; ++k) best[k] = -C(INFINITY), best_index.value[k] = -1;
     for (int r = 0; r < window.kernel[0]; ++r) {
       const int h = at.row * window.stride[0] - window.padding[0] + r * window.dilation[0];
       if (!kTiles && (h < 0 || h >= pool.H)) continue;
@@ -106,47 +106,46 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, S
         const int w = at.column * window.stride[1] - window.padding[1] + s * window.dilation[1];
         if (!kTiles && (w < 0 || w >= pool.W)) continue;
         const T* row = image + h * x_strides.h;
-        Pack<T, kPack> tap;
-        if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row over the pack
-          const auto over = load<2 * kPack>(row + (w - s));
+        Vec<T, kVec> tap;
+        if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row over the vector
+          const auto over = load<2 * kVec>(row + (w - s));
 #pragma unroll
-          for (int k = 0; k < kPack; ++k) tap.value[k] = over.value[2 * k + s];
+          for (int k = 0; k < kVec; ++k) tap.value[k] = over.value[2 * k + s];
         } else {
-          tap = load<kPack>(row + w * x_strides.w);
+          tap = load<kVec>(row + w * x_strides.w);
         }
 #pragma unroll
-        for (int k = 0; k < kPack; ++k) {
+        for (int k = 0; k < kVec; ++k) {
           const C value = static_cast<C>(tap.value[k]);
           if (best_index.value[k] < 0 || value > best[k] || (scalar::is_nan(value) && !scalar::is_nan(best[k])))
             best[k] = value, best_index.value[k] = h * pool.W + w + (kAlong == Along::columns ? 2 * k : 0);
         }
       }
     }
-    Pack<T, kPack> maximum;
+    Vec<T, kVec> maximum;
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) maximum.value[k] = static_cast<T>(best[k]);
+    for (int k = 0; k < kVec; ++k) maximum.value[k] = static_cast<T>(best[k]);
     store(plane_of(y, y_strides, at) + at.row * y_strides.h + at.column * y_strides.w, maximum);
     store(plane_of(indices, index_strides, at) + at.row * index_strides.h + at.column * index_strides.w, best_index);
   }
 }
 
-// Each thread writes the tiles of a pack of windows; tiles without a window, at the lower and right edges, become 0.
-template <Along kAlong, int kPack, class T>
+// Each thread writes the tiles of a vector of windows; tiles without a window, at the lower and right edges, become 0.
+template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     tiles_backward_kernel(Pool pool, const T* dy, Strides4 dy_strides, const int32_t* indices, Strides4 index_strides,
                           T* dx, Strides4 dx_strides) {
   using C = compute_t<T>;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.packs; e += cuda_detail::thread_count()) {
-    const Place at = place_of<kAlong, kPack>(pool, e);
-    Pack<T, kPack> gradient;
-    Pack<int32_t, kPack> index;
+  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+    const Place at = place_of<kAlong, kVec>(pool, e);
+    Vec<T, kVec> gradient;
+    Vec<int32_t, kVec> index;
     if (at.row < pool.P && at.column < pool.Q) {
-      gradient = load<kPack>(plane_of(dy, dy_strides, at) + at.row * dy_strides.h + at.column * dy_strides.w);
-      index =
-          load<kPack>(plane_of(indices, index_strides, at) + at.row * index_strides.h + at.column * index_strides.w);
+      gradient = load<kVec>(plane_of(dy, dy_strides, at) + at.row * dy_strides.h + at.column * dy_strides.w);
+      index = load<kVec>(plane_of(indices, index_strides, at) + at.row * index_strides.h + at.column * index_strides.w);
     } else {
 #pragma unroll
-      for (int k = 0; k < kPack; ++k) gradient.value[k] = T(0), index.value[k] = -1;
+      for (int k = 0; k < kVec; ++k) gradient.value[k] = T(0), index.value[k] = -1;
     }
     // A sum from 0 as in backward_kernel: -0 becomes 0.
     const auto gradient_at = [&](int k, int32_t here) {
@@ -159,17 +158,17 @@ __global__ void __launch_bounds__(kThreads)
       if (h >= pool.H) break;
       T* row = image + h * dx_strides.h;
       if constexpr (kAlong == Along::columns) {
-        Pack<T, 2 * kPack> tiles;
+        Vec<T, 2 * kVec> tiles;
 #pragma unroll
-        for (int k = 0; k < 2 * kPack; ++k) tiles.value[k] = gradient_at(k / 2, h * pool.W + w + k);
+        for (int k = 0; k < 2 * kVec; ++k) tiles.value[k] = gradient_at(k / 2, h * pool.W + w + k);
         store(row + w, tiles);
       } else {
 #pragma unroll
         for (int s = 0; s < 2; ++s) {
           if (w + s >= pool.W) break;
-          Pack<T, kPack> channels;
+          Vec<T, kVec> channels;
 #pragma unroll
-          for (int k = 0; k < kPack; ++k) channels.value[k] = gradient_at(k, h * pool.W + w + s);
+          for (int k = 0; k < kVec; ++k) channels.value[k] = gradient_at(k, h * pool.W + w + s);
           store(row + (w + s) * dx_strides.w, channels);
         }
       }
@@ -187,16 +186,16 @@ __device__ Windows windows_over(int at, int kernel, const Divisor& stride, int p
   return {first, min(static_cast<int>(stride.quotient(at + padding)), count - 1)};
 }
 
-// One pack of dx to a thread.
-template <Along kAlong, int kPack, class T>
+// One vector of dx to a thread.
+template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Pool pool, const T* dy, Strides4 dy_strides, const int32_t* indices, Strides4 index_strides, T* dx,
                     Strides4 dx_strides) {
   using C = compute_t<T>;
-  static_assert(kAlong == Along::channels || kPack == 1);
+  static_assert(kAlong == Along::channels || kVec == 1);
   const Window& window = pool.window;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.packs; e += cuda_detail::thread_count()) {
-    const Place at = place_of<kAlong, kPack>(pool, e);
+  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+    const Place at = place_of<kAlong, kVec>(pool, e);
     const int32_t here = at.row * pool.W + at.column;
     const Windows rows =
         windows_over(at.row, window.kernel[0], pool.stride_h, window.padding[0], window.dilation[0], pool.P);
@@ -204,18 +203,18 @@ __global__ void __launch_bounds__(kThreads)
         windows_over(at.column, window.kernel[1], pool.stride_w, window.padding[1], window.dilation[1], pool.Q);
     const T* gradients = plane_of(dy, dy_strides, at);
     const int32_t* winners = plane_of(indices, index_strides, at);
-    C sum[kPack] = {};
+    C sum[kVec] = {};
     for (int p = rows.first; p <= rows.last; ++p)
       for (int q = columns.first; q <= columns.last; ++q) {
-        const auto gradient = load<kPack>(gradients + p * dy_strides.h + q * dy_strides.w);
-        const auto winner = load<kPack>(winners + p * index_strides.h + q * index_strides.w);
+        const auto gradient = load<kVec>(gradients + p * dy_strides.h + q * dy_strides.w);
+        const auto winner = load<kVec>(winners + p * index_strides.h + q * index_strides.w);
 #pragma unroll
-        for (int k = 0; k < kPack; ++k)
+        for (int k = 0; k < kVec; ++k)
           if (winner.value[k] == here) sum[k] += static_cast<C>(gradient.value[k]);
       }
-    Pack<T, kPack> total;
+    Vec<T, kVec> total;
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) total.value[k] = static_cast<T>(sum[k]);
+    for (int k = 0; k < kVec; ++k) total.value[k] = static_cast<T>(sum[k]);
     store(plane_of(dx, dx_strides, at) + at.row * dx_strides.h + at.column * dx_strides.w, total);
   }
 }
@@ -226,27 +225,26 @@ bool takes_tiles(const View& image, const Pool2dGeometry& g) {
     if (g.kernel[i] != 2 || g.stride[i] != 2 || g.padding[i] != 0 || g.dilation[i] != 1) return false;
   if (neighbours_of(image) == Along::channels) return true;
   bool pairs = false;
-  visit_floating(image.dtype, [&]<class T>() { pairs = has_packs<T>(image, Along::columns, 2); });
+  visit_floating(image.dtype, [&]<class T>() { pairs = can_vectorize<T>(image, Along::columns, 2); });
   return pairs;
 }
 
-// Calls run<kTiles, kAlong, kPack>() with the largest packs that all three views have.
+// Calls run<kTiles, kAlong, kVec>() with the largest vectors that all three views have.
 template <class T, class Run>
 void visit_packs(bool tiles, const View& image, const View& pooled, const View& indices, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);
-  const auto fits = [&](Along along, int pack, int image_pack) {
-    return has_packs<T>(image, along, image_pack) && has_packs<T>(pooled, along, pack) &&
-           has_packs<int32_t>(indices, along, pack);
+  const auto fits = [&](Along along, int vec, int image_vec) {
+    return can_vectorize<T>(image, along, image_vec) && can_vectorize<T>(pooled, along, vec) &&
+           can_vectorize<int32_t>(indices, along, vec);
   };
-  const auto channels_fit = [&](int pack) { return fits(Along::channels, pack, pack); };
-  const auto columns_fit = [&](int pack) { return fits(Along::columns, pack, 2 * pack); };
+  const auto channels_fit = [&](int vec) { return fits(Along::channels, vec, vec); };
+  const auto columns_fit = [&](int vec) { return fits(Along::columns, vec, 2 * vec); };
   if (neighbours_of(image) == Along::channels) {
     if (tiles)
-      run_largest<kFull>(channels_fit, [&]<int kPack>() { run.template operator()<true, Along::channels, kPack>(); });
-    else
-      run_largest<kFull>(channels_fit, [&]<int kPack>() { run.template operator()<false, Along::channels, kPack>(); });
+      run_largest<kFull>(channels_fit, [&]<int kVec>() { run.template operator()<true, Along::channels, kVec>(); });
+    else run_largest<kFull>(channels_fit, [&]<int kVec>() { run.template operator()<false, Along::channels, kVec>(); });
   } else if (tiles) {
-    run_largest<kFull / 2>(columns_fit, [&]<int kPack>() { run.template operator()<true, Along::columns, kPack>(); });
+    run_largest<kFull / 2>(columns_fit, [&]<int kVec>() { run.template operator()<true, Along::columns, kVec>(); });
   } else {
     run.template operator()<false, Along::columns, 1>();
   }
@@ -263,9 +261,9 @@ void CudaBackend::max_pool2d(const View& x, const MutableView& y, const MutableV
   if (y.numel() == 0) return;
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    visit_packs<T>(tiles, x, y, indices, [&]<bool kTiles, Along kAlong, int kPack>() {
-      const Pool pool = make_pool(x.shape, y.shape, geometry, P, Q, kAlong, kPack);
-      launch(pool_kernel<kTiles, kAlong, kPack, T>, launch.blocks(pool.packs, kThreads), kThreads, pool, x.as<T>(),
+    visit_packs<T>(tiles, x, y, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
+      const Pool pool = make_pool(x.shape, y.shape, geometry, P, Q, kAlong, kVec);
+      launch(pool_kernel<kTiles, kAlong, kVec, T>, launch.blocks(pool.vectors, kThreads), kThreads, pool, x.as<T>(),
              Strides4(x.strides), y.as<T>(), Strides4(y.strides), indices.as<int32_t>(), Strides4(indices.strides));
     });
   });
@@ -279,14 +277,14 @@ void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const
   if (dx.numel() == 0) return;
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    visit_packs<T>(tiles, dx, dy, indices, [&]<bool kTiles, Along kAlong, int kPack>() {
+    visit_packs<T>(tiles, dx, dy, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
       const auto kernel = [] {
-        if constexpr (kTiles) return tiles_backward_kernel<kAlong, kPack, T>;
-        else return backward_kernel<kAlong, kPack, T>;
+        if constexpr (kTiles) return tiles_backward_kernel<kAlong, kVec, T>;
+        else return backward_kernel<kAlong, kVec, T>;
       }();
       const Pool pool =
-          make_pool(dx.shape, dy.shape, geometry, kTiles ? (H + 1) / 2 : H, kTiles ? (W + 1) / 2 : W, kAlong, kPack);
-      launch(kernel, launch.blocks(pool.packs, kThreads), kThreads, pool, dy.as<T>(), Strides4(dy.strides),
+          make_pool(dx.shape, dy.shape, geometry, kTiles ? (H + 1) / 2 : H, kTiles ? (W + 1) / 2 : W, kAlong, kVec);
+      launch(kernel, launch.blocks(pool.vectors, kThreads), kThreads, pool, dy.as<T>(), Strides4(dy.strides),
              indices.as<int32_t>(), Strides4(indices.strides), dx.as<T>(), Strides4(dx.strides));
     });
   });

@@ -5,6 +5,7 @@
 #include <gradus/core/random.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/map.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {
@@ -13,7 +14,7 @@ using cuda_detail::Geometry;
 using cuda_detail::kThreads;
 using cuda_detail::Launch;
 using cuda_detail::Nest;
-using cuda_detail::Packet;
+using cuda_detail::Vec;
 
 // A draw whose offset is settled on the device, where a replayed graph finds a new one.
 struct Draw {
@@ -56,19 +57,19 @@ __global__ void __launch_bounds__(kThreads)
   draw.begin();
   const RandomState& state = draw.state;
   for (uint32_t i = 4 * cuda_detail::thread_index(); i < geometry.numel; i += 4 * cuda_detail::thread_count()) {
-    Packet<bool> kept;
+    Vec<bool, 4> kept;
     cuda_detail::four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i,
                             kept.value);
     const auto scaled = [&](T value, bool is_kept) {
       return is_kept ? static_cast<T>(static_cast<compute_t<T>>(value) * scale) : T(0);
     };
     if (geometry.vectorised && i + 4 <= geometry.numel) {
-      const Packet<T> in = reinterpret_cast<const Packet<T>*>(x)[i / 4];
-      Packet<T> out;
+      const Vec<T, 4> in = reinterpret_cast<const Vec<T, 4>*>(x)[i / 4];
+      Vec<T, 4> out;
 #pragma unroll
       for (uint32_t k = 0; k < 4; ++k) out.value[k] = scaled(in.value[k], kept.value[k]);
-      reinterpret_cast<Packet<bool>*>(mask)[i / 4] = kept;
-      reinterpret_cast<Packet<T>*>(y)[i / 4] = out;
+      reinterpret_cast<Vec<bool, 4>*>(mask)[i / 4] = kept;
+      reinterpret_cast<Vec<T, 4>*>(y)[i / 4] = out;
     } else {
 #pragma unroll
       for (uint32_t k = 0; k < 4; ++k) {

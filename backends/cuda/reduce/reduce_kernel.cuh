@@ -1,5 +1,5 @@
-// The one kernel of reduce.cu and arg_reduce.cu. Where x allows it a thread loads packets of up to 16 bytes, along the
-// reduction, whose elements it folds, or across the outputs, to one of which each element belongs. Packets are loaded
+// The one kernel of reduce.cu and arg_reduce.cu. Where x allows it a thread loads vectors of up to 16 bytes, along the
+// reduction, whose elements it folds, or across the outputs, to one of which each element belongs. Vectors are loaded
 // several at a time: the device is full only when some megabytes are under way. A long reduction is cut into splits
 // (ReducePlan), whose partial results a second launch folds. The order depends on shape, strides, alignment and device.
 //
@@ -8,27 +8,22 @@
 #pragma once
 
 #include <gradus/backends/cuda/device/reduce_plan.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
-
-/// kWidth neighbours that are loaded at once.
-template <class T, int kWidth>
-struct alignas(kWidth * sizeof(T)) Neighbours {
-  T value[kWidth];
-};
 
 /// Loads of a thread under way at once.
 template <int kWidth>
 inline constexpr uint32_t kLoadsAtOnce = kWidth == 1 ? 8 : 4;
 
-/// Packets of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
-/// packets. View 0 of `outer` is x; with `partial` the results of the splits go there.
+/// Vectors of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
+/// vectors. View 0 of `outer` is x; with `partial` the results of the splits go there.
 template <class Op, int kAlong, int kAcross, class T, int N, class Results>
 __global__ void __launch_bounds__(kThreads, 4)
     reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
                   Results results) {
   using A = typename Op::A;
-  using Packet = Neighbours<T, kAlong * kAcross>;
+  using V = Vec<T, kAlong * kAcross>;
   constexpr uint32_t kAtOnce = kLoadsAtOnce<kAlong * kAcross>;
   __shared__ A shared[kAcross][kThreads];
   const uint32_t thread = threadIdx.x, lane = plan.lane(), output = plan.output();
@@ -37,14 +32,14 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) total[j] = Op::neutral();
 
-  const auto take = [&](const Packet& packet, int64_t i) {
+  const auto take = [&](const V& vec, int64_t i) {
     if constexpr (kAlong == 1) {
 #pragma unroll
-      for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], Op::load(packet.value[j], i));
-    } else {  // in pairs, so that the chain of dependent folds has one for each packet
+      for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], Op::load(vec.value[j], i));
+    } else {  // in pairs, so that the chain of dependent folds has one for each vector
       A folded[kAlong];
 #pragma unroll
-      for (int j = 0; j < kAlong; ++j) folded[j] = Op::load(packet.value[j], i * kAlong + j);
+      for (int j = 0; j < kAlong; ++j) folded[j] = Op::load(vec.value[j], i * kAlong + j);
 #pragma unroll
       for (int width = kAlong / 2; width > 0; width /= 2)
 #pragma unroll
@@ -55,19 +50,19 @@ __global__ void __launch_bounds__(kThreads, 4)
   const auto walk = [&](auto&& place) {
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
     for (uint32_t i = begin + lane; i < end; i += kAtOnce * plan.lanes) {
-      Packet packets[kAtOnce];
+      V vectors[kAtOnce];
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k)  // behind the end the last one again: no load waits for a test
-        packets[k] = *reinterpret_cast<const Packet*>(x + base[0] + place(min(i + k * plan.lanes, end - 1)));
+        vectors[k] = *reinterpret_cast<const V*>(x + base[0] + place(min(i + k * plan.lanes, end - 1)));
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k)
-        if (i + k * plan.lanes < end) take(packets[k], i + k * plan.lanes);
+        if (i + k * plan.lanes < end) take(vectors[k], i + k * plan.lanes);
     }
   };
   if (output < outer.numel) {
     outer.offsets(output, base);
     if (kAlong * kAcross > 1 ||
-        inner.ndim <= 2) {  // packets come with at most two axes; axes that are not there: size 1
+        inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
       walk([&](uint32_t i) {
         const uint32_t row = inner.size[1].split(i);
         return row * inner.strides[0][0] + i * inner.strides[0][1];
@@ -106,12 +101,12 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll 1
   for (int j = 0; j < kAcross; ++j) {
     results.store(base, shared[j][thread]);
-    if constexpr (kAcross > 1)  // a packet's step is that of kAcross outputs
+    if constexpr (kAcross > 1)  // a vector's step is that of kAcross outputs
       for (int k = 0; k < N; ++k) base[k] += outer.strides[k][outer.ndim - 1] / kAcross;
   }
 }
 
-/// Threads for `outputs` of `reduced` packets each; `adjacent`: the outputs' packets are neighbours in memory, not the
+/// Threads for `outputs` of `reduced` vectors each; `adjacent`: the outputs' vectors are neighbours in memory, not the
 /// reduction's.
 template <int kWidth>
 ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int multiprocessors) {
@@ -136,7 +131,7 @@ ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int mult
   return plan;
 }
 
-/// True when the last axis of `packed` can be walked in aligned packets of kWidth elements of view 0.
+/// True when the last axis of `packed` can be walked in aligned vectors of kWidth elements of view 0.
 template <int kWidth, class T, int M, int N>
 bool in_packets(const T* x, const Nest<M>& packed, const Nest<N>& other) {
   const int last = packed.ndim - 1;
@@ -147,7 +142,7 @@ bool in_packets(const T* x, const Nest<M>& packed, const Nest<N>& other) {
          std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
 }
 
-/// The nest over packets instead of elements.
+/// The nest over vectors instead of elements.
 template <int kWidth, int N>
 Nest<N> over_packets(Nest<N> nest) {
   if (kWidth == 1) return nest;

@@ -50,14 +50,14 @@ __device__ inline void cluster_sync() {
 }
 
 /// A barrier that opens when one thread has announced a number of bytes and so many have come.
-struct ByteBarrier {
+struct Mbarrier {
   uint64_t state;
 
   __device__ void init() {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(this)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  __device__ void announce(uint32_t bytes) {
+  __device__ void expect_tx(uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes)
                  : "memory");
   }
@@ -87,7 +87,7 @@ __device__ inline void send(float value, uint32_t address, uint32_t barrier, int
 /// Sums of kCount values over kLanes neighbouring lanes. The lane keeps the sum whose number is the highest bits of its
 /// own number among them.
 template <int kLanes, int kCount>
-__device__ __forceinline__ float scattered_sum(const float (&values)[kCount], int lane) {
+__device__ __forceinline__ float group_reduce_scatter(const float (&values)[kCount], int lane) {
   if constexpr (kLanes == 1) {
     return values[0];
   } else {
@@ -99,7 +99,7 @@ __device__ __forceinline__ float scattered_sum(const float (&values)[kCount], in
       const float low = values[i], high = values[kCount > 1 ? i + kKept : i];
       kept[i] = (upper ? high : low) + __shfl_xor_sync(kEveryLane, upper ? low : high, kDistance);
     }
-    return scattered_sum<kDistance>(kept, lane);
+    return group_reduce_scatter<kDistance>(kept, lane);
   }
 }
 
@@ -107,20 +107,20 @@ __device__ __forceinline__ float scattered_sum(const float (&values)[kCount], in
 template <int kSequences, int kWidth>
 struct Exchange {
   alignas(16) float numbers[2][kSequences][kWidth];
-  ByteBarrier full[2];
+  Mbarrier full[2];
 
   __device__ void init() {
     if (threadIdx.x >= kWarp) return;
     if (threadIdx.x == 0)
-      for (ByteBarrier& barrier : full) barrier.init();
-    __syncwarp();  // init is compiled to an instruction of the whole warp, announce to one of lane 0
+      for (Mbarrier& barrier : full) barrier.init();
+    __syncwarp();  // init is compiled to an instruction of the whole warp, expect_tx to one of lane 0
     if (threadIdx.x == 0)
-      for (ByteBarrier& barrier : full) barrier.announce(sizeof(numbers[0]));
+      for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
   }
   /// Until the numbers that were sent in step i - 1 are there.
   __device__ const float (&received(int i))[kSequences][kWidth] {
     full[i & 1].wait((i - 1) / 2 & 1);
-    if (threadIdx.x == 0) full[i & 1].announce(sizeof(numbers[0]));  // in step i + 1
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // in step i + 1
     return numbers[i & 1];
   }
   __device__ void send(int i, int sequence, int at, float value, int block) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(threads_of(kSize, kBlocks))
           sum = fmaf(weights[row][4 * chunk + 2], h.z, sum), sum = fmaf(weights[row][4 * chunk + 3], h.w, sum);
         }
       }
-    const float sum = sum_of_input + scattered_sum<kParts>(sums, lane);
+    const float sum = sum_of_input + group_reduce_scatter<kParts>(sums, lane);
     const float value = gate == 2 ? ::tanhf(sum) : scalar::Unary<UnaryOp::sigmoid>::apply(sum, {});
     const auto of_gate = [&](int k) { return __shfl_sync(kEveryLane, value, (lane & ~6) | k << 1); };
     const float input = of_gate(0), forget = of_gate(1), candidate = of_gate(2), output = of_gate(3);
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(threads_of(kSize, kBlocks))
           sum = fmaf(weights[column][4 * chunk + 2], d.z, sum), sum = fmaf(weights[column][4 * chunk + 3], d.w, sum);
         }
       }
-    return scattered_sum<static_cast<int>(kWarp)>(sums, lane);
+    return group_reduce_scatter<static_cast<int>(kWarp)>(sums, lane);
   };
 
   const int64_t at_start = sizes.state(0, sequence, unit);

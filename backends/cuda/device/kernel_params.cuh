@@ -9,13 +9,14 @@
 
 namespace gradus::cuda_detail {
 
-struct Parcel {
+struct KernelParamTable {
   static constexpr uint32_t kWords = 960;  // with the other parameters below the limit of 4 KiB
   uint32_t words[kWords];
 };
 
-static __global__ void __launch_bounds__(kThreads) deliver_kernel(Parcel parcel, uint32_t count, uint32_t* to) {
-  for (uint32_t i = threadIdx.x; i < count; i += kThreads) to[i] = parcel.words[i];
+static __global__ void __launch_bounds__(kThreads)
+    copy_params_kernel(KernelParamTable table, uint32_t count, uint32_t* to) {
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) to[i] = table.words[i];
 }
 
 /// A table of plain values on the device.
@@ -26,12 +27,12 @@ class DeviceTable {
       : memory_(std::max<size_t>(sizeof(T) * host.size(), 1), device) {
     static_assert(sizeof(T) % sizeof(uint32_t) == 0);
     const size_t words = host.size() * (sizeof(T) / sizeof(uint32_t));
-    for (size_t begin = 0; begin < words; begin += Parcel::kWords) {
-      Parcel parcel;
-      const size_t count = std::min<size_t>(Parcel::kWords, words - begin);
-      std::memcpy(parcel.words, reinterpret_cast<const char*>(host.data()) + begin * sizeof(uint32_t),
+    for (size_t begin = 0; begin < words; begin += KernelParamTable::kWords) {
+      KernelParamTable table;
+      const size_t count = std::min<size_t>(KernelParamTable::kWords, words - begin);
+      std::memcpy(table.words, reinterpret_cast<const char*>(host.data()) + begin * sizeof(uint32_t),
                   count * sizeof(uint32_t));
-      launch(deliver_kernel, 1, kThreads, parcel, static_cast<uint32_t>(count), memory_.as<uint32_t>() + begin);
+      launch(copy_params_kernel, 1, kThreads, table, static_cast<uint32_t>(count), memory_.as<uint32_t>() + begin);
     }
   }
   const T* data() const { return memory_.as<T>(); }

@@ -8,7 +8,7 @@ namespace gradus::cuda_detail {
 
 /// Starts a copy of kBytes (4, 8 or 16) bytes; where it does not count, zeros are written and nothing is read.
 template <int kBytes>
-__device__ void copy_async(void* to, const void* from, bool counts) {
+__device__ void cp_async(void* to, const void* from, bool counts) {
 #if __CUDA_ARCH__ >= 800
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from), "n"(kBytes),
@@ -19,14 +19,14 @@ __device__ void copy_async(void* to, const void* from, bool counts) {
 #endif
 }
 /// Makes the copies started since the last call a group.
-__device__ inline void close_copies() {
+__device__ inline void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 /// Waits for this thread's groups but the last kPending.
 template <int kPending>
-__device__ void await_copies() {
+__device__ void cp_async_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #endif

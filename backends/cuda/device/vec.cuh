@@ -1,4 +1,4 @@
-// Neighbours in memory that a thread loads and stores at once, up to 16 bytes of them.
+// Vectorised loads and stores.
 #pragma once
 
 #include <cstring>
@@ -7,31 +7,32 @@
 
 namespace gradus::cuda_detail {
 
+/// N neighbours in memory, which a thread loads and stores at once, as far as they are 16 bytes.
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T value[N];
 };
 template <int N, class T>
-__device__ Pack<T, N> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
+__device__ Vec<T, N> load(const T* from) {
+  return *reinterpret_cast<const Vec<T, N>*>(from);
 }
-/// To device memory. The compiler takes packs apart and may then store their elements one by one, each with a
+/// To device memory. The compiler takes vectors apart and may then store their elements one by one, each with a
 /// transaction of its own; these stores stay whole.
 template <int N, class T>
-__device__ void store(T* to, const Pack<T, N>& pack) {
-  if constexpr (sizeof(pack) % 8 == 0) {
-    uint32_t words[sizeof(pack) / 4];
-    memcpy(words, &pack, sizeof(pack));
+__device__ void store(T* to, const Vec<T, N>& vec) {
+  if constexpr (sizeof(vec) % 8 == 0) {
+    uint32_t words[sizeof(vec) / 4];
+    memcpy(words, &vec, sizeof(vec));
     const size_t at = __cvta_generic_to_global(to);
-    if constexpr (sizeof(pack) == 8)
+    if constexpr (sizeof(vec) == 8)
       asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(at), "r"(words[0]), "r"(words[1]) : "memory");
 #pragma unroll
-    for (size_t i = 0; i < sizeof(pack) / 16; ++i)
+    for (size_t i = 0; i < sizeof(vec) / 16; ++i)
       asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(at + 16 * i), "r"(words[4 * i]),
                    "r"(words[4 * i + 1]), "r"(words[4 * i + 2]), "r"(words[4 * i + 3])
                    : "memory");
   } else {
-    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+    *reinterpret_cast<Vec<T, N>*>(to) = vec;
   }
 }
 

@@ -25,7 +25,7 @@ void visit_tile(int64_t rows, F&& f) {
 /// Two tiles of operands in shared memory and the thread's part of the product. Rows are padded so that a warp that
 /// stores a column of the tile meets few bank conflicts, and loads stay aligned to four elements.
 template <class C, class T>
-struct TileProduct {
+struct FmaTile {
   static constexpr int kPad = 4;
   struct Shared {
     alignas(16) C left[T::kDepth][T::kRows + kPad];

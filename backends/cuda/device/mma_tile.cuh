@@ -5,19 +5,16 @@
 #pragma once
 
 #include <gradus/core/dtype.h>
-#include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 
 inline constexpr int kWarpRows = 32, kWarpColumns = 64;
 
-/// 16 bytes of depth.
-struct alignas(16) Piece {
-  uint32_t words[4];
-};
-inline constexpr int kPieces = 4;  // of a row
-inline constexpr size_t kRowBytes = kPieces * sizeof(Piece);
-using TileRow = Piece[kPieces + 1];
+using Vec16 = Vec<uint32_t, 4>;     // 16 bytes of depth
+inline constexpr int kRowVecs = 4;  // of a row
+inline constexpr size_t kRowBytes = kRowVecs * sizeof(Vec16);
+using TileRow = Vec16[kRowVecs + 1];
 
 /// The pointer, whole: without this the compiler adds its parts anew for every element.
 __device__ inline const char* whole(const char* pointer) {
@@ -28,7 +25,7 @@ __device__ inline const char* whole(const char* pointer) {
 /// An element or a piece in global memory that nobody writes meanwhile.
 template <class T>
 __device__ T load_global(const char* from) {
-  if constexpr (std::is_same_v<T, Piece>) {
+  if constexpr (std::is_same_v<T, Vec16>) {
     const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
     return {{words.x, words.y, words.z, words.w}};
   } else if constexpr (sizeof(T) == 4) {
@@ -42,18 +39,18 @@ __device__ T load_global(const char* from) {
 
 /// How many elements of T a piece and a row hold.
 template <class T>
-inline constexpr int kPieceSize = 16 / sizeof(T);
+inline constexpr int kVec16Size = 16 / sizeof(T);
 template <class T>
-inline constexpr int kRowDepth = kPieces* kPieceSize<T>;
+inline constexpr int kRowDepth = kRowVecs* kVec16Size<T>;
 
 /// Which kernel family multiplies: float32 exactly, float32 rounded to TF32, half types.
-enum class Multiplier { fma, tf32, half };
+enum class MathMode { fma, tf32, half };
 
-/// An element as the multiplier takes it: with TF32 it is rounded to nearest here.
-template <Multiplier kMultiplier, class T>
+/// An element as the mode takes it: with TF32 it is rounded to nearest here.
+template <MathMode kMode, class T>
 __device__ T multiplicand(T value) {
 #if __CUDA_ARCH__ >= 800
-  if constexpr (kMultiplier == Multiplier::tf32) {
+  if constexpr (kMode == MathMode::tf32) {
     uint32_t rounded;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
     value = __uint_as_float(rounded);
@@ -62,23 +59,22 @@ __device__ T multiplicand(T value) {
   return value;
 }
 
-template <Multiplier kMultiplier, class T>
-__device__ Piece make_piece(const T (&values)[kPieceSize<T>]) {
-  Piece piece;
+template <MathMode kMode, class T>
+__device__ Vec16 make_vec16(const T (&values)[kVec16Size<T>]) {
+  Vec16 vec;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    if constexpr (sizeof(T) == 4) piece.words[j] = __float_as_uint(multiplicand<kMultiplier>(values[j]));
-    else
-      piece.words[j] = static_cast<uint32_t>(values[2 * j].bits) | static_cast<uint32_t>(values[2 * j + 1].bits) << 16;
+    if constexpr (sizeof(T) == 4) vec.value[j] = __float_as_uint(multiplicand<kMode>(values[j]));
+    else vec.value[j] = static_cast<uint32_t>(values[2 * j].bits) | static_cast<uint32_t>(values[2 * j + 1].bits) << 16;
   }
-  return piece;
+  return vec;
 }
 
 /// The FMA units: a lane makes 8 x 8 results, rows 4 and columns 8 apart. Of each pair of lanes the columns, and of
 /// each pair of pairs the rows are the same: such loads of 16 bytes take half the time.
-template <Multiplier kMultiplier, class T>
-struct TileEngine {
-  static_assert(kMultiplier == Multiplier::fma && sizeof(T) == 4);
+template <MathMode kMode, class T>
+struct MmaTile {
+  static_assert(kMode == MathMode::fma && sizeof(T) == 4);
   float sums[8][8] = {};
 
   static __device__ int row() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
@@ -86,7 +82,7 @@ struct TileEngine {
   /// `left` and `right` begin at the warp's part of the tiles.
   __device__ void multiply(const TileRow* left, const TileRow* right) {
 #pragma unroll 1  // or registers run out
-    for (int piece = 0; piece < kPieces; ++piece) {
+    for (int piece = 0; piece < kRowVecs; ++piece) {
       float4 l[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) l[i] = reinterpret_cast<const float4&>(left[row() + 4 * i][piece]);
@@ -115,7 +111,7 @@ struct TileEngine {
 };
 
 /// Four 8 x 8 matrices of halves, or 8 x 4 of words, from the rows whose addresses the lanes hold.
-__device__ inline void load_matrices(uint32_t (&words)[4], const Piece& row) {
+__device__ inline void ldmatrix_x4(uint32_t (&words)[4], const Vec16& row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(&row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -124,7 +120,7 @@ __device__ inline void load_matrices(uint32_t (&words)[4], const Piece& row) {
 
 /// sums (16 x 8) += a (16 rows of 32 bytes of depth) b (8 columns of as much).
 template <class T>
-__device__ void multiply_fragments(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ void mma_m16n8(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, Half>)
     asm volatile(
@@ -147,25 +143,25 @@ __device__ void multiply_fragments(float (&sums)[4], const uint32_t (&a)[4], uin
 }
 
 /// Tensor cores: a warp makes 2 x 8 blocks of 16 x 8 results.
-template <Multiplier kMultiplier, class T>
-requires(kMultiplier != Multiplier::fma) struct TileEngine<kMultiplier, T> {
+template <MathMode kMode, class T>
+requires(kMode != MathMode::fma) struct MmaTile<kMode, T> {
   float sums[2][8][4] = {};
 
   __device__ void multiply(const TileRow* left, const TileRow* right) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int piece = 0; piece < kPieces; piece += 2) {
+    for (int piece = 0; piece < kRowVecs; piece += 2) {
       uint32_t a[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) load_matrices(a[i], left[16 * i + lane % 16][piece + lane / 16]);
+      for (int i = 0; i < 2; ++i) ldmatrix_x4(a[i], left[16 * i + lane % 16][piece + lane / 16]);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         uint32_t b[4];
-        load_matrices(b, right[8 * j + lane / 16 * 8 + lane % 8][piece + lane / 8 % 2]);
+        ldmatrix_x4(b, right[8 * j + lane / 16 * 8 + lane % 8][piece + lane / 8 % 2]);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          multiply_fragments<T>(sums[i][j], a[i], b[0], b[1]);
-          multiply_fragments<T>(sums[i][j + 1], a[i], b[2], b[3]);
+          mma_m16n8<T>(sums[i][j], a[i], b[0], b[1]);
+          mma_m16n8<T>(sums[i][j + 1], a[i], b[2], b[3]);
         }
       }
     }
@@ -194,15 +190,15 @@ struct BlockTile {
   static __device__ int first_column() { return threadIdx.x / 32 % kWarpsX * kWarpColumns; }
 };
 
-/// Calls f.template operator()<Multiplier, T>() for a floating type that an engine exists for.
+/// Calls f.template operator()<MathMode, T>() for a floating type that an engine exists for.
 template <class F>
-void visit_engine(DType dtype, Multiplier multiplier, F&& f) {
-  switch (multiplier) {
-    case Multiplier::fma: return f.template operator()<Multiplier::fma, float>();
-    case Multiplier::tf32: return f.template operator()<Multiplier::tf32, float>();
-    case Multiplier::half:
-      return dtype == DType::f16 ? f.template operator()<Multiplier::half, Half>()
-                                 : f.template operator()<Multiplier::half, BFloat16>();
+void visit_math_mode(DType dtype, MathMode mode, F&& f) {
+  switch (mode) {
+    case MathMode::fma: return f.template operator()<MathMode::fma, float>();
+    case MathMode::tf32: return f.template operator()<MathMode::tf32, float>();
+    case MathMode::half:
+      return dtype == DType::f16 ? f.template operator()<MathMode::half, Half>()
+                                 : f.template operator()<MathMode::half, BFloat16>();
   }
 }
 

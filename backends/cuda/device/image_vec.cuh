@@ -1,0 +1,39 @@
+// Vectors of an image's neighbours in memory, channels of a channels-last pixel or columns of a row, that a thread
+// loads and stores at once.
+#pragma once
+
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/vec.cuh>
+
+namespace gradus::cuda_detail {
+
+enum class Along { columns, channels };
+
+/// Which of an image's elements lie side by side.
+inline Along neighbours_of(const View& image) {
+  return image.shape[1] > 1 && image.strides[1] == 1 ? Along::channels : Along::columns;
+}
+
+/// Whether `vec` neighbours at a time can be loaded and stored as a Vec.
+template <class T>
+bool can_vectorize(const View& view, Along along, int vec) {
+  if (vec == 1) return true;
+  const int axis = along == Along::channels ? 1 : 3;
+  const int64_t aligned = std::min<int64_t>(vec, 16 / sizeof(T));
+  for (int i = 0; i < 4; ++i)
+    if (i == axis ? view.strides[i] != 1 || view.shape[i] % vec != 0
+                  : view.shape[i] != 1 && view.strides[i] % aligned != 0)
+      return false;
+  return reinterpret_cast<uintptr_t>(view.data) % (aligned * sizeof(T)) == 0;
+}
+
+/// Calls run<vec>() with the largest vector that fits(vec), a power of two up to kVec; 1 always does.
+template <int kVec, class Fits, class Run>
+void run_largest(const Fits& fits, const Run& run) {
+  if constexpr (kVec > 1) {
+    if (!fits(kVec)) return run_largest<kVec / 2>(fits, run);
+  }
+  run.template operator()<kVec>();
+}
+
+}  // namespace gradus::cuda_detail

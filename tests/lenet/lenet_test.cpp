@@ -132,7 +132,9 @@ void check_against_pytorch(DType dtype, double tolerance, bool fused, MemoryForm
 
 }  // namespace
 
-TEST_CASE("LeNet's first 50 losses are PyTorch's: float64") { check_against_pytorch(kDouble, 1e-10, false); }
+TEST_CASE("LeNet's first 50 losses are PyTorch's: float64", "[accuracy]") {
+  check_against_pytorch(kDouble, 1e-10, false);
+}
 
 // PyTorch's own float32 losses are up to 2e-6 away from its float64 ones here.
 TEST_CASE("LeNet's first 50 losses are PyTorch's: float32") { check_against_pytorch(kFloat, 5e-5, false); }

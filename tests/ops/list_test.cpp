@@ -112,7 +112,8 @@ std::string accepted(const OpCase& op_case, DType dtype, const Computed& right) 
 
 }  // namespace
 
-TEST_CASE("comparisons refuse zeros, swapped signs and errors of ten tolerances, of every op case in every type") {
+TEST_CASE("comparisons refuse zeros, swapped signs and errors of ten tolerances, of every op case in every type",
+          "[accuracy]") {
   const OneThread one_thread;
   const BackendGuard guard("naive");
   for (const OpCase& op_case : all_cases()) {

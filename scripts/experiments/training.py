@@ -157,4 +157,4 @@ def draw_curves(panels, path, columns=2):
     for pair in pairs[len(panels) :]:
         for axis in pair:
             axis.set_axis_off()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=65)

@@ -6,7 +6,7 @@
 // zero-size views. All views of a call live on one device of the backend's type and, unless a method says otherwise,
 // share a dtype. Shapes are checked by core/ops before the call; backends do not check again.
 //
-// Two tiers. Primitives are pure virtual. Composites have default bodies made of primitives (core/backend.cpp), which
+// Two tiers. Primitives are pure virtual. Composites have default bodies made of primitives (core/composites), which
 // a backend overrides to fuse; tests call the defaults and compare them with the overrides.
 #pragma once
 

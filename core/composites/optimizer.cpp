@@ -1,17 +1,12 @@
-// The default body of Backend::optimizer_step: the rules' formulas over arrays, each operation one kernel. Like those
-// in backend.cpp it uses scratch memory freely and reads nothing back to the host.
-#include <gradus/core/backend.h>
+// Optimizer steps: the rules' formulas over arrays, each operation one kernel.
+#include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/optimizer_rules.h>
 
 namespace gradus {
-namespace {
 
-// `view` broadcast to `shape`; it has that shape already or is a scalar.
-View expanded(View view, const Shape& shape) {
-  if (view.ndim() == 0) view.strides = Dims::filled(shape.size(), 0);
-  view.shape = shape;
-  return view;
-}
+using namespace composites;
+
+namespace {
 
 struct Mask {
   Array array;
@@ -86,13 +81,6 @@ class Elements {
   double number_ = 0;
 };
 
-// An entry of the StepBlock as a scalar.
-View entry(View block, int index) {
-  block.data = block.as<double>() + index * block.strides[0];
-  block.shape = {}, block.strides = {};
-  return block;
-}
-
 template <class C, class Rule>
 void step(Backend& backend, const ParameterViews& views, const View& block, const Array& keep_old, const Rule& rule) {
   using V = Elements<C>;
@@ -110,6 +98,13 @@ void step(Backend& backend, const ParameterViews& views, const View& block, cons
 }
 
 }  // namespace
+
+void Backend::advance_step(const MutableView& block) {
+  const Arithmetic math(*this);
+  const Array done = math.cast(math(BinaryOp::eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
+  const MutableView step = entry(block, StepBlock::step);
+  binary(BinaryOp::add, step, done, step);
+}
 
 void Backend::optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule) {
   const Array found_inf = Array::empty({}, DType::boolean, block.device);

@@ -1,0 +1,105 @@
+// What the composites' default bodies are written with: each body is its formula, spelled in primitives. They run on
+// every backend, use scratch memory freely, and never read a value back to the host, so they may be captured into a
+// graph. Half types (and integers where the formula is not one of integers) compute in float.
+#pragma once
+
+#include <gradus/core/backend.h>
+
+namespace gradus::composites {
+
+/// What a formula of that type computes in.
+constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// The same elements under another shape and strides.
+template <class AnyView>
+AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
+  view.shape = shape, view.strides = strides;
+  return view;
+}
+
+/// `view` broadcast to `shape`.
+inline View expanded(const View& view, const Shape& shape) {
+  const int lead = shape.size() - view.ndim();
+  Strides strides = Dims::filled(shape.size(), 0);
+  for (int i = lead; i < shape.size(); ++i)
+    if (view.shape[i - lead] == shape[i]) strides[i] = view.strides[i - lead];
+  return reshaped(view, shape, strides);
+}
+
+/// A vector as the axis `axis` of an array of `ndim` axes, the others of size 1.
+template <class AnyView>
+AnyView along(const AnyView& vector, int axis, int ndim) {
+  Shape shape = Dims::filled(ndim, 1);
+  Strides strides = Dims::filled(ndim, 0);
+  shape[axis] = vector.shape[0], strides[axis] = vector.strides[0];
+  return reshaped(vector, shape, strides);
+}
+
+/// An entry of the StepBlock as a scalar.
+template <class AnyView>
+AnyView entry(const AnyView& block, int index) {
+  return reshaped(narrow(block, 0, index, 1), {}, {});
+}
+
+/// The axis as a set of axes; none of a scalar.
+constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
+
+/// Array arithmetic by one backend. Every result is new scratch memory.
+class Arithmetic {
+ public:
+  explicit Arithmetic(Backend& backend) : backend_(backend) {}
+
+  Array cast(const View& x, DType dtype) const {
+    Array y = Array::empty(x.shape, dtype, x.device);
+    backend_.copy(x, y);
+    return y;
+  }
+  /// x in the type that its formula computes in.
+  Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
+
+  Array operator()(UnaryOp op, const View& x) const {
+    Array y = Array::empty(x.shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+    backend_.unary(op, x, y, {});
+    return y;
+  }
+  Array operator()(BinaryOp op, const View& a, const View& b) const {
+    const Shape shape = broadcast_shapes(a.shape, b.shape);
+    Array y = Array::empty(shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    backend_.binary(op, expanded(a, shape), expanded(b, shape), y);
+    return y;
+  }
+  Array operator()(BinaryOp op, const View& a, const Scalar& scalar) const {
+    Array y = Array::empty(a.shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    backend_.binary_scalar(op, a, scalar, /*scalar_first=*/false, y);
+    return y;
+  }
+  Array operator()(BinaryOp op, const Scalar& scalar, const View& b) const {
+    Array y = Array::empty(b.shape, is_predicate(op) ? DType::boolean : b.dtype, b.device);
+    backend_.binary_scalar(op, b, scalar, /*scalar_first=*/true, y);
+    return y;
+  }
+  Array reduce(ReduceOp op, const View& x, uint32_t axes) const {
+    Array y = Array::empty(x.ndim() ? reduced_shape(x.shape, axes, true) : Shape(), x.dtype, x.device);
+    backend_.reduce(op, x, axes, y);
+    return y;
+  }
+  /// y = condition ? a : b
+  void where(const View& condition, const View& a, const View& b, const MutableView& y) const {
+    backend_.where(expanded(condition, y.shape), expanded(a, y.shape), expanded(b, y.shape), y);
+  }
+  Array where(const View& condition, const View& a, const View& b) const {
+    Array y = Array::empty(a.shape, a.dtype, a.device);
+    where(condition, a, b, y);
+    return y;
+  }
+  Array scalar(const Scalar& value, DType dtype, Device device) const {
+    Array y = Array::empty({}, dtype, device);
+    backend_.fill(y, value);
+    return y;
+  }
+
+ private:
+  Backend& backend_;
+};
+
+}  // namespace gradus::composites

@@ -1,0 +1,73 @@
+// Attention and its gradient: matrix products, softmax and dropout.
+#include <gradus/core/composites/arithmetic.h>
+
+#include <limits>
+#include <utility>
+
+namespace gradus {
+
+using namespace composites;
+using enum BinaryOp;
+
+namespace {
+
+View transposed(View view) {
+  std::swap(view.shape[2], view.shape[3]), std::swap(view.strides[2], view.strides[3]);
+  return view;
+}
+
+// Of each matrix of a batch.
+Array product(Backend& backend, const View& a, const View& b) {
+  Array y = Array::empty({a.shape[0], a.shape[1], a.shape[2], b.shape[3]}, a.dtype, a.device);
+  backend.matmul(a, b, y, /*accumulate=*/false);
+  return y;
+}
+
+// (1, 1, L, S): the keys that a query sees which sees no later ones.
+Array earlier_keys(Backend& backend, const Array& scores) {
+  const auto numbers = [&](int axis) {
+    const Array count = Array::empty({scores.shape()[axis]}, DType::i64, scores.device());
+    backend.arange(count, 0, 1);
+    return count;
+  };
+  const Array queries = numbers(2), keys = numbers(3);
+  return Arithmetic(backend)(ge, along(View(queries), 2, 4), along(View(keys), 3, 4));
+}
+
+}  // namespace
+
+void Backend::attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
+                        const MutableView& weights, const MutableView* kept, const MutableView& y) {
+  const Arithmetic math(*this);
+  const Array scores = product(*this, math(mul, q, rule.scale), transposed(k));
+  const auto keep = [&](const View& seen) {
+    math.where(seen, scores, math.scalar(-std::numeric_limits<double>::infinity(), q.dtype, q.device), scores);
+  };
+  if (mask && mask->dtype == DType::boolean) keep(*mask);
+  else if (mask) binary(add, scores, *mask, scores);
+  if (rule.causal) keep(earlier_keys(*this, scores));
+  softmax(scores, 3, /*log=*/false, weights);
+  if (!kept) return matmul(weights, v, y, /*accumulate=*/false);
+  dropout(weights, rule.dropout, rule.random, *kept, scores);
+  matmul(scores, v, y, /*accumulate=*/false);
+}
+
+void Backend::attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
+                                 const View* kept, const View&, const AttentionRule& rule, const MutableView& dq,
+                                 const MutableView& dk, const MutableView& dv) {
+  Array dweights = product(*this, dy, transposed(v)), dscores = Array::empty(weights.shape, q.dtype, q.device);
+  if (kept) {
+    dropout_backward(weights, *kept, rule.dropout, dscores);
+    matmul(transposed(dscores), dy, dv, /*accumulate=*/false);
+    dropout_backward(dweights, *kept, rule.dropout, dscores);
+    std::swap(dweights, dscores);
+  } else {
+    matmul(transposed(weights), dy, dv, /*accumulate=*/false);
+  }
+  softmax_backward(dweights, weights, 3, /*log=*/false, dscores);
+  binary_scalar(mul, dscores, rule.scale, /*scalar_first=*/false, dscores);
+  matmul(dscores, k, dq, /*accumulate=*/false);
+  matmul(transposed(dscores), q, dk, /*accumulate=*/false);
+}
+
+}  // namespace gradus

@@ -1,0 +1,39 @@
+// The fused convolutions, operator by operator.
+#include <gradus/core/composites/arithmetic.h>
+
+#include <gradus/core/strided_loop.h>
+
+namespace gradus {
+
+using namespace composites;
+using enum BinaryOp;
+
+void Backend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
+                               const Conv2dGeometry& geometry) {
+  conv2d(x, w, y, geometry);
+  if (bias) binary(add, y, expanded(along(*bias, 1, 4), y.shape), y);
+  if (relu) unary(UnaryOp::relu, y, y, {});
+}
+
+void Backend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
+                                        const MutableView* dx, const MutableView* dw, const MutableView* dbias,
+                                        const Conv2dGeometry& geometry, const MutableView* masked) {
+  Array scratch;
+  const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;  // of the sum before relu
+  if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
+  if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
+  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(*dbias, 1, 4));  // over N, P, Q
+}
+
+View Backend::masked_by_relu(const View& dy, const View& y, const MutableView* masked, Array& scratch) {
+  if (!masked) {
+    const bool dense = StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous();
+    scratch = dense ? Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device)
+                    : Array::empty(dy.shape, dy.dtype, dy.device);
+  }
+  const MutableView to = masked ? *masked : MutableView(scratch);
+  unary_backward(UnaryOp::relu, dy, y, to, {});
+  return to;
+}
+
+}  // namespace gradus

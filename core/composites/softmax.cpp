@@ -1,0 +1,64 @@
+// Softmax and cross-entropy, with their gradients.
+#include <gradus/core/composites/arithmetic.h>
+
+namespace gradus {
+
+using namespace composites;
+using enum BinaryOp;
+
+void Backend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+  if (x.numel() == 0) return;
+  const Arithmetic math(*this);
+  const uint32_t axes = bit(axis, x.ndim());
+  const Array wide = math.widen(x);
+  const Array shifted = math(sub, wide, math.reduce(ReduceOp::max, wide, axes));
+  const Array powers = math(UnaryOp::exp, shifted);
+  const Array sum = math.reduce(ReduceOp::sum, powers, axes);
+  copy(log ? math(sub, shifted, math(UnaryOp::log, sum)) : math(div, powers, sum), y);
+}
+
+void Backend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
+  if (y.numel() == 0) return;
+  const Arithmetic math(*this);
+  const uint32_t axes = bit(axis, y.ndim());
+  const Array gradient = math.widen(dy), output = math.widen(y);
+  if (log) {
+    const Array sum = math.reduce(ReduceOp::sum, gradient, axes);
+    copy(math(sub, gradient, math(mul, math(UnaryOp::exp, output), sum)), dx);
+  } else {
+    const Array sum = math.reduce(ReduceOp::sum, math(mul, gradient, output), axes);
+    copy(math(mul, output, math(sub, gradient, sum)), dx);
+  }
+}
+
+void Backend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
+                            const MutableView& log_probabilities, const MutableView& loss,
+                            const MutableView& weight_sum) {
+  const Arithmetic math(*this);
+  softmax(x, 1, /*log=*/true, log_probabilities);
+  Array picked = Array::empty(target.shape, x.dtype, x.device);  // (N)
+  pick(log_probabilities, target, ignore_index, picked);
+  const Array losses = math(UnaryOp::neg, math.widen(picked));
+  const Array counted = math.cast(math(ne, target, ignore_index), losses.dtype());
+  const Array count = math.reduce(ReduceOp::sum, counted, 1);  // (1)
+  copy(count, reshaped(weight_sum, {1}, {1}));
+  if (reduction == Reduction::none) return copy(losses, loss);
+  const Array sum = math.reduce(ReduceOp::sum, losses, 1);  // (1)
+  copy(reduction == Reduction::mean ? math(div, sum, count) : sum, reshaped(loss, {1}, {1}));
+}
+
+void Backend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
+                                     int64_t ignore_index, Reduction reduction, const View& weight_sum,
+                                     const MutableView& dx) {
+  const Arithmetic math(*this);
+  Array scale = math.widen(expanded(dloss, target.shape));  // (N)
+  if (reduction == Reduction::mean) scale = math(div, scale, math.widen(weight_sum));
+  Array at_target = Array::empty(dx.shape, scale.dtype(), dx.device);  // onehot(target) * scale
+  pick_backward(scale, target, ignore_index, at_target);
+  const Array probabilities = math(UnaryOp::exp, math.widen(log_probabilities));
+  const Array gradient = math(sub, math(mul, probabilities, scale.unsqueeze(1)), at_target);
+  const Array counted = math(ne, target, ignore_index).unsqueeze(1);  // (N, 1)
+  copy(math.where(counted, gradient, math.scalar(0, gradient.dtype(), dx.device)), dx);
+}
+
+}  // namespace gradus

@@ -168,7 +168,10 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  throw CollectiveError(end(reason_of(error.what(), call.descriptor)));
+  const CommStatus ended = ended_rank(call.descriptor);  // or the error is this rank's own
+  throw CollectiveError(end(
+      !ended.ok() ? ended
+                  : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
 }
 
 void NcclGroup::compare(const Collective& call, const Deadline& deadline) {

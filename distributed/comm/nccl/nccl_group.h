@@ -61,8 +61,10 @@ class NcclGroup final : public ProcessGroup {
   void forget_completed();
   /// The last collective that the device has come to.
   uint64_t reached() const;
-  /// What is behind an error that NCCL reports of a call.
-  CommStatus reason_of(const std::string& error, const Descriptor& call);
+  /// The failure of a call that a rank of this host did not live to see; ok if all have.
+  CommStatus ended_rank(const Descriptor& call);
+  /// Throws what is behind an error that NCCL reports.
+  [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
   void look_for_dead_ranks(const Descriptor& waiting);
 
   const std::shared_ptr<Store> store_;

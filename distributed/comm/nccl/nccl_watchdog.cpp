@@ -86,8 +86,7 @@ void NcclGroup::look_after() {
   if (!announced.ok()) throw CollectiveError(announced);
   if (!waiting) return;
   const Descriptor& call = waiting->call();
-  if (const std::string error = communicator_->error(); !error.empty())
-    throw CollectiveError(reason_of("NCCL: " + error, call));
+  if (const std::string error = communicator_->error(); !error.empty()) explain("NCCL: " + error, call);
   const bool too_late = waiting->deadline().passed();
   if (too_late || (waiting->is_long() && warned_ != call.sequence)) {
     const std::vector<int> missing =
@@ -100,19 +99,24 @@ void NcclGroup::look_after() {
   look_for_dead_ranks(call);
 }
 
-CommStatus NcclGroup::reason_of(const std::string& error, const Descriptor& call) {
+CommStatus NcclGroup::ended_rank(const Descriptor& call) {
   std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
-  for (int r = 0; r < size(); ++r)
-    if (const auto& process = processes_[static_cast<size_t>(r)]; process && process->has_ended())
-      return board_.has_left(r) ? peer_left(call, r) : peer_lost(call, r, "its process ended");
-  try {
-    const std::vector<int> missing = board_.missing(call, reached());
-    if (!missing.empty()) return peer_lost(call, missing[0], error);
-  } catch (const CollectiveError& found) {
-    return found.status();
-  } catch (const CommError&) {  // the store has gone, too
+  for (int r = 0; r < size(); ++r) {
+    const std::optional<ProcessWatch>& process = processes_[static_cast<size_t>(r)];
+    if (!process || !process->has_ended()) continue;
+    try {
+      if (board_.has_left(r)) return peer_left(call, r);
+    } catch (const CommError&) {}  // the store was that rank's
+    return peer_lost(call, r, "its process ended");
   }
-  return {CommFailure::aborted, -1, "[" + call.str() + "] " + error};
+  return {};
+}
+
+void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
+  if (const CommStatus ended = ended_rank(waiting); !ended.ok()) throw CollectiveError(ended);
+  const std::vector<int> missing = board_.missing(waiting, reached());
+  if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
+  throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});
 }
 
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {

@@ -30,7 +30,8 @@ from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shap
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
 CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in ("benchmarks", "examples", "results")]
+FOLDERS = ["backends/cuda", "backends/openmp", "benchmarks", "benchmarks/experiments", "examples"]
+PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in FOLDERS]
 SKIPPED = 77  # kSkipped of blocks.h
 
 
@@ -287,8 +288,9 @@ class Figures(unittest.TestCase):
             f"{row['added_us']:.0f} | {row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
         rows = json.loads((RESULTS / "ddp_tcp_h200.json").read_text())["rows"]
         self.check("docs/data_parallel.md", [
-            f"| {row['net']}, {row['batch']} a rank | {row['step_ms']:.2f} | {row['local_ms']:.2f} | {row['torch_step_ms']:.2f} | "
-            f"{row['torch_local_ms']:.2f} | {row['ratio']:.1f} |" for row in rows], complete=True)
+            f"| {row['net']}, {row['batch']} a rank | {row['step_ms']:.2f} | {row['local_ms']:.2f} | "
+            f"{row['torch_step_ms']:.2f} | {row['torch_local_ms']:.2f} | {row['ratio']:.1f} |" for row in rows],
+            complete=True)
         rows = json.loads((RESULTS / "ddp_two_cores.json").read_text())["rows"]
         self.check("docs/data_parallel.md", [
             f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "

@@ -4,12 +4,8 @@
 //   conv2d --threads 2 --json results.json
 //   conv2d --backend cudnn --dtype bfloat16
 #include <cstdio>
-#include <fstream>
-#include <map>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/ops/elementwise.h>
@@ -45,27 +41,21 @@ constexpr Layer kLayers[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 0;
   double seconds = 0.3;
-  std::string backend_name = "openmp", accuracy = "exact", only, json_path;
-  DType dtype = DType::f32;
+  std::string backend_name = "openmp", type = "float32", accuracy = "exact", only;
   bool tf32 = false, timed = false, small = false;
-  CLI::App app("Times convolution kernels");
-  app.add_option("--backend", backend_name, "naive, openmp, cuda, cudnn");
-  app.add_option("--dtype", dtype)
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, DType>{{"float32", DType::f32}, {"float16", DType::f16}, {"bfloat16", DType::bf16}}));
-  app.add_flag("--tf32", tf32, "cudnn: let float32 use TF32");
-  app.add_flag("--timed", timed, "cudnn: choose engines by timing them");
-  app.add_flag("--small", small, "cudnn: let cuDNN run the small layers too");
-  app.add_option("--accuracy", accuracy, "exact, winograd_2x2 or winograd_4x4");
-  app.add_option("--layers", only, "those whose names begin so");
-  app.add_option("--threads", threads, "CPU threads; default: all");
-  app.add_option("--seconds", seconds, "time per kernel");
-  app.add_option("--json", json_path, "append one JSON line a row to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (threads > 0) set_num_threads(threads);
+  benchmarks::Program program("conv2d", "Times convolution kernels");
+  program.option("--backend", backend_name, "naive, openmp, cuda, cudnn");
+  program.option("--dtype", type, "of all operands", {"float32", "float16", "bfloat16"});
+  program.flag("--tf32", tf32, "cudnn: let float32 use TF32");
+  program.flag("--timed", timed, "cudnn: choose engines by timing them");
+  program.flag("--small", small, "cudnn: let cuDNN run the small layers too");
+  program.option("--accuracy", accuracy, "exact, winograd_2x2 or winograd_4x4");
+  program.option("--layers", only, "those whose names begin so");
+  program.option("--seconds", seconds, "time per kernel");
+  program.json_option();
+  return program.run(argc, argv, [&] {
+    const DType dtype = type == "float16" ? DType::f16 : type == "bfloat16" ? DType::bf16 : DType::f32;
     cudnn::set_allow_tf32(tf32);
     cudnn::set_benchmark(timed);
     cudnn::set_small_convolutions(small);
@@ -104,25 +94,19 @@ int main(int argc, char** argv) {
         for (double each : ms) std::printf(" %12.3f (%7.1f)", each, operations / each / 1e6);
         std::printf("\n");
         std::fflush(stdout);
-        if (json_path.empty()) continue;
-        std::ofstream(json_path, std::ios::app) << nlohmann::json{{"layer", layer.name},
-                                                                  {"format", layout},
-                                                                  {"threads", num_threads()},
-                                                                  {"backend", backend_name},
-                                                                  {"dtype", name(dtype)},
-                                                                  {"accuracy", accuracy},
-                                                                  {"tf32", tf32},
-                                                                  {"timed", timed},
-                                                                  {"gflop", operations / 1e9},
-                                                                  {"forward_ms", ms[0]},
-                                                                  {"backward_data_ms", ms[1]},
-                                                                  {"backward_weight_ms", ms[2]}}
-                                                << '\n';
+        program.record({{"layer", layer.name},
+                        {"format", layout},
+                        {"threads", num_threads()},
+                        {"backend", backend_name},
+                        {"dtype", type},
+                        {"accuracy", accuracy},
+                        {"tf32", tf32},
+                        {"timed", timed},
+                        {"gflop", operations / 1e9},
+                        {"forward_ms", ms[0]},
+                        {"backward_data_ms", ms[1]},
+                        {"backward_weight_ms", ms[2]}});
       }
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "conv2d: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

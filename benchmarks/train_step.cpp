@@ -2,14 +2,11 @@
 // already: the whole step and its parts, medians over many, and the most memory that tensors hold during a step. One
 // table row and, with --json, one JSON line a net.
 //
-//   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl train_step --net
-//   resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
+//   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
+//   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
 #include <cstdio>
-#include <fstream>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
@@ -17,16 +14,16 @@
 namespace {
 
 using namespace gradus;
+using benchmarks::Program;
 using benchmarks::time_ms;
 using benchmarks::Workload;
 
 using Names = std::vector<std::string>;
 
 struct Settings {
-  std::string net = "all", device = "cpu", backend, accuracy = "exact", json;
+  std::string net = "all", device = "cpu", backend, accuracy = "exact";
   Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
   int64_t batch = 0;
-  int threads = 0;
   double seconds = 1.0;
   bool step_only = false;
   bool timed = false;
@@ -103,7 +100,8 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
   return figures;
 }
 
-void report(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings) {
+void report(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings,
+            const Program& program) {
   const Device device(settings.device);
   const Figures figures = measure(work, batch, variant, settings);
   const double samples_per_second = static_cast<double>(batch) / figures.step_ms * 1000;
@@ -112,63 +110,56 @@ void report(const Workload& work, int64_t batch, const Variant& variant, const S
               figures.step_ms, figures.forward_ms, figures.backward_ms, figures.optimizer_ms, samples_per_second,
               static_cast<double>(figures.peak_bytes) / (1 << 20));
   std::fflush(stdout);
-  if (settings.json.empty()) return;
-  const nlohmann::json row = {{"net", work.name},
-                              {"batch", batch},
-                              {"device", settings.device},
-                              {"backend", current_backend(device.type).name()},
-                              {"mode", variant.mode},
-                              {"precision", variant.precision},
-                              {"format", variant.format},
-                              {"accuracy", settings.accuracy},
-                              {"timed", settings.timed},
-                              {"threads", num_threads()},
-                              {"machine", runtime(device.type).description(device.index)},
-                              {"libraries", current_backend(device.type).libraries()},
-                              {"version", version()},
-                              {"step_ms", figures.step_ms},
-                              {"forward_ms", figures.forward_ms},
-                              {"backward_ms", figures.backward_ms},
-                              {"optimizer_ms", figures.optimizer_ms},
-                              {"samples_per_second", samples_per_second},
-                              {"peak_bytes", figures.peak_bytes}};
-  std::ofstream(settings.json, std::ios::app) << row.dump() << "\n";
+  program.record({{"net", work.name},
+                  {"batch", batch},
+                  {"device", settings.device},
+                  {"backend", std::string(current_backend(device.type).name())},
+                  {"mode", variant.mode},
+                  {"precision", variant.precision},
+                  {"format", variant.format},
+                  {"accuracy", settings.accuracy},
+                  {"timed", settings.timed},
+                  {"threads", num_threads()},
+                  {"machine", runtime(device.type).description(device.index)},
+                  {"libraries", current_backend(device.type).libraries()},
+                  {"version", version()},
+                  {"step_ms", figures.step_ms},
+                  {"forward_ms", figures.forward_ms},
+                  {"backward_ms", figures.backward_ms},
+                  {"optimizer_ms", figures.optimizer_ms},
+                  {"samples_per_second", samples_per_second},
+                  {"peak_bytes", figures.peak_bytes}});
 }
 
-void report_all(const Workload& work, int64_t batch, const Settings& settings) {
+void report_all(const Workload& work, int64_t batch, const Settings& settings, const Program& program) {
   const bool images = work.input(batch).size() == 4;
   for (const std::string& mode : settings.modes)
     for (const std::string& precision : settings.precisions)
       for (const std::string& format : images ? settings.formats : Names{"contiguous"})
-        report(work, batch, {mode, precision, format}, settings);
+        report(work, batch, {mode, precision, format}, settings, program);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("Times training steps on random inputs");
-  app.add_option("--net", settings.net, "a net by name, or all");
-  app.add_option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
-  app.add_option("--device", settings.device, "cpu or cuda");
-  app.add_option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  const auto choices = [&](const char* flag, Names& names, const char* help, const Names& all) {
-    app.add_option(flag, names, help)->delimiter(',')->check(CLI::IsMember(all));
-  };
-  choices("--mode", settings.modes, "how steps run; graph (cuda): captured once and replayed", {"eager", "graph"});
-  choices("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
-          {"fp32", "tf32", "fp16", "bf16"});
-  choices("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
-  app.add_option("--accuracy", settings.accuracy, "of convolutions: exact, winograd_2x2 or winograd_4x4");
-  app.add_option("--threads", settings.threads, "CPU threads; default: all");
-  app.add_option("--seconds", settings.seconds, "time per measurement");
-  app.add_option("--json", settings.json, "append one JSON line a row to this file");
-  app.add_flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
-  app.add_flag("--small", settings.small, "let cuDNN run the small convolutions too");
-  app.add_flag("--step-only", settings.step_only, "skip the parts");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (settings.threads > 0) set_num_threads(settings.threads);
+  Program program("train_step", "Times training steps on random inputs");
+  program.option("--net", settings.net, "a net by name, or all");
+  program.option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
+  program.option("--device", settings.device, "cpu or cuda");
+  program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
+  program.option("--mode", settings.modes, "how steps run; graph (cuda): captured once and replayed",
+                 {"eager", "graph"});
+  program.option("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
+                 {"fp32", "tf32", "fp16", "bf16"});
+  program.option("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
+  program.option("--accuracy", settings.accuracy, "of convolutions: exact, winograd_2x2 or winograd_4x4");
+  program.option("--seconds", settings.seconds, "time per measurement");
+  program.json_option();
+  program.flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
+  program.flag("--small", settings.small, "let cuDNN run the small convolutions too");
+  program.flag("--step-only", settings.step_only, "skip the parts");
+  return program.run(argc, argv, [&] {
     if (!settings.backend.empty()) set_backend(settings.backend);
     cudnn::set_benchmark(settings.timed);
     cudnn::set_small_convolutions(settings.small);
@@ -183,12 +174,8 @@ int main(int argc, char** argv) {
       if (Device(settings.device).is_cuda())
         batches.insert(batches.end(), work.larger_batches.begin(), work.larger_batches.end());
       if (settings.batch > 0) batches = {settings.batch};
-      for (const int64_t batch : batches) report_all(work, batch, settings);
+      for (const int64_t batch : batches) report_all(work, batch, settings, program);
     }
     if (!found) throw ValueError("no net '" + settings.net + "'");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "train_step: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

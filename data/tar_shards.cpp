@@ -85,7 +85,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     std::vector<Lane> lanes(folders_.size());
     for (const size_t shard : order_of(seed, epoch)) lanes[shards_[shard].folders[0]].shards.push_back(shard);
     shuffle_buffer_.clear();
-    turn_ = drawn_ = 0, seed_ = seed, epoch_ = epoch;
+    turn_ = drawn_ = 0, seed_ = seed, epoch_ = epoch, error_ = nullptr;
     std::lock_guard lock(mutex_);
     drawn_samples_.clear();
     lanes_.clear();
@@ -173,6 +173,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   }
 
   void stop() {
+    error_ = nullptr;
     std::unique_lock lock(mutex_);
     lanes_.clear();
     changed_.notify_all();
@@ -213,7 +214,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
         changed_.notify_all();
         return next;
       }
-      if (lane->error) std::rethrow_exception(lane->error);
+      if (lane->error) error_ = std::move(lane->error);
+      if (error_) std::rethrow_exception(error_);
       if (lane->shards.empty()) {
         lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(turn_));
       } else if (lane->is_stuck()) {
@@ -287,7 +289,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       reader.reset();
       if (error) {
         lane->failed.insert(lane->folder);
-        if (!find_folder(*lane)) lane->error = error;
+        if (!find_folder(*lane)) lane->error = std::move(error);
       } else {
         lane->shards.pop_front();
         begin_shard(*lane);
@@ -303,7 +305,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
   // Of the consumer.
   uint64_t seed_ = 0, epoch_ = 0, drawn_ = 0;
-  size_t turn_ = 0;  // of the lanes
+  size_t turn_ = 0;           // of the lanes
+  std::exception_ptr error_;  // that ended the epoch: not left to a lane, whose thread may outlive it
   std::vector<Numbered> shuffle_buffer_;
 
   std::mutex mutex_;  // for all below

@@ -3,7 +3,7 @@
 // table row and, with --json, one JSON line a net.
 //
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
-//   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,tf32,bf16 --format contiguous,channels_last
+//   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,bf16 --format contiguous,channels_last
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>

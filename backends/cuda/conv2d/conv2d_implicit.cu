@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMode, Tile>)
     biases[i] = bias && first_row + i < gather.rows ? static_cast<float>(bias[group * gather.rows + first_row + i]) : 0;
   __syncthreads();
 
-  // Piece i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each
+  // Vector i of a thread: where channels lie side by side the four of a column go to neighbouring threads, else each
   // thread takes all four of its columns.
   constexpr int kSpots = kVector ? kRight : Tile::kColumns / kThreads,
                 kSpotStep = kVector ? kThreads / kRowVecs : kThreads;

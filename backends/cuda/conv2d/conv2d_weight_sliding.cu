@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     sliding_kernel(SlidingWalk walk, const typename S::Type* __restrict__ dy, const typename S::Type* __restrict__ mask,
                    const typename S::Type* __restrict__ x, float* __restrict__ partial) {
   using T = typename S::Type;
-  using Piece = Vec<T, S::kPiece>;
+  using DyVec = Vec<T, S::kPiece>;
   constexpr int kChannels = S::kChannels, kFilters = S::kFilters, kSide = S::kSide;
   // Where a window begins is a multiple of four. A row may end amid a quad where its pieces are shorter.
   constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;
@@ -85,16 +85,16 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   };
 
   // The quad of the step that is fetched, and where the windows of those under way begin.
-  struct Quad {
+  struct Position {
     uint32_t image, row, column;
   };
-  Quad first{0, 0, slot};
+  Position first{0, 0, slot};
   first.row = walk.quads.split(first.column), first.image = walk.band.split(first.row);
-  Quad quad = first;
+  Position quad = first;
   SlidingWalk::Tile fetched = walk.tile_at(blockIdx.x);
   uint32_t fetched_index = blockIdx.x, fetched_step = 0;
   uint32_t windows[S::kAhead];
-  Piece* const own = reinterpret_cast<Piece*>(buffers + 2 * walk.size) + threadIdx.x;  // pieces by stage
+  DyVec* const own = reinterpret_cast<DyVec*>(buffers + 2 * walk.size) + threadIdx.x;  // pieces by stage
   constexpr int kStagePieces = (kMasked ? 2 : 1) * S::kPieces;
   const auto fetch = [&](int stage) {
     const bool exists = quad.image < walk.tile_images && fetched.image + quad.image < walk.images &&
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     for (int i = 1; i < S::kAhead; ++i) windows[i - 1] = windows[i];
     windows[S::kAhead - 1] =
         exists ? (quad.image * kChannels * plane_size + quad.row * walk.pitch + column) | (cut ? kCut : 0) : kNowhere;
-    Piece* const to = own + stage * kStagePieces * S::kThreads;
+    DyVec* const to = own + stage * kStagePieces * S::kThreads;
 #pragma unroll
     for (int piece = 0; piece < S::kPieces; ++piece) {
       constexpr int kAcross = S::kAlongFilters ? kFilters : kQuad;
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
       const bool counts = exists && filter + f < walk.rows && (i == 0 || !cut);
       const int64_t at = offset + (f * walk.dy_channel + i * walk.dy_column);
-      cp_async<sizeof(Piece)>(to + piece * S::kThreads, dy + at, counts);
-      if constexpr (kMasked) cp_async<sizeof(Piece)>(to + (S::kPieces + piece) * S::kThreads, mask + at, counts);
+      cp_async<sizeof(DyVec)>(to + piece * S::kThreads, dy + at, counts);
+      if constexpr (kMasked) cp_async<sizeof(DyVec)>(to + (S::kPieces + piece) * S::kThreads, mask + at, counts);
     }
     cp_async_commit();
     if (++fetched_step == walk.steps) {
@@ -148,11 +148,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
         copy_lines(walk.tile_at(index + gridDim.x), buffers + walk.size - buffer);
       }
       float gradient[kFilters][kQuad];
-      const Piece* const from = own + stage * kStagePieces * S::kThreads;
+      const DyVec* const from = own + stage * kStagePieces * S::kThreads;
 #pragma unroll
       for (int piece = 0; piece < S::kPieces; ++piece) {
-        const Piece values = from[piece * S::kThreads];
-        Piece keeps;
+        const DyVec values = from[piece * S::kThreads];
+        DyVec keeps;
         if constexpr (kMasked) keeps = from[(S::kPieces + piece) * S::kThreads];
 #pragma unroll
         for (int e = 0; e < S::kPiece; ++e) {

@@ -168,6 +168,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
+  std::this_thread::sleep_for(kLookOut);                 // as in explain()
   const CommStatus ended = ended_rank(call.descriptor);  // or the error is this rank's own
   throw CollectiveError(end(
       !ended.ok() ? ended

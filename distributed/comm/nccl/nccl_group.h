@@ -32,6 +32,8 @@ class NcclGroup final : public ProcessGroup {
 
  private:
   class NcclWork;
+  /// How often the watchdog looks.
+  static constexpr Milliseconds kLookOut{100};
   using NcclWorkPtr = std::shared_ptr<NcclWork>;
 
   bool serves(Device device) const override { return device == device_; }
@@ -61,7 +63,7 @@ class NcclGroup final : public ProcessGroup {
   void forget_completed();
   /// The last collective that the device has come to.
   uint64_t reached() const;
-  /// The failure of a call that a rank of this host did not live to see; ok if all have.
+  /// The failure of a call where the process of a rank of this host has ended; ok if none has.
   CommStatus ended_rank(const Descriptor& call);
   /// Throws what is behind an error that NCCL reports.
   [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);

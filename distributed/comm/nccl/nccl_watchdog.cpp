@@ -4,12 +4,6 @@
 #include <gradus/distributed/comm/nccl/nccl_work.h>
 
 namespace gradus::dist {
-namespace {
-
-/// How often the watchdog looks.
-constexpr Milliseconds kLookOut{100};
-
-}  // namespace
 
 CommStatus NcclGroup::end(const CommStatus& status) noexcept {
   CommStatus first = status;
@@ -100,7 +94,6 @@ void NcclGroup::look_after() {
 }
 
 CommStatus NcclGroup::ended_rank(const Descriptor& call) {
-  std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
   for (int r = 0; r < size(); ++r) {
     const std::optional<ProcessWatch>& process = processes_[static_cast<size_t>(r)];
     if (!process || !process->has_ended()) continue;
@@ -113,6 +106,7 @@ CommStatus NcclGroup::ended_rank(const Descriptor& call) {
 }
 
 void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
+  std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
   if (const CommStatus ended = ended_rank(waiting); !ended.ok()) throw CollectiveError(ended);
   const std::vector<int> missing = board_.missing(waiting, reached());
   if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
@@ -120,15 +114,12 @@ void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
 }
 
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
-  for (int r = 0; r < size(); ++r) {
-    const std::optional<ProcessWatch>& process = processes_[static_cast<size_t>(r)];
-    if (!process || !process->has_ended()) continue;
-    std::this_thread::sleep_for(kLookOut);  // what it did before it ended may complete the collective
-    forget_completed();
-    const std::lock_guard lock(mutex_);
-    if (pending_.empty() || pending_.front()->call() != waiting) return;
-    throw CollectiveError(board_.has_left(r) ? peer_left(waiting, r) : peer_lost(waiting, r, "its process ended"));
-  }
+  const CommStatus ended = ended_rank(waiting);
+  if (ended.ok()) return;
+  std::this_thread::sleep_for(kLookOut);  // what it did before it ended may complete the collective
+  forget_completed();
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);
 }
 
 }  // namespace gradus::dist

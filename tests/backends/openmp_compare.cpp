@@ -8,7 +8,7 @@ namespace gradus::test {
 // Those of this processor. ThreadSanitizer makes every test ten times slower, and sees the same threads read and write
 // the same memory at each: the best one alone there.
 std::vector<CpuIsa> instruction_sets() {
-#if defined(__SANITIZE_THREAD__)
+#ifdef GRADUS_THREAD_SANITIZER
   return {best_cpu_isa()};
 #else
   std::vector<CpuIsa> sets;
@@ -19,14 +19,20 @@ std::vector<CpuIsa> instruction_sets() {
 }
 
 std::mt19937& engine() {
-  static std::mt19937 e(1);
+  static std::mt19937 e;
+  static std::string seeded_for;
+  if (const std::string test(Catch::getResultCapture().getCurrentTestName()); test != seeded_for) {
+    e.seed(1);
+    seeded_for = test;
+  }
   return e;
 }
 
 Array random(const Shape& shape, DType dtype, MemoryFormat format) {
   Array x = Array::empty(shape, DType::f64, {}, format), y = Array::empty(shape, dtype, {}, format);
   std::normal_distribution<double> normal;
-  std::generate_n(x.data<double>(), x.numel(), [&] { return normal(engine()); });
+  std::mt19937& e = engine();
+  std::generate_n(x.data<double>(), x.numel(), [&] { return normal(e); });
   naive().copy(x, y);
   return y;
 }

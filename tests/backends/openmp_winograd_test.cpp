@@ -26,32 +26,34 @@ const openmp::WinogradKernels& kernels_of(ConvolutionAccuracy accuracy) {
   return accuracy == ConvolutionAccuracy::winograd_2x2 ? table.winograd_2x2 : table.winograd_4x4;
 }
 
-Conv2dGeometry padded(int64_t padding, int64_t groups = 1) { return {{1, 1}, {padding, padding}, {1, 1}, groups}; }
+Conv2dGeometry winograd_geometry(int64_t padding, int64_t groups = 1) {
+  return {{1, 1}, {padding, padding}, {1, 1}, groups};
+}
 
-struct Case {
+struct WinogradCase {
   int64_t N, C, H, W, K, padding, groups;
 };
 
-struct Operands {
+struct WinogradOperands {
   Array x, w, bias, y;
   Conv2dGeometry geometry;
-  Operands(const Case& c, MemoryFormat format)
+  WinogradOperands(const WinogradCase& c, MemoryFormat format)
       : x(random({c.N, c.C, c.H, c.W}, DType::f32, format)), w(random({c.K, c.C / c.groups, 3, 3})),
         bias(random({c.K})),
         y(random({c.N, c.K, c.H + 2 * c.padding - 2, c.W + 2 * c.padding - 2}, DType::f32, format)),
-        geometry(padded(c.padding, c.groups)) {}
+        geometry(winograd_geometry(c.padding, c.groups)) {}
 };
 
 // y = relu(x * w + bias) by naive, or by a Winograd kernel whether or not it is the fastest here.
-void forward(Backend& on, ConvolutionAccuracy accuracy, const Operands& o, const Array& x, const Array& y) {
+void forward(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& x, const Array& y) {
   const View bias(o.bias);
   if (&on == &naive()) return on.conv2d_bias_relu(x, o.w, &bias, true, y, o.geometry);
   openmp::convolve_winograd(openmp::kernel_table(), kernels_of(accuracy), Images<const float>(View(x)),
                             Images<const float>(View(o.w)), o.bias.data<float>(), true, Images<float>(MutableView(y)),
                             o.geometry);
 }
-void backward_data(Backend& on, ConvolutionAccuracy accuracy, const Operands& o, const Array& dy, const Array* y,
-                   const Array& dx) {
+void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& dy,
+                   const Array* y, const Array& dx) {
   const View mask = y ? View(*y) : View();
   const MutableView out(dx);
   if (&on == &naive())
@@ -79,9 +81,9 @@ class Implementation final : public Observer {
 }  // namespace
 
 TEST_CASE("Winograd convolutions agree with naive") {
-  const Case cases[] = {
+  const WinogradCase cases[] = {
       {1, 16, 8, 8, 32, 1, 1},     // whole tiles
-      {1, 1, 3, 3, 1, 0, 1},       // one result
+      {64, 1, 3, 3, 1, 0, 1},      // one result an image
       {2, 3, 4, 5, 5, 1, 1},       // channels and filters that fill no vector
       {3, 40, 7, 9, 50, 1, 1},     // odd sizes, the last tiles reach over the image
       {2, 17, 6, 11, 33, 0, 1},    // no padding
@@ -96,13 +98,13 @@ TEST_CASE("Winograd convolutions agree with naive") {
       {40, 32, 4, 4, 40, 1, 1},    // several images in a part
       {140, 96, 2, 2, 160, 1, 1},  // weights that are transformed by each part anew, several parts of the filters
   };
-  for (const Case& c : cases)
+  for (const WinogradCase& c : cases)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
       for (ConvolutionAccuracy accuracy : kWinograd) {
         INFO(name(accuracy) << " N " << c.N << " C " << c.C << " H " << c.H << " W " << c.W << " K " << c.K
                             << " padding " << c.padding << " groups " << c.groups << " format "
                             << static_cast<int>(format));
-        const Operands o(c, format);
+        const WinogradOperands o(c, format);
         const double allowed = bound(accuracy);
         compare(o.y, allowed, [&](Backend& on, const Array& y) { forward(on, accuracy, o, o.x, y); });
         const Array dy = random(o.y.shape(), DType::f32, format);
@@ -113,7 +115,7 @@ TEST_CASE("Winograd convolutions agree with naive") {
 
 TEST_CASE("Winograd convolutions read and write slices of larger images") {
   const auto inner = [](const Array& x) { return x.slice(1, 3, 35).slice(2, 1, 8).slice(3, 0, 12, 2); };
-  const Operands o({2, 32, 7, 6, 32, 1, 1}, MemoryFormat::contiguous);
+  const WinogradOperands o({2, 32, 7, 6, 32, 1, 1}, MemoryFormat::contiguous);
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
     for (ConvolutionAccuracy accuracy : kWinograd) {
       const Array x = random({2, 40, 9, 12}, DType::f32, format), y = random({2, 40, 9, 12}, DType::f32, format);
@@ -127,7 +129,7 @@ TEST_CASE("Winograd convolutions read and write slices of larger images") {
 
 TEST_CASE("errors of Winograd convolutions stay below the documented bounds") {
   for (int64_t channels : {1, 16, 64, 512}) {
-    const Operands o({2, channels, 24, 24, 16, 1, 1}, MemoryFormat::channels_last);
+    const WinogradOperands o({2, channels, 24, 24, 16, 1, 1}, MemoryFormat::channels_last);
     const Array exact = dense(o.y), x = dense(o.x), w = dense(o.w), bias = dense(o.bias);
     const View bias_view(bias);
     test::openmp().conv2d_bias_relu(x, w, &bias_view, true, exact, o.geometry);
@@ -145,7 +147,7 @@ TEST_CASE("errors of Winograd convolutions stay below the documented bounds") {
 
 TEST_CASE("results of a Winograd convolution that see a NaN are NaN, and other images are untouched") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Operands o({2, 32, 9, 9, 32, 1, 1}, MemoryFormat::channels_last);
+  const WinogradOperands o({2, 32, 9, 9, 32, 1, 1}, MemoryFormat::channels_last);
   naive().fill(o.x.select(0, 0).select(0, 5).select(0, 4).slice(0, 4, 5), nan);
   for (ConvolutionAccuracy accuracy : kWinograd) {
     forward(test::openmp(), accuracy, o, o.x, o.y);
@@ -164,7 +166,7 @@ TEST_CASE("results of a Winograd convolution that see a NaN are NaN, and other i
 
 TEST_CASE("convolutions are exact unless the user allows less, and where nothing is gained") {
   Implementation last;
-  const auto runs = [&](const Case& c, DType dtype = DType::f32, int64_t stride = 1, int64_t dilation = 1) {
+  const auto runs = [&](const WinogradCase& c, DType dtype = DType::f32, int64_t stride = 1, int64_t dilation = 1) {
     const Conv2dGeometry g{{stride, stride}, {c.padding, c.padding}, {dilation, dilation}, c.groups};
     const auto out = [&](int64_t size) { return (size + 2 * c.padding - 2 * dilation - 1) / stride + 1; };
     const Array x = random({c.N, c.C, c.H, c.W}, dtype), w = random({c.K, c.C / c.groups, 3, 3}, dtype);
@@ -178,7 +180,7 @@ TEST_CASE("convolutions are exact unless the user allows less, and where nothing
     CHECK(last.take().find("winograd") == std::string::npos);
     return names.substr(0, names.rfind('_'));
   };
-  const Case layer{4, 64, 16, 16, 64, 1, 1};
+  const WinogradCase layer{4, 64, 16, 16, 64, 1, 1};
   CHECK(runs(layer) == "implicit_gemm");
   {
     ConvolutionAccuracyGuard guard(ConvolutionAccuracy::winograd_2x2);

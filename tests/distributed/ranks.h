@@ -13,6 +13,15 @@
 
 namespace gradus::test {
 
+/// How long an error may take to reach everybody: long, for loaded machines and sanitizers, yet shorter than the
+/// deadlines of the calls that it ends.
+inline constexpr dist::Milliseconds kSoon{8000};
+
+/// The group of the test's thread, for what wants to share it.
+inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
 /// How a rank ended: what it threw, "" if nothing; a CollectiveError is left in `status`.
 struct RankResult {
   dist::CommStatus status;

@@ -3,14 +3,14 @@
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/autograd/graph_dump.h>
+#include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
+using namespace gradus::test;
 using test::contains;
 
 namespace {
-
-Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
 
 struct WrongGradient : autograd::Function<WrongGradient> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {

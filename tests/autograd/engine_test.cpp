@@ -1,16 +1,11 @@
 // The engine: shapes of graphs, several passes, second derivatives, very long chains.
 #include <gradus/autograd/autograd.h>
+#include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
+using namespace gradus::test;
 using test::contains;
-
-namespace {
-
-Tensor numbers(const std::vector<double>& values) { return tensor(values); }
-Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
-
-}  // namespace
 
 TEST_CASE("the gradient of a flattened channels-last image is channels-last") {
   const Tensor leaf = randn({2, 3, 4, 5}).contiguous(MemoryFormat::channels_last).set_requires_grad(true);

@@ -2,15 +2,14 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>
+#include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
+using namespace gradus::test;
 using test::contains;
 
 namespace {
-
-Tensor numbers(const std::vector<double>& values) { return tensor(values); }
-Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
 
 struct Cube : autograd::Function<Cube> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {

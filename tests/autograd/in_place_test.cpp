@@ -1,15 +1,14 @@
 // Writing in place where gradients are recorded: versions, leaves, views and their bases.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/gradcheck.h>
+#include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
+using namespace gradus::test;
 using test::contains;
 
 namespace {
-
-Tensor numbers(const std::vector<double>& values) { return tensor(values); }
-Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
 
 /// Gradient of sum(weights * f(x)) at a fixed x of that shape.
 template <class F>

@@ -1,16 +1,11 @@
 // Leaves and their gradients: accumulation, slots bound to given storage, hooks.
 #include <gradus/autograd/autograd.h>
+#include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
+using namespace gradus::test;
 using test::contains;
-
-namespace {
-
-Tensor leaf(const std::vector<double>& numbers) { return tensor(numbers, requires_grad()); }
-Tensor numbers(const std::vector<double>& values) { return tensor(values); }
-
-}  // namespace
 
 TEST_CASE("leaves are what the user made, the rest has history") {
   const Tensor x = leaf({1, 2}), constant = numbers({3, 4});

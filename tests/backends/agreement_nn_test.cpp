@@ -13,8 +13,6 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
-
 struct ConvCase {
   Conv2dGeometry geometry;
   Shape x, w, y;

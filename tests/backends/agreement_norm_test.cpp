@@ -16,7 +16,7 @@ using namespace gradus::test;
 namespace {
 
 constexpr bool kBoth[] = {false, true};
-constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped, Layout::reversed};
+constexpr Layout kAllImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped, Layout::reversed};
 
 struct NormCase {
   Shape x;
@@ -109,7 +109,7 @@ TEST_CASE("normalisation and its gradients agree on every backend") {
       for (bool fixed : {false, true})
         for (bool relu : sample(make, kBoth))
           check_normalize(make, dtype, c, fixed, relu, [&] {
-            return make(c.x, dtype, c.x.size() == 4 ? make.choice(kImageLayouts) : make.choice(kOutputLayouts));
+            return make(c.x, dtype, c.x.size() == 4 ? make.choice(kAllImageLayouts) : make.choice(kOutputLayouts));
           });
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("batch norm in training agrees on every backend") {
   Maker make(44);
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : {Shape{4, 8, 6, 6}, Shape{3, 130, 3, 3}, Shape{70, 16}, Shape{3, 5, 8}})
-      for (Layout layout : kImageLayouts)
+      for (Layout layout : kAllImageLayouts)
         for (bool instance : {false, true})
           for (bool relu : kBoth) {
             if ((layout == Layout::channels_last && shape.size() != 4) || (instance && shape.size() < 3)) continue;
@@ -265,8 +265,9 @@ TEST_CASE("resampling agrees on every backend") {
       };
       const ops::OwnedStencil rows = stencil(H, P), columns = stencil(W, Q);
       const int64_t batch = make.integer(0, 3), channels = make.integer(1, 20);
-      const Array x = make({batch, channels, H, W}, dtype, make.choice(kImageLayouts));
-      const Array y = make({batch, channels, rows.size_out(), columns.size_out()}, dtype, make.choice(kImageLayouts));
+      const Array x = make({batch, channels, H, W}, dtype, make.choice(kAllImageLayouts));
+      const Array y =
+          make({batch, channels, rows.size_out(), columns.size_out()}, dtype, make.choice(kAllImageLayouts));
       const auto run = [&](bool defaults) {
         return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
           if (defaults) on.Backend::resample2d(in[0], rows.view(), columns.view(), out[0]);

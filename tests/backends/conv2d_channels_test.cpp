@@ -75,8 +75,6 @@ const ConvCase kSliding[] = {
     {1, 3, 4, 6, 8, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // rows of dy that are no pieces
 };
 
-constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
-
 void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
   check_agreement(
       "conv2d_bias_relu", {x, w, bias}, {y},

@@ -3,6 +3,7 @@
 
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
+#include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -12,8 +13,6 @@ namespace {
 
 using Values = std::vector<double>;
 const double kNaN = std::nan(""), kInf = INFINITY;
-
-Backend& naive() { return backend("naive"); }
 
 double dot(const Array& a, const Array& b) {
   const Values x = values(a), y = values(b);

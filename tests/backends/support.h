@@ -19,11 +19,12 @@ enum class Layout { contiguous, reversed, gapped, broadcast, channels_last };
 std::string name(Layout layout);
 /// The layouts that an output may have.
 inline constexpr Layout kOutputLayouts[] = {Layout::contiguous, Layout::reversed, Layout::gapped};
+inline constexpr Layout kImageLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::gapped};
 inline constexpr Layout kInputLayouts[] = {Layout::contiguous, Layout::reversed, Layout::gapped, Layout::broadcast};
 
 /// The types to compare backends in. Kernels of all types share their work between threads alike: one of each size is
 /// enough for ThreadSanitizer.
-#if defined(__SANITIZE_THREAD__)
+#ifdef GRADUS_THREAD_SANITIZER
 inline constexpr DType kAllDTypes[] = {DType::f32, DType::bf16, DType::i64, DType::u8};
 inline constexpr DType kFloatingDTypes[] = {DType::f32, DType::bf16};
 #else

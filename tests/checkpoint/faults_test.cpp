@@ -14,12 +14,12 @@ using training::Checkpoint;
 namespace {
 
 /// A model, its optimizer and a count, all of which tell how many steps were made.
-struct Run {
+struct CountedRun {
   nn::Linear net{3, 2};
   optim::Adam adam{net->parameters(), optim::AdamOptions(0.01)};
   int64_t step = 0;
   Checkpoint checkpoint;
-  Run() { checkpoint.add("model", *net).add("optimizer", adam).value("step", step); }
+  CountedRun() { checkpoint.add("model", *net).add("optimizer", adam).value("step", step); }
   void train() {
     adam.zero_grad();
     net(ones({2, 3})).sum().backward();
@@ -30,7 +30,7 @@ struct Run {
 
 /// The step of the checkpoint, after a look at all that is in it.
 int64_t step_in(const std::string& path) {
-  Run run;
+  CountedRun run;
   run.checkpoint.load(path);
   CHECK(run.adam.state_dict()["state.0.step"].item<double>() == static_cast<double>(run.step));
   return run.step;
@@ -41,7 +41,7 @@ int64_t step_in(const std::string& path) {
 TEST_CASE("a fault at any system call of a save leaves a whole checkpoint", "[checkpoint]") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("run");
-  Run run;
+  CountedRun run;
   run.train();
   run.checkpoint.save(path);
   size_t calls = 0;

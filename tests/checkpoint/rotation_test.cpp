@@ -12,11 +12,11 @@ using training::RotationOptions;
 
 namespace {
 
-struct Run {
+struct RotatedRun {
   Tensor weights = zeros({2});
   int64_t step = 0;
   training::Checkpoint checkpoint;
-  Run() { checkpoint.add("weights", weights).value("step", step); }
+  RotatedRun() { checkpoint.add("weights", weights).value("step", step); }
   void go(Rotation& rotation, std::optional<double> figure = {}) {
     ++step;
     weights.fill_(step);
@@ -29,7 +29,7 @@ struct Run {
 TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
   const test::TemporaryDirectory directory;
   const std::string folder = directory.file("runs/a");
-  Run run;
+  RotatedRun run;
   Rotation rotation(run.checkpoint, folder, RotationOptions().keep_last(2));
   CHECK_FALSE(rotation.load_latest());
   CHECK_FALSE(rotation.load_best());
@@ -39,7 +39,7 @@ TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
   std::ofstream(folder + "/step-99x.safetensors") << "not one of ours";
   std::ofstream(folder + "/step-.safetensors") << "nor this";
 
-  Run resumed;
+  RotatedRun resumed;
   Rotation again(resumed.checkpoint, folder);
   REQUIRE(again.load_latest());
   CHECK(resumed.step == 12);
@@ -54,7 +54,7 @@ TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
 
 TEST_CASE("greater figures may be better", "[rotation]") {
   const test::TemporaryDirectory directory;
-  Run run;
+  RotatedRun run;
   Rotation rotation(run.checkpoint, directory.path().string(), RotationOptions().mode(training::Mode::max));
   for (double figure : {0.5, 0.9, 0.7}) run.go(rotation, figure);
   CHECK(rotation.load_best());

@@ -220,12 +220,7 @@ TEST_CASE("chunks without number are each called once") {
 }
 
 // ThreadSanitizer starts no threads in the child of a threaded process.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-#ifndef __SANITIZE_THREAD__
+#ifndef GRADUS_THREAD_SANITIZER
 TEST_CASE("a forked child computes with helpers of its own, and exits as if nothing had happened") {
   const Threads use(4);
   CHECK(chunks_of(100, 1).size() == 100);  // the parent has helpers

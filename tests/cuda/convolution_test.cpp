@@ -17,11 +17,11 @@ struct TF32 {
 };
 
 // Forward and backward of a convolution; the kernels that ran for them.
-struct Run {
+struct Convolution {
   Tensor y, dx, dw;
   std::string kernels;
 };
-Run run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
+Convolution run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
   const BackendGuard guard("cuda");
   const Kernels kernels;
   const Tensor input = x.detach().requires_grad_(), weight = w.detach().requires_grad_();
@@ -152,18 +152,18 @@ TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
   manual_seed(2);
   for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
     const Tensor x = image({3, 64, 14, 14}).contiguous(format), w = image({96, 64, 3, 3});
-    const Run reference = run(x.to(kDouble), w.to(kDouble));
-    const auto errors = [&](const Run& made) {
+    const Convolution reference = run(x.to(kDouble), w.to(kDouble));
+    const auto errors = [&](const Convolution& made) {
       return std::array{error(made.y, reference.y), error(made.dx, reference.dx), error(made.dw, reference.dw)};
     };
     const TF32 exact(false);
     for (const double error : errors(run(x, w))) CHECK(error <= tolerance_of(kFloat));
     const TF32 allowed(true);
-    const Run rounded = run(x, w);
+    const Convolution rounded = run(x, w);
     CHECK_THAT(rounded.kernels, contains("conv2d/implicit_tf32") && contains("conv2d_backward_data/implicit_tf32") &&
                                     contains("conv2d_backward_weight/implicit_tf32"));
     for (const double error : errors(rounded)) CHECK((error > tolerance_of(kFloat) && error < 2e-3));
-    const Run again = run(x, w);
+    const Convolution again = run(x, w);
     CHECK(again.y.equal(rounded.y));
     CHECK(again.dx.equal(rounded.dx));
     CHECK(again.dw.equal(rounded.dw));

@@ -24,7 +24,7 @@ Array golden(const std::string& name) {
   return all.at(name);
 }
 
-std::string error_of(io::Bytes bytes) {
+std::string image_error(io::Bytes bytes) {
   try {
     data::decode_image(bytes, "test");
   } catch (const IoError& error) { return error.what(); }
@@ -57,7 +57,8 @@ TEST_CASE("images: truncated and damaged files are errors", "[data][image]") {
       const io::Bytes whole = io::read_file(image_path(name));
       for (size_t length = 0; length < whole.size(); length += 1 + length / 16) {
         INFO(name << " cut to " << length);
-        CHECK_THAT(error_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}), contains("'test'"));
+        CHECK_THAT(image_error({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}),
+                   contains("'test'"));
       }
     }
   // Each flipped bit of a PNG is found by its checksums.
@@ -65,12 +66,12 @@ TEST_CASE("images: truncated and damaged files are errors", "[data][image]") {
   for (size_t i = 0; i < whole.size(); ++i) {
     io::Bytes damaged = whole;
     damaged[i] ^= std::byte{0x10};
-    CHECK(error_of(damaged) != "(no error)");
+    CHECK(image_error(damaged) != "(no error)");
   }
-  CHECK_THAT(error_of({}), contains("neither a PNG nor a JPEG"));
+  CHECK_THAT(image_error({}), contains("neither a PNG nor a JPEG"));
   const std::string_view text = "GIF89a";
   const auto gif = std::as_bytes(std::span(text));
-  CHECK_THAT(error_of({gif.begin(), gif.end()}), contains("neither a PNG nor a JPEG"));
+  CHECK_THAT(image_error({gif.begin(), gif.end()}), contains("neither a PNG nor a JPEG"));
   CHECK_THROWS_WITH(data::read_image("/nowhere/image.png"), contains("/nowhere/image.png"));
 }
 
@@ -82,7 +83,7 @@ TEST_CASE("images: huge sizes are refused before memory is asked for", "[data][i
     if (jpeg[i] == std::byte{0xFF} && jpeg[i + 1] == std::byte{0xC0}) frame = i;
   REQUIRE(frame > 0);
   for (size_t i = 5; i < 9; ++i) jpeg[frame + i] = std::byte{0xFF};
-  CHECK_THAT(error_of(jpeg), contains("65535x65535"));
+  CHECK_THAT(image_error(jpeg), contains("65535x65535"));
   const io::Bytes small = io::read_file(image_path("rgb.png"));
   CHECK_THROWS_WITH(data::decode_image(small, "test", 125), contains("14x9") && contains("125"));
   CHECK(data::decode_image(small, "test", 126).shape() == Shape{3, 9, 14});
@@ -95,8 +96,8 @@ TEST_CASE("images: a Huffman table of too many symbols does not reach the decode
     if (jpeg[i] == std::byte{0xFF} && jpeg[i + 1] == std::byte{0xC4}) table = i + 4;
   REQUIRE(table > 0);
   jpeg[table + 15] = jpeg[table + 16] = std::byte{200};
-  CHECK_THAT(error_of(jpeg), contains("Huffman table"));
-  CHECK_THAT(error_of(io::read_file(image_path("large_huffman_table"))), contains("Huffman table"));
+  CHECK_THAT(image_error(jpeg), contains("Huffman table"));
+  CHECK_THAT(image_error(io::read_file(image_path("large_huffman_table"))), contains("Huffman table"));
   // One that is missing decodes to something, with nothing read that was not written (a finding of the fuzzer).
   CHECK(data::read_image(image_path("missing_huffman_table")).shape() == Shape{3, 1, 22});
 }

@@ -13,8 +13,8 @@ namespace {
 std::vector<Device> cpus(size_t count) { return std::vector<Device>(count, Device(kCPU)); }
 
 /// Holders as members, a tied parameter and a frozen one; every sample by itself.
-struct NetImpl : nn::Cloneable<NetImpl> {
-  NetImpl() { NetImpl::reset(); }
+struct TwoBranchesImpl : nn::Cloneable<TwoBranchesImpl> {
+  TwoBranchesImpl() { TwoBranchesImpl::reset(); }
   void reset() override {
     conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(2, 4, 3).padding(1)));
     rest = register_module("rest", nn::Sequential(nn::ReLU(), nn::GroupNorm(2, 4), nn::Flatten(), nn::Linear(64, 6)));
@@ -28,7 +28,7 @@ struct NetImpl : nn::Cloneable<NetImpl> {
   nn::Sequential rest = nullptr;
   nn::Linear first = nullptr, second = nullptr;
 };
-GRADUS_MODULE(Net);
+GRADUS_MODULE(TwoBranches);
 
 /// Calls a function.
 struct CallImpl : nn::Cloneable<CallImpl> {
@@ -46,7 +46,7 @@ TEST_CASE("data_parallel gives the results and gradients of the module alone", "
   const int64_t samples = GENERATE(1, 2, 7, 8);
   CAPTURE(devices, samples);
   manual_seed(1);
-  Net net;
+  TwoBranches net;
   net->to(kDouble);
   const Tensor x = randn({samples, 2, 4, 4}, kDouble), dy = randn({samples, 6}, kDouble);
   struct Result {
@@ -80,9 +80,9 @@ TEST_CASE("data_parallel gives the results and gradients of the module alone", "
 
 TEST_CASE("an optimizer trains the module by its replicas", "[data_parallel]") {
   manual_seed(2);
-  Net alone;
+  TwoBranches alone;
   alone->to(kDouble);
-  const auto shared_out = std::dynamic_pointer_cast<NetImpl>(alone->clone());
+  const auto shared_out = std::dynamic_pointer_cast<TwoBranchesImpl>(alone->clone());
   optim::SGD a(alone->parameters(), optim::SGDOptions(0.1).momentum(0.9)),
       b(shared_out->parameters(), optim::SGDOptions(0.1).momentum(0.9));
   int accumulated = 0;

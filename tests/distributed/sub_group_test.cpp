@@ -13,9 +13,6 @@ using namespace gradus::test;
 
 namespace {
 
-/// The group of the test's thread, for new_group().
-std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
-
 /// The sum of 2^rank over the group: tells exactly who took part.
 double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
   const Array x = ops::full({count}, static_cast<double>(1 << world_rank), DType::f32);

@@ -16,8 +16,6 @@ using namespace gradus::test;
 
 namespace {
 
-std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
-
 /// Samples of each rank: uneven, and with four ranks one has none.
 std::vector<int64_t> shares(int ranks) {
   switch (ranks) {

@@ -11,8 +11,6 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr Milliseconds kTimeout{20'000};
-
 /// NCCL needs a GPU for each rank; through the host ranks may share one.
 bool cannot_run(const std::string& backend, int ranks = 2) {
   return backend == "nccl" ? no_nccl_for(ranks) : fewer_gpus_than(1);

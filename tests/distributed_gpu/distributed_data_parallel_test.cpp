@@ -10,8 +10,6 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr Milliseconds kTimeout{20'000};
-
 Batch on_gpu(const Batch& batch) { return {batch.images.to(kCUDA), batch.labels.to(kCUDA)}; }
 
 /// The parameters after `steps` steps of SGD over `group`'s ranks, captured or not.

@@ -17,6 +17,9 @@
 
 namespace gradus::test {
 
+/// For calls that nothing disturbs.
+inline constexpr dist::Milliseconds kTimeout{20'000};
+
 /// Number of GPUs of this machine, as a copy of this process finds it.
 inline int gpu_count() {
   static const int count = [] {

@@ -11,7 +11,6 @@ using namespace gradus::test;
 namespace {
 
 constexpr int64_t kChannels = 5, kSamples = 8;
-constexpr Milliseconds kTimeout{20'000};
 
 /// What one of two ranks has of a batch that both know: 3 and 5 samples.
 Tensor share_of(const Tensor& whole, int rank) {

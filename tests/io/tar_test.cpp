@@ -54,7 +54,7 @@ std::string contents(const std::string& archive, uint64_t offset = 0) {
   return all;
 }
 
-std::string error_of(const std::string& archive) {
+std::string archive_error(const std::string& archive) {
   try {
     contents(archive);
   } catch (const IoError& error) { return error.what(); }
@@ -118,17 +118,17 @@ TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {
   // Cut anywhere; only one of the two blocks at the end may be missing.
   for (size_t size = 0; size < archive.size() - kBlock; size += 64) {
     INFO("cut to " << size);
-    CHECK_THAT(error_of(archive.substr(0, size)), contains("'test.tar', byte ") && contains("truncated"));
+    CHECK_THAT(archive_error(archive.substr(0, size)), contains("'test.tar', byte ") && contains("truncated"));
   }
   for (size_t i = 0; i < kBlock; ++i) {
     if (i == 155) continue;  // comes after the checksum's end
     std::string damaged = archive;
     damaged[2 * kBlock + i] ^= 1;
     INFO("byte " << i);
-    CHECK_THAT(error_of(damaged), contains("'test.tar', byte 1024: "));
+    CHECK_THAT(archive_error(damaged), contains("'test.tar', byte 1024: "));
   }
   const auto size_error = [](const std::string& size) {
-    return error_of(entry("a", "1") + header("x", 0, '0', {{124, size}}) + padded("abc") + kEnd);
+    return archive_error(entry("a", "1") + header("x", 0, '0', {{124, size}}) + padded("abc") + kEnd);
   };
   CHECK_THAT(size_error("77777777777"), contains("8589934591 bytes") && contains("at most 268435456"));
   CHECK_THAT(size_error("00000010000"), contains("truncated: 4096 bytes are missing"));
@@ -139,18 +139,18 @@ TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {
   CHECK_THAT(size_error(std::string("\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", 12)), contains("at most 268435456"));
   CHECK(peak_memory_of([&] { contents(header("x", (1 << 28) - 1) + kEnd); }) < 100);
   for (const char* name : {"/etc/passwd", "../x", "a/../x", "..", "a/.."})
-    CHECK_THAT(error_of(entry(name, "1") + kEnd), contains("cannot be called"));
-  CHECK_THAT(error_of(entry("", "1") + kEnd), contains("cannot be called"));
+    CHECK_THAT(archive_error(entry(name, "1") + kEnd), contains("cannot be called"));
+  CHECK_THAT(archive_error(entry("", "1") + kEnd), contains("cannot be called"));
   CHECK(contents(entry("a..b/..c", "1") + kEnd) == "a..b/..c=1 ");
   for (const std::string record :
        {"", "x", "5", "99 path=x\n", "9 path=ab\n", "0 path=\n", "11 path=abcd", "-1 path=x\n",
         "99999999999999999999999 path=x\n", "7 path\n", "9 size=-1\n", "10 size=1x\n"}) {
     INFO(record);
-    CHECK((record.empty() || error_of(entry("pax", record, 'x') + entry("x", "1") + kEnd) != "(no error)"));
+    CHECK((record.empty() || archive_error(entry("pax", record, 'x') + entry("x", "1") + kEnd) != "(no error)"));
   }
-  CHECK_THAT(error_of(entry("pax", std::string("12 path=a\0b\n", 12), 'x') + entry("x", "1") + kEnd),
+  CHECK_THAT(archive_error(entry("pax", std::string("12 path=a\0b\n", 12), 'x') + entry("x", "1") + kEnd),
              contains("cannot be called"));
-  CHECK_THAT(error_of(header("pax", 1 << 21, 'x') + kEnd), contains("at most 1048576"));
-  CHECK_THAT(error_of(header("x", 0, 'S') + kEnd), contains("sparse"));
-  CHECK_THAT(error_of(entry("pax", "22 GNU.sparse.major=1\n", 'x') + entry("x", "1") + kEnd), contains("sparse"));
+  CHECK_THAT(archive_error(header("pax", 1 << 21, 'x') + kEnd), contains("at most 1048576"));
+  CHECK_THAT(archive_error(header("x", 0, 'S') + kEnd), contains("sparse"));
+  CHECK_THAT(archive_error(entry("pax", "22 GNU.sparse.major=1\n", 'x') + entry("x", "1") + kEnd), contains("sparse"));
 }

@@ -2,10 +2,12 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/layers/printed.h>
 
 #include <sstream>
 
 using namespace gradus;
+using gradus::test::printed;
 using test::contains;
 
 namespace {
@@ -34,13 +36,6 @@ struct NetImpl : nn::Module {
 GRADUS_MODULE(Net);
 
 using Names = std::vector<std::string>;
-
-template <class T>
-std::string printed(const T& value) {
-  std::ostringstream stream;
-  stream << value;
-  return stream.str();
-}
 
 }  // namespace
 

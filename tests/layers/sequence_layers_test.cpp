@@ -2,23 +2,18 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/layers/printed.h>
 
 #include <cmath>
 #include <sstream>
 
 using namespace gradus;
+using gradus::test::printed;
 using test::contains;
 
 namespace {
 
 using Names = std::vector<std::string>;
-
-template <class T>
-std::string printed(const T& value) {
-  std::ostringstream stream;
-  stream << value;
-  return stream.str();
-}
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 
 namespace gradus::op_cases {
 
-static void add_products(CaseList& cases) {
+static void add_matrix_products(CaseList& cases) {
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) -> OpCase& {
     return cases.add(name, std::move(inputs), run, torch);
   };
@@ -100,7 +100,7 @@ static void add_distances(CaseList& cases) {
 }
 
 void add_linear_algebra(CaseList& cases) {
-  add_products(cases);
+  add_matrix_products(cases);
   add_einsum(cases);
   add_distances(cases);
 }

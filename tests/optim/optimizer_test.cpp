@@ -15,7 +15,7 @@ namespace {
 
 Tensor parameter(double value) { return full({2}, value, TensorOptions(kDouble).requires_grad()); }
 void set_gradient(const Tensor& x, double value) { x.mutable_grad() = full({2}, value, kDouble); }
-double first(const Tensor& x) { return x.detach()[0].item<double>(); }
+double first_of(const Tensor& x) { return x.detach()[0].item<double>(); }
 double block_entry(const Array& block, int entry) { return block.data<double>()[entry]; }
 
 }  // namespace
@@ -33,15 +33,15 @@ TEST_CASE("a step uses each group's options and skips parameters without gradien
   set_gradient(a, 1);
   set_gradient(b, 1);
   optimizer.step();
-  CHECK(first(a) == Approx(0.9));
-  CHECK(first(b) == Approx(1 - 0.5 * (1 + 1)));
-  CHECK(first(c) == 1);
+  CHECK(first_of(a) == Approx(0.9));
+  CHECK(first_of(b) == Approx(1 - 0.5 * (1 + 1)));
+  CHECK(first_of(c) == 1);
 
   const Tensor d = parameter(1);
   optimizer.add_param_group(OptimizerParamGroup({d}));
   set_gradient(d, 2);
   optimizer.step();
-  CHECK(first(d) == Approx(0.8));
+  CHECK(first_of(d) == Approx(0.8));
   CHECK(optimizer.parameters().size() == 4);
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("gradients are dropped or zeroed") {
   set_gradient(a, 3);
   optimizer.zero_grad(false);
   REQUIRE(a.grad().defined());
-  CHECK(first(a.grad()) == 0);
+  CHECK(first_of(a.grad()) == 0);
   optimizer.zero_grad();
   CHECK_FALSE(a.grad().defined());
 }
@@ -74,10 +74,10 @@ TEST_CASE("a learning rate reaches the device when it changes") {
   CHECK(block_entry(block, StepBlock::learning_rate) == 0.2);
   optimizer.step();
   CHECK(block_entry(block, StepBlock::learning_rate) == 0.3);
-  CHECK(first(a) == Approx(1 - 0.1 - 0.3));
+  CHECK(first_of(a) == Approx(1 - 0.1 - 0.3));
   static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).lr(0.4);
   optimizer.step();
-  CHECK(first(a) == Approx(1 - 0.1 - 0.3 - 0.4));
+  CHECK(first_of(a) == Approx(1 - 0.1 - 0.3 - 0.4));
 }
 
 TEST_CASE("a step with found_inf changes nothing, and gradients are scaled") {
@@ -86,15 +86,15 @@ TEST_CASE("a step with found_inf changes nothing, and gradients are scaled") {
   set_gradient(a, 1);
   optimizer.step();
   const Array block = optimizer.step_blocks()[0];
-  const double before = first(a);
+  const double before = first_of(a);
   ops::set_step_block(block, StepBlock::found_inf, 1);
   optimizer.step();
-  CHECK(first(a) == before);
+  CHECK(first_of(a) == before);
   CHECK(block_entry(block, StepBlock::step) == 1);
   ops::set_step_block(block, StepBlock::found_inf, 0);
   ops::set_step_block(block, StepBlock::gradient_scale, 0.5);
   optimizer.step();
-  CHECK(first(a) == Approx(before - 0.1 * (0.9 * 1 + 0.5)));
+  CHECK(first_of(a) == Approx(before - 0.1 * (0.9 * 1 + 0.5)));
 }
 
 TEST_CASE("a step bumps the versions of parameters, so that stale graphs are found") {
@@ -119,7 +119,7 @@ TEST_CASE("a closure computes the loss with gradients on") {
     return loss;
   });
   CHECK(loss.item<double>() == Approx(8));
-  CHECK(first(a) == Approx(2 - 0.1 * 4));
+  CHECK(first_of(a) == Approx(2 - 0.1 * 4));
   CHECK_FALSE(optimizer.step().defined());
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("state dicts name what they hold") {
   keys.insert(keys.end(), options.begin(), options.end());
   CHECK(state.keys() == keys);
   CHECK(state["state.1.step"].item<double>() == 1);
-  CHECK(first(state["state.1.exp_avg"]) == Approx(0.1));
+  CHECK(first_of(state["state.1.exp_avg"]) == Approx(0.1));
   CHECK(state["param_groups.0.betas.1"].item<double>() == 0.999);
 
   SGD other({a, b}, SGDOptions(0.1).momentum(0.9));
@@ -196,14 +196,14 @@ TEST_CASE("state that an option asks for later starts then, and is saved before"
   RMSprop optimizer({a}, RMSpropOptions(0.1).alpha(0));
   set_gradient(a, 1);
   optimizer.step();
-  CHECK(first(a) == Approx(0.9));
+  CHECK(first_of(a) == Approx(0.9));
   static_cast<RMSpropOptions&>(optimizer.param_groups()[0].options()).momentum(0.5);
   const auto state = optimizer.state_dict();
-  CHECK(first(state["state.0.momentum_buffer"]) == 0);
+  CHECK(first_of(state["state.0.momentum_buffer"]) == 0);
   RMSprop other({a}, 0.1);
   other.load_state_dict(state);
   for (RMSprop* each : {&optimizer, &other}) each->step();
-  CHECK(first(a) == Approx(0.9 - 0.2));
+  CHECK(first_of(a) == Approx(0.9 - 0.2));
 }
 
 TEST_CASE("gradients accumulate over backward passes, in bound slots too") {
@@ -213,12 +213,12 @@ TEST_CASE("gradients accumulate over backward passes, in bound slots too") {
   for (int step = 0; step < 3; ++step) {
     together.zero_grad();
     for (int pass = 0; pass < 2; ++pass) (a * a + b * b).sum().backward();
-    CHECK(first(a.grad()) == Approx(4 * first(a)));
-    CHECK(first(slot) == first(a.grad()));
+    CHECK(first_of(a.grad()) == Approx(4 * first_of(a)));
+    CHECK(first_of(slot) == first_of(a.grad()));
     together.step();
     CHECK(a.equal(b));
   }
-  CHECK(first(a) == Approx(1.7).margin(0.01));
+  CHECK(first_of(a) == Approx(1.7).margin(0.01));
 }
 
 TEST_CASE("options and parameters that make no sense are refused") {
@@ -267,10 +267,10 @@ TEST_CASE("options of another optimizer are found by the next step") {
   set_gradient(a, 1);
   optimizer.param_groups()[0].set_options(std::make_unique<AdamOptions>());
   CHECK_THROWS_WITH(optimizer.step(), contains("AdamOptions") && contains("SGDOptions"));
-  CHECK(first(a) == 1);
+  CHECK(first_of(a) == 1);
   optimizer.param_groups()[0].set_options(std::make_unique<SGDOptions>(0.5));
   optimizer.step();
-  CHECK(first(a) == 0.5);
+  CHECK(first_of(a) == 0.5);
 }
 
 TEST_CASE("array-level steps name what does not fit") {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-const std::map<std::string, Array>& golden() {
+const std::map<std::string, Array>& trajectories() {
   static const auto tensors = io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
   return tensors;
 }
@@ -28,7 +28,7 @@ const std::map<std::string, Array>& golden() {
 using Parameters = std::vector<Tensor>;
 
 /// An optimizer of golden/make_golden.py over (weight, bias).
-struct Case {
+struct KnownOptimizer {
   const char* name;
   std::function<std::unique_ptr<optim::Optimizer>(const Parameters&)> make;
 };
@@ -48,9 +48,9 @@ auto two_groups(Options options, Options bias_options) {
   };
 }
 
-const std::vector<Case>& cases() {
+const std::vector<KnownOptimizer>& optimizers() {
   using namespace optim;
-  static const std::vector<Case> list = {
+  static const std::vector<KnownOptimizer> list = {
       {"sgd", all<SGD>(SGDOptions(0.1))},
       {"sgd_weight_decay", all<SGD>(SGDOptions(0.1).weight_decay(0.05))},
       {"sgd_momentum", all<SGD>(SGDOptions(0.05).momentum(0.9))},
@@ -106,7 +106,7 @@ const std::vector<Case>& cases() {
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const Parameters& parameters) {
-  for (const Case& known : cases())
+  for (const KnownOptimizer& known : optimizers())
     if (known.name == name) return known.make(parameters);
   FAIL("no case " << name);
   return nullptr;
@@ -114,7 +114,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const 
 
 /// A parameter after a step of PyTorch's, in double.
 Tensor golden_step(const std::string& name, const char* parameter, int step) {
-  return Tensor(golden().at(name + ".f64." + parameter))[step];
+  return Tensor(trajectories().at(name + ".f64." + parameter))[step];
 }
 
 bool is_late(std::string_view name, int step) {
@@ -133,8 +133,8 @@ std::vector<std::string> usable_backends() {
 struct Problem {
   explicit Problem(DType dtype, Device device = {}) : dtype(dtype) {
     for (const char* name : {"weight", "bias"}) {
-      parameters.push_back(Tensor(golden().at(name)).to(device, dtype, false, true).set_requires_grad(true));
-      gradients.push_back(Tensor(golden().at(std::string(name) + "_grad")).to(device, dtype));
+      parameters.push_back(Tensor(trajectories().at(name)).to(device, dtype, false, true).set_requires_grad(true));
+      gradients.push_back(Tensor(trajectories().at(std::string(name) + "_grad")).to(device, dtype));
     }
   }
   void set_gradients(int step, bool with_bias = true) {
@@ -144,8 +144,8 @@ struct Problem {
   void compare(const std::string& name, int step) const {
     const std::string prefix = name + (dtype == kFloat ? ".f32." : ".f64.");
     INFO(name << " step " << step);
-    CHECK(error(parameters[0], Tensor(golden().at(prefix + "weight"))[step]) <= tolerance_of(dtype));
-    CHECK(error(parameters[1], Tensor(golden().at(prefix + "bias"))[step]) <= tolerance_of(dtype));
+    CHECK(error(parameters[0], Tensor(trajectories().at(prefix + "weight"))[step]) <= tolerance_of(dtype));
+    CHECK(error(parameters[1], Tensor(trajectories().at(prefix + "bias"))[step]) <= tolerance_of(dtype));
   }
   DType dtype;
   std::vector<Tensor> parameters, gradients;
@@ -157,7 +157,7 @@ TEST_CASE("optimizers follow PyTorch's trajectories") {
   for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kFloat, kDouble}) {
-      for (const auto& [name, make] : cases()) {
+      for (const auto& [name, make] : optimizers()) {
         INFO(backend_name);
         Problem problem(dtype, backend(backend_name).device_type());
         auto optimizer = make(problem.parameters);
@@ -175,7 +175,7 @@ TEST_CASE("an optimizer goes on from its state dict with the same bits") {
   for (const char* backend_name : {"naive", "openmp"}) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kFloat, kDouble, kHalf, kBFloat16}) {
-      for (const auto& [name, make] : cases()) {
+      for (const auto& [name, make] : optimizers()) {
         INFO(backend_name << " " << name);
         Problem through(dtype), stopped(dtype);
         auto optimizer = make(through.parameters), other = make(stopped.parameters);
@@ -200,7 +200,7 @@ TEST_CASE("half types follow the trajectories as far as their digits go") {
   for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kHalf, kBFloat16}) {
-      for (const auto& [name, make] : cases()) {
+      for (const auto& [name, make] : optimizers()) {
         INFO(backend_name << " " << name);
         Problem problem(dtype, backend(backend_name).device_type());
         auto optimizer = make(problem.parameters);

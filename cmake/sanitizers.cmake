@@ -1,0 +1,34 @@
+# What a build under sanitizers does otherwise, so that it and its tests take minutes.
+
+# Standard headers parsed once; files with options of their own cannot take part. (Other builds have none: g++ 12 has then
+# false alarms on std::string, stringop-overflow and array-bounds.)
+target_precompile_headers(gradus PRIVATE <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits>
+                                         <map> <memory> <mutex> <optional> <string> <string_view> <tuple> <type_traits>
+                                         <utility> <vector>)
+set_source_files_properties(${avx2_sources} ${avx512_sources} data/image_file.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+
+# Under UBSan these files take minutes to compile; the baseline's file, the same code for narrower vectors, stays under it.
+if(GRADUS_SANITIZE MATCHES "undefined")
+  set_property(SOURCE ${avx2_sources} ${avx512_sources} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+endif()
+# AddressSanitizer's checks as calls: inline, one for each lane, these files took a minute and a half to compile.
+if(GRADUS_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set_property(SOURCE ${avx2_sources} ${avx512_sources} APPEND PROPERTY
+               COMPILE_OPTIONS -mllvm -asan-instrumentation-with-call-threshold=0)
+endif()
+
+# The reference loops have no threads: watched by ThreadSanitizer they took half of the tests' time.
+if(GRADUS_SANITIZE MATCHES "thread")
+  set(naive_sources ${gradus_sources})
+  list(FILTER naive_sources INCLUDE REGEX "backends/naive/")
+  set_property(SOURCE ${naive_sources} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread -O2)
+  set_source_files_properties(${naive_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endif()
+
+# What libFuzzer is led by is counted in the parsers alone: counting in the kernels doubled the time of the tests.
+if(GRADUS_BUILD_FUZZERS)
+  file(GLOB parsers CONFIGURE_DEPENDS core/io/*.cpp data/cifar10.cpp data/idx.cpp data/image_file.cpp data/stl10.cpp
+       data/tar_*.cpp distributed/comm/descriptor.cpp distributed/comm/store/store_protocol.cpp)
+  set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
+  set_source_files_properties(${parsers} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endif()

@@ -1,0 +1,13 @@
+// Tensors of a few given numbers.
+#pragma once
+
+#include <vector>
+
+#include <gradus/autograd/autograd.h>
+
+namespace gradus::test {
+
+inline Tensor numbers(const std::vector<double>& values) { return tensor(values); }
+inline Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
+
+}  // namespace gradus::test

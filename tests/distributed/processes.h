@@ -4,14 +4,18 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,10 +24,27 @@
 
 namespace gradus::test {
 
+/// fork() as soon as the other threads of this process sleep: what one of them holds, above all AddressSanitizer's
+/// allocator, would be held in the copy for ever.
+inline pid_t fork_at_rest() {
+  const auto others_sleep = [] {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string line;
+      std::ifstream stat(task.path() / "stat");
+      std::getline(stat, line);  // tid (name) state …
+      const bool is_other = task.path().filename() != std::to_string(syscall(SYS_gettid));
+      if (is_other && !line.empty() && line[line.rfind(')') + 2] != 'S') return false;
+    }
+    return true;
+  };
+  for (int i = 0; i < 1000 && !others_sleep(); ++i) std::this_thread::sleep_for(dist::Milliseconds(1));
+  return fork();
+}
+
 /// A process of the test that may have so many descriptors, `soft` at first. It runs body() and ends with the scope.
 class FewDescriptors {
  public:
-  FewDescriptors(rlim_t soft, rlim_t hard, const std::function<void()>& body) : pid_(fork()) {
+  FewDescriptors(rlim_t soft, rlim_t hard, const std::function<void()>& body) : pid_(fork_at_rest()) {
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     int code = 1;
@@ -62,11 +83,19 @@ class Processes {
     const dist::Token token = dist::Token::random();
     server_ = std::make_unique<dist::TcpStoreServer>(dist::Address{"127.0.0.1", 0}, token);
     store_ = std::make_unique<dist::TcpStore>(server_->address(), token);
+    int gate[2];  // closed once all are there: until then the server's thread has nothing to do
+    if (pipe(gate) != 0) throw std::runtime_error("no pipe");
     for (int rank = 0; rank < size; ++rank) {
-      const pid_t pid = fork();
-      if (pid == 0) run(kind, rank, size, timeout, token, body);
+      const pid_t pid = fork_at_rest();
+      if (pid == 0) {
+        close(gate[1]);
+        char end;
+        if (read(gate[0], &end, 1) == 0) run(kind, rank, size, timeout, token, body);
+        _exit(1);
+      }
       pids_.push_back(pid);
     }
+    close(gate[0]), close(gate[1]);
   }
   ~Processes() {
     for (pid_t pid : pids_) {

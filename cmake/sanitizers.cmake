@@ -24,11 +24,3 @@ if(GRADUS_SANITIZE MATCHES "thread")
   set_property(SOURCE ${naive_sources} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread -O2)
   set_source_files_properties(${naive_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endif()
-
-# What libFuzzer is led by is counted in the parsers alone: counting in the kernels doubled the time of the tests.
-if(GRADUS_BUILD_FUZZERS)
-  file(GLOB parsers CONFIGURE_DEPENDS core/io/*.cpp data/cifar10.cpp data/idx.cpp data/image_file.cpp data/stl10.cpp
-       data/tar_*.cpp distributed/comm/descriptor.cpp distributed/comm/store/store_protocol.cpp)
-  set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
-  set_source_files_properties(${parsers} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-endif()

@@ -16,6 +16,7 @@ if [ -z "${GRADUS_DATA:-}" ] && [ -d ../shared/data ]; then
 fi
 
 scripts/install_dependencies.sh build test download
+[[ $preset != *san* ]] || scripts/install_dependencies.sh sanitizers
 scripts/install_dependencies.sh mpi || echo "The tests of the backend 'mpi' need Open MPI; going on without it." >&2
 scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
 cmake --build --preset "$preset"

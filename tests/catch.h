@@ -2,6 +2,7 @@
 // file and write TEST_CASE, SECTION, REQUIRE, CHECK, GENERATE and TEMPLATE_TEST_CASE, which both have.
 #pragma once
 
+#include <random>
 #include <string>
 #include <utility>
 
@@ -37,6 +38,9 @@ inline auto contains(const std::string& part) {
 /// Such a case does not count as passed, and scripts/test_summary.py, which knows all wants, refuses it where there is
 /// what it wants.
 bool skip(const std::string& want);
+
+/// Random numbers for operands; like manual_seed()'s they begin anew in every test case.
+std::mt19937& engine();
 
 /// The file of that name, relative to the root of the source tree: source_path("tests/golden/conv2d.npy").
 std::string source_path(const std::string& name);

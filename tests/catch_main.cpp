@@ -35,6 +35,7 @@ class CaseState : public Listener {
     name_ = info.name;
     lacking.clear();
     manual_seed(0);
+    test::engine().seed(1);
     set_num_threads(threads_);
     // Backends are compared in full precision, and cuDNN runs all that it can; what else it does has tests of its own.
     cudnn::set_allow_tf32(false), cudnn::set_small_convolutions(true);
@@ -73,6 +74,11 @@ CATCH_REGISTER_LISTENER(CaseState)
 }  // namespace
 
 bool gradus::test::skip(const std::string& want) { return lacking.insert(want), true; }
+
+std::mt19937& gradus::test::engine() {
+  static std::mt19937 engine(1);
+  return engine;
+}
 
 std::string gradus::test::source_path(const std::string& name) { return std::string(GRADUS_SOURCE_DIR "/") + name; }
 

@@ -8,7 +8,6 @@
 
 using namespace gradus;
 using namespace gradus::test;
-using test::contains;
 
 namespace {
 

@@ -5,7 +5,6 @@
 
 using namespace gradus;
 using namespace gradus::test;
-using test::contains;
 
 TEST_CASE("the gradient of a flattened channels-last image is channels-last") {
   const Tensor leaf = randn({2, 3, 4, 5}).contiguous(MemoryFormat::channels_last).set_requires_grad(true);

@@ -7,7 +7,6 @@
 
 using namespace gradus;
 using namespace gradus::test;
-using test::contains;
 
 namespace {
 

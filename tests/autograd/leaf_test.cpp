@@ -5,7 +5,6 @@
 
 using namespace gradus;
 using namespace gradus::test;
-using test::contains;
 
 TEST_CASE("leaves are what the user made, the rest has history") {
   const Tensor x = leaf({1, 2}), constant = numbers({3, 4});

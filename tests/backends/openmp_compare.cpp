@@ -18,21 +18,10 @@ std::vector<CpuIsa> instruction_sets() {
 #endif
 }
 
-std::mt19937& engine() {
-  static std::mt19937 e;
-  static std::string seeded_for;
-  if (const std::string test(Catch::getResultCapture().getCurrentTestName()); test != seeded_for) {
-    e.seed(1);
-    seeded_for = test;
-  }
-  return e;
-}
-
 Array random(const Shape& shape, DType dtype, MemoryFormat format) {
   Array x = Array::empty(shape, DType::f64, {}, format), y = Array::empty(shape, dtype, {}, format);
   std::normal_distribution<double> normal;
-  std::mt19937& e = engine();
-  std::generate_n(x.data<double>(), x.numel(), [&] { return normal(e); });
+  std::generate_n(x.data<double>(), x.numel(), [&] { return normal(engine()); });
   naive().copy(x, y);
   return y;
 }

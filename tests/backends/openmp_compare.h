@@ -19,8 +19,6 @@ inline Backend& openmp() { return backend("openmp"); }
 /// Those of this processor; under ThreadSanitizer the best one alone.
 std::vector<CpuIsa> instruction_sets();
 
-/// Begins anew in every test case: its numbers do not depend on those that ran before.
-std::mt19937& engine();
 /// Normal numbers.
 Array random(const Shape& shape, DType dtype = DType::f32, MemoryFormat format = MemoryFormat::contiguous);
 /// Doubles in logical order.

@@ -32,8 +32,7 @@ void wait_until_running(Store& store, int ranks) {
 
 }  // namespace
 
-TEST_CASE("a rank that is killed in a collective is named by all survivors long before their deadlines",
-          "[faults][processes]") {
+TEST_CASE("a rank that is killed in a collective is named by all survivors within a second", "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   const int ranks = GENERATE(2, 4), victim = GENERATE(0, 1);
   const uint64_t point = GENERATE(1, 2, 3);
@@ -51,7 +50,7 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors long 
     CHECK(result.status.rank == victim);
     CHECK_THAT(result.error, contains("rank " + std::to_string(victim) + " was lost"));
   }
-  CHECK(steady_clock::now() - begin < kSoon);
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
 }
 
 TEST_CASE("a rank that is stopped past the deadline is named, and waited for when it is not", "[faults][processes]") {
@@ -69,7 +68,7 @@ TEST_CASE("a rank that is stopped past the deadline is named, and waited for whe
       CHECK(result.status.rank == kVictim);
       CHECK_THAT(result.error, contains("waited 400 ms for rank 1"));
     }
-    CHECK(steady_clock::now() - begin < kSoon);
+    CHECK(steady_clock::now() - begin < std::chrono::milliseconds(400 + 1000));
   }
   SECTION("for a while") {
     Processes processes(kind, kRanks, Milliseconds(20'000), [](ProcessGroup& group, Store& store) {

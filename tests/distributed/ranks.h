@@ -13,10 +13,6 @@
 
 namespace gradus::test {
 
-/// How long an error may take to reach everybody: long, for loaded machines and sanitizers, yet shorter than the
-/// deadlines of the calls that it ends.
-inline constexpr dist::Milliseconds kSoon{8000};
-
 /// The group of the test's thread, for what wants to share it.
 inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};

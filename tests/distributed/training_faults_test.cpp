@@ -65,7 +65,7 @@ TEST_CASE("training: a rank that is killed is named by all survivors, the checkp
     CHECK(result.status.rank == victim);
     CHECK_THAT(result.error, contains("rank " + std::to_string(victim) + " was lost"));
   }
-  CHECK(steady_clock::now() - begin < kSoon);
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(2));
   CHECK(is_intact(path));
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("training: connections that are reset, bits that flip, bytes that are 
     CHECK(rank.status.failure == (kind == Kind::swallow ? CommFailure::timeout : CommFailure::peer_lost));
     CHECK((rank.status.rank == 0 || rank.status.rank == 2));
   }
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(4));
 }
 
 TEST_CASE("training: what threads do late or not at all", "[faults]") {

@@ -93,7 +93,7 @@ TEST_CASE("a connection that is reset or half closed ends the group at once, on 
     CHECK((rank.status.rank == 0 || rank.status.rank == 2));
     CHECK_THAT(rank.error, contains("was lost: its connection was closed"));
   }
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(2));
 }
 
 TEST_CASE("a control connection that ends instead of telling of a failure is one", "[faults]") {
@@ -112,7 +112,7 @@ TEST_CASE("a control connection that ends instead of telling of a failure is one
     CHECK((rank.status.failure == CommFailure::peer_lost || rank.status.failure == CommFailure::aborted));
     CHECK(rank.status.rank == speaker);
   }
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(2));
 }
 
 TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
@@ -133,7 +133,7 @@ TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
     CHECK(rank.status.rank == (upwards ? 2 : 0));
     CHECK_THAT(rank.error, contains("damaged"));
   }
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(2));
 }
 
 TEST_CASE("bits that flip in what announces a failure do not hide it", "[faults]") {
@@ -150,7 +150,7 @@ TEST_CASE("bits that flip in what announces a failure do not hide it", "[faults]
   CHECK(outcome.ranks[1].status.failure == CommFailure::aborted);
   CHECK(outcome.ranks[0].status.failure == CommFailure::peer_lost);
   CHECK(outcome.ranks[0].status.rank == 1);
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(1));
 }
 
 TEST_CASE("bytes that are lost without a word are missed by the deadline", "[faults]") {
@@ -161,7 +161,7 @@ TEST_CASE("bytes that are lost without a word are missed by the deadline", "[fau
   CHECK(outcome.struck);
   for (const RankResult& rank : outcome.ranks) CHECK(rank.status.failure == CommFailure::timeout);
   for (const RankResult& rank : outcome.ranks) CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // an end of it
-  CHECK(outcome.time < kSoon);
+  CHECK(outcome.time < std::chrono::seconds(2));
 }
 
 TEST_CASE("a store behind a bad network gives the right value or an error", "[faults]") {
@@ -180,7 +180,7 @@ TEST_CASE("a store behind a bad network gives the right value or an error", "[fa
   std::string error;
   try {
     TcpStore store(proxy.address(), token);
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < (kind == Kind::trickle ? 20 : 40); ++i) {
       const std::string key = "key" + std::to_string(i), value(static_cast<size_t>(i), static_cast<char>('a' + i % 26));
       store.set(key, value);
       if (store.get(key) != value) throw ValueError("a wrong value");
@@ -193,7 +193,7 @@ TEST_CASE("a store behind a bad network gives the right value or an error", "[fa
     CHECK_THAT(error,
                contains(upwards ? "closed the connection" : "damaged") || contains("no frame") || contains("version"));
   else CHECK_THAT(error, contains("closed the connection"));
-  CHECK(steady_clock::now() - begin < kSoon);
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
   TcpStore other(server.address(), token);  // the server goes on
   other.set("after", "1");
   CHECK(other.get("after") == "1");

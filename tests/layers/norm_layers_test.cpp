@@ -4,8 +4,6 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/layers/printed.h>
 
-#include <sstream>
-
 using namespace gradus;
 using gradus::test::printed;
 using test::contains;

@@ -5,7 +5,6 @@
 #include <gradus/tests/layers/printed.h>
 
 #include <cmath>
-#include <sstream>
 
 using namespace gradus;
 using gradus::test::printed;

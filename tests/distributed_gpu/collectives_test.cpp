@@ -47,6 +47,24 @@ void check_reductions(ProcessGroup& group) {
       }
 }
 
+/// Sums of many arrays in one call, of which some are short, some longer than the memory that the GPUs share, and all
+/// begin at the second element of their memory.
+template <class T>
+void check_coalesced(ProcessGroup& group) {
+  std::vector<int64_t> counts(60, 3);
+  for (const size_t count :
+       {size_t{1}, size_t{1000}, size_t{0}, size_t{300'001}, size_t{3'000'001}, 90'000'000 / sizeof(T)})
+    counts.push_back(static_cast<int64_t>(count));
+  std::vector<Array> arrays;
+  for (const int64_t count : counts)
+    arrays.push_back(on_device(contribution<T>(group.rank(), count + 1)).slice(0, 1, count + 1));
+  group.all_reduce_coalesced(arrays);
+  for (size_t a = 0; a < counts.size(); ++a)
+    require(equals<T>(on_host(arrays[a]), 0, counts[a],
+                      [&](int64_t i) { return reduced(ReduceKind::sum, group.size(), i + 1); }),
+            "array " + std::to_string(a) + " of " + std::string(type_name(dtype_of<T>)));
+}
+
 template <class T>
 void check_moves(ProcessGroup& group) {
   const int rank = group.rank(), ranks = group.size();
@@ -184,10 +202,12 @@ TEST_CASE("calls wait for the current stream, and their results are there for it
 
 TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]") {
   if (no_nccl_for(2)) return;
-  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
+  const int64_t count = GENERATE(100'000, 3'000'000);
+  CAPTURE(count);
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [&](ProcessGroup& group) {
     const Device device(DeviceType::cuda, cuda::current_device());
     Backend& kernels = current_backend(DeviceType::cuda);
-    const Array x = Array::empty({100'000}, DType::f32, device), y = Array::empty({100'000}, DType::f32, device);
+    const Array x = Array::empty({count}, DType::f32, device), y = Array::empty({count}, DType::f32, device);
     const auto step = [&] {
       kernels.copy(x, y);
       group.all_reduce(y);
@@ -203,11 +223,11 @@ TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]")
     for (int i = 0; i < 5; ++i) {
       kernels.fill(x, i + group.rank());
       graph.replay();
-      require(equals<float>(on_host(y), 0, 100'000, [&](int64_t) { return 2 * i + 1; }), "replay");
+      require(equals<float>(on_host(y), 0, count, [&](int64_t) { return 2 * i + 1; }), "replay");
     }
     kernels.fill(x, 1);
     group.all_reduce(x);  // eagerly again
-    require(equals<float>(on_host(x), 0, 100'000, [](int64_t) { return 2; }), "after the graph");
+    require(equals<float>(on_host(x), 0, count, [](int64_t) { return 2; }), "after the graph");
     graph.reset();
   });
 }
@@ -225,6 +245,29 @@ TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "
         require(equals<float>(on_host(x), 0, x.numel(), [&](int64_t) { return static_cast<double>(x.numel()) + 0.5; }),
                 "average of " + std::to_string(x.numel()));
     }
+    check_coalesced<float>(group);
+    check_coalesced<double>(group);
+    check_coalesced<BFloat16>(group);
+  });
+}
+
+TEST_CASE("short sums over NCCL that follow each other at once do not disturb each other", "[collectives]") {
+  if (no_nccl_for(2)) return;
+  two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
+    Backend& kernels = current_backend(DeviceType::cuda);
+    std::vector<Array> arrays;
+    std::vector<std::shared_ptr<Work>> works;
+    for (int i = 0; i < 100; ++i) {
+      const int64_t count = i % 7 == 6 ? 2'000'000 : 1 + 977 * i % 40'000;  // by one block and by many, and by copies
+      arrays.push_back(Array::empty({count}, DType::f32, Device(DeviceType::cuda, cuda::current_device())));
+      kernels.fill(arrays.back(), i + group.rank());
+      works.push_back(group.all_reduce(arrays.back(), ReduceKind::sum, {.async = true}));
+    }
+    for (const auto& work : works) work->wait();
+    for (size_t i = 0; i < arrays.size(); ++i)
+      require(equals<float>(on_host(arrays[i]), 0, arrays[i].numel(),
+                            [&](int64_t) { return static_cast<double>(2 * i + 1); }),
+              "sum " + std::to_string(i));
   });
 }
 

@@ -1,5 +1,5 @@
-// What ranks of a group over NCCL say when one of them calls something else, nothing, or ends. The GPUs speak through
-// host memory or sockets here: a rank must not end in the middle of what another GPU reads.
+// What ranks of a group over NCCL say when one of them calls something else, nothing, or ends. Where a rank ends, GPUs
+// speak through host memory or sockets: it must not end in the middle of what another GPU reads.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,11 +15,14 @@ using namespace gradus::test;
 
 namespace {
 
-/// Two ranks over NCCL without direct access of one GPU to the other.
-void two_apart(Milliseconds timeout, const std::function<void(ProcessGroup&)>& body) {
-  setenv("NCCL_P2P_DISABLE", "1", 1);
-  setenv("NCCL_SHM_DISABLE", "1", 1);
+/// Two ranks over NCCL, with direct access of one GPU to the other's memory or without.
+void two_linked(bool direct, Milliseconds timeout, const std::function<void(ProcessGroup&)>& body) {
+  setenv("NCCL_P2P_DISABLE", direct ? "0" : "1", 1);
+  setenv("NCCL_SHM_DISABLE", direct ? "0" : "1", 1);
   two_ranks({.backend = "nccl", .timeout = timeout}, body);
+}
+void two_apart(Milliseconds timeout, const std::function<void(ProcessGroup&)>& body) {
+  two_linked(false, timeout, body);
 }
 
 Array ones(int64_t count) {
@@ -41,7 +44,9 @@ std::string told(const Failure& failure) {
 
 TEST_CASE("a rank that never calls is named when the deadline passes", "[faults]") {
   if (no_nccl_for(2)) return;
-  two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
+  const bool direct = GENERATE(true, false);
+  CAPTURE(direct);
+  two_linked(direct, Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
     if (group.rank() == 1) {  // learns it without a call of its own
       for (int i = 0; i < 100 && group.status().ok(); ++i) std::this_thread::sleep_for(Milliseconds(100));
@@ -63,7 +68,9 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[faults]
 
 TEST_CASE("a rank whose device does not come to a collective is named", "[faults]") {
   if (no_nccl_for(2)) return;
-  two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
+  const bool direct = GENERATE(true, false);
+  CAPTURE(direct);
+  two_linked(direct, Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
     if (group.rank() == 1) {  // some seconds of work in front of it
       const Array large = Array::empty({int64_t{1} << 31}, DType::f32, Device(DeviceType::cuda, 1));
@@ -101,7 +108,9 @@ TEST_CASE("calls that differ are told on both sides before they are launched, wh
 
 TEST_CASE("abort ends what waits on the other ranks' devices", "[faults]") {
   if (no_nccl_for(2)) return;
-  two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
+  const bool direct = GENERATE(true, false);
+  CAPTURE(direct);
+  two_linked(direct, Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
     if (group.rank() == 1) {
       std::this_thread::sleep_for(Milliseconds(500));

@@ -57,10 +57,12 @@ void NcclGroup::connect(const Deadline& deadline) {
   const std::string identity = host_identity();
   store_->set("process/" + std::to_string(rank()), identity + "\n" + std::to_string(getpid()));
   const std::string id = board_.meet(rank() == 0 ? Communicator::unique_id() : "", deadline);
+  bool on_one_host = true;
   for (int r = 0; r < size(); ++r) {
     const std::string process = store_->get("process/" + std::to_string(r));
     const size_t end = process.find('\n');
     const bool here = process.substr(0, end) == identity && r != rank();
+    on_one_host = on_one_host && (here || r == rank());
     processes_.emplace_back();
     if (here) processes_.back().emplace(std::stoi(process.substr(end + 1)));
   }
@@ -72,10 +74,12 @@ void NcclGroup::connect(const Deadline& deadline) {
   first.begin(runtime_.current_stream(device_.index), stream_);
   queue(barrier, stream_);
   first.end(stream_);
-  if (first.wait(deadline.left())) return;
-  communicator_->abort();
-  GRADUS_FAIL(CommError, "rank ", rank(), " waited ", deadline.timeout().count(),
-              " ms for the first collective of a group over NCCL");
+  if (!first.wait(deadline.left())) {
+    communicator_->abort();
+    GRADUS_FAIL(CommError, "rank ", rank(), " waited ", deadline.timeout().count(),
+                " ms for the first collective of a group over NCCL");
+  }
+  peers_ = PeerMemory::connect(store_, rank(), size(), on_one_host, deadline);
 }
 
 NcclGroup::~NcclGroup() {
@@ -93,6 +97,10 @@ NcclGroup::~NcclGroup() {
     changed_.notify_all();
   }
   watchdog_.join();
+  {
+    const DeviceGuard guard(device_);
+    peers_.reset();
+  }
   try {
     board_.leave();
   } catch (const CommError&) {  // the store may have gone before
@@ -168,8 +176,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  std::this_thread::sleep_for(kLookOut);                 // as in explain()
-  const CommStatus ended = ended_rank(call.descriptor);  // or the error is this rank's own
+  const CommStatus ended = ending_rank(call.descriptor);  // or the error is this rank's own
   throw CollectiveError(end(
       !ended.ok() ? ended
                   : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
@@ -192,6 +199,7 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
 void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0 && d.kind != CollectiveKind::barrier) return;
+  if (peers_ && PeerMemory::serves(d)) return peers_->all_reduce(d, {{call.in, call.out, d.count}}, stream);
   const ncclComm_t communicator = communicator_->get();
   const ncclDataType_t type = nccl_type(d.dtype);
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
@@ -228,6 +236,11 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
 }
 
 void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream) {
+  if (peers_ && PeerMemory::serves(call.descriptor)) {
+    std::vector<PeerLine> lines;
+    for (const Array& x : arrays) lines.push_back({x.data(), x.data(), static_cast<size_t>(x.numel())});
+    return peers_->all_reduce(call.descriptor, lines, stream);
+  }
   const bool fused = !call.descriptor.strict;  // a sum in the order of the ranks is two steps
   if (fused) GRADUS_NCCL_CHECK(ncclGroupStart());
   for (const Array& x : arrays) {

@@ -4,6 +4,7 @@
 // stream has to do; the host goes on, as in torch.distributed. The device does one call after the other, messages too:
 // around a ring some ranks have to receive first, even if the others' sends are `async`. A thread, the watchdog, sees
 // to deadlines: it finds out who is missing, tells all ranks by way of the store, and makes the device give up.
+// Sums and averages of floating-point numbers go past NCCL where GPUs reach each other's memory (PeerMemory).
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include <gradus/distributed/comm/nccl/communicator.h>
+#include <gradus/distributed/comm/nccl/peer_memory.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/progress_board.h>
@@ -34,6 +36,8 @@ class NcclGroup final : public ProcessGroup {
   class NcclWork;
   /// How often the watchdog looks.
   static constexpr Milliseconds kLookOut{100};
+  /// How long a process with a GPU may take to end once its connections are closed.
+  static constexpr Milliseconds kExitTime{2000};
   using NcclWorkPtr = std::shared_ptr<NcclWork>;
 
   bool serves(Device device) const override { return device == device_; }
@@ -65,6 +69,8 @@ class NcclGroup final : public ProcessGroup {
   uint64_t reached() const;
   /// The failure of a call where the process of a rank of this host has ended; ok if none has.
   CommStatus ended_rank(const Descriptor& call);
+  /// The same behind an error of NCCL: it may know of a rank's end before the process has ended.
+  CommStatus ending_rank(const Descriptor& call);
   /// Throws what is behind an error that NCCL reports.
   [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
   void look_for_dead_ranks(const Descriptor& waiting);
@@ -76,6 +82,7 @@ class NcclGroup final : public ProcessGroup {
   const Stream stream_;
   ProgressBoard board_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<PeerMemory> peers_;                   // null: all by NCCL
   Storage token_;                                       // a byte on the device, for barriers
   std::vector<std::optional<ProcessWatch>> processes_;  // of this host, by rank
 

@@ -26,6 +26,7 @@ void NcclGroup::announce(const CommStatus& failure) noexcept {
   // Whoever is about to queue something comes to an end; if NCCL holds him, only this lets him go.
   std::unique_lock launching(launch_mutex_, std::defer_lock);
   const bool waited = launching.try_lock_for(std::chrono::seconds(1));
+  if (peers_) peers_->stop();
   communicator_->abort();
   if (waited) launching.unlock();
 }
@@ -105,9 +106,15 @@ CommStatus NcclGroup::ended_rank(const Descriptor& call) {
   return {};
 }
 
+CommStatus NcclGroup::ending_rank(const Descriptor& call) {
+  CommStatus ended;
+  for (const Deadline end(kExitTime); (ended = ended_rank(call)).ok() && !end.passed();)
+    std::this_thread::sleep_for(Milliseconds(10));
+  return ended;
+}
+
 void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
-  std::this_thread::sleep_for(kLookOut);  // NCCL may know of a rank's end before others do
-  if (const CommStatus ended = ended_rank(waiting); !ended.ok()) throw CollectiveError(ended);
+  if (const CommStatus ended = ending_rank(waiting); !ended.ok()) throw CollectiveError(ended);
   const std::vector<int> missing = board_.missing(waiting, reached());
   if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
   throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});

@@ -1,0 +1,213 @@
+// y = finish(x_0 + x_1 + … of all ranks), in the order of the ranks, so that all have the same bits.
+//
+// Blocks of the same number on all GPUs wait for each other by flags in each other's memory (exchange()). They are few,
+// since the multiprocessors on which they wait are missing in the backward pass.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cuda/atomic>
+
+#include <gradus/core/error.h>
+#include <gradus/distributed/comm/nccl/peer_kernels.h>
+#include <gradus/distributed/comm/reduce_formula.h>
+
+namespace gradus::dist {
+namespace {
+
+constexpr unsigned kBlocks = 32, kThreads = 256;
+
+/// What each rank's memory begins with, a row for each block. The last row is meet_kernel()'s.
+struct Flags {
+  uint32_t arrived[kBlocks + 1][kMaxPeers];  // how many exchanges the block of that rank has come to
+  uint32_t exchanges[kBlocks + 1];           // and that of this rank
+};
+static_assert(sizeof(Flags) <= kPeerFlagBytes);
+
+__device__ Flags& flags_of(const Peers& peers, int rank) { return *reinterpret_cast<Flags*>(peers.memory[rank]); }
+
+/// Returns when the blocks of this number of all ranks are here; what they wrote before can be read then. False if the
+/// group was stopped before: another rank's memory may be gone.
+__device__ bool exchange(const Peers& peers, unsigned block) {
+  using Flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>;
+  Flags& own = flags_of(peers, peers.rank);
+  const uint32_t count = own.exchanges[block] + 1;
+  bool arrived = true;
+  __syncthreads();
+  if (const int r = static_cast<int>(threadIdx.x); r < peers.size && r != peers.rank) {
+    Flag(flags_of(peers, r).arrived[block][peers.rank]).store(count, cuda::memory_order_release);
+    const Flag other(own.arrived[block][r]);
+    const volatile int* const stopped = peers.stopped;
+    for (unsigned i = 1; static_cast<int32_t>(other.load(cuda::memory_order_acquire) - count) < 0; ++i)
+      if (i % 1024 == 0 && *stopped != 0) {
+        arrived = false;
+        break;
+      }
+  }
+  if (threadIdx.x == 0) own.exchanges[block] = count;
+  return __syncthreads_and(arrived);
+}
+
+/// A part of an array, which may end within it or be aligned to no more than its elements.
+template <class T>
+__device__ uint4 load_part(const T* x, size_t part, size_t count) {
+  constexpr size_t kElements = kPartBytes / sizeof(T);
+  const size_t begin = part * kElements;
+  if (begin + kElements <= count && reinterpret_cast<uintptr_t>(x) % kPartBytes == 0)
+    return *reinterpret_cast<const uint4*>(x + begin);
+  uint4 loaded{};
+  for (size_t k = 0; k < kElements && begin + k < count; ++k) reinterpret_cast<T*>(&loaded)[k] = x[begin + k];
+  return loaded;
+}
+
+template <class T>
+__device__ void store_part(T* y, size_t part, size_t count, const uint4& value) {
+  constexpr size_t kElements = kPartBytes / sizeof(T);
+  const size_t begin = part * kElements;
+  if (begin + kElements <= count && reinterpret_cast<uintptr_t>(y) % kPartBytes == 0) {
+    *reinterpret_cast<uint4*>(y + begin) = value;
+    return;
+  }
+  for (size_t k = 0; k < kElements && begin + k < count; ++k) y[begin + k] = reinterpret_cast<const T*>(&value)[k];
+}
+
+/// Parts that a block sums at a time: 4 a thread, of half types 2.
+template <class T>
+constexpr size_t kPartsOfBlock = (sizeof(T) < 4 ? 2 : 4) * kThreads;
+
+/// store(part, sum) for the parts from `begin` to `end`, by one block; load(rank, part) gives a rank's summand.
+template <class T, ReduceKind kind, class Load, class Store>
+__device__ void reduce_parts(size_t begin, size_t end, int ranks, Load load, Store store) {
+  constexpr int kElements = kPartBytes / sizeof(T), kUnroll = kPartsOfBlock<T> / kThreads;
+  using Sum = compute_t<T>;
+  for (size_t first = begin + threadIdx.x; first < end; first += kUnroll * kThreads) {
+    Sum sum[kUnroll][kElements];
+    for (int r = 0; r < ranks; ++r) {
+      uint4 x[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * kThreads < end) x[u] = load(r, first + u * kThreads);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+        for (int k = 0; k < kElements; ++k) {
+          const Sum summand = static_cast<Sum>(reinterpret_cast<const T*>(&x[u])[k]);
+          sum[u][k] = r == 0 ? summand : combine<kind>(sum[u][k], summand);
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * kThreads >= end) break;
+      uint4 y;
+#pragma unroll
+      for (int k = 0; k < kElements; ++k)
+        reinterpret_cast<T*>(&y)[k] = static_cast<T>(finish<kind>(sum[u][k], static_cast<size_t>(ranks)));
+      store(first + u * kThreads, y);
+    }
+  }
+}
+
+__global__ void meet_kernel(const __grid_constant__ Peers peers) { exchange(peers, kBlocks); }
+
+/// Parts [begin, end) of a line, which a block has in its staging from `staged` on.
+struct Section {
+  size_t begin, end, staged;
+};
+
+/// f(line, section) for what is the block's: `per_block` parts of all lines behind each other.
+template <class T, class F>
+__device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) {
+  constexpr size_t kElements = kPartBytes / sizeof(T);
+  const size_t low = blockIdx.x * per_block, high = low + per_block;
+  size_t before = 0;
+  for (int l = 0; l < lines.size && before < high; ++l) {
+    const size_t parts = (lines.count[l] + kElements - 1) / kElements, begin = max(low, before);
+    if (begin < before + parts) f(l, Section{begin - before, min(high - before, parts), begin - low});
+    before += parts;
+  }
+}
+
+// Each block has its own part of the staging memory, of which the halves take turns: who comes to a half again has met
+// all ranks in between, so nobody reads it any longer.
+template <class T, ReduceKind kind>
+__global__ void __launch_bounds__(kThreads)
+    all_reduce_lines_kernel(const __grid_constant__ Peers peers, const __grid_constant__ PeerLines lines,
+                            size_t per_block) {
+  const size_t offset =
+      (flags_of(peers, peers.rank).exchanges[blockIdx.x] % 2 * kBlocks + blockIdx.x) * (peers.staging / kBlocks);
+  const auto staging = [&](int r) { return reinterpret_cast<uint4*>(peers.memory[r] + kPeerFlagBytes + offset); };
+  for_each_section<T>(lines, per_block, [&](int l, const Section& s) {
+    for (size_t i = s.begin + threadIdx.x; i < s.end; i += kThreads)
+      staging(peers.rank)[s.staged + i - s.begin] = load_part(static_cast<const T*>(lines.in[l]), i, lines.count[l]);
+  });
+  if (!exchange(peers, blockIdx.x)) return;
+  for_each_section<T>(lines, per_block, [&](int l, const Section& s) {
+    reduce_parts<T, kind>(
+        s.begin, s.end, peers.size, [&](int r, size_t i) { return staging(r)[s.staged + i - s.begin]; },
+        [&](size_t i, const uint4& sum) { store_part(static_cast<T*>(lines.out[l]), i, lines.count[l], sum); });
+  });
+}
+
+template <class T, ReduceKind kind>
+__global__ void __launch_bounds__(kThreads)
+    reduce_slots_kernel(const __grid_constant__ Peers peers, const T* in, T* out, size_t count) {
+  constexpr size_t kElements = kPartBytes / sizeof(T);
+  const size_t begin = blockIdx.x * kPartsOfBlock<T>, parts = (count + kElements - 1) / kElements;
+  const auto slot = [&](int r) { return reinterpret_cast<uint4*>(peers.slot_of(peers.rank, r)); };
+  reduce_parts<T, kind>(
+      begin, min(begin + kPartsOfBlock<T>, parts), peers.size,
+      [&](int r, size_t i) { return r == peers.rank ? load_part(in, i, count) : slot(r)[i]; },
+      [&](size_t i, const uint4& sum) {
+        store_part(out, i, count, sum);
+        slot(peers.rank)[i] = sum;
+      });
+}
+
+cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  GRADUS_CHECK(error == cudaSuccess, DeviceError,
+               "a kernel of an all-reduce between GPUs was not launched: ", cudaGetErrorName(error), " (",
+               cudaGetErrorString(error), ")");
+}
+
+/// f.operator()<T, kind>()
+template <class F>
+void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
+  visit_floating(dtype, [&]<class T> {
+    if (kind == ReduceKind::avg) f.template operator()<T, ReduceKind::avg>();
+    else f.template operator()<T, ReduceKind::sum>();
+  });
+}
+
+}  // namespace
+
+void meet_peers(const Stream& stream, const Peers& peers) {
+  meet_kernel<<<1, 32, 0, cuda_stream(stream)>>>(peers);
+  check_launch();
+}
+
+void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines) {
+  visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
+    size_t parts = 0;
+    for (int l = 0; l < lines.size; ++l) parts += (lines.count[l] * sizeof(T) + kPartBytes - 1) / kPartBytes;
+    const size_t blocks = std::clamp<size_t>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>, 1, kBlocks);
+    all_reduce_lines_kernel<T, reduction><<<static_cast<unsigned>(blocks), kThreads, 0, cuda_stream(stream)>>>(
+        peers, lines, (parts + blocks - 1) / blocks);
+  });
+  check_launch();
+}
+
+void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in, void* out,
+                  size_t count) {
+  if (count == 0) return;
+  visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
+    const size_t parts = (count * sizeof(T) + kPartBytes - 1) / kPartBytes;
+    const auto blocks = static_cast<unsigned>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>);
+    reduce_slots_kernel<T, reduction>
+        <<<blocks, kThreads, 0, cuda_stream(stream)>>>(peers, static_cast<const T*>(in), static_cast<T*>(out), count);
+  });
+  check_launch();
+}
+
+}  // namespace gradus::dist

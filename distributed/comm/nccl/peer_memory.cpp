@@ -1,0 +1,186 @@
+#include <gradus/distributed/comm/nccl/peer_memory.h>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <gradus/core/error.h>
+
+namespace gradus::dist {
+namespace {
+
+/// Of a rank's memory: for sums in one kernel, what all other ranks' lines may take together;
+constexpr size_t kStagingBytes = 4 << 20;
+/// and the slots of all ranks. Longer arrays take several turns, each of which waits three times for the other ranks.
+constexpr size_t kSlotBytes = 64 << 20;
+/// Of staging memory, which is cut into a piece for each block, and of slots.
+constexpr size_t kAlignment = 4096;
+/// How long memory that other ranks may still have open is waited for.
+constexpr Milliseconds kEndTime{500};
+
+void check_cuda(const char* call, cudaError_t error) {
+  GRADUS_CHECK(error == cudaSuccess, DeviceError, call, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error),
+               ")");
+}
+
+/// The other ranks do without, too, so what fails is no error.
+bool succeeds(cudaError_t error) {
+  cudaGetLastError();  // or the next launch would report it
+  return error == cudaSuccess;
+}
+
+bool is_switched_off() {
+  const char* const value = std::getenv("NCCL_P2P_DISABLE");
+  return value != nullptr && std::string(value) != "0";
+}
+
+/// Atomic operations in another GPU's memory are what NVLink has and PCIe lacks.
+bool reaches_by_nvlink(int device, const std::string& bus) {
+  int peer = 0, atomics = 0;
+  return succeeds(cudaDeviceGetByPCIBusId(&peer, bus.c_str())) && peer != device &&
+         succeeds(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer)) &&
+         atomics != 0;
+}
+
+std::string key(const char* what, int rank) { return std::string("peers/") + what + "/" + std::to_string(rank); }
+
+size_t round_down(size_t bytes) { return bytes / kAlignment * kAlignment; }
+
+}  // namespace
+
+PeerMemory::PeerMemory(std::shared_ptr<Store> store, int rank, int size) : store_(std::move(store)) {
+  peers_.rank = rank;
+  peers_.size = size;
+  peers_.staging = round_down(kStagingBytes / static_cast<size_t>(size - 1));
+  peers_.slot = round_down(kSlotBytes / static_cast<size_t>(size));
+}
+
+std::unique_ptr<PeerMemory> PeerMemory::connect(std::shared_ptr<Store> store, int rank, int size, bool on_one_host,
+                                                const Deadline& deadline) {
+  if (!on_one_host || size < 2 || size > kMaxPeers) return nullptr;
+  std::unique_ptr<PeerMemory> memory(new PeerMemory(store, rank, size));
+  store->set(key("memory", rank), is_switched_off() ? "" : memory->allocate());
+  bool opened = memory->peers_.memory[rank] != nullptr;
+  for (int r = 0; r < size; ++r) {
+    const std::string handle = store->get(key("memory", r), deadline.left());
+    opened = opened && (r == rank || memory->open(r, handle));
+  }
+  store->set(key("opened", rank), opened ? "1" : "0");
+  for (int r = 0; r < size; ++r) opened = store->get(key("opened", r), deadline.left()) == "1" && opened;
+  return opened ? std::move(memory) : nullptr;
+}
+
+/// What others open it by, "" if there is none: the IPC handle, then the number of the GPU's bus.
+std::string PeerMemory::allocate() {
+  void* memory = nullptr;
+  const size_t bytes = peers_.bytes();
+  if (!succeeds(cudaMalloc(&memory, bytes))) return "";
+  peers_.memory[peers_.rank] = static_cast<std::byte*>(memory);
+  void* stopped = nullptr;
+  cudaIpcMemHandle_t handle;
+  char bus[32] = "";
+  int device = 0;
+  const bool done = succeeds(cudaMemset(memory, 0, bytes)) && succeeds(cudaDeviceSynchronize()) &&
+                    succeeds(cudaHostAlloc(&stopped, sizeof(int), cudaHostAllocPortable | cudaHostAllocMapped)) &&
+                    succeeds(cudaIpcGetMemHandle(&handle, memory)) && succeeds(cudaGetDevice(&device)) &&
+                    succeeds(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+  stopped_ = static_cast<int*>(stopped);
+  peers_.stopped = stopped_;
+  if (!done) return "";
+  *stopped_ = 0;
+  return std::string(handle.reserved, sizeof handle.reserved) + bus;
+}
+
+bool PeerMemory::open(int peer, const std::string& handle) {
+  cudaIpcMemHandle_t ipc;
+  int device = 0;
+  if (handle.size() <= sizeof ipc.reserved || !succeeds(cudaGetDevice(&device)) ||
+      !reaches_by_nvlink(device, handle.substr(sizeof ipc.reserved)))
+    return false;
+  std::memcpy(ipc.reserved, handle.data(), sizeof ipc.reserved);
+  void* memory = nullptr;
+  if (!succeeds(cudaIpcOpenMemHandle(&memory, ipc, cudaIpcMemLazyEnablePeerAccess))) return false;
+  peers_.memory[peer] = static_cast<std::byte*>(memory);
+  return true;
+}
+
+PeerMemory::~PeerMemory() {
+  if (stopped_ != nullptr && *stopped_ != 0) return;  // the device may never come to an end, which freeing waits for
+  for (int r = 0; r < peers_.size; ++r)
+    if (r != peers_.rank && peers_.memory[r] != nullptr) succeeds(cudaIpcCloseMemHandle(peers_.memory[r]));
+  // Memory must not be freed while others have it open; if they do not close it soon, the end of the process frees it.
+  bool closed = true;
+  try {
+    store_->set(key("closed", peers_.rank), "1");
+    const Deadline deadline(kEndTime);
+    for (int r = 0; r < peers_.size; ++r) store_->get(key("closed", r), deadline.left());
+  } catch (const CommError&) { closed = false; }
+  if (closed && peers_.memory[peers_.rank] != nullptr) succeeds(cudaFree(peers_.memory[peers_.rank]));
+  if (stopped_ != nullptr) succeeds(cudaFreeHost(stopped_));
+}
+
+void PeerMemory::stop() noexcept { std::atomic_ref(*stopped_).store(1); }
+
+bool PeerMemory::serves(const Descriptor& call) {
+  return call.kind == CollectiveKind::all_reduce && is_floating(call.dtype) &&
+         (call.reduce == ReduceKind::sum || call.reduce == ReduceKind::avg);
+}
+
+void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>& lines, const Stream& stream) const {
+  PeerLines small;
+  size_t bytes = 0;
+  const auto flush = [&] {
+    if (small.size > 0) all_reduce_lines(stream, peers_, call.dtype, call.reduce, small);
+    small.size = 0;
+    bytes = 0;
+  };
+  for (const PeerLine& line : lines) {
+    const size_t own = (line.count * size_of(call.dtype) + kPartBytes - 1) / kPartBytes * kPartBytes;
+    if (own == 0) continue;
+    if (own > peers_.staging) {
+      all_reduce_large(call, line, stream);
+      continue;
+    }
+    if (bytes + own > peers_.staging || small.size == kMaxPeerLines) flush();
+    small.in[small.size] = line.in;
+    small.out[small.size] = line.out;
+    small.count[small.size++] = static_cast<uint32_t>(line.count);
+    bytes += own;
+  }
+  flush();
+}
+
+void PeerMemory::all_reduce_large(const Descriptor& call, const PeerLine& line, const Stream& stream) const {
+  const auto ranks = static_cast<size_t>(peers_.size);
+  const size_t width = size_of(call.dtype), unit = kPartBytes / width, most = peers_.slot / width * ranks;
+  const auto copy = [&](void* to, const void* from, size_t count) {
+    if (count == 0) return;
+    check_cuda("cudaMemcpyAsync",
+               cudaMemcpyAsync(to, from, count * width, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle)));
+  };
+  for (size_t done = 0; done < line.count; done += most) {
+    const std::byte* const in = static_cast<const std::byte*>(line.in) + done * width;
+    std::byte* const out = static_cast<std::byte*>(line.out) + done * width;
+    const size_t count = std::min(most, line.count - done);
+    const size_t share = ((count + ranks - 1) / ranks + unit - 1) / unit * unit;
+    const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, count); };
+    const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
+    const int own = peers_.rank;
+    const size_t begin = begin_of(own) * width;
+    meet_peers(stream, peers_);  // all have fetched the last sums
+    for (int r = 0; r < peers_.size; ++r)
+      if (r != own) copy(peers_.slot_of(r, own), in + begin_of(r) * width, count_of(r));
+    meet_peers(stream, peers_);
+    reduce_slots(stream, peers_, call.dtype, call.reduce, in + begin, out + begin, count_of(own));
+    meet_peers(stream, peers_);
+    for (int r = 0; r < peers_.size; ++r)
+      if (r != own) copy(out + begin_of(r) * width, peers_.slot_of(r, r), count_of(r));
+  }
+}
+
+}  // namespace gradus::dist

@@ -47,13 +47,13 @@ void check_reductions(ProcessGroup& group) {
       }
 }
 
-/// Sums of many arrays in one call, of which some are short, some longer than the memory that the GPUs share, and all
-/// begin at the second element of their memory.
+/// Sums of many arrays in one call, of which some are short, some long, and all begin at the second element of their
+/// memory.
 template <class T>
 void check_coalesced(ProcessGroup& group) {
   std::vector<int64_t> counts(60, 3);
   for (const size_t count :
-       {size_t{1}, size_t{1000}, size_t{0}, size_t{300'001}, size_t{3'000'001}, 90'000'000 / sizeof(T)})
+       {size_t{1}, size_t{1000}, size_t{0}, size_t{300'001}, size_t{3'000'001}, 30'000'000 / sizeof(T)})
     counts.push_back(static_cast<int64_t>(count));
   std::vector<Array> arrays;
   for (const int64_t count : counts)
@@ -248,6 +248,11 @@ TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "
     check_coalesced<float>(group);
     check_coalesced<double>(group);
     check_coalesced<BFloat16>(group);
+    const int64_t large = 20'000'000;  // more than GPUs share memory for
+    const Array x = on_device(contribution<float>(group.rank(), large));
+    group.all_reduce(x);
+    require(equals<float>(on_host(x), 0, large, [](int64_t i) { return reduced(ReduceKind::sum, 2, i); }),
+            "a large sum");
   });
 }
 

@@ -199,7 +199,7 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
 void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0 && d.kind != CollectiveKind::barrier) return;
-  if (peers_ && PeerMemory::serves(d)) return peers_->all_reduce(d, {{call.in, call.out, d.count}}, stream);
+  if (peers_ && peers_->serves(d)) return peers_->all_reduce(d, {{call.in, call.out, d.count}}, stream);
   const ncclComm_t communicator = communicator_->get();
   const ncclDataType_t type = nccl_type(d.dtype);
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
@@ -236,7 +236,7 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
 }
 
 void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream) {
-  if (peers_ && PeerMemory::serves(call.descriptor)) {
+  if (peers_ && peers_->serves(call.descriptor)) {
     std::vector<PeerLine> lines;
     for (const Array& x : arrays) lines.push_back({x.data(), x.data(), static_cast<size_t>(x.numel())});
     return peers_->all_reduce(call.descriptor, lines, stream);

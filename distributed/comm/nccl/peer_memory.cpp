@@ -16,7 +16,7 @@ namespace {
 
 /// Of a rank's memory: for sums in one kernel, what all other ranks' lines may take together;
 constexpr size_t kStagingBytes = 4 << 20;
-/// and the slots of all ranks. Longer arrays take several turns, each of which waits three times for the other ranks.
+/// and the slots of all ranks, which hold the largest sum.
 constexpr size_t kSlotBytes = 64 << 20;
 /// Of staging memory, which is cut into a piece for each block, and of slots.
 constexpr size_t kAlignment = 4096;
@@ -126,9 +126,10 @@ PeerMemory::~PeerMemory() {
 
 void PeerMemory::stop() noexcept { std::atomic_ref(*stopped_).store(1); }
 
-bool PeerMemory::serves(const Descriptor& call) {
+bool PeerMemory::serves(const Descriptor& call) const {
   return call.kind == CollectiveKind::all_reduce && is_floating(call.dtype) &&
-         (call.reduce == ReduceKind::sum || call.reduce == ReduceKind::avg);
+         (call.reduce == ReduceKind::sum || call.reduce == ReduceKind::avg) &&
+         call.count * size_of(call.dtype) <= peers_.slot * static_cast<size_t>(peers_.size);
 }
 
 void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>& lines, const Stream& stream) const {
@@ -156,31 +157,26 @@ void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>&
 }
 
 void PeerMemory::all_reduce_large(const Descriptor& call, const PeerLine& line, const Stream& stream) const {
-  const auto ranks = static_cast<size_t>(peers_.size);
-  const size_t width = size_of(call.dtype), unit = kPartBytes / width, most = peers_.slot / width * ranks;
+  const size_t width = size_of(call.dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers_.size);
+  const size_t share = ((line.count + ranks - 1) / ranks + unit - 1) / unit * unit;
+  const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, line.count); };
+  const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
+  const auto in = [&](int r) { return static_cast<const std::byte*>(line.in) + begin_of(r) * width; };
+  const auto out = [&](int r) { return static_cast<std::byte*>(line.out) + begin_of(r) * width; };
   const auto copy = [&](void* to, const void* from, size_t count) {
     if (count == 0) return;
     check_cuda("cudaMemcpyAsync",
                cudaMemcpyAsync(to, from, count * width, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle)));
   };
-  for (size_t done = 0; done < line.count; done += most) {
-    const std::byte* const in = static_cast<const std::byte*>(line.in) + done * width;
-    std::byte* const out = static_cast<std::byte*>(line.out) + done * width;
-    const size_t count = std::min(most, line.count - done);
-    const size_t share = ((count + ranks - 1) / ranks + unit - 1) / unit * unit;
-    const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, count); };
-    const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
-    const int own = peers_.rank;
-    const size_t begin = begin_of(own) * width;
-    meet_peers(stream, peers_);  // all have fetched the last sums
-    for (int r = 0; r < peers_.size; ++r)
-      if (r != own) copy(peers_.slot_of(r, own), in + begin_of(r) * width, count_of(r));
-    meet_peers(stream, peers_);
-    reduce_slots(stream, peers_, call.dtype, call.reduce, in + begin, out + begin, count_of(own));
-    meet_peers(stream, peers_);
-    for (int r = 0; r < peers_.size; ++r)
-      if (r != own) copy(out + begin_of(r) * width, peers_.slot_of(r, r), count_of(r));
-  }
+  const int own = peers_.rank;
+  meet_peers(stream, peers_);  // all have fetched the last sums
+  for (int r = 0; r < peers_.size; ++r)
+    if (r != own) copy(peers_.slot_of(r, own), in(r), count_of(r));
+  meet_peers(stream, peers_);
+  reduce_slots(stream, peers_, call.dtype, call.reduce, in(own), out(own), count_of(own));
+  meet_peers(stream, peers_);
+  for (int r = 0; r < peers_.size; ++r)
+    if (r != own) copy(out(r), peers_.slot_of(r, r), count_of(r));
 }
 
 }  // namespace gradus::dist

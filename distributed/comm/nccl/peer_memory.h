@@ -1,8 +1,9 @@
 // All-reduces between GPUs of one host that read and write each other's memory by NVLink.
 //
-// NCCL's kernels take longer than this where little is summed, and keep multiprocessors from the backward pass where it is
-// much. Here up to 4 MiB are summed in one kernel, and more is moved by the copy engines: each rank sends every other
-// that one's share of the array, sums its own share, and fetches the others' sums.
+// NCCL's kernels take longer than this where little is summed, and keep multiprocessors from the backward pass where it
+// is much. Here up to 4 MiB are summed in one kernel, and up to 64 MiB are moved by the copy engines: each rank sends
+// every other that one's share of the array, sums its own share, and fetches the others' sums. That takes 72 MiB of
+// each GPU's memory. Longer arrays, which nothing hides anyway, are NCCL's.
 #pragma once
 
 #include <memory>
@@ -32,7 +33,7 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   /// Whether it does what this is; the same on all ranks.
-  static bool serves(const Descriptor& call);
+  bool serves(const Descriptor& call) const;
   /// Queues the sum or average of each line, with the bits of reduce_in_order().
   void all_reduce(const Descriptor& call, const std::vector<PeerLine>& lines, const Stream& stream) const;
   /// Makes kernels that wait for other ranks return, now and later. From any thread.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <gradus/autograd/ops/creation.h>
+
 namespace gradus::nn {
 
 namespace {
@@ -13,6 +15,13 @@ bool same_elements(const Array& a, const Array& b) {
 }
 
 }  // namespace
+
+StateDict detail::copy_of(const StateDict& state) {
+  const NoGradGuard no_grad;
+  StateDict copy(state.key_description());
+  for (const auto& item : state) copy.append(item.key(), item->detach().clone());
+  return copy;
+}
 
 void detail::store_state(const StateDict& state, const std::string& prefix,
                          std::vector<std::pair<std::string, Array>>& tensors, io::Metadata& metadata) {

@@ -43,6 +43,8 @@ IncompatibleKeys load(const ModuleHolder<M>& module, const std::string& path, bo
 
 namespace detail {
 
+/// Detached tensors in memory of their own.
+StateDict copy_of(const StateDict& state);
 /// Adds the tensors of `state` to what a file will hold, each name after `prefix`; tied ones as told above.
 void store_state(const StateDict& state, const std::string& prefix, std::vector<std::pair<std::string, Array>>& tensors,
                  io::Metadata& metadata);

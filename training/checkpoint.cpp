@@ -74,13 +74,6 @@ class Differences {
   gradus::detail::Message text_;
 };
 
-State copy_of(const State& state) {
-  const NoGradGuard no_grad;
-  State copy(state.key_description());
-  for (const auto& item : state) copy.append(item.key(), item->detach().clone());
-  return copy;
-}
-
 /// The tensor `key` of `state` with the given sizes, the only one there or one of `count`.
 const Tensor& entry(const State& state, const std::string& key, const Shape& sizes, size_t count) {
   const Tensor* tensor = state.find(key);
@@ -201,7 +194,7 @@ void Checkpoint::load(const std::string& path, bool any_version) {
   // From here on things change: keep what they were, to go back when one of them does not fit.
   std::vector<State> old_states;
   std::vector<std::string> old_values;
-  for (const Part& part : parts_) old_states.push_back(copy_of(part.save()));
+  for (const Part& part : parts_) old_states.push_back(nn::detail::copy_of(part.save()));
   for (const Value& value : values_) old_values.push_back(value.get());
   size_t parts_changed = 0;
   try {

@@ -3,18 +3,12 @@
 #include <limits>
 
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/layers/serialize.h>
 
 namespace gradus::training {
 namespace {
 
 const std::string kModel = "model.";
-
-nn::StateDict copy_of(const nn::StateDict& state) {
-  const NoGradGuard no_grad;
-  nn::StateDict copy("Key");
-  for (const auto& item : state) copy.append(item.key(), item->detach().clone());
-  return copy;
-}
 
 double worst(Mode mode) {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -35,7 +29,7 @@ bool EarlyStopping::step(double figure) {
   if (better) {
     best_ = figure;
     best_epoch_ = epochs_;
-    best_weights_ = copy_of(model_.state_dict());
+    best_weights_ = nn::detail::copy_of(model_.state_dict());
   }
   ++epochs_;
   return epochs_ - 1 - best_epoch_ >= options_.patience();
@@ -78,7 +72,7 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
                "the state has ", state.size(), " entries with ", weights.size(), " weights; the model has ",
                own.size());
   best_ = best, epochs_ = epochs, best_epoch_ = best_epoch;
-  best_weights_ = copy_of(weights);
+  best_weights_ = nn::detail::copy_of(weights);
 }
 
 }  // namespace gradus::training

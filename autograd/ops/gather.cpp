@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
@@ -13,8 +14,6 @@
 
 namespace gradus {
 namespace {
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 struct IndexSelect final : Node {  // y[…, i, …] = x[…, index[i], …]
   Saved index{this, "index"};
@@ -110,8 +109,6 @@ Shape shape_of_indices(const Tensor& x, int axis, const Tensor& index) {
   if (shape.size() > 0) shape[axis] = index.numel();
   return shape;
 }
-
-Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
 
 }  // namespace
 

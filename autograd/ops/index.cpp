@@ -1,5 +1,6 @@
 // x.index({…}) and x.index_put_({…}, value), composed of views and of index_select and index_copy_.
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/core/ops/elementwise.h>
@@ -45,8 +46,6 @@ Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask
 Tensor on_device_of(const Tensor& x, const Tensor& index) {
   return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
 }
-
-Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
 
 // Dimensions [axis, axis + span) of `shape`, multiplied.
 int64_t joined_size(const Shape& shape, int axis, int span) {

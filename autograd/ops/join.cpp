@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/shape.h>
@@ -79,8 +80,6 @@ TensorList run_split(const Tensor& x, const std::vector<int64_t>& sizes, int axi
     parts.push_back(detail::finish_view(node, x, x.array().slice(axis, start, start + sizes[i])));
   return parts;
 }
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 // `dim`, which a scalar does not have.
 int axis_of_array(const Tensor& x, int64_t dim) {

@@ -1,6 +1,7 @@
 #include <gradus/autograd/ops/linear_algebra.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/matmul.h>
@@ -73,8 +74,6 @@ Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& 
   check_broadcasts(x, product);
   return apply<AddMM>(op, x, a, b);
 }
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 }  // namespace
 

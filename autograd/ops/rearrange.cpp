@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
@@ -58,8 +59,6 @@ struct Roll final : Node {  // along one dimension
   }
   Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
 };
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 // A new dimension of size `count` at `at`, joined with the one from `start` on: before a dimension it repeats the whole
 // of it, behind it each element.

@@ -1,9 +1,9 @@
 #include <gradus/autograd/ops/reduce.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/autograd/ops/reduced_axes.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
@@ -34,7 +34,7 @@ struct Mean final : Node {
   }
 };
 
-struct Extreme final : Node {  // max(), min(), amax, amin: equal extremes share the gradient
+struct ExtremeOver final : Node {  // max(), min(), amax, amin: equal extremes share the gradient
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
   Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
@@ -71,7 +71,7 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
   }
 };
 
-struct NotDifferentiable final : Node {  // argmax, all, any: integers and booleans
+struct NotDifferentiableReduction final : Node {  // argmax, all, any: integers and booleans
   Array forward(const Array& x, ReduceOp op, uint32_t axes, bool keepdim) {
     return ops::reduce(op, x, axes, keepdim, DType::boolean);
   }
@@ -93,7 +93,7 @@ Tensor reduce(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, b
 Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   OpScope scope(name, where);
   GRADUS_CHECK(x.numel() > 0 || dim, ShapeError, "maximum or minimum of no elements: shape ", x.sizes());
-  return apply<NotDifferentiable>(scope, x, op, dim, keepdim);
+  return apply<NotDifferentiableReduction>(scope, x, op, dim, keepdim);
 }
 
 }  // namespace
@@ -114,13 +114,13 @@ Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType>
   return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
 }
 
-Tensor max(const Tensor& x, Loc where) { return reduce<Extreme>("max", ReduceOp::max, x, {}, false, where); }
-Tensor min(const Tensor& x, Loc where) { return reduce<Extreme>("min", ReduceOp::min, x, {}, false, where); }
+Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
+Tensor min(const Tensor& x, Loc where) { return reduce<ExtremeOver>("min", ReduceOp::min, x, {}, false, where); }
 Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
-  return reduce<Extreme>("amax", ReduceOp::max, x, dim, keepdim, where);
+  return reduce<ExtremeOver>("amax", ReduceOp::max, x, dim, keepdim, where);
 }
 Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
-  return reduce<Extreme>("amin", ReduceOp::min, x, dim, keepdim, where);
+  return reduce<ExtremeOver>("amin", ReduceOp::min, x, dim, keepdim, where);
 }
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
   OpScope op("max", where);
@@ -136,13 +136,17 @@ Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc whe
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   return run_arg("argmin", ArgReduceOp::argmin, x, dim, keepdim, where);
 }
-Tensor all(const Tensor& x, Loc where) { return reduce<NotDifferentiable>("all", ReduceOp::all, x, {}, false, where); }
-Tensor any(const Tensor& x, Loc where) { return reduce<NotDifferentiable>("any", ReduceOp::any, x, {}, false, where); }
+Tensor all(const Tensor& x, Loc where) {
+  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, {}, false, where);
+}
+Tensor any(const Tensor& x, Loc where) {
+  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, {}, false, where);
+}
 Tensor all(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiable>("all", ReduceOp::all, x, {dim}, keepdim, where);
+  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, {dim}, keepdim, where);
 }
 Tensor any(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiable>("any", ReduceOp::any, x, {dim}, keepdim, where);
+  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, {dim}, keepdim, where);
 }
 
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {

@@ -1,6 +1,7 @@
 // Running sums and products, and products. Nothing is divided by elements that may be 0: the gradient of a running
 // product is what stands before an element times a linear recurrence over what stands behind it.
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -93,8 +94,6 @@ struct Prod final : Node {
     return {dy.reshape(kept) * (before * behind)};
   }
 };
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype) {
   return dtype.value_or(ops::sum_type(op.type_of(x)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/views.h>
 #include <gradus/core/ops/elementwise.h>
@@ -154,7 +155,7 @@ struct Diagonal final : Node {
   }
 };
 
-struct Windows final : Node {  // y[…, i, …, k] = x[…, i step + k, …]
+struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …]
   Shape shape;
   int64_t axis = 0, step = 1;
   const char* name() const override { return "Unfold"; }
@@ -175,8 +176,6 @@ struct Windows final : Node {  // y[…, i, …, k] = x[…, i step + k, …]
     return {dx};
   }
 };
-
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 
 // ---- Views of one tensor, for the methods that return them and those that make the tensor one ----
 
@@ -329,7 +328,7 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
   GRADUS_CHECK(size >= 0 && size <= length, ShapeError, "windows of ", size, " elements do not fit dimension ", dim,
                " of shape ", sizes());
   if (this->dim() == 0) return unsqueeze(0, where).unfold(0, size, step, where).select(0, 0, where);
-  return apply_view<Windows>(op, *this, axis, size, step);
+  return apply_view<UnfoldAlong>(op, *this, axis, size, step);
 }
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,

@@ -1,6 +1,7 @@
 #include <gradus/autograd/ops/sort.h>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
@@ -81,7 +82,6 @@ struct NotDifferentiable final : Node {
   }
 };
 
-int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
 // Elements [begin, begin + count) of both along `axis`, in memory of their own; scalars are their only element.

@@ -9,8 +9,8 @@ namespace {
 
 // Flags of a header.
 constexpr uint8_t kStrict = 1, kOnDevice = 2;
-constexpr uint32_t kMagic = 0x47524443;  // "GRDC"
-constexpr size_t kChecksumAt = 60;
+constexpr uint32_t kMessageMagic = 0x47524443;  // "GRDC"
+constexpr size_t kMessageChecksumAt = 60;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const {
   std::array<std::byte, kBytes> bytes{};
   std::byte* p = bytes.data();
   const Descriptor& d = descriptor;
-  io::write_big_endian(kMagic, p);
+  io::write_big_endian(kMessageMagic, p);
   io::write_big_endian(d.epoch, p + 4);
   io::write_big_endian(d.sequence, p + 8);
   io::write_big_endian(static_cast<uint8_t>(d.kind), p + 16);
@@ -53,7 +53,7 @@ std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const {
   io::write_big_endian(d.count, p + 24);
   io::write_big_endian(body_bytes, p + 32);
   io::write_big_endian(body_checksum, p + 40);
-  io::write_big_endian(io::crc32c({p, kChecksumAt}), p + kChecksumAt);
+  io::write_big_endian(io::crc32c({p, kMessageChecksumAt}), p + kMessageChecksumAt);
   return bytes;
 }
 
@@ -61,8 +61,8 @@ MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
   const std::byte* p = bytes.data();
   const auto kind = io::read_big_endian<uint8_t>(p + 16), reduce = io::read_big_endian<uint8_t>(p + 17),
              dtype = io::read_big_endian<uint8_t>(p + 18), flags = io::read_big_endian<uint8_t>(p + 19);
-  GRADUS_CHECK(bytes.size() == kBytes && io::read_big_endian<uint32_t>(p) == kMagic &&
-                   io::read_big_endian<uint32_t>(p + kChecksumAt) == io::crc32c({p, kChecksumAt}) &&
+  GRADUS_CHECK(bytes.size() == kBytes && io::read_big_endian<uint32_t>(p) == kMessageMagic &&
+                   io::read_big_endian<uint32_t>(p + kMessageChecksumAt) == io::crc32c({p, kMessageChecksumAt}) &&
                    kind <= static_cast<uint8_t>(CollectiveKind::barrier) &&
                    reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount &&
                    flags <= (kStrict | kOnDevice),

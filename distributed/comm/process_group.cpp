@@ -230,7 +230,7 @@ namespace {
 /// The newest epoch that a group of this process has.
 std::atomic<int64_t> newest_epoch = 0;
 
-std::string list(const std::vector<int>& ranks) {
+std::string call_of(const std::vector<int>& ranks) {
   std::string text = "new_group({";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return text + "})";
@@ -268,8 +268,8 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   for (size_t r = 1; r < size; ++r)
     if (listed_by(r) != listed_by(0))
       throw CollectiveError({CommFailure::mismatch, static_cast<int>(r),
-                             "ranks disagree: rank 0 called " + list(listed_by(0)) + ", rank " + std::to_string(r) +
-                                 " called " + list(listed_by(r))});
+                             "ranks disagree: rank 0 called " + call_of(listed_by(0)) + ", rank " + std::to_string(r) +
+                                 " called " + call_of(listed_by(r))});
 
   const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
   if (mine == ranks.end()) return nullptr;

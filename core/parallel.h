@@ -39,9 +39,10 @@ class RangeFunction {
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
 namespace detail {
-/// True inside a chunk of parallel_for.
-bool in_parallel_region();
+inline thread_local constinit bool inside_chunk = false;
 inline thread_local constinit bool serial_thread = false;
+/// True inside a chunk of parallel_for.
+inline bool in_parallel_region() { return inside_chunk; }
 }  // namespace detail
 
 /// Makes parallel_for run serially on this thread until the end of the scope: the workers of a data loader leave the

@@ -1,4 +1,4 @@
-# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN, _NCCL and _MPI from the options AUTO | ON | OFF.
+# Finds what gradus stands on and sets GRADUS_WITH_CUDA, _CUDNN, _NCCL, _MPI and _OPENMP from the options AUTO | ON | OFF.
 include(CheckLanguage)
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
@@ -93,3 +93,13 @@ if(GRADUS_MPI)
   endif()
 endif()
 gradus_settle(MPI ${found} "Install an MPI library, so that mpicxx is on the PATH (Debian: libopenmpi-dev)")
+
+# ThreadSanitizer does not see how OpenMP's runtimes synchronise their threads.
+set(found OFF)
+if(GRADUS_OPENMP AND NOT GRADUS_SANITIZE MATCHES "thread")
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  if(OpenMP_CXX_FOUND)
+    set(found ON)
+  endif()
+endif()
+gradus_settle(OPENMP ${found} "Use g++, or install clang's runtime (Debian: libomp-dev), without ThreadSanitizer")

@@ -10,7 +10,7 @@ option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
 set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
-foreach(part CUDA CUDNN NCCL MPI)
+foreach(part CUDA CUDNN NCCL MPI OPENMP)
   set(GRADUS_${part} AUTO CACHE STRING "AUTO (if found), ON (required) or OFF")
   set_property(CACHE GRADUS_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()

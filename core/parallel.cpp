@@ -1,4 +1,5 @@
-// parallel_for over helper threads of our own. How the chunks of a call are shared out is parallel_call.h's.
+// parallel_for over helper threads of our own, or over OpenMP's (parallel_openmp.cpp). How the chunks of a call are
+// shared out is parallel_call.h's.
 //
 // The caller has done a late helper's work by the time that it comes: it never waits for a thread that has not started,
 // only for chunks that are being computed. Where a helper keeps losing its core in the midst of them, callers do
@@ -12,11 +13,13 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
 #include <gradus/core/error.h>
 #include <gradus/core/parallel_call.h>
+#include <gradus/core/parallel_openmp.h>
 
 namespace gradus {
 namespace {
@@ -32,11 +35,26 @@ std::atomic<int> thread_limit{0};
 int default_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS"))
     if (const int wanted = std::atoi(text); wanted > 0) return wanted;
-#ifdef __linux__
-  cpu_set_t allowed;  // what taskset and batch systems leave us
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-#endif
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return num_cores();
+}
+
+ThreadRuntime checked(ThreadRuntime runtime) {
+  GRADUS_CHECK(runtime == ThreadRuntime::pool || has_openmp(), ValueError,
+               "the thread runtime openmp is not in this build: configure it with -DGRADUS_OPENMP=ON");
+  return runtime;
+}
+
+ThreadRuntime default_runtime() {
+  const char* wanted = std::getenv("GRADUS_THREAD_RUNTIME");
+  if (wanted == nullptr) return ThreadRuntime::pool;
+  for (const ThreadRuntime runtime : {ThreadRuntime::pool, ThreadRuntime::openmp})
+    if (wanted == std::string_view(name(runtime))) return checked(runtime);
+  GRADUS_FAIL(ValueError, "the variable GRADUS_THREAD_RUNTIME is '", wanted, "', neither pool nor openmp");
+}
+
+std::atomic<ThreadRuntime>& current_runtime() {
+  static std::atomic<ThreadRuntime> runtime{default_runtime()};
+  return runtime;
 }
 
 // The processor that this thread runs on, and a way from it: asks the scheduler for any other that we may use, then for
@@ -182,6 +200,17 @@ void Pool::forget_at_fork() {
 
 }  // namespace
 
+int num_cores() {
+  static const int cores = [] {
+#ifdef __linux__
+    cpu_set_t allowed;  // what taskset and batch systems leave us
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }();
+  return cores;
+}
+
 int num_threads() {
   const int limit = thread_limit.load(std::memory_order_relaxed);
   static const int fallback = default_threads();
@@ -193,6 +222,12 @@ void set_num_threads(int threads) {
   thread_limit = threads;
 }
 
+const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
+
+ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order_relaxed); }
+
+void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
+
 void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
@@ -200,6 +235,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   if (chunks == 1) return body(0, count);
   const int threads = static_cast<int>(std::min<int64_t>(chunks, num_threads()));
   if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
+  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
   pool().run(chunks, count, grain, threads, body);
 }
 

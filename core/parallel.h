@@ -1,5 +1,6 @@
 // The one way to use several CPU threads. Work is cut by shape and not by thread count, so results do not depend on the
-// number of threads. The threads are our own (parallel.cpp), started when first needed and shared by all callers.
+// number of threads. The threads are our own (parallel.cpp), started when first needed and shared by all callers, or
+// OpenMP's (parallel_openmp.cpp).
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,31 @@
 
 namespace gradus {
 
-/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or the number of cores
-/// that this process may run on (taskset's; threads are bound to none).
+/// Cores that this process may run on (taskset's), as of the first call.
+int num_cores();
+
+/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or num_cores().
 int num_threads();
 /// A ValueError unless `threads` is positive.
 void set_num_threads(int threads);
+
+/// Whose threads help the callers of parallel_for; chunks, results and errors are the same.
+enum class ThreadRuntime {
+  pool,    ///< our own, bound to no core
+  openmp,  ///< OpenMP's, a team for each thread that calls; OMP_PROC_BIND, OMP_WAIT_POLICY and so on hold
+};
+/// "pool" or "openmp".
+const char* name(ThreadRuntime runtime);
+
+/// The pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime asks for
+/// OpenMP. The pool still serves the calls that OpenMP cannot (docs/threads.md): those beside a call of another thread,
+/// those in a child forked after OpenMP's threads had started, and for a while all, where threads have come late.
+ThreadRuntime thread_runtime();
+/// A ValueError where this build has no OpenMP. init_process_group() chooses the pool where the ranks of a machine have
+/// more threads than cores; a later call decides again.
+void set_thread_runtime(ThreadRuntime runtime);
+/// Whether this build has OpenMP (GRADUS_OPENMP).
+bool has_openmp();
 
 /// A reference to a callable void(int64_t begin, int64_t end); does not own it.
 class RangeFunction {
@@ -34,8 +55,8 @@ class RangeFunction {
 /// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. Which chunks
 /// there are depends on count and grain alone. The first exception of a chunk is rethrown here after all have ended.
 /// Nested calls run serially on the calling thread. Any number of threads may call at once; they share the helpers. The
-/// caller waits only for chunks that a helper has begun, so a helper that gets no core holds nobody up. A forked child
-/// may call too, unless it was forked from within a chunk.
+/// caller waits only for chunks that a helper has begun, so a helper that gets no core holds nobody up (one of OpenMP's
+/// does, now and then). A forked child may call too, unless it was forked from within a chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
 namespace detail {

@@ -1,4 +1,5 @@
-// A call of parallel_for while threads are at work on it, whoever started them.
+// A call of parallel_for while threads are at work on it, whoever started them: the pool's helpers (parallel.cpp) or
+// OpenMP (parallel_openmp.cpp).
 //
 // The chunks of a call are dealt out before it starts: each of its threads owns a stretch of consecutive chunks and
 // takes them from the front; whoever has none left steals from the back of the others' stretches. On a quiet machine,
@@ -178,8 +179,9 @@ class Call {
 
 // When callers do without helpers: on a machine with more work than cores. A helper that loses its core in the midst of
 // a chunk stalls the call until the scheduler's next round, and one that has slept may be woken on the core of its
-// caller, who then waits as long. Where that has cost more than helpers have saved, nobody asks for help for some time,
-// and twice as long each time it happens again soon.
+// caller, who then waits as long. (A call on OpenMP's threads waits for those that have no chunk, too.) Where that has
+// cost more than helpers have saved, nobody asks for help for some time, and twice as long each time it happens again
+// soon.
 class Helpfulness {
  public:
   bool pausing(Clock::time_point now) const {

@@ -87,6 +87,7 @@ def is_there(want, build):
         "cuDNN": lambda: gpus > 0 and has(build, "GRADUS_WITH_CUDNN"),
         "NCCL": lambda: gpus > 0 and has(build, "GRADUS_WITH_NCCL"),
         "MPI": lambda: has(build, "GRADUS_WITH_MPI") and shutil.which("mpirun"),
+        "OpenMP": lambda: has(build, "GRADUS_WITH_OPENMP"),
         "MNIST": lambda: has_data("mnist/train-images*"),
         "CIFAR-10": lambda: has_data("cifar10/*.bin.xz") and shutil.which("xz"),
         "STL-10": lambda: has_data("stl10/*.bin.xz") and shutil.which("xz"),

@@ -36,7 +36,7 @@ class CaseState : public Listener {
     lacking.clear();
     manual_seed(0);
     test::engine().seed(1);
-    set_num_threads(threads_);
+    set_num_threads(threads_), set_thread_runtime(runtime_);
     // Backends are compared in full precision, and cuDNN runs all that it can; what else it does has tests of its own.
     cudnn::set_allow_tf32(false), cudnn::set_small_convolutions(true);
     cudnn::set_deterministic(true), cudnn::set_benchmark(false);
@@ -64,6 +64,7 @@ class CaseState : public Listener {
 
  private:
   const int threads_ = num_threads();
+  const ThreadRuntime runtime_ = thread_runtime();
   const size_t workspace_limit_ = cudnn::workspace_limit();
   std::string name_;
   int passed_ = 0, failed_ = 0, skipped_ = 0;

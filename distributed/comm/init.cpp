@@ -15,6 +15,7 @@
 #include <iostream>
 
 #include <gradus/core/error.h>
+#include <gradus/core/parallel.h>
 #include <gradus/core/runtime.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
@@ -138,6 +139,9 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
+  // OpenMP's threads wait for one another in every kernel, so each of them needs a core.
+  const int ranks = environment.local_world_size;
+  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
   const auto job = std::make_shared<Job>();
   if (options.backend == "mpi") {
     job->group = make_mpi_group(options.timeout);

@@ -1,7 +1,6 @@
 #include <gradus/distributed/launcher/worker.h>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include <gradus/core/error.h>
+#include <gradus/core/parallel.h>
 #include <gradus/distributed/comm/init.h>
 
 namespace gradus::dist {
@@ -20,11 +20,6 @@ namespace {
 
 constexpr size_t kLastLines = 10;
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
-
-int cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 }  // namespace
 
@@ -59,7 +54,7 @@ void Worker::become(int out, int err, int token, int attempt) const {
                       inherited);
   setenv("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt).c_str(), 1);
   setenv("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts).c_str(), 1);
-  setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores() / options.processes)).c_str(), 0);
+  setenv("OMP_NUM_THREADS", std::to_string(std::max(1, num_cores() / options.processes)).c_str(), 0);
   job_.restore_signals();
   std::vector<char*> arguments;
   for (const std::string& argument : options.command) arguments.push_back(const_cast<char*>(argument.c_str()));

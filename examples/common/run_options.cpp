@@ -27,6 +27,9 @@ void settle(RunOptions& options) {
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
+  if (options.threads > 0) set_num_threads(options.threads);
+  else if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));
   options.ranks = join_ranks(options.comm, device);
   options.device = device.str();
   GRADUS_CHECK(!options.graph || options.ranks.size == 1 || options.ranks.comm() == "nccl", ValueError,
@@ -35,9 +38,6 @@ void settle(RunOptions& options) {
 
   set_backend(options.backend);
   cudnn::set_small_convolutions(options.cudnn_small);
-  if (options.threads > 0) set_num_threads(options.threads);
-  else if (options.ranks.size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));
   manual_seed(options.seed);
 }
 

@@ -170,6 +170,7 @@ TEST_CASE("a call does not wait for helpers that are busy with another") {
 
 TEST_CASE("after a call that a helper has stalled, callers do without helpers for a while") {
   const Threads use(2);
+  set_thread_runtime(ThreadRuntime::pool);
   const std::thread::id caller = std::this_thread::get_id();
   using namespace std::chrono_literals;
   std::atomic<bool> stalled = false;

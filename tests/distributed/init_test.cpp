@@ -220,6 +220,26 @@ TEST_CASE("spawn runs a function in several processes, which meet", "[init][proc
   CHECK(error == "");
 }
 
+TEST_CASE("ranks with more threads than the machine has cores compute with the pool", "[init][processes]") {
+  if (!has_openmp() && skip("OpenMP")) return;
+  const Environment none({});
+  const std::string error = in_a_copy([] {
+    spawn(
+        [](int) {
+          for (const int threads : {num_cores(), 1}) {
+            set_num_threads(threads);
+            set_thread_runtime(ThreadRuntime::openmp);
+            const auto group = init_process_group({.backend = "shm"});
+            const bool fits = 2 * threads <= num_cores();
+            if (thread_runtime() != (fits ? ThreadRuntime::openmp : ThreadRuntime::pool))
+              throw std::runtime_error("the wrong runtime with " + std::to_string(threads) + " threads");
+          }
+        },
+        2);
+  });
+  CHECK(error == "");
+}
+
 TEST_CASE("one job makes several groups of all ranks, one after the other and side by side", "[init][processes]") {
   const Environment none({});
   const std::string error = in_a_copy([] {

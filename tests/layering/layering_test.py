@@ -44,6 +44,8 @@ PLANTED = [
     ("layers/conv.cpp", "#if defined(X) && !defined(GRADUS_WITH_NCCL)", "#if GRADUS_WITH_"),
     ("backends/openmp/gemm/gemm.cpp", "#pragma omp parallel for", "parallel_for alone"),
     ("backends/openmp/gemm/gemm.cpp", "#include <omp.h>", "parallel_for alone"),
+    ("core/parallel.cpp", "#pragma omp parallel", "parallel_for alone"),
+    ("tests/core/parallel_test.cpp", "#include <omp.h>", "parallel_for alone"),
     ("core/array.cpp", '#include "shape.h"', "root-relative"),
 ]
 
@@ -54,6 +56,7 @@ KEPT = [
     ("backends/openmp/gemm/gemm.cpp", "#pragma omp simd"),
     ("backends/openmp/gemm/gemm.cpp", "#include <gradus/backends/openmp/simd/simd.h>"),
     ("backends/openmp/kernel_table.h", "#include <gradus/backends/openmp/gemm/gemv_kernel.h>"),
+    ("core/parallel_openmp.cpp", "#include <omp.h>"),
     ("backends/cudnn/conv.cpp", "#include <cudnn.h>"),
     ("backends/register.cpp", "#include <gradus/backends/cuda/cuda.h>"),
     ("backends/register.cpp", "#if GRADUS_WITH_CUDA"),

@@ -1,0 +1,176 @@
+// parallel_for on OpenMP's threads: when they compute, when the pool does in their place. What holds for both is in
+// parallel_test.cpp, which runs once more with OpenMP's (test_core_with_openmp_threads).
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include <gradus/core/parallel.h>
+#include <gradus/tests/catch.h>
+
+extern "C" int omp_in_parallel() __attribute__((weak));  // of the runtime, where there is one
+
+namespace thread_runtime_test {
+
+using namespace gradus;
+using namespace gradus::test;
+using namespace std::chrono_literals;
+
+/// Whether OpenMP's threads have computed all chunks of a call.
+bool runs_on_openmp() {
+  std::atomic<int> chunks{0}, elsewhere{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    ++chunks;
+    if (!omp_in_parallel || !omp_in_parallel()) ++elsewhere;
+  });
+  CHECK(chunks == 8);
+  CHECK((elsewhere == 0 || elsewhere == 8));
+  return elsewhere == 0;
+}
+
+/// The same of a call soon: on a busy machine a thread of OpenMP's comes late now and then, and the pool serves calls
+/// for up to a second.
+bool runs_on_openmp_soon() {
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (!runs_on_openmp()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
+}
+
+bool use_openmp(int threads) {
+  set_num_threads(threads);
+  if (has_openmp()) set_thread_runtime(ThreadRuntime::openmp);
+  return has_openmp() || !skip("OpenMP");
+}
+
+/// The status of a copy of this process, which does `body` or is killed after 20 s.
+int status_of_copy(bool (*body)()) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    std::_Exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+int cores_of(pid_t process) {
+  cpu_set_t cores;
+  REQUIRE(sched_getaffinity(process, sizeof cores, &cores) == 0);
+  return CPU_COUNT(&cores);
+}
+
+TEST_CASE("the pool is used unless the environment asks for OpenMP") {
+  const char* wanted = std::getenv("GRADUS_THREAD_RUNTIME");
+  CHECK(std::string(name(thread_runtime())) == (wanted ? wanted : "pool"));
+  set_thread_runtime(ThreadRuntime::pool);
+  set_num_threads(2);
+  CHECK_FALSE(runs_on_openmp());
+}
+
+TEST_CASE("a build without OpenMP says so") {
+  if (has_openmp()) return;
+  CHECK_THROWS_WITH(set_thread_runtime(ThreadRuntime::openmp), contains("-DGRADUS_OPENMP=ON"));
+  CHECK(thread_runtime() == ThreadRuntime::pool);
+}
+
+TEST_CASE("OpenMP's threads compute, as many as there are to be") {
+  if (!use_openmp(2)) return;
+  for (int threads : {4, 2, 3}) {
+    set_num_threads(threads);
+    REQUIRE(runs_on_openmp_soon());
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    parallel_for(1000, 1, [&](int64_t, int64_t) {
+      std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+    CHECK(seen.size() <= static_cast<size_t>(threads));
+  }
+  set_num_threads(1);
+  CHECK_FALSE(runs_on_openmp());
+  set_num_threads(2);
+  const SerialGuard serial;
+  CHECK_FALSE(runs_on_openmp());
+}
+
+TEST_CASE("of several callers one has OpenMP's threads, and the pool serves the others") {
+  if (!use_openmp(2)) return;
+  REQUIRE(runs_on_openmp_soon());
+  std::atomic<bool> begun{false}, second_done{false}, first_on_openmp{true};
+  std::thread first([&] {
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      if (!omp_in_parallel()) first_on_openmp = false;
+      begun = true;
+      while (!second_done) std::this_thread::yield();
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  const bool second_on_openmp = runs_on_openmp();
+  second_done = true;
+  first.join();
+  CHECK_FALSE((first_on_openmp && second_on_openmp));
+}
+
+TEST_CASE("after a thread of OpenMP's has come late, the pool serves calls for a while") {
+  if (!use_openmp(2)) return;
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<bool> stalled = false;
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (!stalled && std::chrono::steady_clock::now() < end)
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(1ms);
+      if (!omp_in_parallel()) return;
+      stalled = true;
+      std::this_thread::sleep_for(200ms);  // as if its core were given to others
+    });
+  REQUIRE(stalled);
+  CHECK_FALSE(runs_on_openmp());
+  CHECK(runs_on_openmp_soon());
+}
+
+TEST_CASE("a child that is forked after OpenMP's threads have started computes with the pool") {
+  if (!use_openmp(4)) return;
+  REQUIRE(runs_on_openmp_soon());
+  CHECK(status_of_copy([] {
+          for (int i = 0; i < 100; ++i)
+            if (runs_on_openmp()) return false;
+          return true;
+        }) == 0);
+  CHECK(runs_on_openmp_soon());
+}
+
+// With OMP_PROC_BIND set, and in a process of its own: OpenMP's runtime may bind threads when it is loaded.
+TEST_CASE("OpenMP binds the threads of a team, and none before there is one", "[.bound]") {
+  const int cores = cores_of(getppid());
+  CHECK(num_cores() == cores);
+  CHECK(cores_of(0) == cores);
+  set_num_threads(2);
+  set_thread_runtime(ThreadRuntime::pool);
+  CHECK_FALSE(runs_on_openmp());
+  CHECK(cores_of(0) == cores);
+  if (!use_openmp(2)) return;
+  std::atomic<int> most = 0;
+  for (int calls = 0; calls < 10; ++calls) {
+    REQUIRE(runs_on_openmp_soon());
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      if (omp_in_parallel()) most = std::max(+most, cores_of(0));
+    });
+  }
+  CHECK(most == 1);
+}
+
+}  // namespace thread_runtime_test

@@ -19,11 +19,11 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Milliseconds of one call of `work`: the median over `seconds` of samples, three at least, after a fifth of that to
-/// warm up. On cuda a sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so
-/// the host's launching overlaps as it does in training.
+/// Milliseconds of calls of `work`: `seconds` of samples, three at least, after a fifth of that to warm up. On cuda a
+/// sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so the host's launching
+/// overlaps as it does in training.
 template <class Work>
-double time_ms(Device device, double seconds, Work&& work) {
+std::vector<double> samples_ms(Device device, double seconds, Work&& work) {
   const auto time_row = [&](int calls) {
     const double start = now_ms();
     for (int i = 0; i < calls; ++i) work();
@@ -38,7 +38,13 @@ double time_ms(Device device, double seconds, Work&& work) {
   std::vector<double> samples;
   const double end = now_ms() + seconds * 1000;
   while (now_ms() < end || samples.size() < 3) samples.push_back(time_row(row));
-  return median(std::move(samples));
+  return samples;
+}
+
+/// Milliseconds of one call of `work`: the median of samples_ms().
+template <class Work>
+double time_ms(Device device, double seconds, Work&& work) {
+  return median(samples_ms(device, seconds, work));
 }
 
 /// The same of a kernel's call. On cuda a few are captured at a time: the kernels count and not their launching.

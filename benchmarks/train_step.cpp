@@ -5,6 +5,7 @@
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
 //   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,bf16 --format contiguous,channels_last
 #include <cstdio>
+#include <numeric>
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
@@ -36,7 +37,7 @@ struct Variant {
 };
 
 struct Figures {
-  double step_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0;
+  double step_ms = 0, mean_step_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0;
   int64_t peak_bytes = 0;
 };
 
@@ -81,14 +82,19 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
   for (int i = 0; i < 2; ++i) step();  // the optimizer's state is made
   Figures figures;
   figures.peak_bytes = peak_bytes(device, step);
+  auto time_step = [&](auto&& one) {
+    const std::vector<double> samples = benchmarks::samples_ms(device, settings.seconds, one);
+    figures.step_ms = benchmarks::median(samples);
+    figures.mean_step_ms = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
+  };
   if (variant.mode == "graph") {
     optimizer.zero_grad();
     cuda::Graph graph;
     graph.capture(step);
-    figures.step_ms = time_ms(device, settings.seconds, [&] { graph.replay(); });
+    time_step([&] { graph.replay(); });
     return figures;
   }
-  figures.step_ms = time_ms(device, settings.seconds, step);
+  time_step(step);
   if (settings.step_only) return figures;
   figures.forward_ms = time_ms(device, settings.seconds, forward);
   const double both = time_ms(device, settings.seconds, [&] {
@@ -120,10 +126,12 @@ void report(const Workload& work, int64_t batch, const Variant& variant, const S
                   {"accuracy", settings.accuracy},
                   {"timed", settings.timed},
                   {"threads", num_threads()},
+                  {"thread_runtime", name(thread_runtime())},
                   {"machine", runtime(device.type).description(device.index)},
                   {"libraries", current_backend(device.type).libraries()},
                   {"version", version()},
                   {"step_ms", figures.step_ms},
+                  {"mean_step_ms", figures.mean_step_ms},
                   {"forward_ms", figures.forward_ms},
                   {"backward_ms", figures.backward_ms},
                   {"optimizer_ms", figures.optimizer_ms},

@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import comparison_table
+import thread_runtimes
 from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shape_check
 
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
@@ -266,6 +267,13 @@ class Figures(unittest.TestCase):
             best = [comparison_table.best(record, "gradus", lambda v: v.threads == n)[1] for n in (1, 2)]
             lines.append(f"| {record['row']} | {best[0]:.3g} | {best[1]:.3g} |")
         self.check("docs/threads.md", lines)
+
+    def test_thread_runtimes(self):
+        """Figures and their table come together."""
+        file = RESULTS / "thread_runtimes_two_cores.json"
+        self.assertEqual(file.name in (ROOT / "docs/threads.md").read_text(), file.exists())
+        if file.exists():
+            self.check("docs/threads.md", thread_runtimes.markdown(json.loads(file.read_text())["rows"]), complete=True)
 
     def test_tiny_tensors(self):
         names = {

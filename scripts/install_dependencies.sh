@@ -14,7 +14,7 @@ packages_of() {
     report) echo python3 python3-matplotlib ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     s390x) echo g++-s390x-linux-gnu qemu-user-static dpkg ;;
-    sanitizers) echo clang-14 libclang-rt-14-dev ;;
+    sanitizers) echo clang-14 libclang-rt-14-dev libomp-14-dev ;;
     ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 curl ca-certificates ;;
     *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report mpi s390x sanitizers ci" >&2; return 1 ;;
   esac

@@ -14,7 +14,7 @@ namespace {
 // True, and the case is skipped, where there is no cuDNN or nothing to run it on.
 bool no_cudnn() { return !cudnn::is_available() && skip("cuDNN"); }
 
-Tensor image(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
+Tensor image_of(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
   return randn(shape).to(cuda_device(), dtype).contiguous(format);
 }
 
@@ -44,8 +44,8 @@ TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
                          nn::ConvReLU2d(nn::Conv2dOptions(64, 64, 3).stride(2)));
       net->to(cuda_device(), dtype);
       net->to(format);
-      const Tensor x = image({8, 32, 16, 16}, format, dtype).requires_grad_();
-      const Tensor dy = image({8, 64, 7, 7}, format, dtype);
+      const Tensor x = image_of({8, 32, 16, 16}, format, dtype).requires_grad_();
+      const Tensor dy = image_of({8, 64, 7, 7}, format, dtype);
       const Kernels kernels;
       const Tensor y = net->forward(x);
       y.backward(dy);
@@ -66,7 +66,7 @@ TEST_CASE("small convolutions are the base class's unless cuDNN is to run them t
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape, DType dtype = kFloat) {
-    const auto operand = [&](const Shape& shape) { return image(shape, MemoryFormat::contiguous, dtype); };
+    const auto operand = [&](const Shape& shape) { return image_of(shape, MemoryFormat::contiguous, dtype); };
     const Tensor x = operand(x_shape).requires_grad_(), w = operand(w_shape).requires_grad_();
     const Tensor bias = operand({w_shape[0]});
     const Kernels kernels;
@@ -93,7 +93,7 @@ TEST_CASE("small convolutions are the base class's unless cuDNN is to run them t
 TEST_CASE("a weight in the other order of memory gives the same numbers") {
   if (no_cudnn()) return;
   const BackendGuard guard("cudnn");
-  const Tensor x = image({4, 32, 12, 12}), w = image({48, 32, 3, 3});
+  const Tensor x = image_of({4, 32, 12, 12}), w = image_of({48, 32, 3, 3});
   const Tensor expected = conv2d(x, w, {}, 1, 1);
   const Tensor mixed = conv2d(x.contiguous(MemoryFormat::channels_last), w, {}, 1, 1);
   CHECK(mixed.is_contiguous(MemoryFormat::channels_last));
@@ -105,7 +105,7 @@ TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its acc
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
-    const Tensor x = image({16, 64, 32, 32}, format), w = image({64, 64, 3, 3}, format).requires_grad_();
+    const Tensor x = image_of({16, 64, 32, 32}, format), w = image_of({64, 64, 3, 3}, format).requires_grad_();
     cudnn::set_allow_tf32(false);
     const Tensor exact = conv2d(x, w, {}, 1, 1);
     exact.backward(exact.detach());
@@ -125,7 +125,7 @@ TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its acc
 
 TEST_CASE("TF32 is what float32 matrix products use where it is allowed") {
   if (no_cuda_device()) return;
-  const Tensor a = image({512, 700}), b = image({700, 640});
+  const Tensor a = image_of({512, 700}), b = image_of({700, 640});
   const Tensor exact = matmul(a, b);
   CHECK_FALSE(cuda::matmul_allow_tf32());
   cuda::set_matmul_allow_tf32(true);
@@ -140,8 +140,8 @@ TEST_CASE("engines chosen by timing, non-deterministic ones and those without sc
   if (no_cudnn()) return;
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
-  const Tensor x = image({8, 32, 20, 20}).requires_grad_(), w = image({64, 32, 3, 3}).requires_grad_();
-  const Tensor bias = image({64});
+  const Tensor x = image_of({8, 32, 20, 20}).requires_grad_(), w = image_of({64, 32, 3, 3}).requires_grad_();
+  const Tensor bias = image_of({64});
   const auto run = [&] {
     const Tensor y = conv2d_relu(x, w, bias, 1, 1);
     const TensorList gradients = autograd::grad({y}, {x, w}, {y.detach()});
@@ -164,11 +164,12 @@ TEST_CASE("a captured convolution is replayed, also where its engine would have 
   const NoGradGuard no_grad;
   for (bool timed : {false, true}) {
     cudnn::set_benchmark(timed);
-    const Tensor x = image({4, 24 + 8 * timed, 18, 18}), w = image({40, 24 + 8 * timed, 3, 3}), bias = image({40});
+    const Tensor x = image_of({4, 24 + 8 * timed, 18, 18}), w = image_of({40, 24 + 8 * timed, 3, 3}),
+                 bias = image_of({40});
     Tensor y;
     cuda::Graph graph;
     graph.capture([&] { y = conv2d_relu(x, w, bias, 2, 1); });  // its first call: the plan is made during the capture
-    x.copy_(image(x.sizes()));
+    x.copy_(image_of(x.sizes()));
     graph.replay();
     cudnn::set_benchmark(false);
     CHECK(error(y, conv2d_relu(x, w, bias, 2, 1)) <= tolerance_of(kFloat));

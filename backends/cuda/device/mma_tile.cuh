@@ -4,16 +4,15 @@
 // multiplies: the FMA units or, for half types and TF32, the tensor cores.
 #pragma once
 
+#include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/core/dtype.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 
-inline constexpr int kWarpRows = 32, kWarpColumns = 64;
-
 using Vec16 = Vec<uint32_t, 4>;     // 16 bytes of depth
 inline constexpr int kRowVecs = 4;  // of a row
-inline constexpr size_t kRowBytes = kRowVecs * sizeof(Vec16);
+static_assert(kRowVecs * sizeof(Vec16) == kRowBytes);
 using TileRow = Vec16[kRowVecs + 1];
 
 /// The pointer, whole: without this the compiler adds its parts anew for every element.
@@ -42,9 +41,6 @@ template <class T>
 inline constexpr int kVec16Size = 16 / sizeof(T);
 template <class T>
 inline constexpr int kRowDepth = kRowVecs* kVec16Size<T>;
-
-/// Which kernel family multiplies: float32 exactly, float32 rounded to TF32, half types.
-enum class MathMode { fma, tf32, half };
 
 /// An element as the mode takes it: with TF32 it is rounded to nearest here.
 template <MathMode kMode, class T>

@@ -1,0 +1,252 @@
+// Which algorithm. How its tiles and sums are cut: select_tiles.cpp.
+#include <gradus/backends/cuda/conv2d/select.h>
+
+#include <gradus/backends/cuda/conv2d/tiles.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+/// What multiplies elements of this type in the kernels for tensor cores' tiles; nothing where there is none.
+std::optional<MathMode> math_mode_for(DType dtype, const DeviceProperties& device, bool tf32) {
+  const bool tensor_cores = device.compute_capability >= 80;
+  if (dtype == DType::f32) return tensor_cores && tf32 ? MathMode::tf32 : MathMode::fma;
+  if (dtype == DType::f64 || !tensor_cores) return std::nullopt;
+  return MathMode::half;
+}
+
+/// A problem, and what follows from it at once.
+struct Case {
+  const ConvProblem& p;
+  const DeviceProperties& device;
+  const ConvSwitches& switches;
+  const std::optional<MathMode> mode = math_mode_for(p.dtype, device, switches.tf32);
+  const int64_t filters = p.w.shape[0] / p.geometry.groups, channels = p.w.shape[1];
+  const int64_t kernel = p.w.shape[2] * p.w.shape[3], taps = channels * kernel;
+
+  bool is_exact() const { return mode == MathMode::fma && device.compute_capability >= 80; }
+
+  // ---- Gathers ----
+  int64_t rows() const { return p.pass == ConvPass::forward ? filters : channels; }
+  int64_t depth_channels() const { return p.pass == ConvPass::forward ? channels : filters; }
+  /// The gradient of a strided convolution.
+  bool skips() const { return p.pass == ConvPass::backward_data && p.is_strided(); }
+
+  bool has_stencil() const {
+    const int64_t size = p.w.shape[3];
+    bool neighbours = (size == 3 || size == 5) && p.w.shape[2] == size && !p.is_strided();
+    for (const int64_t dilation : p.geometry.dilation) neighbours = neighbours && dilation == 1;
+    return neighbours && rows() <= kDirectRows && p.in().numel() > 0 && p.dtype != DType::f64 &&
+           std::max(p.in().span(), p.w.span()) < kShortSpan;
+  }
+  bool has_short_images() const { return std::max(p.in().span(), p.out().span()) < kShortSpan; }
+  /// Exact float32 whose kernels keep the FMA units busy.
+  bool has_exact_gather() const {
+    return is_exact() && p.in().numel() > 0 && depth_channels() % 16 == 0 && rows() > kDirectRows &&
+           (!skips() || p.in().strides[1] != 1) && has_short_images();
+  }
+  ConvAlgorithm gather() const {
+    if (p.pass == ConvPass::forward && thin_tiling(p, mode)) return ConvAlgorithm::thin;
+    if (has_stencil()) return ConvAlgorithm::stencil;
+    if (rows() <= kDirectRows && !skips()) return ConvAlgorithm::direct;
+    if (p.in().strides[1] != 1 && has_exact_gather())  // else `implicit` loads four channels at once
+      return ConvAlgorithm::fma;
+    const int64_t bytes = depth_channels() * static_cast<int64_t>(size_of(p.dtype));
+    const bool fits = mode && p.in().numel() > 0 && 2 * bytes >= static_cast<int64_t>(kRowBytes) && bytes % 16 == 0;
+    return fits && has_short_images() ? ConvAlgorithm::implicit : ConvAlgorithm::tiled;
+  }
+
+  // ---- Gradients of weights ----
+  /// For all operands, masked or not.
+  ConvAlgorithm plain_weight() const {
+    return filters <= kDirectRows || (taps < 2 * kDirectColumns && p.dtype != DType::f64) ? ConvAlgorithm::direct
+                                                                                          : ConvAlgorithm::tiled;
+  }
+  /// Are four neighbouring pixels of dy 16 aligned bytes of one image, everywhere?
+  bool has_vectors() const {
+    const Strides& strides = p.y.strides;
+    return strides[3] == 1 && strides[2] == p.y.shape[3] && p.y.shape[2] * p.y.shape[3] % 4 == 0 &&
+           strides[0] % 4 == 0 && strides[1] % 4 == 0 && p.y.alignment == 16;
+  }
+  ConvAlgorithm unmasked_weight() const {
+    if (thin_tiling(p, mode)) return ConvAlgorithm::thin;
+    if (can_slide(p, device)) return ConvAlgorithm::sliding;
+    if (filters <= kDirectRows) return ConvAlgorithm::direct;
+    const bool vectors = is_exact() && has_vectors();
+    const int64_t padding = p.geometry.padding[0] * p.x.strides[2] + p.geometry.padding[1] * p.x.strides[3];
+    const bool is_short = p.y.span() < kShortSpan && p.x.span() + padding < kShortSpan;
+    if (vectors && is_short && taps < kNarrowColumns && taps > kNarrowColumns / 2) return ConvAlgorithm::narrow;
+    if (mode && is_short && p.x.numel() > 0) {
+      if (vectors && channels % 32 == 0) return ConvAlgorithm::fma;
+      const int columns = implicit_weight_tile(filters).columns;
+      if (kernel <= 32 && 2 * taps >= ceil_div(taps, columns) * columns) return ConvAlgorithm::implicit;
+    }
+    return plain_weight();
+  }
+  ConvAlgorithm weight() const {
+    const ConvAlgorithm made = unmasked_weight();
+    if (p.mask_alignment == 0) return made;
+    const bool vectors =  // of the mask, too
+        made == ConvAlgorithm::narrow || made == ConvAlgorithm::sliding || made == ConvAlgorithm::thin;
+    return !takes_mask(made) || (vectors && p.mask_alignment < 16) ? plain_weight() : made;
+  }
+
+  ConvAlgorithm own() const { return p.pass == ConvPass::backward_weight ? weight() : gather(); }
+  bool takes_mask(ConvAlgorithm algorithm) const {
+    if (p.pass == ConvPass::backward_weight)
+      return algorithm != ConvAlgorithm::fma && algorithm != ConvAlgorithm::implicit;
+    return algorithm == ConvAlgorithm::stencil && filters <= kDirectRows;  // more would read the mask too often
+  }
+
+  // ---- cuDNN, or our kernels? Figures are of an H200, the layers of benchmarks/conv2d. ----
+  static constexpr int64_t kFewChannels = 32;  // for exact float32
+  bool exact_library() const { return p.dtype == DType::f32 && !switches.library_tf32; }
+
+  /// The layout in which the library computes: of the first of the result of a gather, images and weights that can be
+  /// only one of the two.
+  bool channels_last() const {
+    const bool forward = p.pass == ConvPass::forward;
+    for (const ConvOperand* operand : {forward ? &p.y : &p.x, forward ? &p.x : &p.y, &p.w})
+      if (const bool last = operand->is_dense(true); last != operand->is_dense(false)) return last;
+    return false;
+  }
+
+  /// Exact float32, where our kernels are faster. Milliseconds by them and by cuDNN:
+  /// - gradients of weights, of 128 images, 64 to 512 channels, 3x3: 0.26 to 0.29, 0.31 to 0.78. At 32 filters half of
+  ///   a tile idles. With channels innermost they are behind for many weights (32 images of 512 channels 0.13, 0.08)
+  ///   and many pixels, else ahead (32 of 64 channels 0.11, 0.28).
+  /// - gradients of images under a stride: 0.19 to 0.23, 0.21 to 0.63, unless channels are innermost;
+  /// - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.26,
+  ///   0.39; with twice the elements 0.27, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.08, 0.28);
+  /// - gradients of so many pixels of few channels that engines that go through Fourier space, cuDNN's best for them,
+  ///   want more scratch than they may have (512 images of 32 channels, 48x48: 1.32, 1.82).
+  bool is_better_exact() const {
+    if (p.pass == ConvPass::backward_weight) {
+      if (filters <= kFewChannels && channels >= kFewChannels) return false;
+      if (channels_last() && (p.w.numel() >= int64_t{1} << 20 || p.y.numel() >= int64_t{1} << 22)) return false;
+      const ConvAlgorithm made = weight();
+      return made == ConvAlgorithm::fma || made == ConvAlgorithm::narrow || made == ConvAlgorithm::sliding ||
+             (made == ConvAlgorithm::implicit && mode == MathMode::fma && p.x.strides[1] == 1);
+    }
+    if (!has_exact_gather()) return false;
+    const bool few = rows() <= kFewChannels;
+    if (p.pass == ConvPass::backward_data && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
+    return p.out().numel() < int64_t{1} << ((p.bias || p.relu) && !few ? 22 : 21);
+  }
+  /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
+  /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
+  /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use tensor cores in both, cuDNN's with
+  /// the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128
+  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
+  bool prefers_own() const {
+    if (switches.small_convolutions) return false;
+    if (p.pass != ConvPass::backward_data && thin_tiling(p, mode)) return true;
+    if (exact_library() && is_better_exact()) return true;
+    const bool few = std::max(filters, channels) <= 16;
+    if (p.pass != ConvPass::backward_weight || few) return few;
+    const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
+    return half ? channels == 1 || can_slide(p, device) : taps < 64 && filters * taps <= 8192;
+  }
+  bool is_library() const {
+    if (switches.library == ConvSwitches::Library::none) return false;
+    for (const ConvOperand* operand : {&p.x, &p.w, &p.y})
+      if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
+    return !prefers_own();
+  }
+  /// cuDNN's exact float32 computes forward convolutions at 38 to 40 TFLOP/s, gradients of images at 23; for few
+  /// channels it is the other way round.
+  bool is_better_flipped() const {
+    if (p.pass != ConvPass::backward_data || !exact_library() || p.geometry.groups != 1 || channels <= kFewChannels)
+      return false;
+    for (int i = 0; i < 2; ++i)
+      if (p.geometry.stride[i] != 1 || p.geometry.padding[i] > p.geometry.dilation[i] * (p.w.shape[2 + i] - 1))
+        return false;
+    return true;
+  }
+
+  ConvPlan library_plan() const {
+    const bool full = switches.library == ConvSwitches::Library::full;
+    ConvPlan plan;
+    plan.algorithm = ConvAlgorithm::library, plan.workspace_bytes = switches.workspace_limit;
+    if (p.dtype == DType::f32 && switches.library_tf32) plan.math_mode = MathMode::tf32;
+    if (p.dtype == DType::f16 || p.dtype == DType::bf16) plan.math_mode = MathMode::half;
+    plan.channels_last = channels_last();
+    plan.fused = full && (p.bias || p.relu);
+    if (full && is_better_flipped()) {
+      plan.flipped = true;
+      const ConvProblem flipped = flip_transpose(p);
+      plan.channels_last = Case{flipped, device, switches}.channels_last();
+      // Backward is when memory is short, and engines that go through Fourier space want a multiple of what the images
+      // take.
+      const int64_t images = (p.x.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype));
+      plan.workspace_bytes = std::min(plan.workspace_bytes, static_cast<size_t>(images));
+    }
+    return plan;
+  }
+};
+
+}  // namespace
+
+int64_t ConvOperand::span() const {
+  int64_t span = 0;
+  for (int i = 0; i < 4; ++i) span += (shape[i] - 1) * std::abs(strides[i]);
+  return span;
+}
+
+bool ConvOperand::is_dense(bool channels_last) const {
+  const Strides dense = channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+  for (int i = 0; i < 4; ++i)
+    if (shape[i] > 1 && strides[i] != dense[i]) return false;
+  return true;
+}
+
+int64_t ConvOperand::alignment_of(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data) | 16;
+  return static_cast<int64_t>(address & ~(address - 1));
+}
+
+const char* ConvPlan::name() const {
+  switch (algorithm) {
+    case ConvAlgorithm::stencil: return "stencil";
+    case ConvAlgorithm::direct: return "direct";
+    case ConvAlgorithm::thin: return "thin";
+    case ConvAlgorithm::sliding: return "sliding";
+    case ConvAlgorithm::narrow: return "narrow_fma";
+    case ConvAlgorithm::fma: return "fma";
+    case ConvAlgorithm::implicit:
+      return math_mode == MathMode::fma    ? "implicit_fma"
+             : math_mode == MathMode::tf32 ? "implicit_tf32"
+                                           : "implicit_half";
+    case ConvAlgorithm::tiled: return "tiled";
+    case ConvAlgorithm::library:
+      if (fused) return math_mode == MathMode::tf32 ? "fused_tf32" : "fused";
+      return math_mode == MathMode::tf32 ? "engine_tf32" : "engine";
+  }
+  return "";
+}
+
+ConvProblem flip_transpose(const ConvProblem& problem) {
+  ConvProblem flipped = problem;
+  flipped.pass = ConvPass::forward;
+  std::swap(flipped.x, flipped.y);
+  Shape& shape = flipped.w.shape;
+  std::swap(shape[0], shape[1]);
+  const bool last = problem.w.is_dense(true) && !problem.w.is_dense(false);
+  flipped.w = ConvOperand(shape, last ? channels_last_strides(shape) : contiguous_strides(shape));
+  Conv2dGeometry& geometry = flipped.geometry;
+  for (int i = 0; i < 2; ++i) geometry.padding[i] = geometry.dilation[i] * (shape[2 + i] - 1) - geometry.padding[i];
+  return flipped;
+}
+
+ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches) {
+  const Case of{problem, device, switches};
+  if (of.is_library()) return of.library_plan();
+  ConvPlan plan;
+  plan.algorithm = of.own();
+  // Others compute on the FMA units, in the type that they sum in.
+  if (plan.algorithm == ConvAlgorithm::implicit || plan.algorithm == ConvAlgorithm::thin) plan.math_mode = *of.mode;
+  plan.takes_mask = of.takes_mask(plan.algorithm);
+  (problem.pass == ConvPass::backward_weight ? plan_weight : plan_gather)(problem, device, plan);
+  return plan;
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,84 @@
+// Sizes that select() and the kernels share, and the tiles of select() (select_tiles.cpp) by algorithm.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include <gradus/backends/cuda/conv2d/select.h>
+
+namespace gradus::cuda_detail {
+
+constexpr int64_t ceil_div(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+
+/// Offsets below it, with all taps added, fit in 32 bits.
+inline constexpr int64_t kShortSpan = int64_t{1} << 29;
+
+/// direct, stencil: one thread takes all rows, at most so many.
+inline constexpr int kDirectRows = 16;
+/// direct, of the weights' gradient: columns and pixels of a block at a time.
+inline constexpr int kDirectColumns = 32, kDirectPositions = 128;
+
+/// stencil: outputs of a thread for a row, along a line; loads of a thread that are under way together; shared memory
+/// that every device has, less the bias; the choices of a thread's rows, and floats of their weights for one tap.
+inline constexpr uint32_t kStrip = 4;
+inline constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;
+inline constexpr size_t kStencilBytes = (size_t{48} << 10) - kDirectRows * sizeof(float);
+inline constexpr int kStencilRows[] = {8, 6, 4, 2, 1};
+constexpr uint32_t stencil_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
+
+/// thin: filters that the four lanes of a pixel write at once; blocks of a multiprocessor.
+inline constexpr int kThinWarps = 4, kThinFilters = 32, kThinBlocks = 4;
+constexpr int thin_weight_blocks(int rows, int columns) { return rows == 32 && columns <= 32 ? 5 : 3; }
+
+/// implicit, fma: a block of y times x warps, and how many blocks of so many warps a multiprocessor has registers for.
+constexpr ConvTile warps_tile(int y, int x) { return {y * kWarpRows, x * kWarpColumns}; }
+constexpr int warps_of(const ConvTile& tile) { return tile.rows / kWarpRows * (tile.columns / kWarpColumns); }
+constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMode::fma ? 12 : 8) / warps; }
+constexpr int fma_blocks(int warps) { return 12 / warps; }
+
+/// narrow: rows and columns of a block, pixels of a step, blocks of a multiprocessor.
+inline constexpr int kNarrowColumns = 32, kNarrowPositions = 64, kNarrowBlocks = 4;
+
+/// sliding: what a block computes and how. dy is copied `vec` elements at a time, along filters or along a row.
+struct SlidingShape {
+  int side, channels, filters;  // of the taps' square; of a thread
+  int groups;                   // of filters in a block
+  bool along_filters;
+  int vec, threads;
+  int blocks, ahead;  // of a multiprocessor; steps that copies are ahead
+
+  /// Where neighbouring lanes take neighbouring filters.
+  constexpr int lane_groups() const { return along_filters ? groups : 1; }
+  /// Dynamic shared memory of a block with two buffers of so many floats and elements of so many bytes.
+  constexpr size_t shared_bytes(size_t element, uint32_t buffer, bool masked) const {
+    const size_t copies = element * 4 * filters * (ahead + 1) * (masked ? 2 : 1) * threads;
+    const size_t sharers = 32 / lane_groups(), sums = filters * (channels * side * side + 1);
+    return std::max(2 * sizeof(float) * buffer + copies,
+                    sizeof(float) * (threads / 32) * lane_groups() * ((sums + sharers - 1) / sharers * sharers));
+  }
+};
+inline constexpr SlidingShape kSlidingShapes[] = {
+    {5, 1, 3, 2, false, 2, 192, 2, 2}, {5, 1, 4, 4, false, 2, 128, 3, 2}, {3, 1, 1, 1, false, 4, 256, 2, 1},
+    {3, 1, 4, 2, false, 4, 256, 2, 1}, {3, 3, 4, 8, true, 4, 384, 1, 2},  {3, 3, 4, 8, false, 4, 256, 1, 2},
+    {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},
+};
+
+/// dw: sums of parts whose columns have channels innermost, by blocks that transpose: for few parts and taps.
+inline constexpr uint32_t kMostTransposedTaps = 128, kMostTransposedParts = 16;
+
+// What select() asks of an algorithm.
+
+/// The walk of `thin` over the output; nothing where it does not apply.
+std::optional<ThinTiling> thin_tiling(const ConvProblem& problem, std::optional<MathMode> mode);
+/// True for what `sliding` computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters where
+/// these are innermost, that are whole aligned vectors.
+bool can_slide(const ConvProblem& problem, const DeviceProperties& device);
+/// The columns of dw that the tiles of `implicit` compute.
+ConvTile implicit_weight_tile(int64_t rows);
+
+/// The tile of plan.algorithm, how sums are split, and the workspace.
+void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+void plan_weight(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+
+}  // namespace gradus::cuda_detail

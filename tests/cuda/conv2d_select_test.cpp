@@ -1,0 +1,273 @@
+// Which convolution kernels the backends "cuda" and "cudnn" run, decided without a GPU for the properties of an H200:
+// decisions for the layers of known nets are written down in conv2d_plans.txt, one a line. Where a change is meant,
+//   GRADUS_WRITE_PLANS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
+// writes them anew, and the difference shows what changed.
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::cuda_detail;
+
+namespace {
+
+struct ConvLayer {
+  int64_t N, C, H, W, K, R, S, stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+
+ConvProblem conv_problem(const ConvLayer& layer, ConvPass pass, DType dtype, bool channels_last) {
+  const auto operand = [&](const Shape& shape) {
+    return ConvOperand(shape, channels_last ? channels_last_strides(shape) : contiguous_strides(shape));
+  };
+  const auto reach = [&](int64_t size, int64_t kernel) {
+    return (size + 2 * layer.padding - layer.dilation * (kernel - 1) - 1) / layer.stride + 1;
+  };
+  ConvProblem problem;
+  problem.pass = pass, problem.dtype = dtype;
+  problem.x = operand({layer.N, layer.C, layer.H, layer.W});
+  problem.w = operand({layer.K, layer.C / layer.groups, layer.R, layer.S});
+  problem.y = operand({layer.N, layer.K, reach(layer.H, layer.R), reach(layer.W, layer.S)});
+  problem.geometry = {
+      {layer.stride, layer.stride}, {layer.padding, layer.padding}, {layer.dilation, layer.dilation}, layer.groups};
+  problem.bias = pass != ConvPass::backward_data, problem.relu = pass == ConvPass::forward;
+  return problem;
+}
+
+constexpr ConvLayer conv_layers[] = {
+    {64, 1, 28, 28, 6, 5, 5, 1, 2},           // LeNet
+    {64, 6, 14, 14, 16, 5, 5},                //
+    {128, 1, 28, 28, 32, 3, 3, 1, 1},         // conv2_c32
+    {128, 32, 28, 28, 32, 3, 3, 1, 1},        //
+    {512, 3, 96, 96, 32, 3, 3, 1, 1},         // stl10_net
+    {512, 32, 48, 48, 64, 3, 3, 1, 1},        //
+    {128, 3, 32, 32, 64, 3, 3, 1, 1},         // ResNet for CIFAR-10
+    {128, 64, 32, 32, 64, 3, 3, 1, 1},        //
+    {128, 64, 32, 32, 128, 3, 3, 2, 1},       //
+    {128, 64, 32, 32, 128, 1, 1, 2},          //
+    {128, 512, 4, 4, 512, 3, 3, 1, 1},        //
+    {32, 3, 224, 224, 64, 7, 7, 2, 3},        // ResNet for ImageNet
+    {32, 256, 14, 14, 64, 1, 1},              //
+    {1, 256, 14, 14, 256, 3, 3, 1, 1},        // one image
+    {32, 32, 56, 56, 32, 3, 3, 1, 1, 1, 32},  // depthwise
+    {32, 32, 56, 56, 32, 3, 3, 2, 1, 1, 32},  //
+    {32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 4},   // groups
+    {32, 64, 28, 28, 64, 3, 3, 1, 2, 2},      // dilation
+    {2, 19, 9, 9, 40, 3, 3},                  // sizes that no tile divides
+    {2, 3, 12, 11, 40, 3, 3, 1, 1},           //
+    {700, 4, 20, 16, 24, 4, 4},               // few channels
+    {32, 8, 40, 30, 8, 3, 5},                 //
+};
+
+/// "fma 64x64 /4 1048576": implementation, tile, split-K, bytes of workspace; "fused nhwc 268435456": the library's.
+std::string describe_plan(const ConvPlan& plan) {
+  std::ostringstream text;
+  text << plan.name() << " ";
+  if (plan.algorithm == ConvAlgorithm::library)
+    text << (plan.flipped ? "flipped " : "") << (plan.channels_last ? "nhwc" : "nchw");
+  else text << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
+  text << " " << plan.workspace_bytes;
+  return text.str();
+}
+
+struct ConvType {
+  const char* name;
+  DType dtype;
+  bool tf32;
+};
+constexpr ConvType conv_types[] = {
+    {"f32 ", DType::f32, false}, {"tf32", DType::f32, true}, {"bf16", DType::bf16, false}, {"f64 ", DType::f64, false}};
+
+/// Calls f(problem, switches of "cuda", label) for all that is asked of a layer.
+template <class F>
+void for_each_problem(const ConvLayer& layer, F&& f) {
+  constexpr const char* results[] = {"y ", "dx", "dw"};
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight})
+    for (const ConvType& type : conv_types)
+      for (const bool channels_last : {false, true})
+        f(conv_problem(layer, pass, type.dtype, channels_last),
+          ConvSwitches{.tf32 = type.tf32, .library_tf32 = type.tf32},
+          std::string(results[static_cast<int>(pass)]) + " " + type.name + (channels_last ? " nhwc" : " nchw"));
+}
+
+ConvSwitches with_library(ConvSwitches switches) {
+  switches.library = ConvSwitches::Library::full;
+  return switches;
+}
+
+std::string plans_of(const ConvLayer& layer) {
+  std::ostringstream text;
+  text << "\nx " << layer.N << "x" << layer.C << "x" << layer.H << "x" << layer.W << ", w " << layer.K << "x"
+       << layer.C / layer.groups << "x" << layer.R << "x" << layer.S << ", stride " << layer.stride << ", padding "
+       << layer.padding << ", dilation " << layer.dilation << ", groups " << layer.groups << "\n";
+  std::string nchw;
+  for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+    std::string plan = describe_plan(select(problem, kH200, switches));
+    const std::string chosen = describe_plan(select(problem, kH200, with_library(switches)));
+    if (chosen != plan) plan += std::string(plan.size() < 32 ? 32 - plan.size() : 0, ' ') + " | " + chosen;
+    const std::string operands = label.substr(0, 7), layout = label.substr(8);
+    if (layout == "nchw") nchw = plan;  // and waits for NHWC
+    else if (nchw == plan) text << operands << " any   " << plan << "\n";
+    else text << operands << " nchw  " << nchw << "\n" << operands << " nhwc  " << plan << "\n";
+  });
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("plans of convolutions on CUDA are those written down") {
+  const std::string path = test::source_path("tests/cuda/conv2d_plans.txt");
+  std::string plans =
+      "# What select() in backends/cuda/conv2d decides on an H200: the result, operands, what \"cuda\" runs | what\n"
+      "# \"cudnn\" runs, where that is something else. Implementation, tile, /split-K, bytes of workspace. y has bias "
+      "and\n"
+      "# ReLU; dw comes with the gradient of the bias. Written by tests/cuda/conv2d_select_test.cpp.\n";
+  for (const ConvLayer& layer : conv_layers) plans += plans_of(layer);
+  if (std::getenv("GRADUS_WRITE_PLANS")) std::ofstream(path) << plans;
+  std::ifstream file(path);
+  std::istringstream made(plans);
+  std::string heading, want, line;
+  while (std::getline(made, line)) {
+    REQUIRE(std::getline(file, want));
+    if (line.rfind("x ", 0) == 0) heading = line;
+    INFO(heading);
+    CHECK(line == want);
+  }
+  CHECK_FALSE(std::getline(file, want));
+}
+
+TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half types are alike") {
+  std::set<std::string> names;
+  for (const ConvLayer& layer : conv_layers)
+    for_each_problem(layer, [&](ConvProblem problem, const ConvSwitches& switches, const std::string& label) {
+      INFO(label);
+      const ConvPlan plan = select(problem, kH200, with_library(switches));
+      names.insert(plan.name());
+      names.insert(select(problem, kH200, switches).name());
+      if (problem.dtype != DType::bf16) return;
+      problem.dtype = DType::f16;
+      CHECK(describe_plan(select(problem, kH200, with_library(switches))) == describe_plan(plan));
+    });
+  CHECK(names == std::set<std::string>{"stencil", "direct", "thin", "sliding", "narrow_fma", "fma", "implicit_fma",
+                                       "implicit_tf32", "implicit_half", "tiled", "fused", "fused_tf32", "engine",
+                                       "engine_tf32"});
+}
+
+TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {
+  for (const ConvLayer& layer : conv_layers)
+    for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+      INFO(plans_of(layer) << label);
+      const ConvPlan plan = select(problem, kH200, switches);
+      const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
+      const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
+      const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
+        return parts * length >= whole && (parts - 1) * length < whole;
+      };
+      if (problem.pass == ConvPass::backward_weight) {
+        const int64_t results = problem.w.numel() + problem.w.shape[0];
+        CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k * plan.sharers));
+        if (plan.algorithm != ConvAlgorithm::thin && plan.algorithm != ConvAlgorithm::sliding)
+          CHECK(int64_t{plan.split_k} * plan.per_split >= positions);
+      } else if (plan.algorithm == ConvAlgorithm::implicit) {
+        const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
+        const int64_t channels = problem.in().shape[1] / layer.groups;
+        CHECK(covers(plan.split_k, plan.per_split, ceil_div(channels, depth) * layer.R * layer.S));
+        CHECK(plan.partial_offset % 256 == 0);
+        CHECK(plan.workspace_bytes - plan.partial_offset ==
+              (plan.split_k > 1 ? static_cast<size_t>(4 * plan.split_k * problem.out().numel()) : 0));
+      } else if (plan.algorithm == ConvAlgorithm::fma) {
+        int64_t results = 0, taps = 0;  // of all phases
+        for (const ConvPhase& phase : plan.phases) {
+          const int64_t steps = problem.in().shape[1] / layer.groups / 16 * phase.h.count * phase.w.count;
+          if (steps > 0) CHECK(covers(phase.split_k, phase.per_split, steps));
+          const int64_t made = problem.out().shape[0] * problem.out().shape[1] * phase.h.size * phase.w.size;
+          results += made, taps += phase.h.count * phase.w.count;
+          if (phase.split_k > 1)
+            CHECK(plan.partial_offset + static_cast<size_t>(4 * phase.split_k * made) <= plan.workspace_bytes);
+        }
+        CHECK(results == problem.out().numel());
+        CHECK(taps == layer.R * layer.S);
+      } else {
+        CHECK(plan.workspace_bytes == 0);
+      }
+    });
+}
+
+TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cores nor asynchronous copies") {
+  constexpr DeviceProperties turing = {.compute_capability = 75, .multiprocessors = 40, .shared_memory = 64 << 10};
+  for (const ConvLayer& layer : conv_layers)
+    for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+      INFO(label);
+      const ConvPlan plan = select(problem, turing, switches);
+      CHECK(plan.math_mode == MathMode::fma);
+      for (const auto needs : {ConvAlgorithm::thin, ConvAlgorithm::sliding, ConvAlgorithm::narrow, ConvAlgorithm::fma})
+        CHECK(plan.algorithm != needs);
+    });
+}
+
+TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
+  const ConvSwitches switches;
+  const auto name = [&](const ConvProblem& problem) { return std::string(select(problem, kH200, switches).name()); };
+  ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
+  CHECK(name(first) == "thin");
+  CHECK(select(first, kH200, switches).thin.copy_bytes == 16);
+  first.x.alignment = 2;
+  CHECK(select(first, kH200, switches).thin.copy_bytes == 2);
+  first.mask_alignment = 16;
+  CHECK(name(first) == "thin");
+  first.mask_alignment = 8;
+  CHECK(name(first) == "direct");
+  first.mask_alignment = 0, first.y.alignment = 8;
+  CHECK(name(first) == "sliding");
+
+  ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
+  CHECK(select(wide, kH200, switches).vectorized);
+  wide.x.alignment = 8;
+  CHECK_FALSE(select(wide, kH200, switches).vectorized);
+
+  ConvProblem masked = conv_problem({128, 64, 16, 16, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::f32, false);
+  CHECK(name(masked) == "fma");
+  CHECK_FALSE(select(masked, kH200, switches).takes_mask);
+  masked.mask_alignment = 16;
+  CHECK(name(masked) == "tiled");
+  CHECK(select(masked, kH200, switches).takes_mask);
+}
+
+TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
+  ConvProblem forward = conv_problem({128, 64, 32, 32, 64, 3, 3, 1, 1}, ConvPass::forward, DType::f32, true);
+  ConvSwitches switches = with_library({.library_tf32 = true, .workspace_limit = 1000});
+  ConvPlan plan = select(forward, kH200, switches);
+  CHECK(plan.name() == std::string("fused_tf32"));
+  CHECK((plan.channels_last && plan.workspace_bytes == 1000));
+  switches.library = ConvSwitches::Library::plain;
+  CHECK(select(forward, kH200, switches).name() == std::string("engine_tf32"));
+  switches.library = ConvSwitches::Library::none;
+  CHECK(select(forward, kH200, switches).algorithm == ConvAlgorithm::implicit);
+
+  // Exact float32: the gradient of images is a convolution of dy with flipped filters, and takes less workspace.
+  const ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
+  switches = with_library({.library_tf32 = false});
+  plan = select(data, kH200, switches);
+  CHECK((plan.algorithm == ConvAlgorithm::library && plan.flipped));
+  CHECK(plan.workspace_bytes == static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
+  const ConvProblem flipped = flip_transpose(data);
+  CHECK(flipped.pass == ConvPass::forward);
+  CHECK(flipped.w.shape == Shape{64, 96, 5, 3});
+  CHECK((flipped.geometry.padding[0] == 3 && flipped.geometry.padding[1] == 1));
+  for (int i = 0; i < 2; ++i)  // its output is dx
+    CHECK(data.x.shape[2 + i] == data.y.shape[2 + i] + 2 * flipped.geometry.padding[i] - (data.w.shape[2 + i] - 1));
+  switches.library = ConvSwitches::Library::plain;
+  CHECK_FALSE(select(data, kH200, switches).flipped);
+
+  // Few channels are ours unless cuDNN is to have all; so is what no engine takes.
+  ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);
+  switches = with_library({});
+  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::stencil);
+  switches.small_convolutions = true;
+  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::library);
+  few.x.shape[0] = few.y.shape[0] = 0;
+  CHECK(select(few, kH200, switches).algorithm != ConvAlgorithm::library);
+}

@@ -42,8 +42,8 @@ constexpr Names kBackwardWeight = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_
                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
-const Names& names_of(ConvResult result) {
-  return result == ConvResult::y ? kForward : result == ConvResult::dx ? kBackwardData : kBackwardWeight;
+const Names& names_of(ConvPass pass) {
+  return pass == ConvPass::forward ? kForward : pass == ConvPass::backward_data ? kBackwardData : kBackwardWeight;
 }
 
 class GraphBuilder {
@@ -111,7 +111,7 @@ class GraphBuilder {
     convolution.set_all<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, problem_.padding);
     convolution.set_all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS, problem_.dilation);
 
-    const Names& names = names_of(problem_.result);
+    const Names& names = names_of(problem_.pass);
     Descriptor operation(names.operation);
     operation.set(names.convolution, finished(std::move(convolution)));
     operation.set(names.x, tensor(kX, problem_.x));

@@ -23,7 +23,7 @@ bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const Descriptor& engine = engines.at(0);
   const bool f32 = problem.dtype == DType::f32;
-  if (f32 && !problem.tf32 && problem.result == ConvResult::dw &&
+  if (f32 && !problem.tf32 && problem.pass == ConvPass::backward_weight &&
       engine.values<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1).at(0) == kInaccurateWeightEngine)
     return false;
   for (const cudnnBackendNumericalNote_t note :
@@ -150,9 +150,9 @@ class PlanCache {
 std::string describe(const ConvProblem& problem) {
   const auto list = [](const auto& values) { return to_string(Dims(values.data(), values.size())); };
   const char* results[] = {"y", "dx", "dw"};
-  return std::string(results[static_cast<int>(problem.result)]) + " of x " + list(problem.x) + ", w " +
-         list(problem.w) + ", y " + list(problem.y) + ", stride " + list(problem.stride) + ", padding " +
-         list(problem.padding) + ", dilation " + list(problem.dilation) + ", " + std::string(name(problem.dtype)) +
+  return std::string(results[static_cast<int>(problem.pass)]) + " of x " + list(problem.x) + ", w " + list(problem.w) +
+         ", y " + list(problem.y) + ", stride " + list(problem.stride) + ", padding " + list(problem.padding) +
+         ", dilation " + list(problem.dilation) + ", " + std::string(name(problem.dtype)) +
          (problem.channels_last ? ", channels-last" : "");
 }
 

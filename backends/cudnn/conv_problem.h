@@ -4,16 +4,15 @@
 #include <array>
 #include <string>
 
-#include <gradus/core/backend.h>
+#include <gradus/backends/cuda/conv2d/select.h>
 
 namespace gradus::cudnn_detail {
 
-/// Which of the three is computed from the other two.
-enum class ConvResult : uint8_t { y, dx, dw };
+using cuda_detail::ConvPass;
 
 struct ConvProblem {
-  ConvResult result = ConvResult::y;
-  bool bias = false, relu = false;  // y alone
+  ConvPass pass = ConvPass::forward;
+  bool bias = false, relu = false;  // forward
   DType dtype = DType::f32;
   bool channels_last = false;      // all operands, dense and aligned
   std::array<int64_t, 4> x, w, y;  // sizes

@@ -6,10 +6,7 @@
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
-#include <limits>
-#include <optional>
-
-#include <gradus/core/backend.h>
+#include <gradus/backends/cuda/conv2d/tiles.h>
 #include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
@@ -108,71 +105,47 @@ struct Gather {
   }
 };
 
-/// The largest distance in elements between two elements of a view.
-inline int64_t span_of(const StridedLayout& view) {
-  int64_t span = 0;
-  for (int i = 0; i < view.ndim(); ++i) span += (view.shape[i] - 1) * std::abs(view.strides[i]);
-  return span;
-}
-/// Offsets that stay below it, with all taps added, fit in 32 bits.
-inline constexpr int64_t kShortSpan = int64_t{1} << 29;
-
-/// What multiplies elements of this type on this device in the implicit kernels, as the user allows; nothing for types
-/// or devices that they are not written for.
-std::optional<MathMode> math_mode_for(DType dtype, Device device);
-/// "implicit_fma", "implicit_tf32" or "implicit_half", for observers.
-const char* implicit_name(MathMode mode);
-
-/// Kernels in which one thread takes all rows take at most so many.
-inline constexpr uint32_t kDirectRows = 16;
-
-/// A gather with its operands. `bias` may be null. `mask`, null unless a stencil makes the result, has the input's
-/// strides: the input counts only where it is positive.
+/// A gather that is planned, with its operands. `bias` and `mask` may be null.
 struct GatherCall {
+  const ConvProblem& problem;
+  const ConvPlan& plan;
   Gather gather;
-  uint32_t groups;
-  bool strided;  // gather.stride is not 1
-  DType dtype;
-  Device device;
   const void *input, *mask, *weight, *bias;
-  bool relu;
   void* output;
+  std::byte* workspace;  // plan.workspace_bytes
+
+  uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
 };
 
-/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that has room for
-/// `resident` of them at a time: the whole is done after the fewest steps, where beginning and end of a block cost
-/// some, too. Parts beyond kMaxWaves rooms full of blocks even out little and take memory.
-inline uint32_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
-  constexpr int64_t kOverhead = 3, kShortest = 4, kMaxWaves = 4;
-  const int64_t most = std::min(steps / kShortest, kMaxWaves * resident / blocks);
-  int64_t best = 1, least = std::numeric_limits<int64_t>::max();
-  for (int64_t splits = 1; splits <= std::clamp<int64_t>(most, 1, 1024); ++splits) {
-    const int64_t length = (steps + splits - 1) / splits;
-    if ((splits - 1) * length >= steps && splits > 1) continue;  // the last would be empty
-    const int64_t cost = (blocks * splits + resident - 1) / resident * (length + kOverhead);
-    if (cost < least) least = cost, best = splits;
-  }
-  return static_cast<uint32_t>(best);
+/// Calls f.template operator()<Tile>() for the one of Tiles that is the plan's.
+template <class... Tiles, class F>
+void visit_tiles(const ConvTile& tile, F&& f) {
+  const bool found =
+      ((tile == ConvTile{Tiles::kRows, Tiles::kColumns} && (f.template operator()<Tiles>(), true)) || ...);
+  GRADUS_CHECK(found, Error, "no kernel for tiles of ", tile.rows, " x ", tile.columns);
 }
+/// A tile that is nothing but its sizes.
+template <int kRows_, int kColumns_>
+struct TileOf {
+  static constexpr int kRows = kRows_, kColumns = kColumns_;
+};
 
-/// True where stencil_gather() makes so many rows a group: few, from 3 x 3 or 5 x 5 taps without stride or dilation,
-/// and not of float64.
-bool has_stencil(const View& in, const View& w, int64_t rows, const Conv2dGeometry& geometry);
-/// From tiles of the images in shared memory, a strip of outputs a thread.
+// The kernels of ConvAlgorithm, by the plan.
 void stencil_gather(const GatherCall& call, const Launch& launch);
-/// One thread per position sums all rows: for few of them, what has no stencil.
 void direct_gather(const GatherCall& call, const Launch& launch);
-/// A product of matrices that are never built (implicit GEMM), tap by tap: for many channels.
-void implicit_gather(const GatherCall& call, MathMode mode, const Launch& launch);
-/// The same for exact float32, with channels apart, where has_exact_gather() (conv2d_exact.h) says so.
+void thin_gather(const GatherCall& call, const Launch& launch);
 void fma_gather(const GatherCall& call, const Launch& launch);
-/// The same in one walk over channels and taps; takes every call.
+void implicit_gather(const GatherCall& call, const Launch& launch);
 void tiled_gather(const GatherCall& call, const Launch& launch);
 
-/// True unless the kernel for these operands wants dy masked beforehand; with a mask it leaves them to a slower one.
-bool weight_gradient_takes_mask(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry);
-/// dw and, unless null, dbias from dy and x, where dy counts only where `mask` (strides of dy, or null) is positive.
-void conv2d_weight_gradient(const View& dy, const void* mask, const View& x, const MutableView& dw,
-                            const MutableView* dbias, const Conv2dGeometry& geometry);
+/// dw and, unless null, dbias.
+struct WeightOperands {
+  const View &dy, &x;
+  const void* mask;  // or null
+  const MutableView& dw;
+  const MutableView* dbias;
+};
+void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOperands& operands, std::byte* workspace,
+                const Launch& launch);
 
 }  // namespace gradus::cuda_detail

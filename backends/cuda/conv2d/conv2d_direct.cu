@@ -73,19 +73,15 @@ __global__ void __launch_bounds__(32 * kWarps)
 }  // namespace
 
 void direct_gather(const GatherCall& call, const Launch& launch) {
-  const Gather& gather = call.gather;
-  visit_floating(call.dtype, [&]<class T>() {
-    auto run = [&]<int kRows, int kPositions>() {
-      const dim3 grid((gather.positions + 32 * kPositions - 1) / (32 * kPositions), call.groups);
-      launch(direct_kernel<T, kRows, kPositions>, grid, 32 * kWarps, gather, static_cast<const T*>(call.input),
-             static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
-             static_cast<T*>(call.output));
+  visit_floating(call.problem.dtype, [&]<class T>() {
+    const auto run = [&]<class Tile>() {
+      const dim3 grid((call.gather.positions + Tile::kColumns - 1) / Tile::kColumns, call.groups());
+      launch(direct_kernel<T, Tile::kRows, Tile::kColumns / 32>, grid, 32 * kWarps, call.gather,
+             static_cast<const T*>(call.input), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
+             call.problem.relu, static_cast<T*>(call.output));
     };
-    // Two positions per thread halve the loads of weights, once there are blocks for the whole device.
-    constexpr int kMany = sizeof(compute_t<T>) == 4 ? 2 : 1;
-    const bool many = gather.positions >= 64 * static_cast<uint32_t>(launch.multiprocessors());
-    if (gather.rows <= 8) many ? run.template operator()<8, kMany>() : run.template operator()<8, 1>();
-    else many ? run.template operator()<16, kMany>() : run.template operator()<16, 1>();
+    if constexpr (sizeof(compute_t<T>) == 8) visit_tiles<TileOf<8, 32>, TileOf<16, 32>>(call.plan.tile, run);
+    else visit_tiles<TileOf<8, 32>, TileOf<8, 64>, TileOf<16, 32>, TileOf<16, 64>>(call.plan.tile, run);
   });
 }
 

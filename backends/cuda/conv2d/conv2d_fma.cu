@@ -2,8 +2,6 @@
 // units must not wait: elements go from global to shared memory past the registers, two steps ahead. Of the input,
 // eight neighbouring threads take eight neighbouring positions, and the next eight the next channel: no two meet in a
 // bank.
-#include <numeric>
-
 #include <gradus/backends/cuda/conv2d/conv2d_implicit.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 
@@ -12,7 +10,7 @@ namespace {
 
 template <class Tile>
 struct FmaGather {
-  static constexpr int kStages = 3, kBlocks = 384 / Tile::kThreads;
+  static constexpr int kStages = 3, kBlocks = fma_blocks(Tile::kThreads / 32);
   static constexpr size_t kShared = kStages * sizeof(typename Tile::Shared);
 };
 
@@ -131,93 +129,36 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
   }
 }
 
-/// Of the taps along an axis those that meet the results at, at + stride, at + 2 stride, … of a backward convolution:
-/// tap first + t period for t < count. Result at + i stride reads i + origin + t step.
-struct Phase {
-  int first, period, count, origin, step;
-};
-Phase phase_of(int at, int stride, int padding, int dilation, int taps) {
-  const int period = stride / std::gcd(stride, dilation);
-  int first = 0;
-  while (first < period && (at + padding - first * dilation) % stride != 0) ++first;
-  const int count = first < period && first < taps ? (taps - first + period - 1) / period : 0;
-  return {first, period, count, count > 0 ? (at + padding - first * dilation) / stride : 0,
-          -period * dilation / stride};
-}
-
-void gather_phase(const GatherCall& call, const Gather& gather, const float* weight, float* output,
-                  const Launch& launch) {
-  const auto run = [&]<class Tile>() {
-    using Plan = FmaGather<Tile>;
-    const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
-    const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
-    const uint32_t chunks = gather.in_channels / kRowDepth<float>, count = gather.depth / kRowDepth<float>;
-    const int64_t resident = int64_t{Plan::kBlocks} * launch.multiprocessors();
-    const uint32_t splits = balanced_splits(int64_t{row_tiles} * column_tiles * call.groups, count, resident);
-    const auto bytes = [](int64_t stride) { return static_cast<uint32_t>(stride * int64_t{sizeof(float)}); };
-    const Steps steps{.chunks = chunks,
-                      .count = count,
-                      .tap_columns = gather.tap_width.divisor,
-                      .packed_rows = row_tiles * Tile::kRows,
-                      .splits = splits,
-                      .per_split = (count + splits - 1) / splits,
-                      .in_h = bytes(gather.in.h),
-                      .in_w = bytes(gather.in.w),
-                      .in_c = bytes(gather.in.c),
-                      .out_c = bytes(gather.out.c)};
-    const uint32_t pieces = call.groups * count * steps.packed_rows * kRowVecs;
-    const Scratch packed(sizeof(Vec16) * pieces, call.device);
-    if (pieces > 0)
-      launch(pack_kernel<MathMode::fma, float>, launch.blocks(pieces, kThreads), kThreads, gather, steps,
-             Divisor(chunks), Divisor(steps.packed_rows), pieces, weight, packed.as<Vec16>());
-    const uint32_t lines = call.groups * gather.rows;
-    const auto* bias = static_cast<const float*>(call.bias);
-    const Scratch partial(splits > 1 ? sizeof(float) * splits * lines * gather.positions : 0, call.device);
-    launch.with_shared(fma_gather_kernel<Tile>, dim3(column_tiles, row_tiles, call.groups * splits), Tile::kThreads,
-                       Plan::kShared, gather, steps, static_cast<const float*>(call.input),
-                       static_cast<const Vec16*>(packed.as<Vec16>()), bias, call.relu, output,
-                       splits > 1 ? partial.as<float>() : static_cast<float*>(nullptr));
-    if (splits > 1)
-      launch(join_kernel<float>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
-             static_cast<const float*>(partial.as<float>()), splits, lines, Divisor(gather.positions), bias, call.relu,
-             output);
-  };
-  if (gather.rows <= 32) run.template operator()<BlockTile<1, 3>>();
-  else if (gather.rows <= 64) run.template operator()<BlockTile<2, 1>>();
-  else run.template operator()<BlockTile<4, 1>>();
-}
-
 }  // namespace
 
 // The gradient of a strided convolution falls into phases: results whose distance is the stride meet the same taps, and
 // make a convolution without a stride of their own.
 void fma_gather(const GatherCall& call, const Launch& launch) {
   const Gather& whole = call.gather;
-  const auto* weight = static_cast<const float*>(call.weight);
-  auto* output = static_cast<float*>(call.output);
-  if (!call.strided) return gather_phase(call, whole, weight, output, launch);
-  const int taps_w = static_cast<int>(whole.tap_width.divisor), taps_h = static_cast<int>(whole.taps.divisor) / taps_w;
-  const int height = static_cast<int>(whole.out_height.divisor), width = static_cast<int>(whole.out_width.divisor);
-  const auto images = whole.positions / static_cast<uint32_t>(height * width);
-  for (int i = 0; i < std::min(whole.stride[0], height); ++i)
-    for (int j = 0; j < std::min(whole.stride[1], width); ++j) {
-      const Phase h = phase_of(i, whole.stride[0], whole.origin[0], -whole.tap_step[0], taps_h);
-      const Phase w = phase_of(j, whole.stride[1], whole.origin[1], -whole.tap_step[1], taps_w);
-      const int rows = (height - i + whole.stride[0] - 1) / whole.stride[0];
-      const int columns = (width - j + whole.stride[1] - 1) / whole.stride[1];
-      Gather gather = whole;
-      gather.positions = images * static_cast<uint32_t>(rows * columns);
-      gather.depth = whole.in_channels * static_cast<uint32_t>(h.count * w.count);
-      gather.out_height = Divisor(rows), gather.out_width = Divisor(columns);
-      gather.taps = Divisor(h.count * w.count), gather.tap_width = Divisor(w.count);
-      gather.origin[0] = h.origin, gather.origin[1] = w.origin;
-      gather.tap_step[0] = h.step, gather.tap_step[1] = w.step;
-      gather.stride[0] = gather.stride[1] = 1;
-      gather.out.h *= whole.stride[0], gather.out.w *= whole.stride[1];
-      gather.weight_r *= h.period, gather.weight_s *= w.period;
-      gather_phase(call, gather, weight + h.first * whole.weight_r + w.first * whole.weight_s,
-                   output + i * whole.out.h + j * whole.out.w, launch);
-    }
+  for (const auto& [h, w, split_k, per_split] : call.plan.phases) {
+    Gather gather = whole;
+    gather.positions = static_cast<uint32_t>(call.problem.out().shape[0] * h.size * w.size);
+    gather.depth = whole.in_channels * static_cast<uint32_t>(h.count * w.count);
+    gather.out_height = Divisor(h.size), gather.out_width = Divisor(w.size);
+    gather.taps = Divisor(h.count * w.count), gather.tap_width = Divisor(w.count);
+    gather.origin[0] = h.origin, gather.origin[1] = w.origin;
+    gather.tap_step[0] = h.step, gather.tap_step[1] = w.step;
+    gather.stride[0] = gather.stride[1] = 1;
+    gather.out.h *= whole.stride[0], gather.out.w *= whole.stride[1];
+    gather.weight_r *= h.period, gather.weight_s *= w.period;
+    auto* const output = static_cast<float*>(call.output) + h.at * whole.out.h + w.at * whole.out.w;
+    const auto* const weight =
+        static_cast<const float*>(call.weight) + h.first * whole.weight_r + w.first * whole.weight_s;
+    run_packed<MathMode::fma>(
+        call, gather, weight, output, split_k, per_split, launch,
+        [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
+          visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(call.plan.tile, [&]<class Tile>() {
+            launch.with_shared(fma_gather_kernel<Tile>, grid, Tile::kThreads, FmaGather<Tile>::kShared, gather, steps,
+                               static_cast<const float*>(call.input), packed, static_cast<const float*>(call.bias),
+                               call.problem.relu, output, partial);
+          });
+        });
+  }
 }
 
 }  // namespace gradus::cuda_detail

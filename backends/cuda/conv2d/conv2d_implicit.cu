@@ -8,10 +8,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// Blocks that a multiprocessor has registers for.
 template <MathMode kMode, class Tile>
-inline constexpr uint32_t kBlocks = (kMode == MathMode::fma ? 384 : 256) / Tile::kThreads;
-constexpr uint32_t kShortestSplit = 8;  // steps
+inline constexpr uint32_t kBlocks = implicit_blocks(kMode, Tile::kThreads / 32);
 
 /// A position of the tile: where it reads before the tap is added, and where its result goes (negative: nowhere), in
 /// bytes.
@@ -161,57 +159,22 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMode, Tile>)
 
 }  // namespace
 
-void implicit_gather(const GatherCall& call, MathMode mode, const Launch& launch) {
-  const Gather& gather = call.gather;
-  const uint32_t taps = gather.depth / gather.in_channels;
-  visit_math_mode(call.dtype, mode, [&]<MathMode kMode, class T>() {
-    const auto run = [&]<class Tile>() {
-      const uint32_t row_tiles = (gather.rows + Tile::kRows - 1) / Tile::kRows;
-      const uint32_t column_tiles = (gather.positions + Tile::kColumns - 1) / Tile::kColumns;
-      const uint32_t chunks = (gather.in_channels + kRowDepth<T> - 1) / kRowDepth<T>;
-      const auto bytes = [](int64_t stride) { return static_cast<uint32_t>(stride * static_cast<int64_t>(sizeof(T))); };
-      Steps steps{.chunks = chunks,
-                  .count = chunks * taps,
-                  .tap_columns = gather.tap_width.divisor,
-                  .packed_rows = row_tiles * Tile::kRows,
-                  .splits = 1,
-                  .per_split = chunks * taps,
-                  .in_h = bytes(gather.in.h),
-                  .in_w = bytes(gather.in.w),
-                  .in_c = bytes(gather.in.c),
-                  .out_c = bytes(gather.out.c)};
-      // Where tiles are too few to fill the device, the steps are split.
-      const uint32_t room = kBlocks<kMode, Tile> * static_cast<uint32_t>(launch.multiprocessors());
-      const uint32_t wanted = std::min(room / (row_tiles * column_tiles * call.groups), steps.count / kShortestSplit);
-      if (wanted > 1) {
-        steps.per_split = (steps.count + wanted - 1) / wanted;
-        steps.splits = (steps.count + steps.per_split - 1) / steps.per_split;
-      }
-      const uint32_t pieces = call.groups * steps.count * steps.packed_rows * kRowVecs;
-      const Scratch packed(sizeof(Vec16) * pieces, call.device);
-      launch(pack_kernel<kMode, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
-             Divisor(steps.packed_rows), pieces, static_cast<const T*>(call.weight), packed.as<Vec16>());
-      const auto can_vectorize = [](int64_t stride) { return stride % kVec16Size<T> == 0; };
-      const bool vector = gather.in.c == 1 && can_vectorize(gather.in.n) && can_vectorize(gather.in.h) &&
-                          can_vectorize(gather.in.w) && reinterpret_cast<uintptr_t>(call.input) % sizeof(Vec16) == 0;
-      const dim3 grid(column_tiles, row_tiles, call.groups * steps.splits);
+void implicit_gather(const GatherCall& call, const Launch& launch) {
+  const ConvPlan& plan = call.plan;
+  visit_math_mode(call.problem.dtype, plan.math_mode, [&]<MathMode kMode, class T>() {
+    visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(plan.tile, [&]<class Tile>() {
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place) + Tile::kRows * sizeof(float);
-      const auto kernel = vector ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>;
-      const auto* bias = static_cast<const T*>(call.bias);
-      auto* output = static_cast<T*>(call.output);
-      const uint32_t lines = call.groups * gather.rows;
-      const bool split = steps.splits > 1;
-      const Scratch partial(split ? sizeof(float) * steps.splits * lines * gather.positions : 0, call.device);
-      launch.with_shared(kernel, grid, Tile::kThreads, kShared, gather, steps, static_cast<const T*>(call.input),
-                         static_cast<const Vec16*>(packed.as<Vec16>()), bias, call.relu, output, partial.as<float>());
-      if (split)
-        launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
-               static_cast<const float*>(partial.as<float>()), steps.splits, lines, Divisor(gather.positions), bias,
-               call.relu, output);
-    };
-    if (gather.rows <= kWarpRows) run.template operator()<BlockTile<1, 4>>();
-    else run.template operator()<BlockTile<2, 2>>();
+      auto* const output = static_cast<T*>(call.output);
+      run_packed<kMode>(call, call.gather, static_cast<const T*>(call.weight), output, plan.split_k, plan.per_split,
+                        launch, [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
+                          launch.with_shared(plan.vectorized ? implicit_kernel<kMode, T, Tile, true>
+                                                             : implicit_kernel<kMode, T, Tile, false>,
+                                             grid, Tile::kThreads, kShared, call.gather, steps,
+                                             static_cast<const T*>(call.input), packed,
+                                             static_cast<const T*>(call.bias), call.problem.relu, output, partial);
+                        });
+    });
   });
 }
 

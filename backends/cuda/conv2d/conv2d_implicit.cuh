@@ -64,4 +64,38 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Packs the weights, calls gemm(steps, grid, packed, partial) and adds the parts, of which there are none (null) where
+/// sums are not split. `weight` and `output` are those of `gather`: all, or a phase.
+template <MathMode kMode, class T, class F>
+void run_packed(const GatherCall& call, const Gather& gather, const T* weight, T* output, uint32_t split_k,
+                uint32_t per_split, const Launch& launch, F&& gemm) {
+  const auto bytes = [](int64_t stride) { return static_cast<uint32_t>(stride * static_cast<int64_t>(sizeof(T))); };
+  const auto tiles = [](uint32_t size, int tile) { return (size + tile - 1) / tile; };
+  const uint32_t row_tiles = tiles(gather.rows, call.plan.tile.rows), chunks = tiles(gather.in_channels, kRowDepth<T>);
+  const Steps steps{.chunks = chunks,
+                    .count = chunks * (gather.depth / gather.in_channels),
+                    .tap_columns = gather.tap_width.divisor,
+                    .packed_rows = row_tiles * call.plan.tile.rows,
+                    .splits = split_k,
+                    .per_split = per_split,
+                    .in_h = bytes(gather.in.h),
+                    .in_w = bytes(gather.in.w),
+                    .in_c = bytes(gather.in.c),
+                    .out_c = bytes(gather.out.c)};
+  const uint32_t pieces = call.groups() * steps.count * steps.packed_rows * kRowVecs;
+  auto* const packed = reinterpret_cast<Vec16*>(call.workspace);
+  auto* const partial =
+      split_k > 1 ? reinterpret_cast<float*>(call.workspace + call.plan.partial_offset) : static_cast<float*>(nullptr);
+  if (pieces > 0)
+    launch(pack_kernel<kMode, T>, launch.blocks(pieces, kThreads), kThreads, gather, steps, Divisor(chunks),
+           Divisor(steps.packed_rows), pieces, weight, packed);
+  gemm(steps, dim3(tiles(gather.positions, call.plan.tile.columns), row_tiles, call.groups() * split_k),
+       static_cast<const Vec16*>(packed), partial);
+  if (!partial) return;
+  const uint32_t lines = call.groups() * gather.rows;
+  launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
+         static_cast<const float*>(partial), split_k, lines, Divisor(gather.positions),
+         static_cast<const T*>(call.bias), call.problem.relu, output);
+}
+
 }  // namespace gradus::cuda_detail

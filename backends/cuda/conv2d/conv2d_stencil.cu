@@ -8,18 +8,13 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr uint32_t kStrip = 4;  // outputs of a thread for a row, along a line
-constexpr size_t kSharedBytes =
-    (size_t{48} << 10) - kDirectRows * sizeof(float);  // what every device has, less the bias
-constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;    // loads of a thread that are under way together
-
 /// The rows' weights for a tap, loaded in pieces of 16 bytes where there are as many.
 template <int kRows>
 struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];
 };
 template <int kRows>
-inline constexpr uint32_t kWeightStep = sizeof(RowWeights<kRows>) / sizeof(float);
+inline constexpr uint32_t kWeightStep = stencil_weight_step(kRows);
 
 /// How outputs are shared out. A tile is `height` lines of `strips` strips.
 struct Tiling {
@@ -36,7 +31,6 @@ struct Tiling {
   bool dense_lines;                // or lines are, rows innermost
   Divisor strip_rows;              // outputs of a strip, all rows
 
-  uint32_t tile_quads() const { return images.divisor * channels * lines.divisor * quads.divisor; }
   /// Where outputs wait to be stored in lines; a pad of one lets neighbouring threads write to different banks.
   __host__ __device__ uint32_t strip_pitch() const { return strip_rows.divisor + 1; }
 };
@@ -240,100 +234,52 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
-
-constexpr int kRowChoices[] = {8, 6, 4, 2, 1};
-
-/// How many rows a thread makes. More of them for what it loads, unless multiprocessors then stay idle.
-int rows_of_thread(const GatherCall& call, int64_t strips, int multiprocessors) {
-  int best = 0;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const int rows : kRowChoices) {
-    const int64_t warps = parts(strips * call.groups * parts(call.gather.rows, rows), 32);
-    const int64_t cost = parts(warps, 4 * multiprocessors) * (rows + 1);
-    if (cost < least) least = cost, best = rows;
-  }
-  return best;
-}
-
-template <int kRows>
-Tiling make_tiling(const GatherCall& call, int64_t size, int multiprocessors, size_t element) {
+Tiling make_tiling(const GatherCall& call, int size) {
+  const StencilTiling& plan = call.plan.stencil;
   const Gather& gather = call.gather;
-  const int64_t height = gather.out_height.divisor, width = gather.out_width.divisor, line = parts(width, kStrip);
-  const int64_t images = gather.positions / (height * width);
-  Tiling tiling{};
-  tiling.image_count = static_cast<uint32_t>(images);
-  tiling.row_tiles = static_cast<uint32_t>(parts(gather.rows, kRows));
-  const int64_t room = kThreads / tiling.row_tiles;  // strips of a block
-  const int64_t columns = parts(line, std::min(line, room)), strips = parts(line, columns);
-  const int64_t least_bands = parts(multiprocessors, columns * images * call.groups);  // work for all of them
-  const int64_t tile_height = parts(height, std::min(height, std::max(parts(height, room / strips), least_bands)));
-  const int64_t bands = parts(height, tile_height);
-  const int64_t fitting = std::min(room / (strips * tile_height), images * call.groups / multiprocessors);
-  const int64_t together = bands * columns == 1 ? std::clamp<int64_t>(fitting, 1, images) : 1;
-  tiling.strips = Divisor(strips), tiling.height = Divisor(tile_height), tiling.images = Divisor(together);
-  tiling.columns = Divisor(columns), tiling.bands = Divisor(bands);
-  tiling.quads = Divisor(strips + 1), tiling.lines = Divisor(tile_height + size - 1);
-
-  const uint32_t of_tap = tiling.row_tiles * kWeightStep<kRows>;
-  tiling.weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);  // neighbouring taps in different banks
-  const size_t bytes = static_cast<size_t>(together) * tiling.lines.divisor * tiling.quads.divisor * sizeof(float4) +
-                       size * size * tiling.weight_pitch * sizeof(float);
-  const int64_t chunks = parts(gather.in_channels, static_cast<int64_t>(kSharedBytes / bytes));
-  tiling.channels = static_cast<uint32_t>(parts(gather.in_channels, chunks));
-  tiling.staged = Divisor(tiling.channels);
-
-  tiling.planes = gather.in.w == 1;
-  tiling.top = gather.origin[0] - (gather.tap_step[0] > 0 ? 0 : static_cast<int>(size) - 1);
-  tiling.left = gather.origin[1] - (gather.tap_step[1] > 0 ? 0 : static_cast<int>(size) - 1);
-  const Strides4& out = gather.out;
-  tiling.whole_strips = out.w == 1 && width % kStrip == 0 && out.n % kStrip == 0 && out.c % kStrip == 0 &&
-                        out.h % kStrip == 0 && reinterpret_cast<uintptr_t>(call.output) % (kStrip * element) == 0;
-  tiling.dense_lines = out.c == 1 && out.w == gather.rows && gather.rows > 1;
-  tiling.strip_rows = Divisor(kStrip * gather.rows);
-  return tiling;
+  const auto corner = [&](int i) { return gather.origin[i] - (gather.tap_step[i] > 0 ? 0 : size - 1); };
+  return {.image_count = static_cast<uint32_t>(call.problem.out().shape[0]),
+          .row_tiles = plan.row_tiles,
+          .channels = plan.channels,
+          .weight_pitch = plan.weight_pitch,
+          .top = corner(0),
+          .left = corner(1),
+          .strips = Divisor(plan.strips),
+          .height = Divisor(plan.height),
+          .images = Divisor(plan.images),
+          .columns = Divisor(plan.columns),
+          .bands = Divisor(plan.bands),
+          .quads = Divisor(plan.strips + 1),
+          .lines = Divisor(plan.height + size - 1),
+          .staged = Divisor(plan.channels),
+          .planes = plan.planes,
+          .whole_strips = plan.whole_strips,
+          .dense_lines = plan.dense_lines,
+          .strip_rows = Divisor(kStrip * gather.rows)};
 }
 
 template <class T, int kSize, int kRows>
 void run(const GatherCall& call, const Launch& launch) {
-  const Tiling tiling = make_tiling<kRows>(call, kSize, launch.multiprocessors(), sizeof(T));
-  const uint32_t strips = tiling.images.divisor * tiling.height.divisor * tiling.strips.divisor;
-  const size_t staged =
-      tiling.tile_quads() * sizeof(float4) + tiling.channels * kSize * kSize * tiling.weight_pitch * sizeof(float);
-  const size_t bytes = std::max(staged, tiling.dense_lines ? strips * tiling.strip_pitch() * sizeof(float) : 0);
-  // More threads than strips where there is much to stage.
-  const uint32_t weights = tiling.row_tiles * kRows * tiling.channels * kSize * kSize;
-  const uint32_t staging = std::max(tiling.tile_quads() / kQuadsAtOnce, weights / kWeightsAtOnce);
-  const uint32_t threads = std::max(tiling.row_tiles * strips, std::min(staging, kThreads));
-  const auto images = static_cast<uint32_t>(parts(tiling.image_count, tiling.images.divisor));
-  const dim3 grid(tiling.columns.divisor * tiling.bands.divisor * images, call.groups);
-  launch.with_shared(stencil_kernel<T, kSize, kRows>, grid, static_cast<uint32_t>(parts(threads, 32) * 32), bytes,
-                     call.gather, tiling, static_cast<const T*>(call.input), static_cast<const T*>(call.mask),
-                     static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
-                     static_cast<T*>(call.output));
+  static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
+  const Tiling tiling = make_tiling(call, kSize);
+  const uint32_t images = (tiling.image_count + tiling.images.divisor - 1) / tiling.images.divisor;
+  launch.with_shared(
+      stencil_kernel<T, kSize, kRows>, dim3(tiling.columns.divisor * tiling.bands.divisor * images, call.groups()),
+      call.plan.stencil.threads, call.plan.shared_bytes, call.gather, tiling, static_cast<const T*>(call.input),
+      static_cast<const T*>(call.mask), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
+      call.problem.relu, static_cast<T*>(call.output));
 }
 
 }  // namespace
 
-bool has_stencil(const View& in, const View& w, int64_t rows, const Conv2dGeometry& geometry) {
-  const int64_t size = w.shape[3];
-  bool neighbours = (size == 3 || size == 5) && w.shape[2] == size;
-  for (int i = 0; i < 2; ++i) neighbours = neighbours && geometry.stride[i] == 1 && geometry.dilation[i] == 1;
-  return neighbours && rows <= kDirectRows && in.numel() > 0 && w.dtype != DType::f64 &&
-         std::max(span_of(in), span_of(w)) < kShortSpan;
-}
-
 void stencil_gather(const GatherCall& call, const Launch& launch) {
-  const Gather& gather = call.gather;
-  const int64_t lines = gather.positions / gather.out_width.divisor;
-  const int rows = rows_of_thread(call, lines * parts(gather.out_width.divisor, kStrip), launch.multiprocessors());
-  visit_floating(call.dtype, [&]<class T>() {
+  visit_floating(call.problem.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      auto of_rows = [&]<int kRows>() {
-        if (gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
+      const auto of_rows = [&]<int kRows>() {
+        if (call.gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
         else run<T, 5, kRows>(call, launch);
       };
-      switch (rows) {
+      switch (call.plan.tile.rows) {
         case 8: return of_rows.template operator()<8>();
         case 6: return of_rows.template operator()<6>();
         case 4: return of_rows.template operator()<4>();

@@ -6,8 +6,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kBlocks = 4;  // that a multiprocessor has registers for
-constexpr int kGroup = 32;  // filters that the four lanes of a pixel write at once
+constexpr int kGroup = kThinFilters;
 
 /// Two sums as a word of two elements, rounded to nearest.
 template <class T>
@@ -27,7 +26,7 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
 
 // Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
-__global__ void __launch_bounds__(kThinThreads, kBlocks)
+__global__ void __launch_bounds__(kThinThreads, kThinBlocks)
     thin_kernel(ThinWalk walk, uint32_t filters, const T* __restrict__ x, const T* __restrict__ weight,
                 Strides4 w_strides, const T* __restrict__ bias, bool relu, T* __restrict__ y) {
   extern __shared__ Vec16 memory[];
@@ -125,101 +124,61 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks)
   }
 }
 
-/// The bytes of the pieces that lines of x can be copied in; these are its strides and the length of a line.
-uint32_t piece_of(const void* x, const int64_t (&lengths)[4]) {
-  for (uint32_t bytes : {16, 8, 4}) {
-    bool fits = reinterpret_cast<uintptr_t>(x) % bytes == 0;
-    for (int64_t length : lengths) fits = fits && length * 2 % bytes == 0;
-    if (fits) return bytes;
-  }
-  return 2;
-}
-
 }  // namespace
 
-bool is_thin(const View& x, const StridedLayout& w, const View& y, const Conv2dGeometry& geometry) {
-  return thin_walk(x, w, y, geometry).has_value();
-}
-
-std::optional<ThinWalk> thin_walk(const View& x, const StridedLayout& w, const View& y,
-                                  const Conv2dGeometry& geometry) {
-  constexpr int64_t kChannels = 7, kTaps = 64;
-  constexpr int64_t kPixels = 384, kBytes = int64_t{24} << 10;  // of a tile at most, unless a row has more; of a buffer
-  const int64_t channels = w.shape[1], kernel = w.shape[2] * w.shape[3], filters = y.shape[1];
-  const Strides dense = channels_last_strides(y.shape);
-  bool serves = channels <= kChannels && channels * kernel <= kTaps && filters % 8 == 0 && geometry.groups == 1 &&
-                math_mode_for(y.dtype, y.device) == MathMode::half && x.numel() > 0 && y.numel() > 0 && w.numel() > 0 &&
-                std::max(x.numel(), y.numel()) < int64_t{1} << 31 &&
-                reinterpret_cast<uintptr_t>(y.data) % sizeof(Vec16) == 0;
-  for (int i = 0; i < 4; ++i) serves = serves && (y.shape[i] == 1 || y.strides[i] == dense[i]);
-  const bool inner = x.strides[1] == 1 && x.strides[3] == channels;  // channels innermost, else planes
-  if (!serves || (!inner && x.strides[3] != 1)) return std::nullopt;
-
-  const int64_t pixel = inner ? channels : 1, planes = inner ? 1 : channels, line = x.shape[3] * pixel;
-  const auto up = [](int64_t elements) { return (2 * elements + 15) / 16 * 16; };  // to bytes of whole pieces
-  const int64_t reach = (y.shape[3] - 1) * geometry.stride[1] + (w.shape[3] - 1) * geometry.dilation[1] + 1;
-  const int64_t front = up(geometry.padding[1] * pixel);
-  const int64_t pitch = front + up(std::max(line, (reach - geometry.padding[1]) * pixel));
-  const int64_t tap_rows = (w.shape[2] - 1) * geometry.dilation[0] + 1;
-  const auto lines_of = [&](int64_t rows) { return ((rows - 1) * geometry.stride[0] + tap_rows) * planes; };
-  const auto size_of_buffer = [&](int64_t rows) { return (lines_of(rows) + tap_rows * planes) * pitch; };
-  // (Smaller tiles for few images, so that all multiprocessors have one, took 1 us off the gradient's 6.7 for 32 images
-  // of 3x32x32 and changed nothing else.)
-  int64_t rows = std::clamp<int64_t>(kPixels / y.shape[3], 1, y.shape[2]);
-  while (rows > 1 && size_of_buffer(rows) > kBytes) --rows;
-  if (size_of_buffer(rows) > kBytes) return std::nullopt;
-  const int64_t tiles = (y.shape[2] + rows - 1) / rows;
-  rows = (y.shape[2] + tiles - 1) / tiles;  // much the same for all
-
-  const uint32_t piece = piece_of(x.data, {line, x.strides[0], x.strides[2], inner ? 0 : x.strides[1]});
+ThinWalk thin_walk(const ConvProblem& p, const ThinTiling& tiling) {
+  const Conv2dGeometry& geometry = p.geometry;
+  const bool inner = tiling.channels_innermost;
+  const int64_t channels = p.w.shape[1], kernel = p.w.shape[2] * p.w.shape[3], pixel = inner ? channels : 1;
+  const int64_t row_pitch = inner ? tiling.pitch : channels * tiling.pitch;  // of all planes
   const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
-  return ThinWalk{.tiles = Divisor(tiles),
-                  .tile_count = narrow(x.shape[0] * tiles),
-                  .tile_rows = narrow(rows),
-                  .out_height = narrow(y.shape[2]),
-                  .out_width = Divisor(y.shape[3]),
-                  .stride = static_cast<int>(geometry.stride[0]),
-                  .padding = static_cast<int>(geometry.padding[0]),
-                  .in_height = static_cast<int>(x.shape[2]),
-                  .x_image = x.strides[0],
-                  .x_row = x.strides[2],
-                  .x_plane = x.strides[1],
-                  .planes = Divisor(planes),
-                  .pieces = Divisor(line * 2 / piece),
-                  .piece = piece,
-                  .lines = narrow(lines_of(rows)),
-                  .pitch = narrow(pitch),
-                  .front = narrow(front),
-                  .origin = narrow(front - 2 * geometry.padding[1] * pixel),
-                  .row_step = narrow(geometry.stride[0] * planes * pitch),
-                  .column_step = narrow(2 * geometry.stride[1] * pixel),
-                  .zeros = narrow(lines_of(rows) * pitch),
-                  .size = narrow(size_of_buffer(rows)),
-                  .taps = narrow(channels * kernel),
-                  .kernel = Divisor(kernel),
-                  .kernel_width = Divisor(w.shape[3]),
-                  .tap_channel = narrow(inner ? 2 : pitch),
-                  .tap_row = narrow(geometry.dilation[0] * planes * pitch),
-                  .tap_column = narrow(2 * geometry.dilation[1] * pixel)};
+  return {.tiles = Divisor(tiling.tiles),
+          .tile_count = narrow(p.x.shape[0] * tiling.tiles),
+          .tile_rows = tiling.rows,
+          .out_height = narrow(p.y.shape[2]),
+          .out_width = Divisor(p.y.shape[3]),
+          .stride = static_cast<int>(geometry.stride[0]),
+          .padding = static_cast<int>(geometry.padding[0]),
+          .in_height = static_cast<int>(p.x.shape[2]),
+          .x_image = p.x.strides[0],
+          .x_row = p.x.strides[2],
+          .x_plane = p.x.strides[1],
+          .planes = Divisor(inner ? 1 : channels),
+          .pieces = Divisor(p.x.shape[3] * pixel * 2 / tiling.copy_bytes),
+          .piece = tiling.copy_bytes,
+          .lines = tiling.lines,
+          .pitch = tiling.pitch,
+          .front = tiling.front,
+          .origin = narrow(tiling.front - 2 * geometry.padding[1] * pixel),
+          .row_step = narrow(geometry.stride[0] * row_pitch),
+          .column_step = narrow(2 * geometry.stride[1] * pixel),
+          .zeros = tiling.lines * tiling.pitch,
+          .size = tiling.buffer_bytes,
+          .taps = narrow(channels * kernel),
+          .kernel = Divisor(kernel),
+          .kernel_width = Divisor(p.w.shape[3]),
+          .tap_channel = inner ? 2 : tiling.pitch,
+          .tap_row = narrow(geometry.dilation[0] * row_pitch),
+          .tap_column = narrow(2 * geometry.dilation[1] * pixel)};
 }
 
-void thin_forward(const ThinWalk& walk, const View& x, const View& w, const void* bias, bool relu,
-                  const MutableView& y) {
-  const Launch launch(y.device);
-  const auto filters = static_cast<uint32_t>(y.shape[1]);
-  const auto run = [&]<class T, int kSteps, int kGroups>() {
-    const uint32_t groups = (filters + kGroup * kGroups - 1) / (kGroup * kGroups);
-    const uint32_t blocks = std::clamp<uint32_t>(kBlocks * launch.multiprocessors() / groups, 1, walk.tile_count);
-    launch.with_shared(thin_kernel<T, kSteps, kGroups>, dim3(blocks, groups), kThinThreads, thin_bytes(walk), walk,
-                       filters, x.as<T>(), w.as<T>(), Strides4(w.strides), static_cast<const T*>(bias), relu,
-                       y.as<T>());
-  };
-  visit_math_mode(y.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
+void thin_gather(const GatherCall& call, const Launch& launch) {
+  const ConvProblem& p = call.problem;
+  const ThinTiling& tiling = call.plan.thin;
+  const auto filters = static_cast<uint32_t>(p.y.shape[1]);
+  visit_math_mode(p.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half) {
-      const bool two = filters > kGroup;
-      if (walk.taps > 32) run.template operator()<T, 4, 1>();
-      else if (walk.taps > 16) two ? run.template operator()<T, 2, 2>() : run.template operator()<T, 2, 1>();
-      else two ? run.template operator()<T, 1, 2>() : run.template operator()<T, 1, 1>();
+      const auto run = [&]<int kSteps, int kGroups>() {
+        const uint32_t groups = (filters + kGroup * kGroups - 1) / (kGroup * kGroups);
+        launch.with_shared(thin_kernel<T, kSteps, kGroups>, dim3(tiling.blocks, groups), kThinThreads,
+                           call.plan.shared_bytes, thin_walk(p, tiling), filters, static_cast<const T*>(call.input),
+                           static_cast<const T*>(call.weight), Strides4(p.w.strides), static_cast<const T*>(call.bias),
+                           p.relu, static_cast<T*>(call.output));
+      };
+      const bool two = call.plan.tile.rows > kGroup;
+      if (tiling.k_steps == 4) run.template operator()<4, 1>();
+      else if (tiling.k_steps == 2) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
+      else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
     }
   });
 }

@@ -5,13 +5,11 @@
 // rows of x for the next are under way.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/conv2d_thin.h>
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
-#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
-inline constexpr int kThinWarps = 4, kThinThreads = 32 * kThinWarps;
+inline constexpr int kThinThreads = 32 * kThinWarps;
 inline constexpr int kThinStep = 16;  // pixels that a warp takes at a time
 
 /// Begins to copy kBytes to shared memory, zeros where not inside.
@@ -118,18 +116,7 @@ __device__ T element(const char* pixel, uint32_t tap) {
   return *reinterpret_cast<const T*>(pixel + tap);
 }
 
-/// The walk for these operands; nothing where the thin kernels do not serve (is_thin).
-std::optional<ThinWalk> thin_walk(const View& x, const StridedLayout& w, const View& y, const Conv2dGeometry& geometry);
-
-/// Shared memory for both buffers.
-inline size_t thin_bytes(const ThinWalk& walk) { return 2 * size_t{walk.size}; }
-
-void thin_forward(const ThinWalk& walk, const View& x, const View& w, const void* bias, bool relu,
-                  const MutableView& y);
-
-/// Parts that thin_weight_gradient() leaves.
-uint32_t thin_weight_parts(const ThinWalk& walk, uint32_t filters, uint32_t columns, const Launch& launch);
-/// For the arguments of implicit_weight_gradient() in conv2d_weight.cuh, but masks, and columns in the order (c, r, s).
-void thin_weight_gradient(const ThinWalk& walk, const WeightCall& call, const Launch& launch);
+/// The walk for the operands, by plan.thin.
+ThinWalk thin_walk(const ConvProblem& problem, const ThinTiling& tiling);
 
 }  // namespace gradus::cuda_detail

@@ -70,14 +70,14 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 void tiled_gather(const GatherCall& call, const Launch& launch) {
   const Gather& gather = call.gather;
-  visit_floating(call.dtype, [&]<class T>() {
-    visit_tile(gather.rows, [&]<class Tile>() {
-      const auto kernel = call.strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>;
+  const bool strided = gather.stride[0] > 1 || gather.stride[1] > 1;
+  visit_floating(call.problem.dtype, [&]<class T>() {
+    visit_tiles<MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
       const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
-                      (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups);
-      launch(kernel, grid, Tile::kThreads, gather, static_cast<const T*>(call.input),
-             static_cast<const T*>(call.weight), static_cast<const T*>(call.bias), call.relu,
-             static_cast<T*>(call.output));
+                      (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups());
+      launch(strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>, grid, Tile::kThreads, gather,
+             static_cast<const T*>(call.input), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
+             call.problem.relu, static_cast<T*>(call.output));
     });
   });
 }

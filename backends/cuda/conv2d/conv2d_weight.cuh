@@ -66,42 +66,30 @@ struct WeightGradient {
   }
 };
 
-/// The product with its operands; `mask` may be null. partial (splits, groups, rows, columns) in the compute type.
+/// The product that is planned, with its operands; `mask` may be null. partial (parts, groups, rows, columns) in the
+/// compute type.
 struct WeightCall {
+  const ConvProblem& problem;
+  const ConvPlan& plan;
   WeightGradient product;
-  uint32_t groups, splits;  // of the positions, per_split in each
-  DType dtype;
   const void *dy, *mask, *x;
   void* partial;
+
+  uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
+  /// Tiles of a block, for each of these columns.
+  uint32_t tiles(uint32_t columns) const {
+    return static_cast<uint32_t>(ceil_div(product.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
+  }
 };
 
-/// The sizes of a block's tile.
-struct ImplicitTile {
-  int rows, columns;
-};
-ImplicitTile implicit_weight_tile(int64_t rows);
-/// Tiles whose depth is contiguous, for many rows and channels; no mask, at most 32 taps (R S), spans that are short.
-/// Its columns go tap by tap, with channels innermost.
-void implicit_weight_gradient(const WeightCall& call, MathMode mode, const Launch& launch);
-
-/// The same for exact float32 whose dy lies in pieces of four positions, with 32 channels or a multiple; no mask.
-void fma_weight_gradient(const WeightCall& call, const Launch& launch);
-inline constexpr int64_t kFmaChannels = 32;
-uint32_t fma_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
-/// Exact float32 whose dy, and mask, lie in pieces of four positions, of at most kNarrowColumns columns.
-void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
-uint32_t narrow_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch);
-inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 64;  // the latter of a step
-
-/// A thread's taps times all rows of a tile at its positions: for few rows or few columns. Warps that share positions
-/// leave parts of their own: direct_weight_sharers() times as many as splits.
+// The kernels of ConvAlgorithm, by the plan. Columns of `fma` and `implicit` go tap by tap, with channels innermost.
+// Warps that share pixels (`direct`) leave parts of their own: plan.sharers times as many as splits.
 void direct_weight_gradient(const WeightCall& call, const Launch& launch);
-uint32_t direct_weight_rows(uint32_t rows);  // of a tile
-uint32_t direct_weight_sharers(uint32_t rows, uint32_t columns);
-/// Tiles through shared memory.
+void thin_weight_gradient(const WeightCall& call, const Launch& launch);
+void sliding_weight_gradient(const WeightCall& call, const Launch& launch);
+void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
+void fma_weight_gradient(const WeightCall& call, const Launch& launch);
+void implicit_weight_gradient(const WeightCall& call, const Launch& launch);
 void tiled_weight_gradient(const WeightCall& call, const Launch& launch);
-
-/// The direct kernel takes kDirectRows at any number of columns. Columns and positions of a block:
-inline constexpr uint32_t kDirectColumns = 32, kDirectPositions = 128;
 
 }  // namespace gradus::cuda_detail

@@ -70,30 +70,19 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
-uint32_t direct_weight_rows(uint32_t rows) { return rows <= 8 ? 8 : rows <= 16 ? 16 : 32; }
-
-uint32_t direct_weight_sharers(uint32_t rows, uint32_t columns) {
-  if (rows <= kDirectRows) return 1;
-  return columns <= 8 ? 4 : columns <= 16 ? 2 : 1;
-}
-
 void direct_weight_gradient(const WeightCall& call, const Launch& launch) {
   const WeightGradient& g = call.product;
-  visit_floating(call.dtype, [&]<class T>() {
-    auto run = [&]<int kRows>() {
-      const auto kernel = call.mask ? direct_kernel<true, T, kRows> : direct_kernel<false, T, kRows>;
-      const uint32_t column_blocks = (g.columns + kDirectColumns - 1) / kDirectColumns;
-      launch(kernel, dim3(column_blocks * ((g.rows + kRows - 1) / kRows), call.groups, call.splits), 32 * kWarps, g,
-             direct_weight_sharers(g.rows, g.columns), static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
-             static_cast<const T*>(call.x), static_cast<compute_t<T>*>(call.partial));
+  visit_floating(call.problem.dtype, [&]<class T>() {
+    const auto run = [&]<class Tile>() {
+      launch(call.mask ? direct_kernel<true, T, Tile::kRows> : direct_kernel<false, T, Tile::kRows>,
+             dim3(call.tiles(g.columns), call.groups(), call.plan.split_k), 32 * kWarps, g, call.plan.sharers,
+             static_cast<const T*>(call.dy), static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
+             static_cast<compute_t<T>*>(call.partial));
     };
-    switch (direct_weight_rows(g.rows)) {
-      case 8: return run.template operator()<8>();
-      case 16: return run.template operator()<16>();
-      default:
-        if constexpr (sizeof(compute_t<T>) == 4)
-          return run.template operator()<32>();  // doubles have no registers left
-    }
+    using Few = TileOf<8, kDirectColumns>;
+    using More = TileOf<16, kDirectColumns>;
+    if constexpr (sizeof(compute_t<T>) == 8) visit_tiles<Few, More>(call.plan.tile, run);  // no registers for 32
+    else visit_tiles<Few, More, TileOf<32, kDirectColumns>>(call.plan.tile, run);
   });
 }
 

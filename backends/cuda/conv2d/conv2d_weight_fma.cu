@@ -13,7 +13,7 @@ constexpr int kStages = 3, kDepth = kRowDepth<float>;  // positions of a step
 
 /// Blocks of a multiprocessor: 12 warps. With 16 a thread has registers for one multiplication at a time, no more.
 template <class Tile>
-inline constexpr int kBlocks = 384 / Tile::kThreads;
+inline constexpr int kBlocks = fma_blocks(Tile::kThreads / 32);
 
 // The engine's left is the gathered input, its right dy. Grid: tiles of columns x tiles of rows, groups, splits.
 template <class Tile>
@@ -119,32 +119,13 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocks<Tile>)
   }
 }
 
-/// Calls f.template operator()<Tile>() with the tile for that many rows: its rows are the columns of the gradient.
-template <class F>
-void visit_fma_tile(const WeightGradient& g, F&& f) {
-  if (g.rows > 64) f.template operator()<BlockTile<3, 2>>();
-  else f.template operator()<BlockTile<3, 1>>();
-}
-template <class Tile>
-uint32_t tiles_of(const WeightGradient& g) {
-  return (g.rows + Tile::kColumns - 1) / Tile::kColumns * ((g.taps + Tile::kRows - 1) / Tile::kRows);
-}
-
 }  // namespace
-
-uint32_t fma_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch) {
-  uint32_t splits = 1;
-  visit_fma_tile(g, [&]<class Tile>() {
-    splits = balanced_splits(int64_t{tiles_of<Tile>(g)} * groups, (g.positions + kDepth - 1) / kDepth,
-                             int64_t{kBlocks<Tile>} * launch.multiprocessors());
-  });
-  return splits;
-}
 
 void fma_weight_gradient(const WeightCall& call, const Launch& launch) {
   const WeightGradient& g = call.product;
-  visit_fma_tile(g, [&]<class Tile>() {
-    launch.with_shared(fma_kernel<Tile>, dim3(tiles_of<Tile>(g), call.groups, call.splits), Tile::kThreads,
+  const auto [rows, columns] = call.plan.tile;  // the other way round in the engine
+  visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows}, [&]<class Tile>() {
+    launch.with_shared(fma_kernel<Tile>, dim3(call.tiles(g.taps), call.groups(), call.plan.split_k), Tile::kThreads,
                        kStages * sizeof(typename Tile::Shared), g, Divisor(g.channels),
                        Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), static_cast<const float*>(call.dy),
                        static_cast<const float*>(call.x), static_cast<float*>(call.partial));

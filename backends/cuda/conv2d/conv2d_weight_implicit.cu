@@ -191,25 +191,17 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
 
 }  // namespace
 
-ImplicitTile implicit_weight_tile(int64_t rows) {
-  if (rows <= kWarpRows) return {BlockTile<1, 5>::kRows, BlockTile<1, 5>::kColumns};
-  return {BlockTile<2, 3>::kRows, BlockTile<2, 3>::kColumns};
-}
-
-void implicit_weight_gradient(const WeightCall& call, MathMode mode, const Launch& launch) {
+void implicit_weight_gradient(const WeightCall& call, const Launch& launch) {
   const WeightGradient& g = call.product;
-  visit_math_mode(call.dtype, mode, [&]<MathMode kMode, class T>() {
-    const auto run = [&]<class Tile>() {
-      const uint32_t row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
-      const dim3 grid(row_tiles * ((g.taps + Tile::kColumns - 1) / Tile::kColumns), call.groups, call.splits);
+  visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
+    visit_tiles<BlockTile<1, 5>, BlockTile<2, 3>>(call.plan.tile, [&]<class Tile>() {
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + 2 * kRowDepth<T> * sizeof(Place) + Tile::kColumns * sizeof(Column);
-      const auto kernel = g.x.c == 1 ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>;
-      launch.with_shared(kernel, grid, Tile::kThreads, kShared, g, Divisor(g.channels), static_cast<const T*>(call.dy),
-                         static_cast<const T*>(call.x), static_cast<float*>(call.partial));
-    };
-    if (g.rows <= kWarpRows) run.template operator()<BlockTile<1, 5>>();
-    else run.template operator()<BlockTile<2, 3>>();
+      launch.with_shared(
+          call.plan.vectorized ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>,
+          dim3(call.tiles(g.taps), call.groups(), call.plan.split_k), Tile::kThreads, kShared, g, Divisor(g.channels),
+          static_cast<const T*>(call.dy), static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+    });
   });
 }
 

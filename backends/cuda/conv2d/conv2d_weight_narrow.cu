@@ -9,7 +9,6 @@ namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kSide = kNarrowColumns;  // rows, too, of a block
-constexpr int kBlocks = 4;             // that a multiprocessor has room for
 constexpr int kWarps = 4, kBlock = 32 * kWarps;
 constexpr int kPiece = 4, kWarpDepth = 16, kDepth = kNarrowPositions;  // positions
 static_assert(kDepth == kWarps * kWarpDepth);
@@ -34,7 +33,7 @@ struct Shared {
 
 // Grid: tiles of rows, groups, splits.
 template <bool kMasked>
-__global__ void __launch_bounds__(kBlock, kBlocks)
+__global__ void __launch_bounds__(kBlock, kNarrowBlocks)
     narrow_kernel(WeightGradient g, Divisor image, const float* __restrict__ dy, const float* __restrict__ mask,
                   const float* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ float4 memory[];
@@ -169,16 +168,11 @@ __global__ void __launch_bounds__(kBlock, kBlocks)
 
 }  // namespace
 
-uint32_t narrow_weight_splits(const WeightGradient& g, uint32_t groups, const Launch& launch) {
-  return balanced_splits(int64_t{(g.rows + kSide - 1) / kSide} * groups, (g.positions + kDepth - 1) / kDepth,
-                         int64_t{kBlocks} * launch.multiprocessors());
-}
-
 void narrow_weight_gradient(const WeightCall& call, const Launch& launch) {
   const WeightGradient& g = call.product;
   const auto run = [&]<bool kMasked>() {
-    launch.with_shared(narrow_kernel<kMasked>, dim3((g.rows + kSide - 1) / kSide, call.groups, call.splits), kBlock,
-                       sizeof(Shared<kMasked>), g, Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor),
+    launch.with_shared(narrow_kernel<kMasked>, dim3((g.rows + kSide - 1) / kSide, call.groups(), call.plan.split_k),
+                       kBlock, sizeof(Shared<kMasked>), g, Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor),
                        static_cast<const float*>(call.dy), static_cast<const float*>(call.mask),
                        static_cast<const float*>(call.x), static_cast<float*>(call.partial));
   };

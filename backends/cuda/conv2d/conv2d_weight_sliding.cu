@@ -32,11 +32,6 @@ struct SlidingShape {
   static_assert(kWarps % kWarpGroups == 0);
   static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
   static constexpr int kPadded = (kSums + kSharers - 1) / kSharers * kSharers;
-
-  static size_t bytes(uint32_t buffer, bool masked) {
-    const size_t pieces = sizeof(T) * kPiece * kPieces * kStages * (masked ? 2 : 1) * kThreads;
-    return std::max(2 * sizeof(float) * buffer + pieces, sizeof(float) * kWarps * kLaneGroups * kPadded);
-  }
 };
 
 // Grid: blocks that share the tiles, tiles of channels x of filters, groups.
@@ -220,147 +215,74 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
 }
 
-template <class S>
-uint32_t filter_tiles(uint32_t rows) {
-  return (rows + S::kFilters * S::kGroups - 1) / (S::kFilters * S::kGroups);
-}
+/// The kernel's shape for kSlidingSizes[kIndex].
+template <class T, size_t kIndex, SlidingSizes s = kSlidingSizes[kIndex]>
+using ShapeOf =
+    SlidingShape<T, s.side, s.channels, s.filters, s.groups, s.along_filters, s.vec, s.threads, s.blocks, s.ahead>;
 
-/// Calls f.template operator()<Shape>() for the shape that serves such a convolution.
+/// Calls f.template operator()<Shape>() for the one of kSlidingSizes.
 template <class T, class F>
-auto visit_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters, F&& f) {
-  // Side, channels and filters of a thread, groups of filters; pieces; threads, blocks, steps ahead.
-  if (side == 5) {
-    if (filters <= 6) return f.template operator()<SlidingShape<T, 5, 1, 3, 2, false, 2, 192, 2, 2>>();
-    return f.template operator()<SlidingShape<T, 5, 1, 4, 4, false, 2, 128, 3, 2>>();
+void visit_shape(int index, F&& f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    (void)((kIndex == index && (f.template operator()<ShapeOf<T, kIndex>>(), true)) || ...);
   }
-  if (filters == 1) return f.template operator()<SlidingShape<T, 3, 1, 1, 1, false, 4, 256, 2, 1>>();
-  if (filters <= 8) return f.template operator()<SlidingShape<T, 3, 1, 4, 2, false, 4, 256, 2, 1>>();
-  if (channels % 3 == 0) {
-    if (along_filters) return f.template operator()<SlidingShape<T, 3, 3, 4, 8, true, 4, 384, 1, 2>>();
-    return f.template operator()<SlidingShape<T, 3, 3, 4, 8, false, 4, 256, 1, 2>>();
-  }
-  if (along_filters) return f.template operator()<SlidingShape<T, 3, 1, 4, 8, true, 4, 256, 2, 1>>();
-  return f.template operator()<SlidingShape<T, 3, 1, 4, 8, false, 4, 256, 2, 1>>();
+  (std::make_integer_sequence<int, static_cast<int>(std::size(kSlidingSizes))>());
 }
 
-/// Floats from line to line of x in shared memory, where zeros stand beside each.
-uint32_t pitch_of(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
-  const int64_t quads = (dy.shape[3] + kQuad - 1) / kQuad;
-  const int64_t reach = std::max(geometry.padding[1] + x.shape[3], kQuad * quads + dw.shape[3] - 1);
-  return static_cast<uint32_t>((reach + 3) / 4 * 4);
-}
-
-/// That each of so many blocks on a multiprocessor may have. The system takes some for each.
-size_t shared_memory_of(int device, size_t blocks) {
-  constexpr size_t kSystem = 1024;
-  int bytes;
-  GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return (static_cast<size_t>(bytes) + kSystem) / blocks - kSystem;
+SlidingWalk make_walk(const ConvProblem& p, const ConvPlan& plan, uint32_t columns) {
+  const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
+  const SlidingTiling& tiling = plan.sliding;
+  const SlidingSizes& sizes = kSlidingSizes[tiling.shape];
+  const int64_t channels = p.w.shape[1], line = p.x.shape[3] * (tiling.interleaved ? channels : 1);
+  const uint32_t quads = narrow(ceil_div(p.y.shape[3], kQuad)), slots = narrow(sizes.threads / sizes.groups);
+  return {.images = narrow(p.y.shape[0]),
+          .tile_images = tiling.images,
+          .tiles = tiling.tiles,
+          .parts = plan.split_k,
+          .bands = Divisor(ceil_div(p.y.shape[2], tiling.band)),
+          .band = Divisor(tiling.band),
+          .quads = Divisor(quads),
+          .lines = Divisor(tiling.band + sizes.side - 1),
+          .steps = tiling.steps,
+          .advance = {slots / quads / tiling.band, slots / quads % tiling.band, slots % quads},
+          .rows = narrow(p.w.shape[0] / p.geometry.groups),
+          .channels = narrow(channels),
+          .taps = narrow(channels * sizes.side * sizes.side),
+          .columns = columns,
+          .channel_tiles = narrow(channels / sizes.channels),
+          .side = narrow(sizes.side),
+          .out_height = narrow(p.y.shape[2]),
+          .out_width = narrow(p.y.shape[3]),
+          .in_height = static_cast<int>(p.x.shape[2]),
+          .padding = {static_cast<int>(p.geometry.padding[0]), static_cast<int>(p.geometry.padding[1])},
+          .interleaved = tiling.interleaved,
+          .line = narrow(line),
+          .line_bits = line <= 8    ? 3u
+                       : line <= 16 ? 4u
+                                    : 5u,
+          .line_step = tiling.interleaved ? 1 : p.x.strides[3],
+          .pitch = tiling.pitch,
+          .size = tiling.buffer_floats,
+          .dy_image = narrow(p.y.strides[0]),
+          .dy_channel = narrow(p.y.strides[1]),
+          .dy_row = narrow(p.y.strides[2]),
+          .dy_column = narrow(p.y.strides[3]),
+          .x = Strides4(p.x.strides)};
 }
 
 }  // namespace
 
-bool is_sliding(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
-  constexpr int64_t kChannels = 6, kFilters = 128;
-  const int64_t side = dw.shape[2], filters = dw.shape[0] / geometry.groups, width = dy.shape[3];
-  bool serves = (side == 3 || (side == 5 && filters <= 16)) && dw.shape[3] == side && dw.shape[1] <= kChannels &&
-                filters <= kFilters && dy.dtype != DType::f64 && compute_capability(dy.device.index) >= 80 &&
-                x.numel() > 0 && span_of(dy) < int64_t{1} << 31;
-  for (int i = 0; i < 2; ++i) serves = serves && geometry.stride[i] == 1 && geometry.dilation[i] == 1;
-  if (!serves) return false;
-  return visit_shape<float>(side, filters, dw.shape[1], dy.strides[1] == 1, [&]<class S>() {
-    // Do whole pieces of dy exist and lie aligned? (A quad that a row ends in would multiply zeros with elements of x
-    // that no tap meets, and those may be infinite.)
-    constexpr int kAlong = S::kAlongFilters ? 1 : 3;
-    bool in_pieces = dy.strides[kAlong] == 1 && width % (S::kAlongFilters ? kQuad : S::kPiece) == 0 &&
-                     (!S::kAlongFilters || filters % S::kPiece == 0) &&
-                     reinterpret_cast<uintptr_t>(dy.data) % (S::kPiece * size_of(dy.dtype)) == 0;
-    for (int i = 0; i < 4; ++i)
-      in_pieces = in_pieces && (i == kAlong || dy.shape[i] == 1 || dy.strides[i] % S::kPiece == 0);
-    const uint32_t line = pitch_of(dy, x, dw, geometry) * S::kChannels * side;
-    return in_pieces && S::bytes(line, true) <= shared_memory_of(dy.device.index, S::kBlocks);
-  });
-}
-
-SlidingWalk sliding_walk(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry) {
-  const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
-  const int64_t groups = geometry.groups, channels = dw.shape[1], side = dw.shape[2];
-  SlidingWalk walk{.images = narrow(dy.shape[0]),
-                   .quads = Divisor((dy.shape[3] + kQuad - 1) / kQuad),
-                   .rows = narrow(dw.shape[0] / groups),
-                   .channels = narrow(channels),
-                   .taps = narrow(channels * side * side),
-                   .side = narrow(side),
-                   .out_height = narrow(dy.shape[2]),
-                   .out_width = narrow(dy.shape[3]),
-                   .in_height = static_cast<int>(x.shape[2]),
-                   .padding = {static_cast<int>(geometry.padding[0]), static_cast<int>(geometry.padding[1])},
-                   .pitch = pitch_of(dy, x, dw, geometry),
-                   .dy_image = narrow(dy.strides[0]),
-                   .dy_channel = narrow(dy.strides[1]),
-                   .dy_row = narrow(dy.strides[2]),
-                   .dy_column = narrow(dy.strides[3]),
-                   .x = Strides4(x.strides)};
-  visit_shape<float>(side, walk.rows, channels, walk.dy_channel == 1, [&]<class S>() {
-    walk.channel_tiles = narrow(channels / S::kChannels);
-    walk.interleaved = S::kChannels > 1 && channels == S::kChannels && x.strides[1] == 1 && x.strides[3] == channels;
-    walk.line = narrow(x.shape[3] * (walk.interleaved ? channels : 1));
-    walk.line_step = walk.interleaved ? 1 : x.strides[3];
-    walk.line_bits = walk.line <= 8 ? 3 : walk.line <= 16 ? 4 : 5;
-
-    // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step,
-    // too, or a twentieth later, the one with the smallest tiles: what all blocks read at a time then lies close
-    // together.
-    constexpr uint32_t kMostImages = 16, kSlots = S::kThreads / S::kGroups;
-    const uint32_t height = walk.out_height, quads = walk.quads.divisor;
-    const uint32_t blocks = filter_tiles<S>(walk.rows) * walk.channel_tiles * narrow(groups);
-    const uint32_t room = std::max<uint32_t>(S::kBlocks * multiprocessor_count(dy.device.index) / blocks, 1);
-    const size_t memory = shared_memory_of(dy.device.index, S::kBlocks);
-    const auto cut = [&](uint32_t images, uint32_t rows) {
-      walk.tile_images = images, walk.bands = Divisor((height + rows - 1) / rows), walk.band = Divisor(rows);
-      walk.tiles = (walk.images + images - 1) / images * walk.bands.divisor;
-      walk.size = images * S::kChannels * (rows + walk.side - 1) * walk.pitch;
-      walk.steps = (images * rows * quads + kSlots - 1) / kSlots;
-      const bool fits = S::bytes(walk.size, true) <= memory;
-      return fits ? (walk.tiles + room - 1) / room * (walk.steps + 0.25) : std::numeric_limits<double>::infinity();
-    };
-    double least = std::numeric_limits<double>::infinity();
-    const auto first_below = [&](double bound) {
-      for (uint32_t bands = height, last = 0; bands > 0; --bands) {
-        const uint32_t rows = (height + bands - 1) / bands;
-        if (rows == last) continue;
-        const double cost = cut(1, last = rows);
-        if (cost <= bound) return;
-        least = std::min(least, cost);
-      }
-      for (uint32_t images = 2; images <= std::min(walk.images, kMostImages); ++images) {
-        const double cost = cut(images, height);
-        if (cost <= bound) return;
-        least = std::min(least, cost);
-      }
-    };
-    first_below(0);
-    first_below(1.05 * least);
-    const uint32_t rows = walk.band.divisor;
-    walk.lines = Divisor(rows + walk.side - 1);
-    walk.advance[0] = kSlots / quads / rows, walk.advance[1] = kSlots / quads % rows, walk.advance[2] = kSlots % quads;
-    walk.parts = std::min(room, walk.tiles);
-  });
-  return walk;
-}
-
-void sliding_weight_gradient(SlidingWalk walk, const WeightCall& call, const Launch& launch) {
-  walk.columns = call.product.columns;
+void sliding_weight_gradient(const WeightCall& call, const Launch& launch) {
+  const SlidingWalk walk = make_walk(call.problem, call.plan, call.product.columns);
   const auto run = [&]<class T>() {
-    visit_shape<T>(walk.side, walk.rows, walk.channels, walk.dy_channel == 1, [&]<class S>() {
+    visit_shape<T>(call.plan.sliding.shape, [&]<class S>() {
       launch.with_shared(call.mask ? sliding_kernel<S, true> : sliding_kernel<S, false>,
-                         dim3(walk.parts, walk.channel_tiles * filter_tiles<S>(walk.rows), call.groups), S::kThreads,
-                         S::bytes(walk.size, call.mask != nullptr), walk, static_cast<const T*>(call.dy),
-                         static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
-                         static_cast<float*>(call.partial));
+                         dim3(call.plan.split_k, call.tiles(walk.taps), call.groups()), S::kThreads,
+                         call.plan.shared_bytes, walk, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
+                         static_cast<const T*>(call.x), static_cast<float*>(call.partial));
     });
   };
-  switch (call.dtype) {
+  switch (call.problem.dtype) {
     case DType::f16: return run.template operator()<Half>();
     case DType::bf16: return run.template operator()<BFloat16>();
     default: run.template operator()<float>();

@@ -2,7 +2,6 @@
 // which conv2d_weight_sliding.cu makes. A tile is some rows of one image, or some whole images.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/conv2d_sliding.h>
 #include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
 
 namespace gradus::cuda_detail {
@@ -37,9 +36,5 @@ struct SlidingWalk {
     return {image * tile_images, index * band.divisor};
   }
 };
-
-/// The walk for operands that is_sliding() is true for; it leaves walk.parts parts.
-SlidingWalk sliding_walk(const View& dy, const View& x, const StridedLayout& dw, const Conv2dGeometry& geometry);
-void sliding_weight_gradient(SlidingWalk walk, const WeightCall& call, const Launch& launch);
 
 }  // namespace gradus::cuda_detail

@@ -16,9 +16,8 @@ __device__ uint32_t positive(uint32_t words) {
   return __hgt2_mask(reinterpret_cast<const Two&>(words), Two{});
 }
 
-/// Blocks that a multiprocessor has registers for.
 template <int kRows, int kColumns>
-inline constexpr int kBlocks = kRows == 2 && kColumns <= 4 ? 5 : 3;
+inline constexpr int kBlocks = thin_weight_blocks(16 * kRows, 8 * kColumns);
 
 /// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different
 /// banks.
@@ -126,40 +125,22 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
   }
 }
 
-/// Calls f.template operator()<kRows, kColumns>() for the sizes that a block takes.
-template <class F>
-auto visit_sizes(uint32_t filters, uint32_t columns, F&& f) {
-  if (columns > 32) return f.template operator()<2, 9>();
-  if (columns > 16) return filters > 32 ? f.template operator()<4, 4>() : f.template operator()<2, 4>();
-  return filters > 32 ? f.template operator()<4, 2>() : f.template operator()<2, 2>();
-}
-
-template <int kRows>
-uint32_t groups_of(uint32_t filters) {
-  return (filters + 16 * kRows - 1) / (16 * kRows);
-}
-
 }  // namespace
 
-uint32_t thin_weight_parts(const ThinWalk& walk, uint32_t filters, uint32_t columns, const Launch& launch) {
-  return visit_sizes(filters, columns, [&]<int kRows, int kColumns>() {
-    const uint32_t wanted = kBlocks<kRows, kColumns> * launch.multiprocessors() / groups_of<kRows>(filters);
-    return std::clamp<uint32_t>(wanted, 1, walk.tile_count);
-  });
-}
-
-void thin_weight_gradient(const ThinWalk& walk, const WeightCall& call, const Launch& launch) {
-  const uint32_t filters = call.product.rows, columns = call.product.columns;
-  visit_math_mode(call.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
+void thin_weight_gradient(const WeightCall& call, const Launch& launch) {
+  const uint32_t filters = call.product.rows;
+  visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half)
-      visit_sizes(filters, columns, [&]<int kRows, int kColumns>() {
-        const auto kernel =
-            call.mask ? thin_weight_kernel<T, kRows, kColumns, true> : thin_weight_kernel<T, kRows, kColumns, false>;
-        const size_t bytes = std::max(thin_bytes(walk), kThinWarps * sizeof(Sums<kRows, kColumns>));
-        launch.with_shared(kernel, dim3(call.splits, groups_of<kRows>(filters)), kThinThreads, bytes, walk, filters,
-                           columns, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
-                           static_cast<const T*>(call.x), static_cast<float*>(call.partial));
-      });
+      visit_tiles<TileOf<32, 72>, TileOf<64, 32>, TileOf<32, 32>, TileOf<64, 16>, TileOf<32, 16>>(
+          call.plan.tile, [&]<class Tile>() {
+            constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
+            launch.with_shared(call.mask ? thin_weight_kernel<T, kRows, kColumns, true>
+                                         : thin_weight_kernel<T, kRows, kColumns, false>,
+                               dim3(call.plan.split_k, (filters + Tile::kRows - 1) / Tile::kRows), kThinThreads,
+                               call.plan.shared_bytes, thin_walk(call.problem, call.plan.thin), filters,
+                               call.product.columns, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
+                               static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+          });
   });
 }
 

@@ -63,14 +63,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
 }  // namespace
 
 void tiled_weight_gradient(const WeightCall& call, const Launch& launch) {
-  const WeightGradient& g = call.product;
-  visit_floating(call.dtype, [&]<class T>() {
-    visit_tile(g.rows, [&]<class Tile>() {
-      const uint32_t row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
-      const auto kernel = call.mask ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>;
-      const dim3 grid(row_tiles * ((g.columns + Tile::kColumns - 1) / Tile::kColumns), call.groups, call.splits);
-      launch(kernel, grid, Tile::kThreads, g, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
-             static_cast<const T*>(call.x), static_cast<compute_t<T>*>(call.partial));
+  visit_floating(call.problem.dtype, [&]<class T>() {
+    visit_tiles<MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
+      launch(call.mask ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>,
+             dim3(call.tiles(call.product.columns), call.groups(), call.plan.split_k), Tile::kThreads, call.product,
+             static_cast<const T*>(call.dy), static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
+             static_cast<compute_t<T>*>(call.partial));
     });
   });
 }

@@ -25,6 +25,11 @@ struct Case {
 
   bool is_exact() const { return mode == MathMode::fma && device.compute_capability >= 80; }
 
+  bool is_empty() const {
+    if (p.pass == ConvPass::backward_weight) return filters == 0 || (taps == 0 && !p.bias);
+    return p.out().numel() == 0;
+  }
+
   // ---- Gathers ----
   int64_t rows() const { return p.pass == ConvPass::forward ? filters : channels; }
   int64_t depth_channels() const { return p.pass == ConvPass::forward ? channels : filters; }
@@ -241,6 +246,7 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   const Case of{problem, device, switches};
   if (of.is_library()) return of.library_plan();
   ConvPlan plan;
+  if (of.is_empty()) return plan;
   plan.algorithm = of.own();
   // Others compute on the FMA units, in the type that they sum in.
   if (plan.algorithm == ConvAlgorithm::implicit || plan.algorithm == ConvAlgorithm::thin) plan.math_mode = *of.mode;

@@ -103,7 +103,7 @@ struct ThinTiling {
 
 /// How blocks walk over dy in ConvAlgorithm::sliding.
 struct SlidingTiling {
-  int shape = 0;                          // in kSlidingShapes
+  int shape = 0;                          // in kSlidingSizes
   uint32_t images = 0, band = 0;          // of a tile: whole images, or rows of one
   uint32_t tiles = 0, steps = 0;          // of all images; of a tile
   uint32_t pitch = 0, buffer_floats = 0;  // of a line of x; of one of two buffers
@@ -147,7 +147,7 @@ struct ConvPlan {
   const char* name() const;
 };
 
-/// How to compute the result of `problem`, which is not empty.
+/// How to compute the result of `problem`.
 ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);
 
 /// The gradient of images without stride as the forward convolution of dy with flipped and transposed filters, which

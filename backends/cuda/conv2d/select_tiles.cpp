@@ -264,7 +264,7 @@ void WeightPlanner::sliding() const {
   SlidingTiling& tiling = plan.sliding;
   const int64_t channels = p.w.shape[1], side = p.w.shape[2];
   tiling.shape = sliding_shape(side, rows, channels, p.y.strides[1] == 1);
-  const SlidingShape& shape = kSlidingShapes[tiling.shape];
+  const SlidingSizes& shape = kSlidingSizes[tiling.shape];
   tiling.pitch = sliding_pitch(p);
   tiling.interleaved =
       shape.channels > 1 && channels == shape.channels && p.x.strides[1] == 1 && p.x.strides[3] == channels;
@@ -359,7 +359,7 @@ bool can_slide(const ConvProblem& p, const DeviceProperties& device) {
       filters > most_filters || p.dtype == DType::f64 || device.compute_capability < 80 || p.x.numel() == 0 ||
       p.y.span() >= int64_t{1} << 31 || p.is_strided() || p.geometry.dilation[0] != 1 || p.geometry.dilation[1] != 1)
     return false;
-  const SlidingShape& shape = kSlidingShapes[sliding_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
+  const SlidingSizes& shape = kSlidingSizes[sliding_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
   // Do whole vectors of dy exist and are they aligned? (A quad that a row ends in would multiply zeros with elements of
   // x that no tap reads, and those may be infinite.)
   const int along = shape.along_filters ? 1 : 3;

@@ -15,9 +15,9 @@ constexpr int64_t ceil_div(int64_t whole, int64_t part) { return (whole + part -
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
 
 /// direct, stencil: one thread takes all rows, at most so many.
-inline constexpr int kDirectRows = 16;
+inline constexpr uint32_t kDirectRows = 16;
 /// direct, of the weights' gradient: columns and pixels of a block at a time.
-inline constexpr int kDirectColumns = 32, kDirectPositions = 128;
+inline constexpr uint32_t kDirectColumns = 32, kDirectPositions = 128;
 
 /// stencil: outputs of a thread for a row, along a line; loads of a thread that are under way together; shared memory
 /// that every device has, less the bias; the choices of a thread's rows, and floats of their weights for one tap.
@@ -38,10 +38,11 @@ constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMo
 constexpr int fma_blocks(int warps) { return 12 / warps; }
 
 /// narrow: rows and columns of a block, pixels of a step, blocks of a multiprocessor.
-inline constexpr int kNarrowColumns = 32, kNarrowPositions = 64, kNarrowBlocks = 4;
+inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 64;
+inline constexpr int kNarrowBlocks = 4;
 
 /// sliding: what a block computes and how. dy is copied `vec` elements at a time, along filters or along a row.
-struct SlidingShape {
+struct SlidingSizes {
   int side, channels, filters;  // of the taps' square; of a thread
   int groups;                   // of filters in a block
   bool along_filters;
@@ -58,7 +59,7 @@ struct SlidingShape {
                     sizeof(float) * (threads / 32) * lane_groups() * ((sums + sharers - 1) / sharers * sharers));
   }
 };
-inline constexpr SlidingShape kSlidingShapes[] = {
+inline constexpr SlidingSizes kSlidingSizes[] = {
     {5, 1, 3, 2, false, 2, 192, 2, 2}, {5, 1, 4, 4, false, 2, 128, 3, 2}, {3, 1, 1, 1, false, 4, 256, 2, 1},
     {3, 1, 4, 2, false, 4, 256, 2, 1}, {3, 3, 4, 8, true, 4, 384, 1, 2},  {3, 3, 4, 8, false, 4, 256, 1, 2},
     {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},

@@ -15,7 +15,7 @@ class Launch {
  public:
   explicit Launch(Device device)
       : guard_(device.index), stream_(current_stream(device.index)),
-        multiprocessors_(multiprocessor_count(device.index)) {}
+        multiprocessors_(device_properties(device.index).multiprocessors) {}
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
@@ -70,7 +70,7 @@ bool has_clusters(Kernel kernel, Device device) {
     GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
     return attributes.ptxVersion >= 90;
   }();
-  return compiled && compute_capability(device.index) >= 90;
+  return compiled && device_properties(device.index).compute_capability >= 90;
 }
 
 inline constexpr uint32_t kThreads = 256;

@@ -261,7 +261,7 @@ bool is_small_matmul(const View& a, const View& b, const View& y) {
   if (a.ndim() != 2 || b.ndim() != 2 || !is_floating(a.dtype)) return false;
   const int64_t M = a.shape[0], N = b.shape[1], K = a.shape[1];
   const int64_t tiles = tiles_of(M, kRows) * tiles_of(N, kColumns);
-  if (tiles > 2 * multiprocessor_count(a.device.index)) return false;
+  if (tiles > 2 * device_properties(a.device.index).multiprocessors) return false;
   if (!by_dots(a, b, y)) {
     // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
     if (size_of(a.dtype) == 2 && M * N * K >= int64_t{1} << 23) return false;

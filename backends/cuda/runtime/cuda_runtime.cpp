@@ -301,7 +301,7 @@ std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
 std::string unserved_devices(int count) {
   std::string first;
   for (int device = 0; device < count; ++device) {
-    const int capability = compute_capability(device);
+    const int capability = device_properties(device).compute_capability;
     if (may_run_on(compiled_architectures(), capability)) return "";
     if (first.empty()) first = wrong_architecture(compiled_architectures(), capability);
   }
@@ -317,27 +317,21 @@ cudaStream_t current_stream(int index) {
   return chosen ? chosen : shared_stream(index);
 }
 
-int multiprocessor_count(int index) {
-  static std::atomic<int> counts[kMaxDevices] = {};
-  int count = counts[index].load(std::memory_order_relaxed);
-  if (count == 0) {
-    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, index));
-    counts[index].store(count, std::memory_order_relaxed);
-  }
-  return count;
-}
-
-int compute_capability(int index) {
-  static std::atomic<int> capabilities[kMaxDevices] = {};
-  int capability = capabilities[index].load(std::memory_order_relaxed);
-  if (capability == 0) {
-    int major = 0, minor = 0;
-    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
-    GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
-    capability = 10 * major + minor;
-    capabilities[index].store(capability, std::memory_order_relaxed);
-  }
-  return capability;
+const DeviceProperties& device_properties(int index) {
+  static std::once_flag asked[kMaxDevices];
+  static DeviceProperties properties[kMaxDevices];
+  std::call_once(asked[index], [index] {
+    const auto attribute = [index](cudaDeviceAttr which) {
+      int value = 0;
+      GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, index));
+      return value;
+    };
+    properties[index] = {
+        10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor),
+        attribute(cudaDevAttrMultiProcessorCount),
+        static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+  });
+  return properties[index];
 }
 
 Scratch::Scratch(size_t bytes, Device device)

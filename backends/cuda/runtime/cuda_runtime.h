@@ -4,16 +4,15 @@
 #include <cstddef>
 
 #include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/device.h>
 
 namespace gradus::cuda_detail {
 
 /// This thread's stream on device `index`.
 cudaStream_t current_stream(int index);
-/// Number of multiprocessors of device `index`.
-int multiprocessor_count(int index);
-/// 10 major + minor of its compute capability: 90 for Hopper.
-int compute_capability(int index);
+/// Of device `index`; asked of CUDA once.
+const DeviceProperties& device_properties(int index);
 
 /// Device memory for the duration of a kernel call; later work of the stream may reuse it.
 class Scratch {

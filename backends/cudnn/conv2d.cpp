@@ -1,5 +1,6 @@
-// Convolution by cuDNN. Its engines take operands that lie in memory all as NCHW or all as NHWC. What lies otherwise
-// than the images is copied; a net that is channels-last throughout is never transposed.
+// Convolution by cuDNN, where select() (backends/cuda/conv2d/select.h) leaves it to the library. Its engines take
+// operands that are all NCHW or all NHWC. What is not as the plan says is copied; a net that is channels-last
+// throughout is never transposed.
 #include <gradus/backends/cuda/conv2d/select.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cudnn/conv_plan.h>
@@ -27,13 +28,16 @@ struct Convolution {
               const Conv2dGeometry& geometry)
       : problem{pass, y.dtype, ConvOperand(x), ConvOperand(w), ConvOperand(y), geometry}, x(x), w(w), y(y), out(out) {}
 
-  cuda_detail::ConvPlan plan(Library library) const {
-    return select(problem, cuda_detail::device_properties(y.device.index),
-                  {.tf32 = cuda::matmul_allow_tf32(),
-                   .library = library,
-                   .library_tf32 = cudnn::allow_tf32(),
-                   .small_convolutions = cudnn::small_convolutions(),
-                   .workspace_limit = cudnn::workspace_limit()});
+  /// What select() leaves to cuDNN; nothing where the base class's kernels run.
+  std::optional<cuda_detail::ConvPlan> plan(Library library) const {
+    const cuda_detail::DeviceProperties& device = cuda_detail::device_properties(y.device.index);
+    const cuda_detail::ConvSwitches switches = {.tf32 = cuda::matmul_allow_tf32(),
+                                                .library = library,
+                                                .library_tf32 = cudnn::allow_tf32(),
+                                                .small_convolutions = cudnn::small_convolutions(),
+                                                .workspace_limit = cudnn::workspace_limit()};
+    if (choose(problem, device, switches).algorithm != cuda_detail::ConvAlgorithm::library) return std::nullopt;
+    return select(problem, device, switches);
   }
   int64_t flops() const { return 2 * y.numel() * w.numel() / w.shape[0]; }
 };
@@ -120,21 +124,22 @@ Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand&
   return dense;
 }
 
-// Runs what select() leaves to cuDNN, in the first of its ways that an engine takes: that plan. Nothing where the base
-// class is to run it.
+// Runs it in the first of the ways that select() leaves to cuDNN for which there is an engine: by that plan. Nothing
+// where the base class is to run it.
 std::optional<cuda_detail::ConvPlan> run_library(Backend& backend, const char* name, const Convolution& c) {
   for (const Library library : {Library::full, Library::plain}) {
-    const cuda_detail::ConvPlan plan = c.plan(library);
-    if (plan.algorithm != cuda_detail::ConvAlgorithm::library) break;
-    if (plan.flipped) {
+    const auto plan = c.plan(library);
+    if (!plan) break;
+    if (plan->flipped) {
       const cuda_detail::ConvProblem flipped = flip_transpose(c.problem);
       const Array filters = flip_transpose_filters(backend, c.w, flipped.w);
-      if (run_engine(backend, name, {ConvPass::forward, c.y, filters, c.x, c.out, flipped.geometry}, plan)) return plan;
+      if (run_engine(backend, name, {ConvPass::forward, c.y, filters, c.x, c.out, flipped.geometry}, *plan))
+        return plan;
       continue;
     }
-    const bool plain = c.problem.pass == ConvPass::forward && !plan.fused;
-    if (run_engine(backend, plain ? "conv2d" : name, c, plan)) return plan;
-    if (!plan.fused) break;
+    const bool plain = c.problem.pass == ConvPass::forward && !plan->fused;
+    if (run_engine(backend, plain ? "conv2d" : name, c, *plan)) return plan;
+    if (!plan->fused) break;
   }
   return std::nullopt;
 }
@@ -176,8 +181,7 @@ void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const M
 void CudnnBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
                                              const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                              const Conv2dGeometry& geometry, const MutableView* masked) {
-  if (dw && Convolution(ConvPass::backward_weight, x, *dw, dy, *dw, geometry).plan(Library::full).algorithm !=
-                cuda_detail::ConvAlgorithm::library)
+  if (dw && !Convolution(ConvPass::backward_weight, x, *dw, dy, *dw, geometry).plan(Library::full))
     return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked);
   Array scratch;
   const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;

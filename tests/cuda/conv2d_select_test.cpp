@@ -1,7 +1,7 @@
 // Which convolution kernels the backends "cuda" and "cudnn" run, decided without a GPU for the properties of an H200:
 // decisions for the layers of known nets are written down in conv2d_plans.txt, one a line. Where a change is meant,
 //   GRADUS_WRITE_PLANS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
-// writes them anew, and the difference shows what changed.
+// overwrites them, and the difference shows what changed.
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -145,6 +145,7 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
     for_each_problem(layer, [&](ConvProblem problem, const ConvSwitches& switches, const std::string& label) {
       INFO(label);
       const ConvPlan plan = select(problem, kH200, with_library(switches));
+      CHECK(choose(problem, kH200, with_library(switches)).algorithm == plan.algorithm);
       names.insert(plan.name());
       names.insert(select(problem, kH200, switches).name());
       if (problem.dtype != DType::bf16) return;
@@ -163,6 +164,10 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       const ConvPlan plan = select(problem, kH200, switches);
       const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
       const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
+      const auto packed = [&](int64_t steps) {  // bytes of weights, of all rows of the tiles
+        const int64_t rows = problem.out().shape[1] / layer.groups;
+        return static_cast<size_t>(layer.groups * steps * ceil_div(rows, plan.tile.rows) * plan.tile.rows * 64);
+      };
       const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
         return parts * length >= whole && (parts - 1) * length < whole;
       };
@@ -174,7 +179,9 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       } else if (plan.algorithm == ConvAlgorithm::implicit) {
         const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
         const int64_t channels = problem.in().shape[1] / layer.groups;
-        CHECK(covers(plan.split_k, plan.per_split, ceil_div(channels, depth) * layer.R * layer.S));
+        const int64_t steps = ceil_div(channels, depth) * layer.R * layer.S;
+        CHECK(covers(plan.split_k, plan.per_split, steps));
+        CHECK(plan.partial_offset >= packed(steps));
         CHECK(plan.partial_offset % 256 == 0);
         CHECK(plan.workspace_bytes - plan.partial_offset ==
               (plan.split_k > 1 ? static_cast<size_t>(4 * plan.split_k * problem.out().numel()) : 0));
@@ -183,6 +190,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
         for (const ConvPhase& phase : plan.phases) {
           const int64_t steps = problem.in().shape[1] / layer.groups / 16 * phase.h.count * phase.w.count;
           if (steps > 0) CHECK(covers(phase.split_k, phase.per_split, steps));
+          CHECK(plan.partial_offset >= packed(steps));
           const int64_t made = problem.out().shape[0] * problem.out().shape[1] * phase.h.size * phase.w.size;
           results += made, taps += phase.h.count * phase.w.count;
           if (phase.split_k > 1)
@@ -213,9 +221,9 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   const auto name = [&](const ConvProblem& problem) { return std::string(select(problem, kH200, switches).name()); };
   ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
   CHECK(name(first) == "thin");
-  CHECK(select(first, kH200, switches).thin.copy_bytes == 16);
+  CHECK(select(first, kH200, switches).thin.piece == 16);
   first.x.alignment = 2;
-  CHECK(select(first, kH200, switches).thin.copy_bytes == 2);
+  CHECK(select(first, kH200, switches).thin.piece == 2);
   first.mask_alignment = 16;
   CHECK(name(first) == "thin");
   first.mask_alignment = 8;
@@ -230,10 +238,10 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
 
   ConvProblem masked = conv_problem({128, 64, 16, 16, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::f32, false);
   CHECK(name(masked) == "fma");
-  CHECK_FALSE(select(masked, kH200, switches).takes_mask);
+  CHECK_FALSE(choose(masked, kH200, switches).takes_mask);
   masked.mask_alignment = 16;
   CHECK(name(masked) == "tiled");
-  CHECK(select(masked, kH200, switches).takes_mask);
+  CHECK(choose(masked, kH200, switches).takes_mask);
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
@@ -270,4 +278,15 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::library);
   few.x.shape[0] = few.y.shape[0] = 0;
   CHECK(select(few, kH200, switches).algorithm != ConvAlgorithm::library);
+}
+
+TEST_CASE("kernels divide numbers below 2^31 by multiplication") {
+  for (uint32_t divisor = 1; divisor < 3000; divisor += divisor < 300 ? 1 : 97)
+    for (const uint32_t n : {0u, 1u, divisor - 1, divisor, divisor + 1, 999'999'937u, (1u << 31) - 1}) {
+      uint32_t rest = n;
+      CHECK(Divisor(divisor).split(rest) == n / divisor);
+      CHECK(rest == n % divisor);
+    }
+  for (const uint32_t divisor : {1u << 30, (1u << 30) + 1, (1u << 31) - 1})
+    for (const uint32_t n : {divisor - 1, divisor, (1u << 31) - 1}) CHECK(Divisor(divisor).quotient(n) == n / divisor);
 }

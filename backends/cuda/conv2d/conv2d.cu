@@ -14,9 +14,7 @@ ConvProblem problem_of(ConvPass pass, const View& x, const View& w, const View& 
   return {pass, y.dtype, ConvOperand(x), ConvOperand(w), ConvOperand(y), geometry};
 }
 
-ConvPlan plan_for(const ConvProblem& problem, Device device) {
-  return select(problem, device_properties(device.index), {.tf32 = cuda::matmul_allow_tf32()});
-}
+ConvSwitches switches() { return {.tf32 = cuda::matmul_allow_tf32()}; }
 
 int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
 
@@ -60,7 +58,7 @@ void run_gather(const char* name, const ConvProblem& problem, const View& in, co
   const bool forward = problem.pass == ConvPass::forward;
   check_countable(in.numel(), forward ? "x" : "dy");
   check_countable(out.numel(), forward ? "y" : "dx");
-  const ConvPlan plan = plan_for(problem, out.device);
+  const ConvPlan plan = select(problem, device_properties(out.device.index), switches());
   EventScope event(name, "cuda", plan.name(), {&in, &w}, flops(w, forward ? View(out) : in));
   const Launch launch(out.device);
   const Scratch workspace(plan.workspace_bytes, out.device);
@@ -91,7 +89,7 @@ void backward_weight(const View& dy, const void* mask, const View& x, const Muta
   check_countable(results, "dw");
   ConvProblem problem = problem_of(ConvPass::backward_weight, x, dw, dy, geometry);
   problem.bias = dbias, problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
-  const ConvPlan plan = plan_for(problem, dy.device);
+  const ConvPlan plan = select(problem, device_properties(dy.device.index), switches());
   EventScope event("conv2d_backward_weight", "cuda", plan.name(), {&dy, &x}, flops(dw, dy));
   const Launch launch(dy.device);
   const Scratch workspace(plan.workspace_bytes, dy.device);
@@ -136,7 +134,7 @@ void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const
                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
                                             const Conv2dGeometry& geometry, const MutableView* masked) {
   const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) {
-    return plan_for(problem_of(pass, x, w, dy, geometry), dy.device).takes_mask;
+    return choose(problem_of(pass, x, w, dy, geometry), device_properties(dy.device.index), switches()).takes_mask;
   };
   const bool masks =
       !y_if_relu || (y_if_relu->strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, *dx, w)) &&

@@ -105,13 +105,22 @@ struct Gather {
   }
 };
 
+/// Where an operand is, or null: a pointer of the type that a kernel takes.
+struct Address {
+  const void* data;
+  template <class T>
+  operator T*() const {  // NOLINT(google-explicit-constructor)
+    return static_cast<T*>(const_cast<void*>(data));
+  }
+  explicit operator bool() const { return data; }
+};
+
 /// A gather that is planned, with its operands. `bias` and `mask` may be null.
 struct GatherCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
   Gather gather;
-  const void *input, *mask, *weight, *bias;
-  void* output;
+  Address input, mask, weight, bias, output;
   std::byte* workspace;  // plan.workspace_bytes
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }

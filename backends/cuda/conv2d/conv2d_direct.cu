@@ -76,9 +76,8 @@ void direct_gather(const GatherCall& call, const Launch& launch) {
   visit_floating(call.problem.dtype, [&]<class T>() {
     const auto run = [&]<class Tile>() {
       const dim3 grid((call.gather.positions + Tile::kColumns - 1) / Tile::kColumns, call.groups());
-      launch(direct_kernel<T, Tile::kRows, Tile::kColumns / 32>, grid, 32 * kWarps, call.gather,
-             static_cast<const T*>(call.input), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
-             call.problem.relu, static_cast<T*>(call.output));
+      launch(direct_kernel<T, Tile::kRows, Tile::kColumns / 32>, grid, 32 * kWarps, call.gather, call.input,
+             call.weight, call.bias, call.problem.relu, call.output);
     };
     if constexpr (sizeof(compute_t<T>) == 8) visit_tiles<TileOf<8, 32>, TileOf<16, 32>>(call.plan.tile, run);
     else visit_tiles<TileOf<8, 32>, TileOf<8, 64>, TileOf<16, 32>, TileOf<16, 64>>(call.plan.tile, run);

@@ -131,11 +131,12 @@ __global__ void __launch_bounds__(Tile::kThreads, FmaGather<Tile>::kBlocks)
 
 }  // namespace
 
-// The gradient of a strided convolution falls into phases: results whose distance is the stride meet the same taps, and
-// make a convolution without a stride of their own.
+// The gradient of a strided convolution is computed in phases: results whose distance is the stride read the same taps,
+// and are a convolution without a stride.
 void fma_gather(const GatherCall& call, const Launch& launch) {
   const Gather& whole = call.gather;
-  for (const auto& [h, w, split_k, per_split] : call.plan.phases) {
+  for (const ConvPhase& phase : call.plan.phases) {
+    const auto &h = phase.h, &w = phase.w;
     Gather gather = whole;
     gather.positions = static_cast<uint32_t>(call.problem.out().shape[0] * h.size * w.size);
     gather.depth = whole.in_channels * static_cast<uint32_t>(h.count * w.count);
@@ -146,18 +147,16 @@ void fma_gather(const GatherCall& call, const Launch& launch) {
     gather.stride[0] = gather.stride[1] = 1;
     gather.out.h *= whole.stride[0], gather.out.w *= whole.stride[1];
     gather.weight_r *= h.period, gather.weight_s *= w.period;
-    auto* const output = static_cast<float*>(call.output) + h.at * whole.out.h + w.at * whole.out.w;
-    const auto* const weight =
+    float* const output = static_cast<float*>(call.output) + h.at * whole.out.h + w.at * whole.out.w;
+    const float* const weight =
         static_cast<const float*>(call.weight) + h.first * whole.weight_r + w.first * whole.weight_s;
-    run_packed<MathMode::fma>(
-        call, gather, weight, output, split_k, per_split, launch,
-        [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
-          visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(call.plan.tile, [&]<class Tile>() {
-            launch.with_shared(fma_gather_kernel<Tile>, grid, Tile::kThreads, FmaGather<Tile>::kShared, gather, steps,
-                               static_cast<const float*>(call.input), packed, static_cast<const float*>(call.bias),
-                               call.problem.relu, output, partial);
-          });
-        });
+    const auto gemm = [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
+      visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(call.plan.tile, [&]<class Tile>() {
+        launch.with_shared(fma_gather_kernel<Tile>, grid, Tile::kThreads, FmaGather<Tile>::kShared, gather, steps,
+                           call.input, packed, call.bias, call.problem.relu, output, partial);
+      });
+    };
+    run_packed<MathMode::fma>(call, gather, weight, output, phase.split_k, phase.per_split, launch, gemm);
   }
 }
 

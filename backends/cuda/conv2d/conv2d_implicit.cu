@@ -165,15 +165,13 @@ void implicit_gather(const GatherCall& call, const Launch& launch) {
     visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(plan.tile, [&]<class Tile>() {
       constexpr size_t kShared =
           2 * sizeof(typename Tile::Shared) + Tile::kColumns * sizeof(Place) + Tile::kRows * sizeof(float);
-      auto* const output = static_cast<T*>(call.output);
-      run_packed<kMode>(call, call.gather, static_cast<const T*>(call.weight), output, plan.split_k, plan.per_split,
-                        launch, [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
-                          launch.with_shared(plan.vectorized ? implicit_kernel<kMode, T, Tile, true>
-                                                             : implicit_kernel<kMode, T, Tile, false>,
-                                             grid, Tile::kThreads, kShared, call.gather, steps,
-                                             static_cast<const T*>(call.input), packed,
-                                             static_cast<const T*>(call.bias), call.problem.relu, output, partial);
-                        });
+      const auto kernel =
+          plan.vectorized ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>;
+      const auto gemm = [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
+        launch.with_shared(kernel, grid, Tile::kThreads, kShared, call.gather, steps, call.input, packed, call.bias,
+                           call.problem.relu, call.output, partial);
+      };
+      run_packed<kMode, T>(call, call.gather, call.weight, call.output, plan.split_k, plan.per_split, launch, gemm);
     });
   });
 }

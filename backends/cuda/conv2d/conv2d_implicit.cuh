@@ -94,8 +94,8 @@ void run_packed(const GatherCall& call, const Gather& gather, const T* weight, T
   if (!partial) return;
   const uint32_t lines = call.groups() * gather.rows;
   launch(join_kernel<T>, launch.blocks(int64_t{lines} * gather.positions, kThreads), kThreads, gather,
-         static_cast<const float*>(partial), split_k, lines, Divisor(gather.positions),
-         static_cast<const T*>(call.bias), call.problem.relu, output);
+         static_cast<const float*>(partial), split_k, lines, Divisor(gather.positions), call.bias, call.problem.relu,
+         output);
 }
 
 }  // namespace gradus::cuda_detail

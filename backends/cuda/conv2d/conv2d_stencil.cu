@@ -16,29 +16,10 @@ struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
 template <int kRows>
 inline constexpr uint32_t kWeightStep = stencil_weight_step(kRows);
 
-/// How outputs are shared out. A tile is `height` lines of `strips` strips.
-struct Tiling {
-  uint32_t image_count;
-  uint32_t row_tiles;              // kRows rows each; one thread for a strip of each
-  uint32_t channels;               // of the input that are staged at a time
-  uint32_t weight_pitch;           // floats between the weights of one tap and the next
-  int top, left;                   // output (h, w) reads from input (h + top, w + left) on
-  Divisor strips, height, images;  // of a tile, and images whose tiles a block makes
-  Divisor columns, bands;          // of tiles in an image
-  Divisor quads, lines, staged;    // staged: four inputs at a time, quads a line, lines a channel; `channels`
-  bool planes;                     // columns are innermost in the input: neighbouring threads stage them, else channels
-  bool whole_strips;               // of the output: strips are whole, aligned and dense
-  bool dense_lines;                // or lines are, rows innermost
-  Divisor strip_rows;              // outputs of a strip, all rows
-
-  /// Where outputs wait to be stored in lines; a pad of one lets neighbouring threads write to different banks.
-  __host__ __device__ uint32_t strip_pitch() const { return strip_rows.divisor + 1; }
-};
-
 // Grid: tiles of an image and images, groups.
 template <class T, int kSize, int kRows>
 __global__ void __launch_bounds__(kThreads, 2)
-    stencil_kernel(Gather gather, Tiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
+    stencil_kernel(Gather gather, StencilTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
                    bool relu, T* output) {
   extern __shared__ float4 tile[];
   __shared__ float shifts[kDirectRows];  // the bias
@@ -234,40 +215,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-Tiling make_tiling(const GatherCall& call, int size) {
-  const StencilTiling& plan = call.plan.stencil;
-  const Gather& gather = call.gather;
-  const auto corner = [&](int i) { return gather.origin[i] - (gather.tap_step[i] > 0 ? 0 : size - 1); };
-  return {.image_count = static_cast<uint32_t>(call.problem.out().shape[0]),
-          .row_tiles = plan.row_tiles,
-          .channels = plan.channels,
-          .weight_pitch = plan.weight_pitch,
-          .top = corner(0),
-          .left = corner(1),
-          .strips = Divisor(plan.strips),
-          .height = Divisor(plan.height),
-          .images = Divisor(plan.images),
-          .columns = Divisor(plan.columns),
-          .bands = Divisor(plan.bands),
-          .quads = Divisor(plan.strips + 1),
-          .lines = Divisor(plan.height + size - 1),
-          .staged = Divisor(plan.channels),
-          .planes = plan.planes,
-          .whole_strips = plan.whole_strips,
-          .dense_lines = plan.dense_lines,
-          .strip_rows = Divisor(kStrip * gather.rows)};
-}
-
 template <class T, int kSize, int kRows>
 void run(const GatherCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
-  const Tiling tiling = make_tiling(call, kSize);
-  const uint32_t images = (tiling.image_count + tiling.images.divisor - 1) / tiling.images.divisor;
-  launch.with_shared(
-      stencil_kernel<T, kSize, kRows>, dim3(tiling.columns.divisor * tiling.bands.divisor * images, call.groups()),
-      call.plan.stencil.threads, call.plan.shared_bytes, call.gather, tiling, static_cast<const T*>(call.input),
-      static_cast<const T*>(call.mask), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
-      call.problem.relu, static_cast<T*>(call.output));
+  launch.with_shared(stencil_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()), call.plan.threads,
+                     call.plan.shared_bytes, call.gather, call.plan.stencil, call.input, call.mask, call.weight,
+                     call.bias, call.problem.relu, call.output);
 }
 
 }  // namespace

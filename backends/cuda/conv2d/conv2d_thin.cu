@@ -126,58 +126,20 @@ __global__ void __launch_bounds__(kThinThreads, kThinBlocks)
 
 }  // namespace
 
-ThinWalk thin_walk(const ConvProblem& p, const ThinTiling& tiling) {
-  const Conv2dGeometry& geometry = p.geometry;
-  const bool inner = tiling.channels_innermost;
-  const int64_t channels = p.w.shape[1], kernel = p.w.shape[2] * p.w.shape[3], pixel = inner ? channels : 1;
-  const int64_t row_pitch = inner ? tiling.pitch : channels * tiling.pitch;  // of all planes
-  const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
-  return {.tiles = Divisor(tiling.tiles),
-          .tile_count = narrow(p.x.shape[0] * tiling.tiles),
-          .tile_rows = tiling.rows,
-          .out_height = narrow(p.y.shape[2]),
-          .out_width = Divisor(p.y.shape[3]),
-          .stride = static_cast<int>(geometry.stride[0]),
-          .padding = static_cast<int>(geometry.padding[0]),
-          .in_height = static_cast<int>(p.x.shape[2]),
-          .x_image = p.x.strides[0],
-          .x_row = p.x.strides[2],
-          .x_plane = p.x.strides[1],
-          .planes = Divisor(inner ? 1 : channels),
-          .pieces = Divisor(p.x.shape[3] * pixel * 2 / tiling.copy_bytes),
-          .piece = tiling.copy_bytes,
-          .lines = tiling.lines,
-          .pitch = tiling.pitch,
-          .front = tiling.front,
-          .origin = narrow(tiling.front - 2 * geometry.padding[1] * pixel),
-          .row_step = narrow(geometry.stride[0] * row_pitch),
-          .column_step = narrow(2 * geometry.stride[1] * pixel),
-          .zeros = tiling.lines * tiling.pitch,
-          .size = tiling.buffer_bytes,
-          .taps = narrow(channels * kernel),
-          .kernel = Divisor(kernel),
-          .kernel_width = Divisor(p.w.shape[3]),
-          .tap_channel = inner ? 2 : tiling.pitch,
-          .tap_row = narrow(geometry.dilation[0] * row_pitch),
-          .tap_column = narrow(2 * geometry.dilation[1] * pixel)};
-}
-
 void thin_gather(const GatherCall& call, const Launch& launch) {
-  const ConvProblem& p = call.problem;
-  const ThinTiling& tiling = call.plan.thin;
-  const auto filters = static_cast<uint32_t>(p.y.shape[1]);
-  visit_math_mode(p.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
+  const ConvPlan& plan = call.plan;
+  const auto filters = call.gather.rows;
+  visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half) {
       const auto run = [&]<int kSteps, int kGroups>() {
         const uint32_t groups = (filters + kGroup * kGroups - 1) / (kGroup * kGroups);
-        launch.with_shared(thin_kernel<T, kSteps, kGroups>, dim3(tiling.blocks, groups), kThinThreads,
-                           call.plan.shared_bytes, thin_walk(p, tiling), filters, static_cast<const T*>(call.input),
-                           static_cast<const T*>(call.weight), Strides4(p.w.strides), static_cast<const T*>(call.bias),
-                           p.relu, static_cast<T*>(call.output));
+        launch.with_shared(thin_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups), kThinThreads, plan.shared_bytes,
+                           ThinWalk{plan.thin}, filters, call.input, call.weight, Strides4(call.problem.w.strides),
+                           call.bias, call.problem.relu, call.output);
       };
-      const bool two = call.plan.tile.rows > kGroup;
-      if (tiling.k_steps == 4) run.template operator()<4, 1>();
-      else if (tiling.k_steps == 2) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
+      const bool two = plan.tile.rows > kGroup;
+      if (plan.k_steps == 4) run.template operator()<4, 1>();
+      else if (plan.k_steps == 2) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
       else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
     }
   });

@@ -22,26 +22,8 @@ __device__ void cp_async(void* to, const void* from, bool inside) {
 #endif
 }
 
-/// The walk as a kernel argument. x lies in lines of contiguous memory: its rows where channels are innermost, else the
-/// rows of each channel. In shared memory zeros stand before and behind each line, for padding. Sizes and steps there
-/// are in bytes.
-struct ThinWalk {
-  Divisor tiles;                   // of an image
-  uint32_t tile_count, tile_rows;  // of all images; rows of y in a tile
-  uint32_t out_height;
-  Divisor out_width;
-  int stride, padding, in_height;          // of rows
-  int64_t x_image, x_row, x_plane;         // strides
-  Divisor planes;                          // lines of a row
-  Divisor pieces;                          // that a line is copied in …
-  uint32_t piece;                          // … of so many bytes
-  uint32_t lines, pitch, front;            // lines of a tile, from line to line, zeros before a line
-  uint32_t origin, row_step, column_step;  // where the taps of pixel (0, 0) begin, to those of the next row and column
-  uint32_t zeros, size;                    // where the taps of no pixel begin; of the whole buffer
-  uint32_t taps;
-  Divisor kernel, kernel_width;  // tap -> (c, r, s)
-  uint32_t tap_channel, tap_row, tap_column;
-
+/// The walk as a kernel argument.
+struct ThinWalk : ThinTiling {
   /// A tile: its first pixel of y, and how many there are.
   struct Tile {
     uint32_t image, row, first, count;
@@ -115,8 +97,5 @@ template <class T>
 __device__ T element(const char* pixel, uint32_t tap) {
   return *reinterpret_cast<const T*>(pixel + tap);
 }
-
-/// The walk for the operands, by plan.thin.
-ThinWalk thin_walk(const ConvProblem& problem, const ThinTiling& tiling);
 
 }  // namespace gradus::cuda_detail

@@ -76,8 +76,7 @@ void tiled_gather(const GatherCall& call, const Launch& launch) {
       const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
                       (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups());
       launch(strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>, grid, Tile::kThreads, gather,
-             static_cast<const T*>(call.input), static_cast<const T*>(call.weight), static_cast<const T*>(call.bias),
-             call.problem.relu, static_cast<T*>(call.output));
+             call.input, call.weight, call.bias, call.problem.relu, call.output);
     });
   });
 }

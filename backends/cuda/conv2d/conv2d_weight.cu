@@ -127,10 +127,9 @@ void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOp
     const auto sum = [&]<uint32_t kLanes>() {
       constexpr uint32_t kOutputs = kThreads / kLanes;
       const bool channels_innermost = plan.algorithm == ConvAlgorithm::fma || plan.algorithm == ConvAlgorithm::implicit;
-      launch(sum_splits_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads,
-             static_cast<const compute_t<T>*>(call.partial), parts, results, Divisor(g.columns), g.kernel,
-             g.kernel_width, Divisor(g.channels), channels_innermost, g.taps, dw.as<T>(), Strides4(dw.strides),
-             dbias_data, dbias_step);
+      launch(sum_splits_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads, call.partial, parts, results,
+             Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps, dw.as<T>(),
+             Strides4(dw.strides), dbias_data, dbias_step);
     };
     switch (plan.reduce_lanes) {
       case 1: return sum.template operator()<1>();
@@ -138,9 +137,8 @@ void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOp
       case 32: return sum.template operator()<32>();
     }
     launch.with_shared(turn_splits_kernel<T>, dim3(lines, (g.channels + kTurned - 1) / kTurned), kTurningThreads,
-                       sizeof(float) * kTurned * g.kernel.divisor, static_cast<const float*>(call.partial), parts,
-                       results, g.columns, g.channels, g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides),
-                       dbias_data, dbias_step);
+                       sizeof(float) * kTurned * g.kernel.divisor, call.partial, parts, results, g.columns, g.channels,
+                       g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
   });
 }
 

@@ -72,8 +72,7 @@ struct WeightCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
   WeightGradient product;
-  const void *dy, *mask, *x;
-  void* partial;
+  Address dy, mask, x, partial;
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
   /// Tiles of a block, for each of these columns.

@@ -75,9 +75,8 @@ void direct_weight_gradient(const WeightCall& call, const Launch& launch) {
   visit_floating(call.problem.dtype, [&]<class T>() {
     const auto run = [&]<class Tile>() {
       launch(call.mask ? direct_kernel<true, T, Tile::kRows> : direct_kernel<false, T, Tile::kRows>,
-             dim3(call.tiles(g.columns), call.groups(), call.plan.split_k), 32 * kWarps, g, call.plan.sharers,
-             static_cast<const T*>(call.dy), static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
-             static_cast<compute_t<T>*>(call.partial));
+             dim3(call.tiles(g.columns), call.groups(), call.plan.split_k), 32 * kWarps, g, call.plan.sharers, call.dy,
+             call.mask, call.x, call.partial);
     };
     using Few = TileOf<8, kDirectColumns>;
     using More = TileOf<16, kDirectColumns>;

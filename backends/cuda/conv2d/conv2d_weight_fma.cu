@@ -127,8 +127,7 @@ void fma_weight_gradient(const WeightCall& call, const Launch& launch) {
   visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows}, [&]<class Tile>() {
     launch.with_shared(fma_kernel<Tile>, dim3(call.tiles(g.taps), call.groups(), call.plan.split_k), Tile::kThreads,
                        kStages * sizeof(typename Tile::Shared), g, Divisor(g.channels),
-                       Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), static_cast<const float*>(call.dy),
-                       static_cast<const float*>(call.x), static_cast<float*>(call.partial));
+                       Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.dy, call.x, call.partial);
   });
 }
 

@@ -200,7 +200,7 @@ void implicit_weight_gradient(const WeightCall& call, const Launch& launch) {
       launch.with_shared(
           call.plan.vectorized ? implicit_kernel<kMode, T, Tile, true> : implicit_kernel<kMode, T, Tile, false>,
           dim3(call.tiles(g.taps), call.groups(), call.plan.split_k), Tile::kThreads, kShared, g, Divisor(g.channels),
-          static_cast<const T*>(call.dy), static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+          call.dy, call.x, call.partial);
     });
   });
 }

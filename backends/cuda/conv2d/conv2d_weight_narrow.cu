@@ -173,8 +173,7 @@ void narrow_weight_gradient(const WeightCall& call, const Launch& launch) {
   const auto run = [&]<bool kMasked>() {
     launch.with_shared(narrow_kernel<kMasked>, dim3((g.rows + kSide - 1) / kSide, call.groups(), call.plan.split_k),
                        kBlock, sizeof(Shared<kMasked>), g, Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor),
-                       static_cast<const float*>(call.dy), static_cast<const float*>(call.mask),
-                       static_cast<const float*>(call.x), static_cast<float*>(call.partial));
+                       call.dy, call.mask, call.x, call.partial);
   };
   if (call.mask) run.template operator()<true>();
   else run.template operator()<false>();

@@ -4,7 +4,7 @@
 // each element to the thread that asked for it, so that nobody waits for others; x, with zeros for padding, as the rows
 // of a tile, which all threads of a block share. At the end the sums of lanes, warps and blocks are added in a fixed
 // order.
-#include <gradus/backends/cuda/conv2d/conv2d_weight_sliding.cuh>
+#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 
@@ -229,57 +229,15 @@ void visit_shape(int index, F&& f) {
   (std::make_integer_sequence<int, static_cast<int>(std::size(kSlidingSizes))>());
 }
 
-SlidingWalk make_walk(const ConvProblem& p, const ConvPlan& plan, uint32_t columns) {
-  const auto narrow = [](int64_t size) { return static_cast<uint32_t>(size); };
-  const SlidingTiling& tiling = plan.sliding;
-  const SlidingSizes& sizes = kSlidingSizes[tiling.shape];
-  const int64_t channels = p.w.shape[1], line = p.x.shape[3] * (tiling.interleaved ? channels : 1);
-  const uint32_t quads = narrow(ceil_div(p.y.shape[3], kQuad)), slots = narrow(sizes.threads / sizes.groups);
-  return {.images = narrow(p.y.shape[0]),
-          .tile_images = tiling.images,
-          .tiles = tiling.tiles,
-          .parts = plan.split_k,
-          .bands = Divisor(ceil_div(p.y.shape[2], tiling.band)),
-          .band = Divisor(tiling.band),
-          .quads = Divisor(quads),
-          .lines = Divisor(tiling.band + sizes.side - 1),
-          .steps = tiling.steps,
-          .advance = {slots / quads / tiling.band, slots / quads % tiling.band, slots % quads},
-          .rows = narrow(p.w.shape[0] / p.geometry.groups),
-          .channels = narrow(channels),
-          .taps = narrow(channels * sizes.side * sizes.side),
-          .columns = columns,
-          .channel_tiles = narrow(channels / sizes.channels),
-          .side = narrow(sizes.side),
-          .out_height = narrow(p.y.shape[2]),
-          .out_width = narrow(p.y.shape[3]),
-          .in_height = static_cast<int>(p.x.shape[2]),
-          .padding = {static_cast<int>(p.geometry.padding[0]), static_cast<int>(p.geometry.padding[1])},
-          .interleaved = tiling.interleaved,
-          .line = narrow(line),
-          .line_bits = line <= 8    ? 3u
-                       : line <= 16 ? 4u
-                                    : 5u,
-          .line_step = tiling.interleaved ? 1 : p.x.strides[3],
-          .pitch = tiling.pitch,
-          .size = tiling.buffer_floats,
-          .dy_image = narrow(p.y.strides[0]),
-          .dy_channel = narrow(p.y.strides[1]),
-          .dy_row = narrow(p.y.strides[2]),
-          .dy_column = narrow(p.y.strides[3]),
-          .x = Strides4(p.x.strides)};
-}
-
 }  // namespace
 
 void sliding_weight_gradient(const WeightCall& call, const Launch& launch) {
-  const SlidingWalk walk = make_walk(call.problem, call.plan, call.product.columns);
+  const SlidingWalk& walk = call.plan.sliding;
   const auto run = [&]<class T>() {
-    visit_shape<T>(call.plan.sliding.shape, [&]<class S>() {
+    visit_shape<T>(call.plan.shape, [&]<class S>() {
       launch.with_shared(call.mask ? sliding_kernel<S, true> : sliding_kernel<S, false>,
                          dim3(call.plan.split_k, call.tiles(walk.taps), call.groups()), S::kThreads,
-                         call.plan.shared_bytes, walk, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
-                         static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+                         call.plan.shared_bytes, walk, call.dy, call.mask, call.x, call.partial);
     });
   };
   switch (call.problem.dtype) {

@@ -137,9 +137,8 @@ void thin_weight_gradient(const WeightCall& call, const Launch& launch) {
             launch.with_shared(call.mask ? thin_weight_kernel<T, kRows, kColumns, true>
                                          : thin_weight_kernel<T, kRows, kColumns, false>,
                                dim3(call.plan.split_k, (filters + Tile::kRows - 1) / Tile::kRows), kThinThreads,
-                               call.plan.shared_bytes, thin_walk(call.problem, call.plan.thin), filters,
-                               call.product.columns, static_cast<const T*>(call.dy), static_cast<const T*>(call.mask),
-                               static_cast<const T*>(call.x), static_cast<float*>(call.partial));
+                               call.plan.shared_bytes, ThinWalk{call.plan.thin}, filters, call.product.columns, call.dy,
+                               call.mask, call.x, call.partial);
           });
   });
 }

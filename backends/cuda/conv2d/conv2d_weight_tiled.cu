@@ -67,8 +67,7 @@ void tiled_weight_gradient(const WeightCall& call, const Launch& launch) {
     visit_tiles<MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
       launch(call.mask ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>,
              dim3(call.tiles(call.product.columns), call.groups(), call.plan.split_k), Tile::kThreads, call.product,
-             static_cast<const T*>(call.dy), static_cast<const T*>(call.mask), static_cast<const T*>(call.x),
-             static_cast<compute_t<T>*>(call.partial));
+             call.dy, call.mask, call.x, call.partial);
     });
   });
 }

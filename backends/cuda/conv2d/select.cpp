@@ -1,4 +1,4 @@
-// Which algorithm. How its tiles and sums are cut: select_tiles.cpp.
+// Which algorithm. How its tiles and sums are cut: select_gather.cpp, select_weight.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <gradus/backends/cuda/conv2d/tiles.h>
@@ -95,7 +95,6 @@ struct Case {
     return !takes_mask(made) || (vectors && p.mask_alignment < 16) ? plain_weight() : made;
   }
 
-  ConvAlgorithm own() const { return p.pass == ConvPass::backward_weight ? weight() : gather(); }
   bool takes_mask(ConvAlgorithm algorithm) const {
     if (p.pass == ConvPass::backward_weight)
       return algorithm != ConvAlgorithm::fma && algorithm != ConvAlgorithm::implicit;
@@ -168,6 +167,12 @@ struct Case {
     return true;
   }
 
+  ConvChoice choice() const {
+    if (is_empty()) return {};
+    if (is_library()) return {ConvAlgorithm::library};
+    const ConvAlgorithm own = p.pass == ConvPass::backward_weight ? weight() : gather();
+    return {own, takes_mask(own)};
+  }
   ConvPlan library_plan() const {
     const bool full = switches.library == ConvSwitches::Library::full;
     ConvPlan plan;
@@ -210,23 +215,12 @@ int64_t ConvOperand::alignment_of(const void* data) {
 }
 
 const char* ConvPlan::name() const {
-  switch (algorithm) {
-    case ConvAlgorithm::stencil: return "stencil";
-    case ConvAlgorithm::direct: return "direct";
-    case ConvAlgorithm::thin: return "thin";
-    case ConvAlgorithm::sliding: return "sliding";
-    case ConvAlgorithm::narrow: return "narrow_fma";
-    case ConvAlgorithm::fma: return "fma";
-    case ConvAlgorithm::implicit:
-      return math_mode == MathMode::fma    ? "implicit_fma"
-             : math_mode == MathMode::tf32 ? "implicit_tf32"
-                                           : "implicit_half";
-    case ConvAlgorithm::tiled: return "tiled";
-    case ConvAlgorithm::library:
-      if (fused) return math_mode == MathMode::tf32 ? "fused_tf32" : "fused";
-      return math_mode == MathMode::tf32 ? "engine_tf32" : "engine";
-  }
-  return "";
+  constexpr const char* modes[] = {"implicit_fma", "implicit_tf32", "implicit_half"};
+  constexpr const char* names[] = {"stencil", "direct", "thin", "sliding", "narrow_fma", "fma", "implicit", "tiled"};
+  if (algorithm == ConvAlgorithm::implicit) return modes[static_cast<int>(math_mode)];
+  if (algorithm != ConvAlgorithm::library) return names[static_cast<int>(algorithm)];
+  if (math_mode == MathMode::tf32) return fused ? "fused_tf32" : "engine_tf32";
+  return fused ? "fused" : "engine";
 }
 
 ConvProblem flip_transpose(const ConvProblem& problem) {
@@ -242,15 +236,18 @@ ConvProblem flip_transpose(const ConvProblem& problem) {
   return flipped;
 }
 
+ConvChoice choose(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches) {
+  return Case{problem, device, switches}.choice();
+}
+
 ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches) {
   const Case of{problem, device, switches};
-  if (of.is_library()) return of.library_plan();
   ConvPlan plan;
+  plan.algorithm = of.choice().algorithm;
+  if (plan.algorithm == ConvAlgorithm::library) return of.library_plan();
   if (of.is_empty()) return plan;
-  plan.algorithm = of.own();
   // Others compute on the FMA units, in the type that they sum in.
   if (plan.algorithm == ConvAlgorithm::implicit || plan.algorithm == ConvAlgorithm::thin) plan.math_mode = *of.mode;
-  plan.takes_mask = of.takes_mask(plan.algorithm);
   (problem.pass == ConvPass::backward_weight ? plan_weight : plan_gather)(problem, device, plan);
   return plan;
 }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include <gradus/backends/cuda/conv2d/tilings.h>
 #include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
@@ -71,43 +72,11 @@ struct ConvSwitches {
   size_t workspace_limit = size_t{256} << 20;            ///< core/cudnn.h
 };
 
-/// What a block computes: rows (channels of the result) times columns (pixels of it, or C R S of weights).
+/// What a block computes: rows (channels of the result; stencil: of a thread) times columns (pixels of it, or C R S of
+/// weights).
 struct ConvTile {
   int rows = 0, columns = 0;
   friend bool operator==(const ConvTile&, const ConvTile&) = default;
-};
-
-/// A block's share of the result of ConvAlgorithm::stencil, whose rows in ConvTile are those of a thread.
-struct StencilTiling {
-  uint32_t strips = 0, height = 0, images = 0;  // four pixels each of a line, lines, images
-  uint32_t columns = 0, bands = 0;              // of such tiles in an image
-  uint32_t row_tiles = 0;                       // threads that share a strip's rows
-  uint32_t channels = 0;                        // of the input in shared memory at a time
-  uint32_t weight_pitch = 0;                    // floats from the weights of one tap to those of the next
-  uint32_t threads = 0;
-  bool planes = false;        // columns are innermost in the input
-  bool whole_strips = false;  // of the output: strips are whole, aligned and dense
-  bool dense_lines = false;   // or lines are, rows innermost
-};
-
-/// How blocks walk over the output in ConvAlgorithm::thin. A line is a row of x, or of one of its channels. Bytes, of
-/// shared memory.
-struct ThinTiling {
-  bool channels_innermost = false;           // of x
-  uint32_t rows = 0, tiles = 0;              // of y in a tile; tiles of an image
-  uint32_t copy_bytes = 0;                   // 16, 8, 4 or 2 at a time of a line
-  uint32_t lines = 0, front = 0, pitch = 0;  // of a tile; padding before a line; from line to line
-  uint32_t buffer_bytes = 0;                 // one of two buffers
-  uint32_t k_steps = 0, blocks = 0;          // forward: of 16 taps; that share the tiles
-};
-
-/// How blocks walk over dy in ConvAlgorithm::sliding.
-struct SlidingTiling {
-  int shape = 0;                          // in kSlidingSizes
-  uint32_t images = 0, band = 0;          // of a tile: whole images, or rows of one
-  uint32_t tiles = 0, steps = 0;          // of all images; of a tile
-  uint32_t pitch = 0, buffer_floats = 0;  // of a line of x; of one of two buffers
-  bool interleaved = false;               // a block copies lines of x with all channels innermost
 };
 
 /// ConvAlgorithm::fma: results stride apart read the same taps, and are a convolution without a stride.
@@ -130,14 +99,17 @@ struct ConvPlan {
   uint32_t per_split = 0;      ///< steps of the depth, or pixels, in each
   size_t workspace_bytes = 0;  ///< all scratch memory; `library`: its limit
   size_t partial_offset = 0;   ///< where in it the parts begin, behind packed weights
-  size_t shared_bytes = 0;     ///< dynamic shared memory of a block, where the plan decides it
+  size_t shared_bytes = 0;     ///< stencil, thin, sliding: dynamic shared memory of a block
+  uint32_t blocks = 0;         ///< thin, forward: that share the tiles
+  uint32_t threads = 0;        ///< stencil: of a block
+  int k_steps = 0;             ///< thin, forward: of 16 taps
+  int shape = 0;               ///< sliding: in kSlidingSizes
   bool vectorized = false;     ///< implicit: 16 bytes of channels at a time (dw: neighbouring threads, channels)
-  bool takes_mask = false;     ///< a mask, if there is one, is applied on the way
   uint32_t sharers = 1;        ///< dw by `direct`: warps that share pixels; each leaves parts of its own
   uint32_t reduce_lanes = 0;   ///< dw: threads that share the sum of a result's parts; 0: blocks that transpose
   StencilTiling stencil;
   ThinTiling thin;
-  SlidingTiling sliding;
+  SlidingWalk sliding;
   std::vector<ConvPhase> phases;  ///< fma: one, without a stride
   bool channels_last = false;     ///< library: the layout of all operands
   bool fused = false;             ///< library: with bias and ReLU
@@ -146,6 +118,13 @@ struct ConvPlan {
   /// For observers: "stencil", "implicit_tf32", …
   const char* name() const;
 };
+
+/// What select() decides, without the rest of the plan, which takes microseconds.
+struct ConvChoice {
+  ConvAlgorithm algorithm = ConvAlgorithm::tiled;
+  bool takes_mask = false;  ///< a mask, if there is one, is applied on the way
+};
+ConvChoice choose(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);
 
 /// How to compute the result of `problem`.
 ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);

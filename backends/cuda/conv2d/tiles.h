@@ -1,4 +1,4 @@
-// Sizes that select() and the kernels share, and the tiles of select() (select_tiles.cpp) by algorithm.
+// Sizes that select() and the kernels share, and what select.cpp asks of select_gather.cpp and select_weight.cpp.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 namespace gradus::cuda_detail {
 
 constexpr int64_t ceil_div(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 
 /// Offsets below it, with all taps added, fit in 32 bits.
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
@@ -77,6 +78,11 @@ std::optional<ThinTiling> thin_tiling(const ConvProblem& problem, std::optional<
 bool can_slide(const ConvProblem& problem, const DeviceProperties& device);
 /// The columns of dw that the tiles of `implicit` compute.
 ConvTile implicit_weight_tile(int64_t rows);
+
+/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that runs `resident` of
+/// them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too. Parts
+/// beyond max_waves waves even out little and take memory.
+int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
 /// The tile of plan.algorithm, how sums are split, and the workspace.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);

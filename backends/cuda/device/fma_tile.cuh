@@ -15,13 +15,6 @@ struct Tile {
 using MiddleTile = Tile<32, 128, 16, 4, 4>;  // 256 threads
 using LargeTile = Tile<64, 128, 16, 8, 4>;   // 256 threads
 
-/// Calls f.template operator()<Tile>() with the tile for that many rows.
-template <class F>
-void visit_tile(int64_t rows, F&& f) {
-  if (rows <= 32) return f.template operator()<MiddleTile>();
-  f.template operator()<LargeTile>();
-}
-
 /// Two tiles of operands in shared memory and the thread's part of the product. Rows are padded so that a warp that
 /// stores a column of the tile meets few bank conflicts, and loads stay aligned to four elements.
 template <class C, class T>

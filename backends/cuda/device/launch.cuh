@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <gradus/backends/cuda/device/divisor.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/core/strided_loop.h>
 
@@ -78,25 +79,6 @@ inline constexpr uint32_t kThreads = 256;
 /// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).
 __device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t thread_count() { return gridDim.x * blockDim.x; }
-
-/// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
-/// (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).
-struct Divisor {
-  uint32_t divisor = 1, magic = 1, shift = 0;
-
-  Divisor() = default;
-  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: nothing to divide
-    while ((uint64_t{1} << shift) < divisor) ++shift;
-    magic = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
-  }
-  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, magic) + n) >> shift; }
-  /// n / divisor, leaving the remainder in n.
-  __device__ uint32_t split(uint32_t& n) const {
-    const uint32_t q = quotient(n);
-    n -= q * divisor;
-    return q;
-  }
-};
 
 /// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
 inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
@@ -194,12 +176,6 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0, const int6
     }
   }
 }
-
-/// Strides of a four-dimensional view.
-struct Strides4 {
-  int64_t n, c, h, w;
-  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
-};
 
 template <class T>
 bool aligned(const T* data) {

@@ -1,0 +1,203 @@
+// How select() cuts gradients of weights: tiles, parts of sums, workspace.
+#include <limits>
+
+#include <gradus/backends/cuda/conv2d/tiles.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+/// A gradient of weights with the plan that it gets.
+struct WeightPlanner {
+  const ConvProblem& p;
+  const DeviceProperties& device;
+  ConvPlan& plan;
+  const int64_t groups = p.geometry.groups, rows = p.w.shape[0] / groups, kernel = p.w.shape[2] * p.w.shape[3];
+  const int64_t taps = p.w.shape[1] * kernel, columns = taps + (p.bias ? 1 : 0);
+  const int64_t positions = p.y.shape[0] * p.y.shape[2] * p.y.shape[3];
+
+  int64_t tiles(int64_t of_columns) const {
+    return ceil_div(rows, plan.tile.rows) * ceil_div(of_columns, plan.tile.columns);
+  }
+  /// Enough splits to fill the device, each long enough to be worth its sum.
+  void fill(int64_t blocks, int64_t waves, int64_t shortest) const {
+    const int64_t wanted = waves * device.multiprocessors / (blocks * groups);
+    plan.split_k = u32(std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024));
+  }
+  void balance(int64_t blocks, int64_t step, int64_t resident) const {
+    plan.split_k = u32(balanced_splits(blocks * groups, ceil_div(positions, step), resident * device.multiprocessors));
+  }
+
+  void direct() const {
+    plan.tile = {rows <= 8 ? 8 : rows <= 16 ? 16 : 32, kDirectColumns};
+    plan.sharers = rows <= kDirectRows || columns > 16 ? 1 : columns <= 8 ? 4 : 2;
+    fill(tiles(columns), rows <= kDirectRows ? 4 : 2, kDirectPositions);
+  }
+  void narrow() const {
+    plan.tile = {kNarrowColumns, kNarrowColumns};
+    balance(ceil_div(rows, kNarrowColumns), kNarrowPositions, kNarrowBlocks);
+  }
+  void fma() const {  // the filters are columns of the tile in shared memory
+    const ConvTile tile = warps_tile(3, rows > 64 ? 2 : 1);
+    plan.tile = {tile.columns, tile.rows};
+    balance(tiles(taps), 16, fma_blocks(warps_of(tile)));
+  }
+  void implicit() const {
+    plan.tile = implicit_weight_tile(rows);
+    plan.vectorized = p.x.strides[1] == 1;
+    fill(tiles(taps), 2, 64);
+  }
+  void tiled() const {
+    plan.tile = {rows <= 32 ? 32 : 64, 128};
+    fill(tiles(columns), 2, 64);
+  }
+  void thin() const {
+    plan.thin = *thin_tiling(p, plan.math_mode);
+    plan.tile = columns > 32 ? ConvTile{32, 72} : ConvTile{rows > 32 ? 64 : 32, columns > 16 ? 32 : 16};
+    const int64_t wanted =
+        thin_weight_blocks(plan.tile.rows, plan.tile.columns) * device.multiprocessors / ceil_div(rows, plan.tile.rows);
+    plan.split_k = u32(std::clamp<int64_t>(wanted, 1, plan.thin.tile_count));
+    const size_t sums = kThinWarps * sizeof(float) * plan.tile.rows * (plan.tile.columns + 1);
+    plan.shared_bytes = std::max(2 * size_t{plan.thin.size}, sums);
+  }
+  void sliding() const;
+
+  /// Work space for the parts, and who adds them.
+  void add_parts() const {
+    const int64_t parts = int64_t{plan.split_k} * plan.sharers, results = groups * rows * columns;
+    plan.workspace_bytes = static_cast<size_t>((p.dtype == DType::f64 ? 8 : 4) * parts * results);
+    const bool channels_innermost = plan.algorithm == ConvAlgorithm::fma || plan.algorithm == ConvAlgorithm::implicit;
+    if (channels_innermost && parts <= kMostTransposedParts && kernel <= kMostTransposedTaps) return;
+    // One thread sums few parts, many are shared; those of few results always, so that they fill the device.
+    constexpr int64_t few = 4096;
+    plan.reduce_lanes = parts <= 64 && results > few ? 1 : parts <= 128 && results > few ? 8 : 32;
+  }
+};
+
+int sliding_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters) {
+  if (side == 5) return filters <= 6 ? 0 : 1;
+  if (filters == 1) return 2;
+  if (filters <= 8) return 3;
+  return (channels % 3 == 0 ? 4 : 6) + (along_filters ? 0 : 1);
+}
+
+/// Floats from line to line of x in shared memory, with zeros beside each.
+uint32_t sliding_pitch(const ConvProblem& p) {
+  const int64_t reach =
+      std::max(p.geometry.padding[1] + p.x.shape[3], ceil_div(p.y.shape[3], 4) * 4 + p.w.shape[3] - 1);
+  return u32(ceil_div(reach, 4) * 4);
+}
+
+/// That each of so many blocks on a multiprocessor may have. The system takes some for each.
+size_t shared_memory_of(const DeviceProperties& device, int blocks) {
+  constexpr size_t system = 1024;
+  return (device.shared_memory + system) / blocks - system;
+}
+
+void WeightPlanner::sliding() const {
+  const int64_t channels = p.w.shape[1], side = p.w.shape[2], images = p.y.shape[0], height = p.y.shape[2];
+  plan.shape = sliding_shape(side, rows, channels, p.y.strides[1] == 1);
+  const SlidingSizes& shape = kSlidingSizes[plan.shape];
+  plan.tile = {shape.filters * shape.groups, static_cast<int>(shape.channels * side * side)};
+  const int64_t quads = ceil_div(p.y.shape[3], 4), slots = shape.threads / shape.groups;
+  const int64_t channel_tiles = channels / shape.channels, blocks = ceil_div(rows, plan.tile.rows) * channel_tiles;
+  const int64_t resident = std::max<int64_t>(shape.blocks * device.multiprocessors / (blocks * groups), 1);
+  const size_t memory = shared_memory_of(device, shape.blocks);
+  SlidingWalk& tiling = plan.sliding;
+  tiling.pitch = sliding_pitch(p);
+
+  // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step,
+  // too, or a twentieth later, the one with the smallest tiles: what all blocks read at a time is then close together.
+  constexpr int64_t most_images = 16;
+  int64_t rows_of_tile = 0;
+  const auto cut = [&](int64_t images_of_tile, int64_t band) {
+    rows_of_tile = band;
+    tiling.tile_images = u32(images_of_tile),
+    tiling.tiles = u32(ceil_div(images, images_of_tile) * ceil_div(height, band));
+    tiling.size = u32(images_of_tile * shape.channels * (band + side - 1) * tiling.pitch);
+    tiling.steps = u32(ceil_div(images_of_tile * band * quads, slots));
+    const bool fits = shape.shared_bytes(sizeof(float), tiling.size, true) <= memory;
+    return fits ? static_cast<double>(ceil_div(tiling.tiles, resident)) * (tiling.steps + 0.25)
+                : std::numeric_limits<double>::infinity();
+  };
+  double least = std::numeric_limits<double>::infinity();
+  const auto first_below = [&](double bound) {
+    for (int64_t bands = height, last = 0; bands > 0; --bands) {
+      const int64_t band = ceil_div(height, bands);
+      if (band == last) continue;
+      const double cost = cut(1, last = band);
+      if (cost <= bound) return;
+      least = std::min(least, cost);
+    }
+    for (int64_t images_of_tile = 2; images_of_tile <= std::min(images, most_images); ++images_of_tile) {
+      const double cost = cut(images_of_tile, height);
+      if (cost <= bound) return;
+      least = std::min(least, cost);
+    }
+  };
+  first_below(0);
+  first_below(1.05 * least);
+
+  tiling.images = u32(images), tiling.parts = plan.split_k = u32(std::min<int64_t>(resident, tiling.tiles));
+  tiling.bands = Divisor(ceil_div(height, rows_of_tile)), tiling.band = Divisor(rows_of_tile);
+  tiling.quads = Divisor(quads), tiling.lines = Divisor(rows_of_tile + side - 1);
+  tiling.advance[0] = u32(slots / quads / rows_of_tile), tiling.advance[1] = u32(slots / quads % rows_of_tile);
+  tiling.advance[2] = u32(slots % quads);
+  tiling.rows = u32(rows), tiling.channels = u32(channels), tiling.taps = u32(taps), tiling.columns = u32(columns);
+  tiling.channel_tiles = u32(channel_tiles), tiling.side = u32(side);
+  tiling.out_height = u32(height), tiling.out_width = u32(p.y.shape[3]);
+  tiling.in_height = static_cast<int>(p.x.shape[2]);
+  for (int i = 0; i < 2; ++i) tiling.padding[i] = static_cast<int>(p.geometry.padding[i]);
+  tiling.interleaved =
+      shape.channels > 1 && channels == shape.channels && p.x.strides[1] == 1 && p.x.strides[3] == channels;
+  tiling.line = u32(p.x.shape[3] * (tiling.interleaved ? channels : 1));
+  tiling.line_bits = tiling.line <= 8 ? 3 : tiling.line <= 16 ? 4 : 5;
+  tiling.line_step = tiling.interleaved ? 1 : p.x.strides[3];
+  const Strides& dy = p.y.strides;
+  tiling.dy_image = u32(dy[0]), tiling.dy_channel = u32(dy[1]), tiling.dy_row = u32(dy[2]),
+  tiling.dy_column = u32(dy[3]);
+  tiling.x = Strides4(p.x.strides);
+  plan.shared_bytes = shape.shared_bytes(size_of(p.dtype), tiling.size, p.mask_alignment > 0);
+}
+
+}  // namespace
+
+bool can_slide(const ConvProblem& p, const DeviceProperties& device) {
+  constexpr int64_t most_channels = 6, most_filters = 128;
+  const int64_t side = p.w.shape[2], filters = p.w.shape[0] / p.geometry.groups, width = p.y.shape[3];
+  if (!(side == 3 || (side == 5 && filters <= 16)) || p.w.shape[3] != side || p.w.shape[1] > most_channels ||
+      filters > most_filters || p.dtype == DType::f64 || device.compute_capability < 80 || p.x.numel() == 0 ||
+      p.y.span() >= int64_t{1} << 31 || p.is_strided() || p.geometry.dilation[0] != 1 || p.geometry.dilation[1] != 1)
+    return false;
+  const SlidingSizes& shape = kSlidingSizes[sliding_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
+  // Do whole vectors of dy exist and are they aligned? (A quad that a row ends in would multiply zeros with elements of
+  // x that no tap reads, and those may be infinite.)
+  const int along = shape.along_filters ? 1 : 3;
+  if (p.y.strides[along] != 1 || width % (shape.along_filters ? 4 : shape.vec) != 0 ||
+      (shape.along_filters && filters % shape.vec != 0) ||
+      p.y.alignment < shape.vec * static_cast<int64_t>(size_of(p.dtype)))
+    return false;
+  for (int i = 0; i < 4; ++i)
+    if (i != along && p.y.shape[i] != 1 && p.y.strides[i] % shape.vec != 0) return false;
+  const uint32_t line = sliding_pitch(p) * static_cast<uint32_t>(shape.channels * side);
+  return shape.shared_bytes(sizeof(float), line, true) <= shared_memory_of(device, shape.blocks);
+}
+
+ConvTile implicit_weight_tile(int64_t rows) { return rows <= kWarpRows ? warps_tile(1, 5) : warps_tile(2, 3); }
+
+void plan_weight(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
+  const WeightPlanner planner{problem, device, plan};
+  int64_t unit = 1;  // of pixels that a part consists of
+  switch (plan.algorithm) {
+    case ConvAlgorithm::direct: planner.direct(), unit = kDirectPositions; break;
+    case ConvAlgorithm::narrow: planner.narrow(), unit = kNarrowPositions; break;
+    case ConvAlgorithm::fma: planner.fma(), unit = 16; break;
+    case ConvAlgorithm::implicit: planner.implicit(); break;
+    case ConvAlgorithm::sliding: planner.sliding(); break;
+    case ConvAlgorithm::thin: planner.thin(); break;
+    default: planner.tiled(); break;
+  }
+  plan.per_split = u32(ceil_div(ceil_div(planner.positions, plan.split_k), unit) * unit);
+  planner.add_parts();
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,44 @@
+// What kernel arguments are made of. Hosts without CUDA have it too.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <gradus/core/dtype.h>
+#include <gradus/core/shape.h>
+
+namespace gradus::cuda_detail {
+
+/// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
+/// (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).
+struct Divisor {
+  uint32_t divisor = 1, magic = 1, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: nothing to divide
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    magic = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
+  }
+  GRADUS_HOST_DEVICE uint32_t quotient(uint32_t n) const {
+#ifdef __CUDA_ARCH__
+    return (__umulhi(n, magic) + n) >> shift;
+#else
+    return (static_cast<uint32_t>(uint64_t{n} * magic >> 32) + n) >> shift;
+#endif
+  }
+  /// n / divisor, leaving the remainder in n.
+  GRADUS_HOST_DEVICE uint32_t split(uint32_t& n) const {
+    const uint32_t q = quotient(n);
+    n -= q * divisor;
+    return q;
+  }
+};
+
+/// Strides of a four-dimensional view.
+struct Strides4 {
+  int64_t n = 0, c = 0, h = 0, w = 0;
+  Strides4() = default;
+  explicit Strides4(const Strides& strides) : n(strides[0]), c(strides[1]), h(strides[2]), w(strides[3]) {}
+};
+
+}  // namespace gradus::cuda_detail

@@ -14,12 +14,6 @@ bool fills_vectors(const Kernels<T>& kernels, int64_t columns) {
   return columns >= kernels.vector_size && 4 * columns >= 3 * round_up(columns, kernels.vector_size);
 }
 
-/// Elements between neighbouring taps of weights: 1, or as many as a channels-last filter has channels.
-template <class T>
-int64_t tap_stride(const Images<T>& w) {
-  return w.W > 1 ? w.w_stride : w.H > 1 ? w.h_stride : 1;
-}
-
 /// y = x * w (+ bias, then relu if asked). Here and below, w and dw are contiguous, or channels-last with several
 /// channels.
 template <class T>

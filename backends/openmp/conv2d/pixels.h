@@ -36,10 +36,12 @@ inline void share_out(FetchAhead& ahead, int64_t tiles) {
   for (FetchAhead::Place& place : ahead.places) place.bytes = divide_up(place.bytes, std::max<int64_t>(tiles, 1));
 }
 
-template <class T>
-bool has_pixels(const Images<T>& x) {
-  return x.c_stride == 1 || x.C == 1;
-}
+/// Elements between neighbouring taps of weights: 1, or as many as a channels-last filter has channels.
+inline int64_t tap_stride(const ImageLayout& w) { return w.W > 1 ? w.w_stride : w.H > 1 ? w.h_stride : 1; }
+
+inline bool has_pixels(const ImageLayout& x) { return x.c_stride == 1 || x.C == 1; }
+/// True where pixels are read from where they lie; a mask is applied to a copy.
+inline bool in_place(const ImageLayout& x, bool mask) { return !mask && has_pixels(x); }
 
 /// Calls move(plane, pixels, columns) for matrices of `part`: channel c of position i is at offset
 /// plane + c * x.c_stride + i * x.w_stride in x and pixels + i * part.channels() + c in pixels, i < columns.

@@ -18,17 +18,20 @@
 namespace gradus::openmp {
 
 /// A batch of images under one-letter sizes.
-template <class T>
-struct Images {
-  T* data;
+struct ImageLayout {
   int64_t N, C, H, W;
   int64_t n_stride, c_stride, h_stride, w_stride;
 
+  explicit ImageLayout(const StridedLayout& x)
+      : N(x.shape[0]), C(x.shape[1]), H(x.shape[2]), W(x.shape[3]), n_stride(x.strides[0]), c_stride(x.strides[1]),
+        h_stride(x.strides[2]), w_stride(x.strides[3]) {}
+};
+template <class T>
+struct Images : ImageLayout {
+  T* data;
+
   template <class AnyView>
-  explicit Images(const AnyView& view)
-      : data(view.template as<std::remove_const_t<T>>()), N(view.shape[0]), C(view.shape[1]), H(view.shape[2]),
-        W(view.shape[3]), n_stride(view.strides[0]), c_stride(view.strides[1]), h_stride(view.strides[2]),
-        w_stride(view.strides[3]) {}
+  explicit Images(const AnyView& view) : ImageLayout(view), data(view.template as<std::remove_const_t<T>>()) {}
 };
 
 /// Row h of an image is row (h + shift[0]) / split[0] - first_row of phase (h + shift[0]) % split[0]; columns alike.
@@ -51,14 +54,19 @@ struct PlaneLayout {
   }
 };
 
+/// True where `channels` that are neighbours in memory are moved together: not where they are so few that strided loads
+/// are cheaper.
+inline bool moves_pixels(const ImageLayout& x, int64_t channels) {
+  return x.c_stride == 1 && x.w_stride != 1 && channels > 4;
+}
+
 /// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory
 /// like the images), only elements with mask > 0 count.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
   const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
-  // Channels that are neighbours in memory are moved together, unless they are so few that strided loads are cheaper.
-  const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
+  const bool together = moves_pixels(x, layout.channels);
   // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
   // 0.
   const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {

@@ -18,6 +18,11 @@ class Scratch {
   T* data_;
 };
 
+constexpr int64_t kStackBytes = 8192;
+/// What SmallScratch takes from the allocator.
+constexpr int64_t heap_bytes(int64_t count, int64_t element) {
+  return count * element > kStackBytes ? count * element : 0;
+}
 /// The same, on the stack where it is small.
 template <class T>
 class SmallScratch {
@@ -30,7 +35,7 @@ class SmallScratch {
   T& operator[](int64_t i) const { return data_[i]; }
 
  private:
-  static constexpr int64_t kOnStack = 8192 / sizeof(T);
+  static constexpr int64_t kOnStack = kStackBytes / sizeof(T);
   alignas(64) T small_[kOnStack];
   Scratch<T> large_;
   T* data_;

@@ -1,0 +1,223 @@
+#include <cmath>
+
+#include <gradus/backends/openmp/conv2d/select_tiles.h>
+#include <gradus/core/strided_loop.h>
+
+namespace gradus::openmp {
+namespace {
+
+// ---- Which algorithm ------------------------------------------------------------------------------------------------
+
+bool has_channels_last(const StridedLayout& x) { return x.strides[1] == 1 && x.shape[1] > 1; }
+
+// Dense planes for which it pays to put the channels last for a while.
+bool has_small_planes(const StridedLayout& x) {
+  return x.shape[1] >= 16 && x.shape[2] * x.shape[3] <= 400 && (x.shape[3] == 1 || x.strides[3] == 1) &&
+         (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+}
+
+bool is_depthwise(const StridedLayout& w, const Conv2dGeometry& g, std::initializer_list<const StridedLayout*> images) {
+  const auto all = [&](auto&& has) {
+    return std::all_of(images.begin(), images.end(), [&](auto* x) { return has(*x); });
+  };
+  return w.shape[0] == g.groups && w.shape[1] == 1 && (all(has_channels_last) || all(has_small_planes));
+}
+
+// A register tile of a matrix product has the group's output channels for rows, which is what it lacks here; from four
+// on it is filled well enough, and from three times three channels on both are as fast.
+bool has_few_channels(const StridedLayout& w, const Conv2dGeometry& g) {
+  const int64_t channels = w.shape[1], filters = w.shape[0] / g.groups;
+  return filters <= 4 && channels * filters <= 9;
+}
+
+// True where sums for `columns` channels of one group fill vectors well enough for implicit_gemm_nhwc to be fast.
+bool fills_vectors(const Registers& tile, int64_t columns) {
+  return columns >= tile.vector && 4 * columns >= 3 * round_up(columns, tile.vector);
+}
+
+// Pairs of an output row (column) and a tap of three that reads an input row, not padding.
+int64_t taps_inside(int64_t in, int64_t out, int64_t padding) {
+  int64_t sum = 0;
+  for (int64_t r = 0; r < 3; ++r)
+    sum += std::max<int64_t>(0, std::min(out, in + padding - r) - std::max<int64_t>(0, padding - r));
+  return sum;
+}
+
+// `exact`, or the Winograd algorithm that is allowed and faster.
+ConvAlgorithm or_winograd(ConvAlgorithm exact, const ConvSettings& settings, DType dtype, bool backward, const Shape& x,
+                          const Shape& w, const Shape& y, const Conv2dGeometry& g) {
+  if (settings.accuracy == ConvolutionAccuracy::exact || dtype != DType::f32) return exact;
+  for (int axis = 0; axis < 2; ++axis)
+    if (w[2 + axis] != 3 || g.stride[axis] != 1 || g.dilation[axis] != 1) return exact;
+  // A model in multiply-adds of vectors. Its constants were fitted to measured times: products of Winograd run a little
+  // slower than the exact kernels, every element that is transformed costs so many of them, the exact kernels need so
+  // many to pack the nine weights of a channel for a vector of filters, and a gain has to be worth it.
+  constexpr double kProduct = 1.15, kInput = 8, kOutput = 7, kWeight = 11, kPacking = 200, kGain = 0.9;
+  const Shape &in = backward ? y : x, &out = backward ? x : y;
+  const double lanes = settings.table.f32.vector_size, groups = static_cast<double>(g.groups);
+  const double channels = static_cast<double>(in[1]) / groups, filters = static_cast<double>(out[1]) / groups;
+  const auto vectors = [&](double count) { return std::ceil(count / lanes); };
+  double pairs = static_cast<double>(out[0]) * groups;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t padding = backward ? 2 - g.padding[axis] : g.padding[axis];
+    pairs *= static_cast<double>(taps_inside(in[2 + axis], out[2 + axis], padding));
+  }
+  if (pairs == 0) return exact;
+  double least = kGain * (pairs * channels * filters / lanes + kPacking * channels * vectors(filters) * groups);
+  ConvAlgorithm best = exact;
+  for (const int64_t tile : {2, 4}) {
+    if (tile == 4 && settings.accuracy != ConvolutionAccuracy::winograd_4x4) break;
+    const double positions = static_cast<double>((tile + 2) * (tile + 2));
+    const double tiles = static_cast<double>(out[0] * divide_up(out[2], tile) * divide_up(out[3], tile));
+    const double cost =
+        positions * groups *
+        (tiles * (kProduct * channels * vectors(filters) + kInput * vectors(channels) + kOutput * vectors(filters)) +
+         kWeight * channels * vectors(filters));
+    if (cost < least) least = cost, best = tile == 2 ? ConvAlgorithm::winograd_2x2 : ConvAlgorithm::winograd_4x4;
+  }
+  return best;
+}
+
+ConvAlgorithm implicit_gemm(const ConvSettings& settings, DType dtype, int64_t columns) {
+  return fills_vectors(registers(settings, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc
+                                                            : ConvAlgorithm::implicit_gemm_nchw;
+}
+
+// Channels-last weights, which implicit_gemm_nhwc uses as they are.
+bool is_channels_last(const StridedLayout& w) {
+  int64_t expected = 1;
+  for (int axis : {1, 3, 2, 0}) {
+    if (w.shape[axis] > 1 && w.strides[axis] != expected) return false;
+    expected *= w.shape[axis];
+  }
+  return w.shape[1] > 1;
+}
+
+// ---- Copies of operands ---------------------------------------------------------------------------------------------
+
+// x as the kernels see it.
+StridedLayout seen(StridedLayout x, DType dtype, bool dense) {
+  if (!needs_copy(x, dtype, dense)) return x;
+  x.dtype = dtype;
+  x.strides =
+      copy_format(x, dense) == MemoryFormat::contiguous ? contiguous_strides(x.shape) : channels_last_strides(x.shape);
+  return x;
+}
+int64_t copy_bytes(const StridedLayout* x, DType dtype, bool dense) {
+  return x && needs_copy(*x, dtype, dense) ? x->numel() * static_cast<int64_t>(size_of(dtype)) : 0;
+}
+
+// Sets the tiles and adds what the kernel takes.
+template <class Tiles, class... Wanted>
+void cut_into(ConvPlan& plan, Tiles tiles, const ConvProblem& p, const Wanted&... wanted) {
+  plan.workspace_bytes += cut(tiles, p, wanted...);
+  plan.tiles = tiles;
+}
+
+// The tiles of y from x, or of dx from dy.
+void cut_images(ConvPlan& plan, const ConvProblem& p) {
+  if (plan.algorithm == ConvAlgorithm::depthwise) return cut_into(plan, DepthwiseTiles{}, p);
+  if (p.out.N * p.out.C * p.out.H * p.out.W == 0) return;
+  switch (plan.algorithm) {
+    case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
+    case ConvAlgorithm::implicit_gemm_nchw: return cut_into(plan, NchwTiles{}, p);
+    case ConvAlgorithm::direct: return cut_into(plan, DirectTiles{}, p);
+    case ConvAlgorithm::winograd_2x2: return cut_into(plan, WinogradTiles{}, p, 2);
+    case ConvAlgorithm::winograd_4x4: return cut_into(plan, WinogradTiles{}, p, 4);
+    case ConvAlgorithm::depthwise: return;
+  }
+}
+
+}  // namespace
+
+MemoryFormat copy_format(const StridedLayout& x, bool dense) {
+  return !dense && x.ndim() == 4 && has_channels_last(x) ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
+
+bool needs_copy(const StridedLayout& x, DType dtype, bool dense) {
+  int64_t expected = 1;
+  bool as_is = x.dtype == dtype;
+  for (int i = x.ndim() - 1; dense && i >= 0; expected *= x.shape[i--])
+    as_is = as_is && (x.shape[i] == 1 || x.strides[i] == expected);
+  return !as_is && x.numel() > 0;
+}
+
+ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, const StridedLayout& w,
+                       const StridedLayout* bias, const StridedLayout& y, const Conv2dGeometry& g) {
+  const DType dtype = wide(y.dtype);
+  const StridedLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
+  ConvPlan plan;
+  if (is_depthwise(w, g, {&in, &out})) plan.algorithm = ConvAlgorithm::depthwise;
+  else if (has_few_channels(w, g)) plan.algorithm = ConvAlgorithm::direct;
+  else
+    plan.algorithm = or_winograd(implicit_gemm(settings, dtype, w.shape[0] / g.groups), settings, dtype, false, x.shape,
+                                 w.shape, y.shape, g);
+  plan.dense_weights = plan.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
+  plan.workspace_bytes = copy_bytes(&x, dtype, false) + copy_bytes(bias, dtype, true) + copy_bytes(&y, dtype, false) +
+                         copy_bytes(&w, dtype, plan.dense_weights);
+  cut_images(plan, {settings, dtype, ImageLayout(in), ImageLayout(seen(w, dtype, plan.dense_weights)), ImageLayout(out),
+                    g, false, false});
+  return plan;
+}
+
+ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const StridedLayout& dy, const StridedLayout& x,
+                                        const StridedLayout& w, const StridedLayout* y_if_relu, const StridedLayout* dx,
+                                        const StridedLayout* dw, const StridedLayout* dbias, const Conv2dGeometry& g,
+                                        bool masked) {
+  const DType dtype = wide(dy.dtype);
+  const auto same_layout = [&](const StridedLayout& y) {
+    for (int i = 0; i < 4; ++i)
+      if (dy.shape[i] != 1 && dy.strides[i] != y.strides[i]) return false;
+    return true;
+  };
+  ConvBackwardPlan plan;
+  const bool depthwise = is_depthwise(w, g, {&dy, &x, dx ? dx : &x});
+  plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu) || depthwise);
+  const bool mask = y_if_relu && !plan.masks_first;
+  StridedLayout gradient = dy;
+  if (plan.masks_first && !masked) {
+    if (!StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous()) gradient.strides = contiguous_strides(dy.shape);
+    plan.workspace_bytes += dy.numel() * static_cast<int64_t>(size_of(dy.dtype));
+  }
+  plan.workspace_bytes += copy_bytes(&gradient, dtype, false);
+  const ImageLayout dy_seen(seen(gradient, dtype, false)), x_seen(dw ? seen(x, dtype, false) : x);
+  const ImageLayout dx_seen(dx ? seen(*dx, dtype, false) : x);
+
+  plan.at_once = depthwise || has_few_channels(w, g);
+  if (plan.at_once) {
+    plan.data.algorithm = depthwise ? ConvAlgorithm::depthwise : ConvAlgorithm::direct;
+    plan.data.workspace_bytes = (dw ? copy_bytes(&x, dtype, false) : 0) + (dx ? copy_bytes(&w, dtype, true) : 0) +
+                                copy_bytes(dx, dtype, false) + copy_bytes(dw, dtype, true) +
+                                copy_bytes(dbias, dtype, true);
+    const ConvProblem p{settings, dtype, x_seen, ImageLayout(seen(w, dtype, true)), dy_seen, g, true, mask};
+    const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
+    if (depthwise) cut_into(plan.data, DepthwiseTiles{}, p, dx_seen, wants_dx, wants_dw);
+    else cut_into(plan.data, DirectBackwardTiles{}, p, dx_seen, wants_dx, wants_dw);
+    plan.workspace_bytes += plan.data.workspace_bytes;
+    return plan;
+  }
+  if (dx) {
+    ConvPlan& data = plan.data;
+    data.algorithm =
+        or_winograd(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true, dx->shape, w.shape, dy.shape, g);
+    data.dense_weights = data.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
+    data.workspace_bytes = copy_bytes(&w, dtype, data.dense_weights) + copy_bytes(dx, dtype, false);
+    const ImageLayout weights(seen(w, dtype, data.dense_weights));
+    cut_images(data, {settings, dtype, dy_seen, weights, dx_seen, g, true, mask});
+  }
+  if (dw) {
+    ConvPlan& weight = plan.weight;
+    weight.algorithm = implicit_gemm(settings, dtype, dw->shape[0] / g.groups);
+    weight.dense_weights = weight.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(*dw);
+    weight.workspace_bytes =
+        copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, weight.dense_weights) + copy_bytes(dbias, dtype, true);
+    const ConvProblem p{settings, dtype, x_seen, ImageLayout(seen(*dw, dtype, weight.dense_weights)),
+                        dy_seen,  g,     true,   mask};
+    if (weight.algorithm == ConvAlgorithm::implicit_gemm_nchw) cut_into(weight, NchwWeightTiles{}, p);
+    else if (dy.shape[1] > 0) cut_into(weight, NhwcWeightTiles{}, p);
+  }
+  plan.workspace_bytes += std::max(plan.data.workspace_bytes, plan.weight.workspace_bytes);
+  return plan;
+}
+
+}  // namespace gradus::openmp

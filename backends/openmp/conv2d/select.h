@@ -1,0 +1,151 @@
+// Which algorithm computes a convolution, how its work is cut into pieces, and how much scratch memory that takes: the
+// one place that decides. Both functions depend on their arguments alone; the kernels do what the plan says. The
+// choices do not depend on the number of threads (only `workspace_bytes` does), so neither do the results.
+// tests/backends/conv2d_decisions.txt lists what they choose for usual layers.
+#pragma once
+
+#include <variant>
+
+#include <gradus/backends/openmp/conv2d/planes.h>
+#include <gradus/core/convolution_accuracy.h>
+
+namespace gradus::openmp {
+
+/// In the order of KernelTable::conv2d, the names that observers see.
+enum class ConvAlgorithm : uint8_t {
+  implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_pixels.cpp, conv2d_pixels_weight.cpp
+  implicit_gemm_nchw,  ///< sums are vectors of neighbouring pixels: conv2d_data.cpp, conv2d_weight.cpp
+  direct,              ///< few channels in a group: conv2d_direct.cpp
+  depthwise,           ///< one channel in a group, lanes are channels: conv2d_depthwise.cpp
+  winograd_2x2,        ///< conv2d_winograd.cpp, tiles of 2x2 results
+  winograd_4x4,
+};
+constexpr bool is_winograd(ConvAlgorithm algorithm) { return algorithm >= ConvAlgorithm::winograd_2x2; }
+
+// Below, a `…_size` is a number of elements of scratch memory: for all threads where it says "shared", else for each
+// thread.
+
+/// y from x, or dx from dy, by implicit_gemm_nhwc. A part is some images, or a band of rows of one, and some tiles of
+/// filters.
+struct NhwcTiles {
+  int64_t least[2], most[2];                ///< how far from an output pixel's place its taps read
+  int64_t images, rows, filter_tiles;       ///< of a part; rows are counted within a pass
+  int64_t bands, filter_parts, parts;       ///< of an image; of the filters; of all
+  int64_t depth;                            ///< rows of a block of the weights, at most
+  int64_t packed_channels, packing_pieces;  ///< channels of a tile of filters that are packed at once
+  int64_t pack_size, in_size, out_size;
+};
+
+/// dw by implicit_gemm_nhwc. An item is what is laid out together, some images or a band of rows of one; a block of it
+/// goes through all taps; a part sums up some items for some tiles of filters.
+struct NhwcWeightTiles {
+  bool joins_taps;  ///< a register tile has the channels of several taps
+  int64_t item_images, item_rows, bands, items;
+  int64_t block_images, block_rows;
+  int64_t filter_tiles, filter_parts;           ///< of a part; how many
+  int64_t items_in_part, parts;                 ///< how many are summed apart
+  int64_t unpacked_channels, unpacking_pieces;  ///< channels whose sums are added up at once
+  int64_t sums_size, bias_sums_size;            ///< shared
+  int64_t x_size, dy_size, total_size, by_channel_size;
+};
+
+/// y from x, or dx from dy, by implicit_gemm_nchw, in bands of output rows of one image.
+struct NchwTiles {
+  PlaneLayout planes;   ///< of a band
+  int64_t step[2];      ///< between output pixels of a pass
+  int64_t reach[2];     ///< how far beyond an output pixel's place its taps read
+  int64_t size[2];      ///< output pixels of the largest pass
+  int64_t band, bands;  ///< rows of a pass; bands of an image
+  int64_t matrix_size;  ///< shared: the weights of a pass and group before they are packed
+  int64_t planes_size, sums_size, masked_size;
+};
+
+/// dw by implicit_gemm_nchw. An item is a band of output rows of one image; a part sums up some items.
+struct NchwWeightTiles {
+  PlaneLayout x, dy;  ///< of an item
+  int64_t band, bands, items;
+  int64_t items_in_part, parts, images;  ///< images that are laid out at once where a band is a whole image
+  int64_t length;                        ///< of the dot products
+  int64_t partial_size, offsets_size;    ///< shared
+  int64_t x_size, dy_size, masked_size;
+};
+
+struct DirectTiles {
+  PlaneLayout planes;          ///< of a band of one group of one image
+  int64_t band, bands, grain;  ///< grain: bands in a chunk of parallel work
+  int64_t planes_size, sums_size;
+};
+
+/// All gradients. An item is a band of rows of dy, and of dx's passes, of one image.
+struct DirectBackwardTiles {
+  PlaneLayout dy, x;  ///< of one group of an item
+  int64_t band, bands, items;
+  int64_t items_in_part, parts, grain;  ///< parts of a group; those in a chunk of parallel work
+  int64_t partial_size;                 ///< shared
+  int64_t dy_size, x_size, sums_size, vectors_size;
+};
+
+struct DepthwiseTiles {
+  int64_t grain;                       ///< rows of y or dx in a chunk of parallel work
+  int64_t items_in_part, parts;        ///< rows of dy whose dw are summed apart
+  int64_t weights_size, partial_size;  ///< shared
+};
+
+constexpr int64_t kWinogradChannelsAtOnce = 32;  ///< whose weights are laid out for their transform
+
+/// A part is some images, or some rows of tiles of one, and some register tiles of filters.
+struct WinogradTiles {
+  int64_t tile, positions;                            ///< m; (m + 2)²
+  int64_t rows, columns;                              ///< tiles of an image
+  int64_t part_images, part_rows, part_filter_tiles;  ///< of the largest part
+  int64_t parts[3];                                   ///< of images, rows of tiles and filters
+  bool keeps_u;                                       ///< for all parts; else each transforms its weights
+  int64_t v_step, u_position;                         ///< between tiles of V; between positions of U
+  int64_t depth;                                      ///< channels multiplied at once
+  int64_t packed_channels, packing_pieces;            ///< channels of a tile of filters that are transformed at once
+  int64_t u_size;                                     ///< of a tile of filters; shared if kept, then for each tile
+  int64_t in_size, out_size, v_size, m_size, taps_size;
+};
+
+/// What one call of a kernel does.
+struct ConvPlan {
+  ConvAlgorithm algorithm;
+  bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
+  int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included; what fits the stack is not counted
+  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, NchwTiles, NchwWeightTiles, DirectTiles, DirectBackwardTiles,
+               DepthwiseTiles, WinogradTiles>
+      tiles = {};  ///< of the algorithm and pass; none where the result is empty
+};
+
+struct ConvBackwardPlan {
+  bool masks_first = false;  ///< dy is masked by the relu's result in a pass of its own, not by the kernels
+  bool at_once = false;      ///< `data` is the plan of all gradients, in one pass over dy
+  ConvPlan data = {}, weight = {};
+  int64_t workspace_bytes = 0;  ///< of all that is done
+};
+
+/// What decides beside the operands.
+struct ConvSettings {
+  const KernelTable& table;  ///< of an instruction set
+  ConvolutionAccuracy accuracy = ConvolutionAccuracy::exact;
+  int threads = 1;
+};
+
+/// y = x * w (+ bias).
+ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, const StridedLayout& w,
+                       const StridedLayout* bias, const StridedLayout& y, const Conv2dGeometry& geometry);
+
+/// Those of dx, dw and dbias that are not null; dbias goes with dw. `masked`: there is memory for a masked dy.
+ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const StridedLayout& dy, const StridedLayout& x,
+                                        const StridedLayout& w, const StridedLayout* y_if_relu, const StridedLayout* dx,
+                                        const StridedLayout* dw, const StridedLayout* dbias,
+                                        const Conv2dGeometry& geometry, bool masked);
+
+/// What convolutions of that type compute in.
+constexpr DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+/// The layout of a copy that is made of x to compute with.
+MemoryFormat copy_format(const StridedLayout& x, bool dense);
+/// True if the kernels work on a copy of x: in `dtype`, and contiguous if `dense`.
+bool needs_copy(const StridedLayout& x, DType dtype, bool dense);
+
+}  // namespace gradus::openmp

@@ -1,0 +1,388 @@
+#include <gradus/backends/openmp/conv2d/select_tiles.h>
+
+#include <gradus/backends/openmp/conv2d/pixels.h>
+
+namespace gradus::openmp {
+
+constexpr int64_t kCacheBytes = int64_t{512} << 10;  // what is worked on together: in the second-level cache
+constexpr int64_t kParts = 16;                       // for the threads to share, if there is work for as many
+constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts together, at most
+constexpr int64_t kChunkWork = int64_t{1} << 17;     // multiply-adds that are worth a chunk of parallel work
+constexpr int64_t kChunksWanted = 32;
+
+static int64_t grain_of(int64_t pieces, int64_t work) {
+  return std::max(divide_up(pieces, kChunksWanted), divide_up(kChunkWork, work + 1));
+}
+
+// Taps along one axis of the gradient of an image: coordinate residue + i stride takes tap r of dy's coordinate i + at.
+namespace {
+struct BackwardTaps {
+  int64_t least = 0, most = 0;     // at
+  int64_t total = 0, largest = 0;  // taps of all residues; of the one with most
+};
+}  // namespace
+static BackwardTaps backward_taps(int64_t kernel, int64_t stride, int64_t dilation, int64_t padding, int64_t size) {
+  BackwardTaps taps;
+  for (int64_t residue = 0; residue < std::min(stride, size); ++residue) {
+    int64_t count = 0;
+    for (int64_t r = 0; r < kernel; ++r) {
+      const int64_t distance = residue + padding - r * dilation;
+      if (distance % stride != 0) continue;
+      const int64_t at = distance / stride;
+      taps.least = taps.total ? std::min(taps.least, at) : at;
+      taps.most = taps.total ? std::max(taps.most, at) : at;
+      ++taps.total, ++count;
+    }
+    taps.largest = std::max(taps.largest, count);
+  }
+  return taps;
+}
+static BackwardTaps backward_taps(const ConvProblem& p, int axis) {
+  return backward_taps(p.kernel(axis), p.g.stride[axis], p.g.dilation[axis], p.g.padding[axis], p.out_size(axis));
+}
+
+// Scratch memory of fill_planes.
+static int64_t masked_size(const ImageLayout& x, bool mask) { return mask && moves_pixels(x, x.C) ? x.C * x.W : 0; }
+
+int64_t cut(NchwTiles& t, const ConvProblem& p) {
+  constexpr int64_t kBandsWanted = 16;
+  int64_t all_taps = 1, most_taps = 1;  // of all passes; of one
+  t.planes.channels = p.in.C;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t stride = p.g.stride[axis], kernel = p.kernel(axis), out = p.out_size(axis);
+    if (p.backward) {
+      const BackwardTaps taps = backward_taps(p, axis);
+      t.planes.shift[axis] = -taps.least;
+      t.step[axis] = stride, t.reach[axis] = taps.most - taps.least, t.size[axis] = divide_up(out, stride);
+      all_taps *= taps.total, most_taps *= taps.largest;
+    } else {
+      t.planes.split[axis] = stride, t.planes.shift[axis] = p.g.padding[axis];
+      t.step[axis] = 1, t.reach[axis] = (kernel - 1) * p.g.dilation[axis] / stride, t.size[axis] = out;
+      all_taps *= kernel, most_taps *= kernel;
+    }
+  }
+  t.planes.set_pitch(p.in.W, t.size[1], t.reach[1]);
+  const int64_t filters = p.out.C / p.g.groups, channels = p.in.C / p.g.groups;
+  // As many rows as fit the cache, fewer where there are few images.
+  const int64_t row = (p.in.C * t.planes.split[0] * t.planes.split[1] + filters) * t.planes.pitch * p.element();
+  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row, 1) - t.reach[0]);
+  const int64_t wanted = divide_up(t.size[0], divide_up(kBandsWanted, std::max<int64_t>(p.in.N, 1)));
+  const int64_t most = std::max<int64_t>(1, std::min(fit, std::max<int64_t>(wanted, 4)));
+  t.band = divide_up(t.size[0], divide_up(t.size[0], most));
+  t.bands = divide_up(t.size[0], t.band);
+  t.planes.rows = t.band + t.reach[0];
+
+  const Registers tile = registers(p.settings, p.dtype);
+  const int64_t slack = t.planes.pitch + t.reach[1] + 2 * tile.columns;  // the last tile reads beyond
+  t.matrix_size = filters * channels * most_taps;
+  t.planes_size = p.in.C * t.planes.channel_stride() + slack;
+  t.sums_size = filters * round_up(t.band * t.planes.pitch, tile.vector);
+  t.masked_size = masked_size(p.in, p.mask);
+  const int64_t of_thread = t.planes_size + t.sums_size + t.masked_size;
+  return p.out.C * channels * all_taps * p.element() + channels * all_taps * int64_t{sizeof(int64_t)} +
+         std::max(t.matrix_size, p.threads(p.in.N * t.bands) * of_thread) * p.element();
+}
+
+int64_t cut(NchwWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
+  constexpr int64_t kPositions = 1024;  // summed before lanes are added: what the first-level cache holds
+  const ImageLayout &x = p.in, &dy = p.out;
+  const int64_t vector = registers(p.settings, p.dtype).vector, taps = p.w.C * p.w.H * p.w.W;
+  int64_t reach[2];
+  t.x.channels = x.C;
+  for (int axis = 0; axis < 2; ++axis) {
+    t.x.split[axis] = p.g.stride[axis], t.x.shift[axis] = p.g.padding[axis];
+    reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / p.g.stride[axis];
+  }
+  t.x.set_pitch(x.W, dy.W, reach[1]);
+
+  // A band of output rows at a time; where a whole image is little, several images.
+  const int64_t row_bytes = (x.C * p.g.stride[0] * p.g.stride[1] + dy.C) * t.x.pitch * p.element();
+  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
+  const int64_t most = std::min(fit, divide_up(kPositions, t.x.pitch));
+  t.bands = dy.H > 0 ? divide_up(dy.H, most) : 0, t.band = t.bands > 0 ? divide_up(dy.H, t.bands) : 0;
+  t.x.rows = t.band + reach[0];
+  t.items = dy.N * t.bands;
+  t.length = round_up(std::max<int64_t>((t.band - 1) * t.x.pitch + dy.W, 0), vector);
+  const int64_t parts_wanted =
+      std::min({kParts, divide_up(t.items * t.length, kPositions), kPartElements / std::max<int64_t>(1, dy.C * taps)});
+  t.items_in_part = divide_up(std::max<int64_t>(t.items, 1), std::max<int64_t>(parts_wanted, 1));
+  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+  const int64_t images_fit =
+      std::min(kPositions / std::max<int64_t>(t.length, 1), kCacheBytes / std::max<int64_t>(row_bytes * t.x.rows, 1));
+  t.images = t.bands == 1 ? std::clamp<int64_t>(images_fit, 1, t.items_in_part) : 1;
+
+  // dy's rows follow each other at the pitch of x; a channel is filled up to whole vectors.
+  t.dy.channels = dy.C, t.dy.rows = t.band, t.dy.pitch = t.x.pitch;
+  t.dy.gap = round_up(std::max<int64_t>(t.dy.plane(), 1), vector) - t.dy.plane();
+
+  const int64_t slack = t.x.pitch + reach[1] + vector;  // read along with zeros of dy
+  t.offsets_size = taps;
+  t.partial_size = t.parts * (dy.C * taps + dy.C);
+  t.x_size = t.images * x.C * t.x.channel_stride() + slack;
+  t.dy_size = t.images * dy.C * t.dy.channel_stride();
+  t.masked_size = masked_size(dy, p.mask);
+  return t.offsets_size * int64_t{sizeof(int64_t)} +
+         (t.partial_size + p.threads(t.parts) * (t.x_size + t.dy_size + t.masked_size)) * p.element();
+}
+
+int64_t cut(NhwcTiles& t, const ConvProblem& p) {
+  constexpr int64_t kLeastPixels = 128;        // in a part, if it can be: they share what loading the weights costs
+  constexpr int64_t kPackGrain = 16384;        // weights that are worth a chunk of packing
+  constexpr int64_t kDepth = 288;              // 36 KiB for a tile
+  int64_t steps[2][2], rows[2], all_taps = 1;  // steps: read, written
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t stride = p.g.stride[axis], kernel = p.kernel(axis);
+    BackwardTaps taps{-p.g.padding[axis], (kernel - 1) * p.g.dilation[axis] - p.g.padding[axis], kernel, kernel};
+    if (p.backward) taps = backward_taps(p, axis);
+    t.least[axis] = taps.least, t.most[axis] = taps.total ? taps.most : -1;
+    steps[axis][0] = p.backward ? 1 : stride, steps[axis][1] = p.backward ? stride : 1;
+    rows[axis] = divide_up(p.out_size(axis), steps[axis][1]);  // of the first pass, which has most
+    all_taps *= taps.total;
+  }
+  const int64_t width = registers(p.settings, p.dtype).columns, channels = p.in.C / p.g.groups;
+  const int64_t tiles = p.g.groups * divide_up(p.out.C / p.g.groups, width), images = p.out.N;
+
+  const int64_t row_bytes = (steps[0][0] * p.in.W * p.in.C + steps[0][1] * p.out.W * p.out.C) * p.element();
+  const int64_t most_filter_parts = divide_up(tiles, 2), wanted = divide_up(kParts, most_filter_parts);
+  t.images = 1, t.rows = rows[0];
+  // What a part reads and writes, half of it if that is several images, is in the cache beside what the next one reads.
+  const int64_t fit = kCacheBytes / std::max<int64_t>(row_bytes, 1);  // rows
+  if (fit >= 2 * rows[0]) {
+    t.images =
+        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows[0], 1), divide_up(images, wanted)), 1, images);
+    const int64_t least = divide_up(kLeastPixels, std::max<int64_t>(rows[0] * rows[1], 1));
+    if (tiles > 2) t.images = std::clamp(least, t.images, images);
+  }
+  if (t.images == 1) {
+    const int64_t bands = std::max(divide_up(rows[0], std::max<int64_t>(fit, 1)),
+                                   std::min(divide_up(wanted, images), divide_up(rows[0], 4)));
+    t.rows = divide_up(rows[0], bands);
+  }
+  t.bands = divide_up(rows[0], t.rows);
+  const int64_t pixel_parts = divide_up(images, t.images) * t.bands;
+  t.filter_tiles = divide_up(tiles, std::clamp<int64_t>(divide_up(kParts, pixel_parts), 1, most_filter_parts));
+  t.filter_parts = divide_up(tiles, t.filter_tiles);
+  t.parts = pixel_parts * t.filter_parts;
+
+  t.depth = kDepth;
+  t.packing_pieces = divide_up(channels, divide_up(kPackGrain, p.w.H * p.w.W * width));
+  t.packed_channels = divide_up(channels, std::max<int64_t>(t.packing_pieces, 1));
+  t.pack_size = tap_stride(p.w) == 1 ? t.packed_channels * p.w.H * p.w.W * width : 0;
+  const int64_t rows_read = std::min(p.in.H, (t.rows - 1) * steps[0][0] + t.most[0] - t.least[0] + 1);
+  t.in_size = in_place(p.in, p.mask) ? 0 : t.images * std::max<int64_t>(rows_read, 0) * p.in.W * p.in.C;
+  t.out_size =
+      has_pixels(p.out) ? 0 : t.images * t.rows * steps[0][1] * p.out.W * std::min(t.filter_tiles * width, p.out.C);
+  return (tiles * width * channels * all_taps +
+          std::max(p.threads(tiles * t.packing_pieces) * t.pack_size, p.threads(t.parts) * (t.in_size + t.out_size))) *
+         p.element();
+}
+
+int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
+  constexpr int64_t kFilterPartsEnough = 8;              // to do without parts of the batch, whose sums take memory
+  constexpr int64_t kPixels = 256;                       // in a block
+  constexpr int64_t kUnpackGrain = 16384;                // sums that are worth a chunk of adding up
+  const ImageLayout &x = p.in, &dy = p.out;
+  const Registers tile = registers(p.settings, p.dtype);
+  const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;
+  const int64_t tiles = groups * divide_up(dy.C / groups, width), part_size = tiles * taps * channels * width;
+  // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
+  t.joins_taps =
+      2 * channels < tile.rows && groups == 1 && p.g.dilation[1] == 1 && (!in_place(x, false) || x.w_stride == x.C);
+
+  const int64_t row_bytes = (x.W * x.C * p.g.stride[0] + dy.W * dy.C) * p.element();
+  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1));
+  t.bands = std::max<int64_t>(1, divide_up(dy.H, fit));
+  t.item_rows = divide_up(dy.H, t.bands);
+  t.bands = t.item_rows > 0 ? divide_up(dy.H, t.item_rows) : 0;
+  const int64_t image_pixels = std::max<int64_t>(1, dy.H * dy.W);
+  t.item_images = t.bands == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy.H, divide_up(kPixels, image_pixels)), 1,
+                                                     std::max<int64_t>(dy.N, 1))
+                               : 1;
+  t.block_rows = t.bands == 1 && 2 * image_pixels <= 3 * kPixels
+                     ? t.item_rows
+                     : std::clamp<int64_t>(kPixels / std::max<int64_t>(dy.W, 1), 1, std::max<int64_t>(t.item_rows, 1));
+  t.block_images = t.block_rows == t.item_rows ? std::clamp<int64_t>(kPixels / image_pixels, 1, t.item_images) : 1;
+
+  t.filter_tiles = divide_up(tiles, std::min(divide_up(tiles, 2), kParts));
+  t.filter_parts = divide_up(tiles, t.filter_tiles);
+  const int64_t batch_parts = t.filter_parts >= kFilterPartsEnough ? 1 : divide_up(kParts, t.filter_parts);
+  const int64_t wanted = std::min(batch_parts, kPartElements / (part_size + 1) + 1);
+  t.item_images = std::min(t.item_images, std::max<int64_t>(1, divide_up(dy.N, wanted)));
+  t.items = divide_up(dy.N, t.item_images) * t.bands;
+  t.items_in_part = std::max<int64_t>(1, divide_up(t.items, wanted));
+  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+  t.unpacked_channels = std::clamp<int64_t>(kUnpackGrain / (taps * width), 1, std::max<int64_t>(channels, 1));
+  t.unpacking_pieces = divide_up(channels, t.unpacked_channels);
+
+  const int64_t rows_read =
+      std::min(x.H, std::max<int64_t>(0, (t.item_rows - 1) * p.g.stride[0] + (p.w.H - 1) * p.g.dilation[0] + 1));
+  t.sums_size = t.parts * part_size, t.bias_sums_size = t.parts * dy.C;
+  t.x_size = in_place(x, false) ? 0 : t.item_images * rows_read * x.W * x.C;
+  t.dy_size = in_place(dy, p.mask) ? 0 : t.item_images * t.item_rows * dy.W * std::min(t.filter_tiles * width, dy.C);
+  t.total_size = t.unpacked_channels * width;
+  t.by_channel_size = tap_stride(p.w) == 1 ? t.total_size * taps : 0;
+  return (t.sums_size + t.bias_sums_size +
+          std::max(p.threads(t.parts * t.filter_parts) * (t.x_size + t.dy_size),
+                   p.threads(tiles * t.unpacking_pieces) * (t.total_size + t.by_channel_size))) *
+         p.element();
+}
+
+int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
+  // U is 16/9 or four times as large as w. Where it outgrows the second-level cache, it is not kept, but transformed by
+  // each part anew, a register tile of filters at a time; parts are large then.
+  constexpr int64_t kKeptBytes = int64_t{2} << 20;       // of U at most, for parts to share it
+  constexpr int64_t kPartBytes = int64_t{640} << 10;     // of V and M: in the second-level cache
+  constexpr int64_t kLargePartBytes = int64_t{6} << 20;  // the same where U is not kept
+  constexpr int64_t kLeastTiles = 28, kMostTiles = 128;  // in a part, if there are: they share what loading U costs
+  constexpr int64_t kPartsWanted = 8;
+  constexpr int64_t kLeastFilterTiles = 2;   // in a part, since each part transforms its input
+  constexpr int64_t kDepth = 384;            // channels multiplied at once: their U stays in the first-level cache
+  constexpr int64_t kTransformGrain = 2048;  // pairs of channel and filter that are worth a chunk of work
+  const Registers tile = registers(p.settings, p.dtype);
+  const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, width = tile.columns;
+  const int64_t filter_tiles = p.g.groups * divide_up(filters, width), bytes = p.element();
+  t.tile = tile_size, t.positions = (t.tile + 2) * (t.tile + 2);
+  t.rows = divide_up(p.out.H, t.tile), t.columns = divide_up(p.out.W, t.tile);
+  // V and U have a vector more than they need, so that rows and positions at powers of two do not share sets of a
+  // cache.
+  t.v_step = round_up(channels, tile.vector) + tile.vector, t.u_position = channels * width + tile.vector;
+  t.u_size = t.positions * t.u_position;
+  t.depth = std::min(channels, kDepth);
+
+  const int64_t tile_bytes = t.positions * (t.v_step + width) * bytes;
+  const bool large = filter_tiles * t.u_size * bytes > kKeptBytes;
+  const int64_t tiles = large ? std::clamp(kLargePartBytes / tile_bytes, kLeastTiles, kMostTiles)
+                              : std::max(kPartBytes / tile_bytes, kLeastTiles);
+  const int64_t images = std::clamp<int64_t>(tiles / (t.rows * t.columns), 1, p.out.N);
+  const int64_t rows = images > 1 ? t.rows : std::clamp<int64_t>(tiles / t.columns, 1, t.rows);
+  t.parts[0] = divide_up(p.out.N, images), t.parts[1] = divide_up(t.rows, rows);
+  const int64_t wanted = divide_up(kPartsWanted, t.parts[0] * t.parts[1]);
+  t.part_filter_tiles = divide_up(filter_tiles, std::min(wanted, divide_up(filter_tiles, kLeastFilterTiles)));
+  t.parts[2] = divide_up(filter_tiles, t.part_filter_tiles);
+  t.part_images = divide_up(p.out.N, t.parts[0]), t.part_rows = divide_up(t.rows, t.parts[1]);
+  t.keeps_u = !large && t.parts[0] * t.parts[1] > 1;
+  t.packing_pieces = divide_up(channels * width, kTransformGrain);
+  t.packed_channels = divide_up(channels, t.packing_pieces);
+
+  const int64_t part_tiles = t.part_images * t.part_rows * t.columns, rows_written = t.part_rows * t.tile;
+  t.v_size = t.positions * (part_tiles * t.v_step + tile.vector);
+  t.m_size = t.positions * (part_tiles * width + tile.vector);
+  t.in_size = in_place(p.in, p.mask) ? 0 : t.part_images * std::min(p.in.H, rows_written + 2) * p.in.W * p.in.C;
+  t.out_size =
+      has_pixels(p.out) ? 0 : t.part_images * rows_written * p.out.W * std::min(t.part_filter_tiles * width, p.out.C);
+  t.taps_size = kWinogradChannelsAtOnce * 9 * width;
+  const int64_t of_thread = t.in_size + t.out_size + t.v_size + t.m_size + (t.keeps_u ? 0 : t.u_size + t.taps_size);
+  return t.depth * int64_t{sizeof(int64_t)} + (t.keeps_u ? filter_tiles * t.u_size : 0) * bytes +
+         std::max(t.keeps_u ? p.threads(filter_tiles * t.packing_pieces) * t.taps_size : 0,
+                  p.threads(t.parts[0] * t.parts[1] * t.parts[2]) * of_thread) *
+             bytes;
+}
+
+// How many rows of `total` are worked on together: `fit` at most, in bands of nearly equal height.
+static int64_t band_of(int64_t total, int64_t fit) {
+  const int64_t most = std::max<int64_t>(1, std::min(total, fit));
+  return std::max<int64_t>(1, divide_up(total, std::max<int64_t>(1, divide_up(total, most))));
+}
+
+int64_t cut(DirectTiles& t, const ConvProblem& p) {
+  constexpr int64_t kBandBytes = int64_t{32} << 10;  // of planes, which every filter reads anew
+  const int64_t vector = registers(p.settings, p.dtype).vector, filters = p.out.C / p.g.groups;
+  int64_t reach[2];
+  t.planes.channels = p.w.C;
+  for (int axis = 0; axis < 2; ++axis) {
+    t.planes.split[axis] = p.g.stride[axis], t.planes.shift[axis] = p.g.padding[axis];
+    reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / p.g.stride[axis];
+  }
+  t.planes.pitch = round_up(p.out.W, vector) + reach[1];
+  const int64_t row_bytes = p.w.C * p.g.stride[0] * p.g.stride[1] * t.planes.pitch * p.element();
+  t.band = band_of(p.out.H, kBandBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
+  t.bands = divide_up(p.out.H, t.band);
+  t.planes.rows = t.band + reach[0];
+  const int64_t bands = p.out.N * p.g.groups * t.bands;
+  t.grain = grain_of(bands, filters * p.w.C * p.w.H * p.w.W * t.band * p.out.W);
+
+  t.planes_size = p.w.C * t.planes.channel_stride();
+  t.sums_size = p.out.w_stride == 1 ? 0 : filters * t.band * round_up(p.out.W, vector);
+  const int64_t chunks = divide_up(bands, t.grain);
+  return p.threads(chunks) * (heap_bytes(t.planes_size, p.element()) + heap_bytes(t.sums_size, p.element()));
+}
+
+int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw) {
+  constexpr int64_t kBandBytes = int64_t{256} << 10;  // of planes of x and dy
+  const ImageLayout& dy = p.out;
+  const int64_t vector = registers(p.settings, p.dtype).vector, groups = p.g.groups, filters = dy.C / groups;
+  int64_t positions[2] = {0, 0}, dy_reach[2] = {0, 0}, x_reach[2];  // positions: of a pass or of dy
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t stride = p.g.stride[axis];
+    t.x.split[axis] = stride, t.x.shift[axis] = p.g.padding[axis];
+    x_reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / stride;
+    if (wants_dw) positions[axis] = p.out_size(axis);
+    if (!wants_dx) continue;
+    positions[axis] = std::max(positions[axis], divide_up(p.in_size(axis), stride));
+    const BackwardTaps taps =
+        backward_taps(p.kernel(axis), stride, p.g.dilation[axis], p.g.padding[axis], p.in_size(axis));
+    t.dy.shift[axis] = std::max<int64_t>(0, -taps.least);
+    dy_reach[axis] = std::max<int64_t>(0, taps.most);
+  }
+  t.dy.channels = filters, t.x.channels = p.w.C;
+  t.dy.pitch = t.dy.shift[1] + round_up(positions[1], vector) + dy_reach[1];
+  t.x.pitch = round_up(dy.W, vector) + x_reach[1];
+  const int64_t row_bytes =
+      (t.dy.channels * t.dy.pitch + t.x.channels * t.x.split[0] * t.x.split[1] * t.x.pitch) * p.element();
+  t.band = band_of(positions[0], kBandBytes / std::max<int64_t>(row_bytes, 1));
+  t.bands = divide_up(positions[0], t.band);
+  t.dy.rows = t.dy.shift[0] + t.band + dy_reach[0], t.x.rows = t.band + x_reach[0];
+  t.items = dy.N * t.bands;
+
+  const int64_t taps = wants_dw ? p.w.C * p.w.H * p.w.W : 0;
+  const int64_t work = filters * p.w.C * p.w.H * p.w.W * t.band * (dy.W + dx.W);
+  const int64_t parts_wanted = std::min(divide_up(kParts, groups), divide_up(t.items * groups * work, kChunkWork));
+  t.items_in_part = std::max<int64_t>(1, divide_up(t.items, std::max<int64_t>(parts_wanted, 1)));
+  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+  t.grain = grain_of(t.parts * groups, t.items_in_part * work);
+
+  t.partial_size = wants_dw ? t.parts * (dy.C * taps + dy.C) : 0;
+  t.dy_size = filters * t.dy.channel_stride();
+  t.x_size = wants_dw ? t.x.channels * t.x.channel_stride() : 0;
+  t.sums_size = wants_dx && dx.w_stride * p.g.stride[1] != 1
+                    ? std::max<int64_t>(2, p.w.C) * t.band * round_up(divide_up(dx.W, p.g.stride[1]), vector)
+                    : 0;
+  t.vectors_size = filters * taps * vector;
+  int64_t of_thread = 0;
+  for (int64_t size : {t.dy_size, t.x_size, t.sums_size, t.vectors_size}) of_thread += heap_bytes(size, p.element());
+  return heap_bytes(t.partial_size, p.element()) + p.threads(divide_up(t.parts * groups, t.grain)) * of_thread;
+}
+
+// A copy with the channels last, of planes.
+static int64_t channels_last_bytes(const ImageLayout& x, int64_t element) {
+  return x.c_stride == 1 ? 0 : x.N * x.C * x.H * x.W * element;
+}
+
+int64_t cut(DepthwiseTiles& t, const ConvProblem& p) {
+  t.weights_size = p.w.N * p.w.H * p.w.W;
+  if (p.out.N * p.out.H * p.out.W > 0) t.grain = grain_of(p.out.N * p.out.H, p.out.W * p.out.C * p.w.H * p.w.W);
+  return t.weights_size * p.element() + channels_last_bytes(p.in, p.element()) +
+         channels_last_bytes(p.out, p.element());
+}
+
+int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw) {
+  const ImageLayout &dy = p.out, &x = p.in;
+  const int64_t taps = p.w.H * p.w.W, items = dy.N * dy.H, element = p.element();
+  if (wants_dx && dx.N * dx.H * dx.W > 0) {
+    // Of the residues mod stride the first one has the taps that count.
+    int64_t row_taps[2];
+    for (int axis = 0; axis < 2; ++axis)
+      row_taps[axis] = backward_taps(p.kernel(axis), p.g.stride[axis], p.g.dilation[axis], p.g.padding[axis], 1).total;
+    t.grain = grain_of(dx.N * dx.H, dx.W * dx.C * row_taps[0] * row_taps[1]);
+  }
+  const int64_t parts_wanted = std::clamp<int64_t>(items * dy.W * x.C * taps / kChunkWork, 1, kParts);
+  t.items_in_part = std::max<int64_t>(1, divide_up(items, parts_wanted));
+  t.parts = std::max<int64_t>(1, divide_up(items, t.items_in_part));
+  t.weights_size = wants_dx ? taps * p.w.N : 0;
+  t.partial_size = wants_dw ? t.parts * (taps * x.C + x.C) : 0;
+  const int64_t of_dx = wants_dx ? t.weights_size * element + channels_last_bytes(dx, element) : 0;
+  const int64_t of_dw = wants_dw ? (t.partial_size + x.C) * element + channels_last_bytes(x, element) : 0;
+  return channels_last_bytes(dy, element) + std::max(of_dx, of_dw);
+}
+
+}  // namespace gradus::openmp

@@ -1,0 +1,47 @@
+// How each algorithm of a convolution cuts its work: select.cpp's other half.
+#pragma once
+
+#include <gradus/backends/openmp/conv2d/select.h>
+
+namespace gradus::openmp {
+
+// A convolution, or the gradient of an image, which is one too.
+struct ConvProblem {
+  const ConvSettings& settings;
+  DType dtype;             // that it computes in
+  ImageLayout in, w, out;  // what is read, the weights, what is written
+  const Conv2dGeometry& g;
+  bool backward, mask;
+
+  int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
+  int64_t kernel(int axis) const { return axis == 0 ? w.H : w.W; }
+  int64_t in_size(int axis) const { return axis == 0 ? in.H : in.W; }
+  int64_t out_size(int axis) const { return axis == 0 ? out.H : out.W; }
+  int64_t threads(int64_t chunks) const { return std::min<int64_t>(settings.threads, chunks); }
+};
+
+// The register tiles of an instruction set and type.
+struct Registers {
+  int64_t vector, rows, columns;
+};
+inline Registers registers(const ConvSettings& settings, DType dtype) {
+  const auto of = [](const auto& kernels) {
+    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
+  };
+  return dtype == DType::f64 ? of(settings.table.f64) : of(settings.table.f32);
+}
+
+// Each sets the tiles and returns the bytes of scratch memory that the kernel takes. For the gradient of the weights,
+// and for all gradients, `in` is x and `out` is dy.
+int64_t cut(NhwcTiles& t, const ConvProblem& p);
+int64_t cut(NhwcWeightTiles& t, const ConvProblem& p);
+int64_t cut(NchwTiles& t, const ConvProblem& p);
+int64_t cut(NchwWeightTiles& t, const ConvProblem& p);
+int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size);
+int64_t cut(DirectTiles& t, const ConvProblem& p);
+int64_t cut(DepthwiseTiles& t, const ConvProblem& p);
+// All gradients that are wanted; dx is as large as x.
+int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
+int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
+
+}  // namespace gradus::openmp

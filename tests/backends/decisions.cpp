@@ -1,0 +1,26 @@
+#include <gradus/tests/backends/decisions.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace gradus::test {
+
+void check_decisions(const std::string& file, const std::string& text) {
+  const std::string path = source_path("tests/backends/" + file);
+  if (std::getenv("GRADUS_WRITE_DECISIONS")) {
+    std::ofstream(path) << text;
+    return;
+  }
+  std::ifstream stored(path);
+  REQUIRE(stored);
+  std::istringstream decided(text);
+  INFO("tests/backends/" << file << ": GRADUS_WRITE_DECISIONS=1 writes it anew");
+  while (stored || decided) {
+    std::string wanted, line;
+    std::getline(stored, wanted), std::getline(decided, line);
+    CHECK(line == wanted);
+  }
+}
+
+}  // namespace gradus::test

@@ -472,9 +472,8 @@ struct Kernels {
 };
 
 struct KernelTable {
-  const char* packed;  ///< implementation names for observers
-  const char* implicit_gemm;
-  const char* stencil;
+  const char* packed;     ///< implementation names for observers
+  const char* conv2d[6];  ///< by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;

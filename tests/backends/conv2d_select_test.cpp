@@ -1,8 +1,10 @@
-// What select_conv2d() decides (backends/openmp/conv2d/select.h), without a kernel being run.
+// What select_conv2d() decides (backends/openmp/conv2d/select.h), and that the kernels take the memory that it says.
 #include <sstream>
 
 #include <gradus/backends/openmp/conv2d/select.h>
+#include <gradus/core/runtime.h>
 #include <gradus/tests/backends/decisions.h>
+#include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;
 using namespace gradus::openmp;
@@ -153,4 +155,80 @@ TEST_CASE("the number of threads changes nothing but the workspace of a convolut
       larger = larger || one != many;
     }
   CHECK(larger);
+}
+
+namespace {
+
+// Bytes that f() takes from the allocator at a time.
+template <class F>
+int64_t peak(F&& f) {
+  DeviceRuntime& memory = runtime(DeviceType::cpu);
+  memory.reset_peak_memory_stats(0);
+  const int64_t before = memory.memory_stats(0).allocated;
+  f();
+  return memory.memory_stats(0).peak_allocated - before;
+}
+
+// Forward, and the gradients that `wants` has bits for (dx, dw): the plan's workspace, which is exact on one thread.
+void check_workspace(const Layer& l, DType dtype, MemoryFormat format, ConvolutionAccuracy accuracy, int wants) {
+  INFO(l << ", " << name(dtype) << (format == MemoryFormat::contiguous ? ", nchw" : ", nhwc") << ", " << name(accuracy)
+         << ", " << name(cpu_isa()) << ", gradients " << wants);
+  const Conv2dGeometry g = l.geometry();
+  const auto image = [&](const Shape& shape) { return test::random(shape, dtype, format); };
+  const Array x = image({l.N, l.C, l.H, l.W}), w = image({l.K, l.C / l.groups, l.R, l.R});
+  const Array y = image({l.N, l.K, l.out(l.H), l.out(l.W)}), dy = image(y.shape()), bias = test::random({l.K}, dtype);
+  const Array dx = Array::empty_like(x), dw = Array::empty_like(w), db = Array::empty_like(bias);
+  const View bias_view(bias), y_view(y);
+  const MutableView dx_view(dx), dw_view(dw), db_view(db);
+  const MutableView *wanted_dx = wants & 1 ? &dx_view : nullptr, *wanted_dw = wants & 2 ? &dw_view : nullptr,
+                    *wanted_db = wants & 2 ? &db_view : nullptr;
+  const ConvolutionAccuracyGuard guard(accuracy);
+  for (int threads : {1, 2}) {
+    set_num_threads(threads);
+    const ConvSettings settings{kernel_table(), accuracy, threads};
+    const int64_t forward = peak([&] { test::openmp().conv2d_bias_relu(x, w, &bias_view, true, MutableView(y), g); });
+    const int64_t backward = peak([&] {
+      test::openmp().conv2d_bias_relu_backward(dy, x, w, &y_view, wanted_dx, wanted_dw, wanted_db, g, nullptr);
+    });
+    const int64_t forward_plan = select_conv2d(settings, View(x), View(w), &bias_view, View(y), g).workspace_bytes;
+    const int64_t backward_plan =
+        select_conv2d_backward(settings, View(dy), View(x), View(w), &y_view, wanted_dx, wanted_dw, wanted_db, g, false)
+            .workspace_bytes;
+    if (threads == 1) {
+      CHECK(forward == forward_plan);
+      CHECK(backward == backward_plan);
+    } else {
+      CHECK(forward <= forward_plan);
+      CHECK(backward <= backward_plan);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("openmp convolutions take the scratch memory that their plan says") {
+  const Layer layers[] = {
+      {.N = 3, .C = 1, .H = 28, .W = 28, .K = 2, .R = 3, .padding = 1},
+      {.N = 2, .C = 3, .H = 60, .W = 57, .K = 3, .R = 5, .stride = 2, .padding = 2},
+      {.N = 2, .C = 20, .H = 15, .W = 14, .K = 5, .R = 3, .padding = 1},
+      {.N = 2, .C = 6, .H = 40, .W = 41, .K = 5, .R = 3, .stride = 3, .dilation = 2},
+      {.N = 4, .C = 5, .H = 12, .W = 12, .K = 32, .R = 3, .padding = 1},
+      {.N = 4, .C = 36, .H = 12, .W = 12, .K = 40, .R = 3, .stride = 2, .padding = 1},
+      {.N = 2, .C = 64, .H = 20, .W = 20, .K = 64, .R = 3, .padding = 1},
+      {.N = 2, .C = 64, .H = 9, .W = 9, .K = 96, .R = 1, .groups = 2},
+      {.N = 1, .C = 300, .H = 8, .W = 8, .K = 64, .R = 3, .padding = 1},
+      {.N = 2, .C = 32, .H = 10, .W = 10, .K = 32, .R = 3, .stride = 2, .padding = 1, .groups = 32},
+      {.N = 0, .C = 32, .H = 10, .W = 10, .K = 32, .R = 3},
+  };
+  int wants = 0;
+  for (CpuIsa isa : test::instruction_sets()) {
+    set_cpu_isa(isa);
+    for (const Layer& layer : layers)
+      for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
+        for (DType dtype : {DType::f32, DType::f64, DType::bf16})
+          for (auto accuracy : {ConvolutionAccuracy::exact, ConvolutionAccuracy::winograd_4x4})
+            check_workspace(layer, dtype, format, accuracy, 1 + wants++ % 3);
+  }
+  set_cpu_isa(best_cpu_isa());
+  set_num_threads(2);
 }

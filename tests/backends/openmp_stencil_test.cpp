@@ -66,23 +66,25 @@ void check(const Case& c, DType dtype, MemoryFormat format) {
 
 }  // namespace
 
-TEST_CASE("few channels, few in a group, and one in each run as stencils") {
+TEST_CASE("convolutions with few channels, few in a group, and one in each say what they run as") {
   struct Last final : Observer {
     std::string implementation;
     void on_end(const ObservedEvent& event) override { implementation = event.implementation; }
   } last;
   add_observer(&last);
-  const auto is_stencil = [&](int64_t C, int64_t K, int64_t groups) {
-    const Case c{1, C, 6, 6, K, 3, 3, padded(1, 1, 1, groups)};
-    const Operands o(c, DType::f32, MemoryFormat::contiguous);
+  const auto runs = [&](int64_t C, int64_t K, int64_t groups, MemoryFormat format = MemoryFormat::contiguous) {
+    const Case c{1, C, 24, 24, K, 3, 3, padded(1, 1, 1, groups)};
+    const Operands o(c, DType::f32, format);
     openmp().conv2d(o.x, o.w, o.y, c.g);
-    return last.implementation.rfind("stencil_", 0) == 0;
+    return last.implementation.substr(0, last.implementation.rfind('_'));
   };
-  CHECK(is_stencil(1, 1, 1));
-  CHECK(is_stencil(3, 3, 1));
-  CHECK(is_stencil(12, 8, 4));
-  CHECK(is_stencil(32, 32, 32));
-  CHECK(!is_stencil(32, 32, 1));
+  CHECK(runs(1, 1, 1) == "direct");
+  CHECK(runs(3, 3, 1) == "direct");
+  CHECK(runs(12, 8, 4) == "direct");
+  CHECK(runs(32, 32, 32) == "direct");
+  CHECK(runs(32, 32, 32, MemoryFormat::channels_last) == "depthwise");
+  CHECK(runs(32, 32, 1) == "implicit_gemm_nhwc");
+  CHECK(runs(32, 5, 1) == "implicit_gemm_nchw");
   remove_observer(&last);
 }
 

@@ -13,8 +13,6 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kBandBytes = int64_t{512} << 10;
-constexpr int64_t kBandsWanted = 16;
 constexpr int64_t kGatherGrain = 16384;  // weights that are worth a chunk of parallel work
 constexpr int64_t kScatterCost = 12;     // of moving a vector of sums, in multiply-adds
 
@@ -30,76 +28,48 @@ struct Pass {
   std::vector<DepthRange> rows;  // for every i, the taps along the height that read rows of the image, not padding
 };
 
-struct Correlation {
-  PlaneLayout layout;
-  std::vector<Pass> passes;
-  int64_t step[2] = {1, 1};   // between output pixels of a pass
-  int64_t reach[2] = {0, 0};  // largest Tap::at
-  int64_t size[2] = {0, 0};   // largest Pass::size
-  int64_t groups = 1;
-};
-
-Correlation forward(const Conv2dGeometry& geometry, const int64_t (&kernel)[2], const int64_t (&out)[2]) {
-  Correlation plan;
-  plan.passes.resize(1);
-  Pass& pass = plan.passes[0];
+std::vector<Pass> forward_passes(const NchwTiles& t, const Conv2dGeometry& geometry, const int64_t (&kernel)[2]) {
+  Pass pass;
   for (int axis = 0; axis < 2; ++axis) {
     const int64_t stride = geometry.stride[axis], dilation = geometry.dilation[axis];
-    plan.layout.split[axis] = stride;
-    plan.layout.shift[axis] = geometry.padding[axis];
-    pass.size[axis] = plan.size[axis] = out[axis];
+    pass.size[axis] = t.size[axis];
     for (int64_t r = 0; r < kernel[axis]; ++r)
       pass.taps[axis].push_back({r, r * dilation % stride, r * dilation / stride});
-    plan.reach[axis] = (kernel[axis] - 1) * dilation / stride;
   }
-  return plan;
+  return {std::move(pass)};
 }
 
-Correlation backward(const Conv2dGeometry& geometry, const int64_t (&kernel)[2], const int64_t (&out)[2]) {
-  Correlation plan;
-  std::vector<Pass> along[2];  // one pass for each residue of the coordinate
+std::vector<Pass> backward_passes(const NchwTiles& t, const Conv2dGeometry& geometry, const int64_t (&kernel)[2],
+                                  const int64_t (&out)[2]) {
+  std::vector<Pass> passes, along[2];  // along: one for each residue of the coordinate
   for (int axis = 0; axis < 2; ++axis) {
     const int64_t stride = geometry.stride[axis], dilation = geometry.dilation[axis];
-    plan.step[axis] = stride;
-    int64_t least = 0, most = 0;
-    bool any = false;
     for (int64_t residue = 0; residue < std::min(stride, out[axis]); ++residue) {
       Pass pass;
       pass.begin[axis] = residue;
       pass.size[axis] = divide_up(out[axis] - residue, stride);
-      for (int64_t r = 0; r < kernel[axis]; ++r) {
-        const int64_t distance = residue + geometry.padding[axis] - r * dilation;
-        if (distance % stride != 0) continue;
-        const int64_t at = distance / stride;
-        least = any ? std::min(least, at) : at, most = any ? std::max(most, at) : at;
-        any = true;
-        pass.taps[axis].push_back({r, 0, at});
-      }
+      for (int64_t r = 0; r < kernel[axis]; ++r)
+        if (const int64_t distance = residue + geometry.padding[axis] - r * dilation; distance % stride == 0)
+          pass.taps[axis].push_back({r, 0, distance / stride + t.planes.shift[axis]});
       along[axis].push_back(std::move(pass));
     }
-    for (Pass& pass : along[axis])
-      for (Tap& tap : pass.taps[axis]) tap.at -= least;
-    plan.layout.shift[axis] = -least;
-    plan.reach[axis] = most - least;
-    plan.size[axis] = divide_up(out[axis], stride);
   }
   for (const Pass& rows : along[0])
     for (const Pass& columns : along[1]) {
       Pass pass = rows;
       pass.taps[1] = columns.taps[1], pass.begin[1] = columns.begin[1], pass.size[1] = columns.size[1];
-      plan.passes.push_back(std::move(pass));
+      passes.push_back(std::move(pass));
     }
-  return plan;
+  return passes;
 }
 
 // Finds Pass::rows for images of height H.
-void skip_padding(Correlation& plan, int64_t H) {
-  const int64_t split = plan.layout.split[0], shift = plan.layout.shift[0];
-  for (Pass& pass : plan.passes)
+void skip_padding(const PlaneLayout& planes, std::vector<Pass>& passes, int64_t H) {
+  for (Pass& pass : passes)
     for (int64_t i = 0; i < pass.size[0]; ++i) {
       DepthRange range{0, 0};
       for (size_t k = 0; k < pass.taps[0].size(); ++k) {
-        const int64_t h = (i + pass.taps[0][k].at) * split + pass.taps[0][k].phase - shift;
+        const int64_t h = (i + pass.taps[0][k].at) * planes.split[0] + pass.taps[0][k].phase - planes.shift[0];
         if (h < 0 || h >= H) continue;
         if (range.end == 0) range.begin = static_cast<int64_t>(k);
         range.end = static_cast<int64_t>(k) + 1;
@@ -121,19 +91,19 @@ struct PackedPass {
   Scratch<int64_t> offsets;
   int64_t row_depth, depth;  // of one row of the kernel; of all
 
-  PackedPass(const Kernels<T>& kernels, const Correlation& plan, const Pass& pass, const T* w, int64_t kernel_columns,
-             const WeightStrides& strides, int64_t filters, int64_t channels)
+  // `matrix` holds the weights of a group before they are packed.
+  PackedPass(const Kernels<T>& kernels, const PlaneLayout& planes, const Pass& pass, const T* w, int64_t kernel_columns,
+             const WeightStrides& strides, int64_t groups, int64_t filters, int64_t channels, T* matrix)
       : offsets(channels * static_cast<int64_t>(pass.taps[0].size() * pass.taps[1].size())),
         row_depth(channels * static_cast<int64_t>(pass.taps[1].size())),
         depth(row_depth * static_cast<int64_t>(pass.taps[0].size())) {
     int64_t at = 0;
     for (const Tap& r : pass.taps[0])
       for (int64_t c = 0; c < channels; ++c)
-        for (const Tap& s : pass.taps[1]) offsets[at++] = plan.layout.offset(c, r.phase, s.phase, r.at, s.at);
-    const Scratch<T> matrix(filters * depth);
-    for (int64_t g = 0; g < plan.groups; ++g) {
+        for (const Tap& s : pass.taps[1]) offsets[at++] = planes.offset(c, r.phase, s.phase, r.at, s.at);
+    for (int64_t g = 0; g < groups; ++g) {
       parallel_for(filters, divide_up(kGatherGrain, depth + 1), [&](int64_t begin, int64_t end) {
-        T* to = matrix.get() + begin * depth;
+        T* to = matrix + begin * depth;
         for (int64_t m = begin; m < end; ++m)
           for (const Tap& r : pass.taps[0])
             for (int64_t c = 0; c < channels; ++c) {
@@ -142,38 +112,28 @@ struct PackedPass {
             }
       });
       weights.emplace_back(filters * depth);
-      kernels.pack_a(matrix.get(), depth, 1, filters, depth, weights.back().get());
+      kernels.pack_a(matrix, depth, 1, filters, depth, weights.back().get());
     }
   }
 };
-
-// Output rows that are worked on together, by shape: as many as fit the cache, fewer where there are few images.
-int64_t rows_in_band(const Correlation& plan, int64_t N, int64_t filters, int64_t element) {
-  const int64_t row =
-      (plan.layout.channels * plan.layout.split[0] * plan.layout.split[1] + filters) * plan.layout.pitch * element;
-  const int64_t fit = std::max<int64_t>(1, kBandBytes / std::max<int64_t>(row, 1) - plan.reach[0]);
-  const int64_t wanted = divide_up(plan.size[0], divide_up(kBandsWanted, std::max<int64_t>(N, 1)));
-  const int64_t most = std::max<int64_t>(1, std::min(fit, std::max<int64_t>(wanted, 4)));
-  return divide_up(plan.size[0], divide_up(plan.size[0], most));
-}
 
 // One pass over one band: rows [first, first + rows) of the pass.
 template <class T>
 struct BandOutput {
   const Kernels<T>& kernels;
-  const Correlation& plan;
+  const NchwTiles& t;
+  int64_t groups;
   const Images<T>& y;
   int64_t filters;  // output channels in a group
   const T* bias;
   bool relu;
 
-  void run(const Pass& pass, const PackedPass<T>& packed, const T* planes, T* sums, int64_t n, int64_t first,
-           int64_t band) const {
-    const int64_t rows = std::min(band, pass.size[0] - first), columns = pass.size[1], pitch = plan.layout.pitch;
+  void run(const Pass& pass, const PackedPass<T>& packed, const T* planes, T* sums, int64_t n, int64_t first) const {
+    const int64_t rows = std::min(t.band, pass.size[0] - first), columns = pass.size[1], pitch = t.planes.pitch;
     if (rows <= 0 || columns <= 0) return;
     // The rows as one long one that goes straight to its place, row by row likewise, or by way of `sums`.
-    const bool contiguous = y.w_stride == 1 && plan.step[1] == 1;
-    const bool in_place = contiguous && (rows == 1 || (columns == pitch && y.h_stride * plan.step[0] == pitch));
+    const bool contiguous = y.w_stride == 1 && t.step[1] == 1;
+    const bool in_place = contiguous && (rows == 1 || (columns == pitch && y.h_stride * t.step[0] == pitch));
     const bool by_rows = contiguous && !in_place && rows_are_cheaper(columns, packed.depth);
     const int64_t positions = by_rows ? columns : (rows - 1) * pitch + columns;
     const std::vector<DepthRange> ranges = depth_ranges(pass, packed, first, rows, by_rows, positions);
@@ -184,13 +144,13 @@ struct BandOutput {
     block.b_tile_step = kernels.tile_columns;
     block.ranges = ranges.data();
     block.relu = relu;
-    if (by_rows) block.segments = rows, block.b_segment_step = pitch, block.c_segment_step = y.h_stride * plan.step[0];
+    if (by_rows) block.segments = rows, block.b_segment_step = pitch, block.c_segment_step = y.h_stride * t.step[0];
     block.columns = in_place || by_rows ? positions : round_up(positions, kernels.vector_size);
-    for (int64_t g = 0; g < plan.groups; ++g) {
-      T* out = y.data + n * y.n_stride + g * filters * y.c_stride +
-               (pass.begin[0] + first * plan.step[0]) * y.h_stride + pass.begin[1] * y.w_stride;
+    for (int64_t g = 0; g < groups; ++g) {
+      T* out = y.data + n * y.n_stride + g * filters * y.c_stride + (pass.begin[0] + first * t.step[0]) * y.h_stride +
+               pass.begin[1] * y.w_stride;
       block.a = packed.weights[static_cast<size_t>(g)].get();
-      block.b = planes + g * (plan.layout.channels / plan.groups) * plan.layout.channel_stride();
+      block.b = planes + g * (t.planes.channels / groups) * t.planes.channel_stride();
       block.c = in_place || by_rows ? out : sums;
       block.c_row_stride = in_place || by_rows ? y.c_stride : block.columns;
       block.row_bias = bias ? bias + g * filters : nullptr;
@@ -202,7 +162,7 @@ struct BandOutput {
   // One long row wastes the positions between rows and moves its sums; single rows waste the rest of their last vector.
   bool rows_are_cheaper(int64_t columns, int64_t depth) const {
     const int64_t padded = round_up(columns, kernels.vector_size);
-    return depth * padded <= depth * plan.layout.pitch + kScatterCost * columns;
+    return depth * padded <= depth * t.planes.pitch + kScatterCost * columns;
   }
 
   // For every tile of the matrix kernel, the part of the depth that does more than multiply padding.
@@ -212,8 +172,8 @@ struct BandOutput {
     for (int64_t segment = 0; segment < (by_rows ? rows : 1); ++segment)
       for (int64_t column = 0; column < positions; column += kernels.tile_columns) {
         const int64_t last_column = std::min(column + kernels.tile_columns, positions) - 1;
-        const int64_t begin = by_rows ? segment : column / plan.layout.pitch;
-        const int64_t end = by_rows ? segment + 1 : std::min(rows, last_column / plan.layout.pitch + 1);
+        const int64_t begin = by_rows ? segment : column / t.planes.pitch;
+        const int64_t end = by_rows ? segment + 1 : std::min(rows, last_column / t.planes.pitch + 1);
         DepthRange hull{0, 0};
         for (int64_t i = begin; i < end; ++i) {
           const DepthRange& row = pass.rows[static_cast<size_t>(first + i)];
@@ -227,7 +187,7 @@ struct BandOutput {
 
   // Moves the sums of one group to their place, leaving out what lies between the rows.
   void scatter(const T* sums, int64_t sum_stride, T* out, int64_t rows, int64_t columns) const {
-    const int64_t w_step = y.w_stride * plan.step[1], h_step = y.h_stride * plan.step[0], pitch = plan.layout.pitch;
+    const int64_t w_step = y.w_stride * t.step[1], h_step = y.h_stride * t.step[0], pitch = t.planes.pitch;
     if (y.c_stride == 1 && w_step != 1) {
       for (int64_t i = 0; i < rows; ++i)
         kernels.transpose(sums + i * pitch, sum_stride, filters, columns, out + i * h_step, w_step);
@@ -248,32 +208,28 @@ struct BandOutput {
 };
 
 template <class T>
-void correlate(const KernelTable& table, Correlation plan, const Images<const T>& x, const T* mask, const T* w,
-               const int64_t (&kernel)[2], const WeightStrides& strides, const T* bias, bool relu, const Images<T>& y) {
-  if (y.N * y.C * y.H * y.W == 0) return;
-  const Kernels<T>& kernels = kernels_of<T>(table);
-  plan.layout.channels = x.C;
-  plan.layout.set_pitch(x.W, plan.size[1], plan.reach[1]);
-  const int64_t filters = y.C / plan.groups, channels = x.C / plan.groups;
-  const int64_t band = rows_in_band(plan, x.N, filters, sizeof(T)), bands = divide_up(plan.size[0], band);
-  plan.layout.rows = band + plan.reach[0];
-  skip_padding(plan, x.H);
+void correlate(const Kernels<T>& kernels, const NchwTiles& t, std::vector<Pass> passes, int64_t groups,
+               const Images<const T>& x, const T* mask, const T* w, int64_t kernel_columns,
+               const WeightStrides& strides, const T* bias, bool relu, const Images<T>& y) {
+  const int64_t filters = y.C / groups, channels = x.C / groups;
+  skip_padding(t.planes, passes, x.H);
   std::vector<PackedPass<T>> packed;
-  for (const Pass& pass : plan.passes)
-    packed.emplace_back(kernels, plan, pass, w, kernel[1], strides, filters, channels);
+  {
+    const Scratch<T> matrix(t.matrix_size);
+    for (const Pass& pass : passes)
+      packed.emplace_back(kernels, t.planes, pass, w, kernel_columns, strides, groups, filters, channels, matrix.get());
+  }
 
-  const BandOutput<T> output{kernels, plan, y, filters, bias, relu};
-  const int64_t held = x.C * plan.layout.channel_stride();
-  const int64_t slack = plan.layout.pitch + plan.reach[1] + 2 * kernels.tile_columns;  // the last tile reads beyond
-  const int64_t sums_size = filters * round_up(band * plan.layout.pitch, kernels.vector_size);
-  parallel_for(x.N * bands, 1, [&](int64_t begin, int64_t end) {
-    const Scratch<T> planes(held + slack), sums(sums_size);
-    std::fill_n(planes.get() + held, slack, T(0));
+  const BandOutput<T> output{kernels, t, groups, y, filters, bias, relu};
+  const int64_t held = x.C * t.planes.channel_stride();
+  parallel_for(x.N * t.bands, 1, [&](int64_t begin, int64_t end) {
+    const Scratch<T> planes(t.planes_size), sums(t.sums_size), masked(t.masked_size);
+    std::fill(planes.get() + held, planes.get() + t.planes_size, T(0));
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / bands, first = i % bands * band;
-      fill_planes(kernels, plan.layout, x, n, first, mask, planes.get());
+      const int64_t n = i / t.bands, first = i % t.bands * t.band;
+      fill_planes(kernels, t.planes, x, n, first, mask, planes.get(), masked.get());
       for (size_t pass = 0; pass < packed.size(); ++pass)
-        output.run(plan.passes[pass], packed[pass], planes.get(), sums.get(), n, first, band);
+        output.run(passes[pass], packed[pass], planes.get(), sums.get(), n, first);
     }
   });
 }
@@ -281,32 +237,31 @@ void correlate(const KernelTable& table, Correlation plan, const Images<const T>
 }  // namespace
 
 template <class T>
-void convolve(const KernelTable& table, const Images<const T>& x, const Images<const T>& w, const T* bias, bool relu,
-              const Images<T>& y, const Conv2dGeometry& geometry) {
-  const int64_t kernel[2] = {w.H, w.W}, out[2] = {y.H, y.W}, size = w.H * w.W;
-  Correlation plan = forward(geometry, kernel, out);
-  plan.groups = geometry.groups;
-  const WeightStrides strides{w.C * size, size, w.N / plan.groups * w.C * size};
-  correlate(table, std::move(plan), x, static_cast<const T*>(nullptr), w.data, kernel, strides, bias, relu, y);
+void convolve(const Kernels<T>& kernels, const NchwTiles& tiles, const Images<const T>& x, const Images<const T>& w,
+              const T* bias, bool relu, const Images<T>& y, const Conv2dGeometry& geometry) {
+  const int64_t size = w.H * w.W, groups = geometry.groups;
+  const WeightStrides strides{w.C * size, size, w.N / groups * w.C * size};
+  correlate(kernels, tiles, forward_passes(tiles, geometry, {w.H, w.W}), groups, x, static_cast<const T*>(nullptr),
+            w.data, w.W, strides, bias, relu, y);
 }
 
 template <class T>
-void convolve_backward_data(const KernelTable& table, const Images<const T>& dy, const T* mask,
+void convolve_backward_data(const Kernels<T>& kernels, const NchwTiles& tiles, const Images<const T>& dy, const T* mask,
                             const Images<const T>& w, const Images<T>& dx, const Conv2dGeometry& geometry) {
-  const int64_t kernel[2] = {w.H, w.W}, out[2] = {dx.H, dx.W}, size = w.H * w.W;
-  Correlation plan = backward(geometry, kernel, out);
-  plan.groups = geometry.groups;
-  const WeightStrides strides{size, w.C * size, w.N / plan.groups * w.C * size};
-  correlate(table, std::move(plan), dy, mask, w.data, kernel, strides, static_cast<const T*>(nullptr), false, dx);
+  const int64_t size = w.H * w.W, groups = geometry.groups;
+  const WeightStrides strides{size, w.C * size, w.N / groups * w.C * size};
+  correlate(kernels, tiles, backward_passes(tiles, geometry, {w.H, w.W}, {dx.H, dx.W}), groups, dy, mask, w.data, w.W,
+            strides, static_cast<const T*>(nullptr), false, dx);
 }
 
-template void convolve(const KernelTable&, const Images<const float>&, const Images<const float>&, const float*, bool,
-                       const Images<float>&, const Conv2dGeometry&);
-template void convolve(const KernelTable&, const Images<const double>&, const Images<const double>&, const double*,
-                       bool, const Images<double>&, const Conv2dGeometry&);
-template void convolve_backward_data(const KernelTable&, const Images<const float>&, const float*,
+template void convolve(const Kernels<float>&, const NchwTiles&, const Images<const float>&, const Images<const float>&,
+                       const float*, bool, const Images<float>&, const Conv2dGeometry&);
+template void convolve(const Kernels<double>&, const NchwTiles&, const Images<const double>&,
+                       const Images<const double>&, const double*, bool, const Images<double>&, const Conv2dGeometry&);
+template void convolve_backward_data(const Kernels<float>&, const NchwTiles&, const Images<const float>&, const float*,
                                      const Images<const float>&, const Images<float>&, const Conv2dGeometry&);
-template void convolve_backward_data(const KernelTable&, const Images<const double>&, const double*,
-                                     const Images<const double>&, const Images<double>&, const Conv2dGeometry&);
+template void convolve_backward_data(const Kernels<double>&, const NchwTiles&, const Images<const double>&,
+                                     const double*, const Images<const double>&, const Images<double>&,
+                                     const Conv2dGeometry&);
 
 }  // namespace gradus::openmp

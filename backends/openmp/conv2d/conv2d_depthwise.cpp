@@ -11,13 +11,7 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kChunkWork = int64_t{1} << 17;  // multiply-adds that are worth a chunk of parallel work
-constexpr int64_t kChunksWanted = 32;
-constexpr int64_t kParts = 16;  // pieces of a batch whose dw are summed apart
-
-int64_t grain_of(int64_t pieces, int64_t work) {
-  return std::max(divide_up(pieces, kChunksWanted), divide_up(kChunkWork, work + 1));
-}
+constexpr int64_t kCopyGrain = 8192;  // elements that are worth a chunk of copying
 
 // What a tap reads and the weights it takes, as the kernels want them.
 class TapList {
@@ -69,7 +63,7 @@ class ChannelsLast {
   template <class F>
   void for_each_image(F&& f) const {
     if (!copied_) return;
-    parallel_for(given_.N, divide_up(kChunkWork / 16, given_.C * plane() + 1), [&](int64_t begin, int64_t end) {
+    parallel_for(given_.N, divide_up(kCopyGrain, given_.C * plane() + 1), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) f(n);
     });
   }
@@ -90,12 +84,11 @@ Scratch<T> channels_last(const Kernels<T>& kernels, const Images<const T>& w) {
 // y from x, or dx from dy: row h of the result is given by rows[h mod rows.size()], its pixels by all of `columns`.
 template <class T>
 void convolve_channels(const Kernels<T>& kernels, const Images<const T>& x, const T* weights, int64_t kernel_columns,
-                       const T* bias, bool relu, const Images<T>& y, const std::vector<WindowAxis>& row_axes,
-                       const std::vector<WindowAxis>& column_axes) {
+                       const T* bias, bool relu, const Images<T>& y, int64_t grain,
+                       const std::vector<WindowAxis>& row_axes, const std::vector<WindowAxis>& column_axes) {
   if (y.N * y.H * y.W == 0) return;
   const auto row_classes = static_cast<int64_t>(row_axes.size());
-  const int64_t row_work = y.W * y.C * static_cast<int64_t>(row_axes[0].taps.size() * column_axes[0].taps.size());
-  parallel_for(y.N * y.H, grain_of(y.N * y.H, row_work), [&](int64_t begin, int64_t end) {
+  parallel_for(y.N * y.H, grain, [&](int64_t begin, int64_t end) {
     std::vector<WindowTap> window;
     TapList taps;
     for (int64_t i = begin; i < end; ++i) {
@@ -124,25 +117,23 @@ void convolve_channels(const Kernels<T>& kernels, const Images<const T>& x, cons
 }
 
 template <class T>
-void depthwise_backward_weight(const Kernels<T>& kernels, const Images<const T>& dy, const Images<const T>& x,
-                               const ConvolutionGradients<T>& gradients, const Conv2dGeometry& g) {
+void depthwise_backward_weight(const Kernels<T>& kernels, const DepthwiseTiles& t, const Images<const T>& dy,
+                               const Images<const T>& x, const ConvolutionGradients<T>& gradients,
+                               const Conv2dGeometry& g) {
   const Images<T>& dw = gradients.dw;
   const int64_t C = x.C, taps_count = dw.H * dw.W, items = dy.N * dy.H;
   const WindowAxis rows = forward_axis(dy.H, x.H, dw.H, g.stride[0], g.padding[0], g.dilation[0]);
   const WindowAxis columns = forward_axis(dy.W, x.W, dw.W, g.stride[1], g.padding[1], g.dilation[1]);
-  const int64_t parts_wanted = std::clamp<int64_t>(items * dy.W * C * taps_count / kChunkWork, 1, kParts);
-  const int64_t items_in_part = std::max<int64_t>(1, divide_up(items, parts_wanted));
-  const int64_t parts = std::max<int64_t>(1, divide_up(items, items_in_part));
   const int64_t weights = taps_count * C, part_size = weights + C;  // dw, channels last, then db
-  const Scratch<T> partial(parts * part_size), ones(C);
+  const Scratch<T> partial(t.partial_size), ones(C);
   std::fill_n(ones.get(), C, T(1));
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(t.parts, 1, [&](int64_t begin, int64_t end) {
     std::vector<WindowTap> window;
     TapList taps;
     for (int64_t part = begin; part < end; ++part) {
       T* sums = partial.get() + part * part_size;
       std::fill_n(sums, part_size, T(0));
-      for (int64_t item = part * items_in_part; item < std::min(items, (part + 1) * items_in_part); ++item) {
+      for (int64_t item = part * t.items_in_part; item < std::min(items, (part + 1) * t.items_in_part); ++item) {
         const int64_t n = item / dy.H, i = item % dy.H;
         const T* row = dy.data + n * dy.n_stride + i * dy.h_stride;
         for_each_piece(rows, columns, i, window, [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
@@ -173,7 +164,7 @@ void depthwise_backward_weight(const Kernels<T>& kernels, const Images<const T>&
       }
     }
   });
-  for (int64_t part = 1; part < parts; ++part)
+  for (int64_t part = 1; part < t.parts; ++part)
     for (int64_t i = 0; i < part_size; ++i) partial[i] += partial[part * part_size + i];
   kernels.transpose(partial.get(), C, taps_count, C, dw.data, taps_count);
   if (gradients.dbias) std::copy_n(partial.get() + weights, C, gradients.dbias);
@@ -182,50 +173,52 @@ void depthwise_backward_weight(const Kernels<T>& kernels, const Images<const T>&
 }  // namespace
 
 template <class T>
-void convolve_depthwise(const KernelTable& table, const Images<const T>& x, const Images<const T>& w, const T* bias,
-                        bool relu, const Images<T>& y, const Conv2dGeometry& g) {
-  const Kernels<T>& kernels = kernels_of<T>(table);
+void convolve_depthwise(const Kernels<T>& kernels, const DepthwiseTiles& tiles, const Images<const T>& x,
+                        const Images<const T>& w, const T* bias, bool relu, const Images<T>& y,
+                        const Conv2dGeometry& g) {
   const Scratch<T> weights = channels_last(kernels, w);
   const ChannelsLast<const T> in(x);
   const ChannelsLast<T> out(y);
   in.load(kernels);
-  convolve_channels(kernels, in.images(), weights.get(), w.W, bias, relu, out.images(),
+  convolve_channels(kernels, in.images(), weights.get(), w.W, bias, relu, out.images(), tiles.grain,
                     {forward_axis(y.H, x.H, w.H, g.stride[0], g.padding[0], g.dilation[0])},
                     {forward_axis(y.W, x.W, w.W, g.stride[1], g.padding[1], g.dilation[1])});
   out.store(kernels);
 }
 
 template <class T>
-void convolve_depthwise_backward(const KernelTable& table, const Images<const T>& dy, const Images<const T>& x,
-                                 const Images<const T>& w, const ConvolutionGradients<T>& gradients,
-                                 const Conv2dGeometry& g) {
-  const Kernels<T>& kernels = kernels_of<T>(table);
+void convolve_depthwise_backward(const Kernels<T>& kernels, const DepthwiseTiles& tiles, const Images<const T>& dy,
+                                 const Images<const T>& x, const Images<const T>& w,
+                                 const ConvolutionGradients<T>& gradients, const Conv2dGeometry& g) {
   const ChannelsLast<const T> gradient(dy);
   gradient.load(kernels);
   if (gradients.dx.data) {
     const Scratch<T> weights = channels_last(kernels, w);
     const ChannelsLast<T> out(gradients.dx);
     convolve_channels(kernels, gradient.images(), weights.get(), w.W, static_cast<const T*>(nullptr), false,
-                      out.images(), backward_axes(x.H, dy.H, w.H, g.stride[0], g.padding[0], g.dilation[0]),
+                      out.images(), tiles.grain,
+                      backward_axes(x.H, dy.H, w.H, g.stride[0], g.padding[0], g.dilation[0]),
                       backward_axes(x.W, dy.W, w.W, g.stride[1], g.padding[1], g.dilation[1]));
     out.store(kernels);
   }
   if (gradients.dw.data) {
     const ChannelsLast<const T> in(x);
     in.load(kernels);
-    depthwise_backward_weight(kernels, gradient.images(), in.images(), gradients, g);
+    depthwise_backward_weight(kernels, tiles, gradient.images(), in.images(), gradients, g);
   }
 }
 
-template void convolve_depthwise(const KernelTable&, const Images<const float>&, const Images<const float>&,
-                                 const float*, bool, const Images<float>&, const Conv2dGeometry&);
-template void convolve_depthwise(const KernelTable&, const Images<const double>&, const Images<const double>&,
-                                 const double*, bool, const Images<double>&, const Conv2dGeometry&);
-template void convolve_depthwise_backward(const KernelTable&, const Images<const float>&, const Images<const float>&,
-                                          const Images<const float>&, const ConvolutionGradients<float>&,
-                                          const Conv2dGeometry&);
-template void convolve_depthwise_backward(const KernelTable&, const Images<const double>&, const Images<const double>&,
-                                          const Images<const double>&, const ConvolutionGradients<double>&,
-                                          const Conv2dGeometry&);
+template void convolve_depthwise(const Kernels<float>&, const DepthwiseTiles&, const Images<const float>&,
+                                 const Images<const float>&, const float*, bool, const Images<float>&,
+                                 const Conv2dGeometry&);
+template void convolve_depthwise(const Kernels<double>&, const DepthwiseTiles&, const Images<const double>&,
+                                 const Images<const double>&, const double*, bool, const Images<double>&,
+                                 const Conv2dGeometry&);
+template void convolve_depthwise_backward(const Kernels<float>&, const DepthwiseTiles&, const Images<const float>&,
+                                          const Images<const float>&, const Images<const float>&,
+                                          const ConvolutionGradients<float>&, const Conv2dGeometry&);
+template void convolve_depthwise_backward(const Kernels<double>&, const DepthwiseTiles&, const Images<const double>&,
+                                          const Images<const double>&, const Images<const double>&,
+                                          const ConvolutionGradients<double>&, const Conv2dGeometry&);
 
 }  // namespace gradus::openmp

@@ -17,14 +17,6 @@
 namespace gradus::openmp {
 namespace {
 
-// What is read and written for one part, half of it if that is several images: in the second-level cache, beside what
-// the next part reads.
-constexpr int64_t kPartBytes = int64_t{512} << 10;
-constexpr int64_t kPartsWanted = 16;
-constexpr int64_t kLeastPixels = 128;  // in a part, if it can be: they share what loading the weights costs
-constexpr int64_t kDepth = 288;        // rows of a block of the weights: 36 KiB for a tile
-constexpr int64_t kPackGrain = 16384;  // weights that are worth a chunk of packing
-
 // Tap `index` of the kernel reads `at` rows (columns) from where the output pixel is.
 struct Tap {
   int64_t index, at;
@@ -45,7 +37,6 @@ struct Axis {
 struct Plan {
   std::vector<Axis> along[2];  // every pair is a pass
   int64_t read_step[2], write_step[2];
-  int64_t least[2], most[2];  // Tap::at
   int64_t groups;
 };
 
@@ -82,14 +73,6 @@ Plan make_plan(bool backward, const Conv2dGeometry& geometry, const int64_t (&ke
       find_spans(axis, plan.read_step[i], in[i]);
       plan.along[i].push_back(std::move(axis));
     }
-    bool any = false;
-    for (const Axis& axis : plan.along[i])
-      for (const Tap& tap : axis.taps) {
-        plan.least[i] = any ? std::min(plan.least[i], tap.at) : tap.at;
-        plan.most[i] = any ? std::max(plan.most[i], tap.at) : tap.at;
-        any = true;
-      }
-    if (!any) plan.least[i] = 0, plan.most[i] = -1;
   }
   return plan;
 }
@@ -126,15 +109,15 @@ struct Pass {
       for (const Span& column : columns.spans) boxes.push_back({row, column, {}});
   }
 
-  // Cuts the depth into blocks of at most kDepth: of several rows of taps, several taps or part of the channels.
-  void cut(int64_t row_step, int64_t pixel_step) {
+  // Cuts the depth into blocks of at most `most` rows: of several rows of taps, several taps or part of the channels.
+  void cut(int64_t most, int64_t row_step, int64_t pixel_step) {
     const int64_t R = static_cast<int64_t>(rows.taps.size()), S = static_cast<int64_t>(columns.taps.size());
-    const auto step = [](int64_t size, int64_t each) {
-      const int64_t fit = std::max<int64_t>(1, kDepth / std::max<int64_t>(each, 1));
+    const auto step = [most](int64_t size, int64_t each) {
+      const int64_t fit = std::max<int64_t>(1, most / std::max<int64_t>(each, 1));
       return std::max<int64_t>(1, divide_up(size, divide_up(std::max<int64_t>(size, 1), fit)));
     };
-    const int64_t r_step = step(R, S * channels), s_step = r_step > 1 || S * channels <= kDepth ? S : step(S, channels);
-    const int64_t c_step = s_step > 1 || channels <= kDepth ? channels : step(channels, 1);
+    const int64_t r_step = step(R, S * channels), s_step = r_step > 1 || S * channels <= most ? S : step(S, channels);
+    const int64_t c_step = s_step > 1 || channels <= most ? channels : step(channels, 1);
     for (int64_t r = 0; r < R; r += r_step)
       for (int64_t s = 0; s < S; s += s_step)
         for (int64_t c = 0; c < channels; c += c_step, ++blocks)
@@ -160,20 +143,21 @@ struct Pass {
   }
 };
 
-// Packs the weights of one tile for all passes. `w` is (filters, channels, taps) by strides; memory holds
-// max(channels, width) * taps * tile_columns elements.
+// Packs the weights of one tile for all passes. `w` is (filters, channels, taps) by strides.
 template <class T>
 class WeightPacker {
  public:
-  WeightPacker(const Kernels<T>& kernels, const T* w, const WeightStrides& strides, const int64_t (&kernel)[2])
-      : kernels_(kernels), w_(w), strides_(strides), kernel_columns_(kernel[1]), taps_(kernel[0] * kernel[1]) {}
+  WeightPacker(const Kernels<T>& kernels, const NhwcTiles& tiles, const T* w, const WeightStrides& strides,
+               const int64_t (&kernel)[2])
+      : kernels_(kernels), t_(tiles), w_(w), strides_(strides), kernel_columns_(kernel[1]),
+        taps_(kernel[0] * kernel[1]) {}
 
   // Channels [begin, end) of a tile.
   void pack(std::vector<Pass<T>>& passes, int64_t tile, const FilterTile& filters, int64_t begin, int64_t end) const {
     const int64_t width = kernels_.tile_columns, count = end - begin;
     const T* from = w_ + filters.g * strides_.g + filters.begin * strides_.k + begin * strides_.c;
     const bool neighbouring_taps = strides_.tap == 1;
-    const Scratch<T> taps(neighbouring_taps ? count * taps_ * width : 0);  // (channel, tap, column)
+    const Scratch<T> taps(t_.pack_size);  // (channel, tap, column), of neighbouring taps
     if (neighbouring_taps) {
       if (filters.width < width) std::fill_n(taps.get(), count * taps_ * width, T(0));
       if (strides_.c == taps_) kernels_.transpose(from, strides_.k, filters.width, count * taps_, taps.get(), width);
@@ -206,39 +190,16 @@ class WeightPacker {
 
  private:
   const Kernels<T>& kernels_;
+  const NhwcTiles& t_;
   const T* w_;
   const WeightStrides strides_;
   const int64_t kernel_columns_, taps_;
 };
 
-// How the output is cut: images and rows (counted within a pass) of a part, and tiles of filters.
-struct Cut {
-  int64_t images, rows, tiles;
-};
-
-Cut cut_of(int64_t images, int64_t rows, int64_t row_pixels, int64_t row_bytes, int64_t tiles) {
-  const int64_t most_filter_parts = divide_up(tiles, 2), wanted = divide_up(kPartsWanted, most_filter_parts);
-  Cut cut{1, rows, tiles};
-  const int64_t fit = kPartBytes / std::max<int64_t>(row_bytes, 1);  // rows
-  if (fit >= 2 * rows) {
-    cut.images =
-        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows, 1), divide_up(images, wanted)), 1, images);
-    const int64_t least = divide_up(kLeastPixels, std::max<int64_t>(rows * row_pixels, 1));
-    if (tiles > 2) cut.images = std::clamp(least, cut.images, images);
-  }
-  if (cut.images == 1) {
-    const int64_t bands =
-        std::max(divide_up(rows, std::max<int64_t>(fit, 1)), std::min(divide_up(wanted, images), divide_up(rows, 4)));
-    cut.rows = divide_up(rows, bands);
-  }
-  const int64_t parts = divide_up(images, cut.images) * divide_up(rows, cut.rows);
-  cut.tiles = divide_up(tiles, std::clamp<int64_t>(divide_up(kPartsWanted, parts), 1, most_filter_parts));
-  return cut;
-}
-
 template <class T>
 struct Correlation {
   const Kernels<T>& kernels;
+  const NhwcTiles& cut;
   const Plan& plan;
   const Images<const T>& x;
   const Images<T>& y;
@@ -257,8 +218,8 @@ struct Correlation {
 
   // What a part reads.
   ImagePart read_by(const Part& part) const {
-    const int64_t first = std::clamp<int64_t>(part.begin * plan.read_step[0] + plan.least[0], 0, x.H);
-    const int64_t last = std::clamp<int64_t>((part.end - 1) * plan.read_step[0] + plan.most[0] + 1, first, x.H);
+    const int64_t first = std::clamp<int64_t>(part.begin * plan.read_step[0] + cut.least[0], 0, x.H);
+    const int64_t last = std::clamp<int64_t>((part.end - 1) * plan.read_step[0] + cut.most[0] + 1, first, x.H);
     return {part.n, part.n_end, first, last, 0, x.C};
   }
 
@@ -326,9 +287,9 @@ struct Correlation {
 };
 
 template <class T>
-void correlate(const Kernels<T>& kernels, Plan plan, Images<const T> x, const T* mask, const T* w,
-               const int64_t (&kernel)[2], const WeightStrides& strides, const T* bias, bool relu, const Images<T>& y) {
-  if (y.N * y.C * y.H * y.W == 0) return;
+void correlate(const Kernels<T>& kernels, const NhwcTiles& cut, const Plan& plan, Images<const T> x, const T* mask,
+               const T* w, const int64_t (&kernel)[2], const WeightStrides& strides, const T* bias, bool relu,
+               const Images<T>& y) {
   if (!x.data) x.data = y.data;  // an image without pixels is never read, but places in it are computed
   const int64_t filters = y.C / plan.groups, channels = x.C / plan.groups, width = kernels.tile_columns;
   std::vector<FilterTile> tiles;
@@ -342,41 +303,34 @@ void correlate(const Kernels<T>& kernels, Plan plan, Images<const T> x, const T*
   for (const Axis& rows : plan.along[0])
     for (const Axis& columns : plan.along[1]) {
       passes.emplace_back(rows, columns, channels, tile_count, width);
-      passes.back().cut(source.row_step(x.C), source.pixel_step(x.C));
+      passes.back().cut(cut.depth, source.row_step(x.C), source.pixel_step(x.C));
     }
-  const WeightPacker<T> packer(kernels, w, strides, kernel);
-  const int64_t least_channels = divide_up(kPackGrain, kernel[0] * kernel[1] * width);
-  const int64_t pieces = divide_up(channels, least_channels), each = divide_up(channels, std::max<int64_t>(pieces, 1));
-  parallel_for(tile_count * pieces, 1, [&](int64_t begin, int64_t end) {
+  const WeightPacker<T> packer(kernels, cut, w, strides, kernel);
+  parallel_for(tile_count * cut.packing_pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t tile = i / pieces, c = i % pieces * each;
-      packer.pack(passes, tile, tiles[static_cast<size_t>(tile)], std::min(c, channels), std::min(c + each, channels));
+      const int64_t tile = i / cut.packing_pieces, c = i % cut.packing_pieces * cut.packed_channels;
+      packer.pack(passes, tile, tiles[static_cast<size_t>(tile)], std::min(c, channels),
+                  std::min(c + cut.packed_channels, channels));
     }
   });
 
-  const int64_t rows = plan.along[0][0].size, row_pixels = plan.along[1][0].size;
-  const int64_t row_bytes = (plan.read_step[0] * x.W * x.C + plan.write_step[0] * y.W * y.C) * int64_t{sizeof(T)};
-  const Cut cut = cut_of(y.N, rows, row_pixels, row_bytes, tile_count);
-  const Correlation<T> correlation{kernels, plan, x, y, source, target, passes, tiles, bias, relu};
-  const int64_t bands = divide_up(rows, cut.rows), filter_parts = divide_up(tile_count, cut.tiles);
-  const int64_t rows_read = std::min(x.H, (cut.rows - 1) * plan.read_step[0] + plan.most[0] - plan.least[0] + 1);
-  const int64_t in_size = source.size(cut.images, std::max<int64_t>(rows_read, 0), x.C);
-  const int64_t out_size = target.size(cut.images, cut.rows * plan.write_step[0], std::min(cut.tiles * width, y.C));
-  const int64_t parts = divide_up(y.N, cut.images) * bands * filter_parts;
+  const int64_t rows = plan.along[0][0].size;
+  const Correlation<T> correlation{kernels, cut, plan, x, y, source, target, passes, tiles, bias, relu};
   const auto part_at = [&](int64_t i) {
-    const int64_t tile = i % filter_parts * cut.tiles, row = i / filter_parts % bands * cut.rows;
-    const int64_t n = i / filter_parts / bands * cut.images;
+    const int64_t tile = i % cut.filter_parts * cut.filter_tiles, row = i / cut.filter_parts % cut.bands * cut.rows;
+    const int64_t n = i / cut.filter_parts / cut.bands * cut.images;
     return typename Correlation<T>::Part{n,
                                          std::min(n + cut.images, y.N),
                                          row,
                                          std::min(row + cut.rows, rows),
                                          static_cast<size_t>(tile),
-                                         static_cast<size_t>(std::min(tile + cut.tiles, tile_count))};
+                                         static_cast<size_t>(std::min(tile + cut.filter_tiles, tile_count))};
   };
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    const Scratch<T> in(in_size), out(out_size);
+  parallel_for(cut.parts, 1, [&](int64_t begin, int64_t end) {
+    const Scratch<T> in(cut.in_size), out(cut.out_size);
     for (int64_t i = begin; i < end; ++i) {
-      const bool last_use = (i + 1) % filter_parts == 0 && i + 1 < parts;  // the next part reads something else
+      // Where the next part reads something else.
+      const bool last_use = (i + 1) % cut.filter_parts == 0 && i + 1 < cut.parts;
       const FetchAhead next = last_use ? correlation.memory(part_at(i + 1)) : FetchAhead{};
       correlation.run(part_at(i), next, in.get(), out.get());
     }
@@ -386,30 +340,36 @@ void correlate(const Kernels<T>& kernels, Plan plan, Images<const T> x, const T*
 }  // namespace
 
 template <class T>
-void convolve_pixels(const Kernels<T>& kernels, const Images<const T>& x, const Images<const T>& w, const T* bias,
-                     bool relu, const Images<T>& y, const Conv2dGeometry& geometry) {
+void convolve_pixels(const Kernels<T>& kernels, const NhwcTiles& tiles, const Images<const T>& x,
+                     const Images<const T>& w, const T* bias, bool relu, const Images<T>& y,
+                     const Conv2dGeometry& geometry) {
   const int64_t kernel[2] = {w.H, w.W}, in[2] = {x.H, x.W}, out[2] = {y.H, y.W};
   const WeightStrides strides{w.n_stride, w.c_stride, w.N / geometry.groups * w.n_stride, tap_stride(w)};
-  correlate(kernels, make_plan(false, geometry, kernel, in, out), x, static_cast<const T*>(nullptr), w.data, kernel,
-            strides, bias, relu, y);
+  correlate(kernels, tiles, make_plan(false, geometry, kernel, in, out), x, static_cast<const T*>(nullptr), w.data,
+            kernel, strides, bias, relu, y);
 }
 
 template <class T>
-void convolve_pixels_backward_data(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask,
-                                   const Images<const T>& w, const Images<T>& dx, const Conv2dGeometry& geometry) {
+void convolve_pixels_backward_data(const Kernels<T>& kernels, const NhwcTiles& tiles, const Images<const T>& dy,
+                                   const T* mask, const Images<const T>& w, const Images<T>& dx,
+                                   const Conv2dGeometry& geometry) {
   const int64_t kernel[2] = {w.H, w.W}, in[2] = {dy.H, dy.W}, out[2] = {dx.H, dx.W};
   const WeightStrides strides{w.c_stride, w.n_stride, w.N / geometry.groups * w.n_stride, tap_stride(w)};
-  correlate(kernels, make_plan(true, geometry, kernel, in, out), dy, mask, w.data, kernel, strides,
+  correlate(kernels, tiles, make_plan(true, geometry, kernel, in, out), dy, mask, w.data, kernel, strides,
             static_cast<const T*>(nullptr), false, dx);
 }
 
-template void convolve_pixels(const Kernels<float>&, const Images<const float>&, const Images<const float>&,
-                              const float*, bool, const Images<float>&, const Conv2dGeometry&);
-template void convolve_pixels(const Kernels<double>&, const Images<const double>&, const Images<const double>&,
-                              const double*, bool, const Images<double>&, const Conv2dGeometry&);
-template void convolve_pixels_backward_data(const Kernels<float>&, const Images<const float>&, const float*,
-                                            const Images<const float>&, const Images<float>&, const Conv2dGeometry&);
-template void convolve_pixels_backward_data(const Kernels<double>&, const Images<const double>&, const double*,
-                                            const Images<const double>&, const Images<double>&, const Conv2dGeometry&);
+template void convolve_pixels(const Kernels<float>&, const NhwcTiles&, const Images<const float>&,
+                              const Images<const float>&, const float*, bool, const Images<float>&,
+                              const Conv2dGeometry&);
+template void convolve_pixels(const Kernels<double>&, const NhwcTiles&, const Images<const double>&,
+                              const Images<const double>&, const double*, bool, const Images<double>&,
+                              const Conv2dGeometry&);
+template void convolve_pixels_backward_data(const Kernels<float>&, const NhwcTiles&, const Images<const float>&,
+                                            const float*, const Images<const float>&, const Images<float>&,
+                                            const Conv2dGeometry&);
+template void convolve_pixels_backward_data(const Kernels<double>&, const NhwcTiles&, const Images<const double>&,
+                                            const double*, const Images<const double>&, const Images<double>&,
+                                            const Conv2dGeometry&);
 
 }  // namespace gradus::openmp

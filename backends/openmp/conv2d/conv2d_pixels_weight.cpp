@@ -14,13 +14,6 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kPartsWanted = 16;
-constexpr int64_t kFilterPartsEnough = 8;            // to do without parts of the batch, whose sums take memory
-constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts together, at most
-constexpr int64_t kItemBytes = int64_t{512} << 10;   // of x and dy that are laid out at a time; of several images, half
-constexpr int64_t kPixels = 256;                     // in a block
-constexpr int64_t kUnpackGrain = 16384;              // sums that are worth a chunk of adding up
-
 // The outputs [begin, end) along an axis for which tap r reads the image.
 struct Reach {
   int64_t begin, end;
@@ -42,54 +35,45 @@ struct TapRun {
 template <class T>
 class WeightGradient {
  public:
-  WeightGradient(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask, const Images<const T>& x,
-                 const Images<T>& dw, T* dbias, const Conv2dGeometry& geometry)
-      : kernels_(kernels), dy_(dy), x_(x), dw_(dw), dbias_(dbias), geometry_(geometry), gradients_(kernels, dy, mask),
-        images_(kernels, x, nullptr), width_(kernels.tile_columns), channels_(dw.C), taps_(dw.H * dw.W),
-        filters_(dy.C / geometry.groups), group_tiles_(divide_up(filters_, width_)),
-        tiles_(group_tiles_ * geometry.groups), joins_taps_(joins_taps(kernels, geometry)) {
+  WeightGradient(const Kernels<T>& kernels, const NhwcWeightTiles& tiles, const Images<const T>& dy, const T* mask,
+                 const Images<const T>& x, const Images<T>& dw, T* dbias, const Conv2dGeometry& geometry)
+      : kernels_(kernels), t_(tiles), dy_(dy), x_(x), dw_(dw), dbias_(dbias), geometry_(geometry),
+        gradients_(kernels, dy, mask), images_(kernels, x, nullptr), width_(kernels.tile_columns), channels_(dw.C),
+        taps_(dw.H * dw.W), filters_(dy.C / geometry.groups), group_tiles_(divide_up(filters_, width_)),
+        tiles_(group_tiles_ * geometry.groups) {
     find_runs();
-    cut();
   }
 
   void run() {
-    const Scratch<T> sums(parts_ * part_size()), bias_sums(parts_ * dy_.C);
-    parallel_for(parts_ * filter_parts_, 1, [&](int64_t begin, int64_t end) {
-      const int64_t filters = std::min(filter_tiles_ * width_, dy_.C);
-      const Scratch<T> x(images_.size(item_images_, rows_read(0, item_rows_), x_.C)),
-          dy(gradients_.size(item_images_, item_rows_, filters));
+    const Scratch<T> sums(t_.sums_size), bias_sums(t_.bias_sums_size);
+    parallel_for(t_.parts * t_.filter_parts, 1, [&](int64_t begin, int64_t end) {
+      const Scratch<T> x(t_.x_size), dy(t_.dy_size);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t part = i / filter_parts_, tile = i % filter_parts_ * filter_tiles_;
-        sum_part(part, tile, std::min(tile + filter_tiles_, tiles_), sums.get() + part * part_size(),
+        const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
+        sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_), sums.get() + part * part_size(),
                  bias_sums.get() + part * dy_.C, x.get(), dy.get());
       }
     });
-    const int64_t each = std::clamp<int64_t>(kUnpackGrain / (taps_ * width_), 1, std::max<int64_t>(channels_, 1));
-    const int64_t pieces = divide_up(channels_, each);
-    parallel_for(tiles_ * pieces, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(tiles_ * t_.unpacking_pieces, 1, [&](int64_t begin, int64_t end) {
+      const Scratch<T> total(t_.total_size), by_channel(t_.by_channel_size);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t c = i % pieces * each;
-        add_up(i / pieces, c, std::min(each, channels_ - c), sums.get());
+        const int64_t c = i % t_.unpacking_pieces * t_.unpacked_channels;
+        add_up(i / t_.unpacking_pieces, c, std::min(t_.unpacked_channels, channels_ - c), sums.get(), total.get(),
+               by_channel.get());
       }
     });
     for (int64_t k = 0; dbias_ && k < dy_.C; ++k) {
       dbias_[k] = T(0);
-      for (int64_t part = 0; part < parts_; ++part) dbias_[k] += bias_sums[part * dy_.C + k];
+      for (int64_t part = 0; part < t_.parts; ++part) dbias_[k] += bias_sums[part * dy_.C + k];
     }
   }
 
  private:
-  // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
-  bool joins_taps(const Kernels<T>& kernels, const Conv2dGeometry& geometry) const {
-    return 2 * channels_ < kernels.tile_rows && geometry.groups == 1 && geometry.dilation[1] == 1 &&
-           images_.pixel_step(x_.C) == x_.C;
-  }
-
   void find_runs() {
     const auto reach = [&](int64_t s) {
       return reach_of(s, geometry_.stride[1], geometry_.padding[1], geometry_.dilation[1], x_.W, dy_.W);
     };
-    if (joins_taps_) {
+    if (t_.joins_taps) {
       std::vector<int64_t> ends{0, dy_.W};  // of columns with the same taps
       for (int64_t s = 0; s < dw_.W; ++s) ends.push_back(reach(s).begin), ends.push_back(reach(s).end);
       std::sort(ends.begin(), ends.end());
@@ -107,44 +91,12 @@ class WeightGradient {
       panels_ = std::max(panels_, divide_up(run.taps * channels_, int64_t{kernels_.tile_rows}));
   }
 
-  // An item is what is laid out together: images, or a band of rows of one image.
-  void cut() {
-    const int64_t row_bytes = (x_.W * x_.C * geometry_.stride[0] + dy_.W * dy_.C) * int64_t{sizeof(T)};
-    const int64_t fit = std::max<int64_t>(1, kItemBytes / std::max<int64_t>(row_bytes, 1));
-    bands_ = std::max<int64_t>(1, divide_up(dy_.H, fit));
-    item_rows_ = divide_up(dy_.H, bands_);
-    bands_ = item_rows_ > 0 ? divide_up(dy_.H, item_rows_) : 0;
-    const int64_t image_pixels = std::max<int64_t>(1, dy_.H * dy_.W);
-    item_images_ = bands_ == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy_.H, divide_up(kPixels, image_pixels)), 1,
-                                                     std::max<int64_t>(dy_.N, 1))
-                               : 1;
-    block_rows_ = bands_ == 1 && 2 * image_pixels <= 3 * kPixels
-                      ? item_rows_
-                      : std::clamp<int64_t>(kPixels / std::max<int64_t>(dy_.W, 1), 1, std::max<int64_t>(item_rows_, 1));
-    block_images_ = block_rows_ == item_rows_ ? std::clamp<int64_t>(kPixels / image_pixels, 1, item_images_) : 1;
-
-    const int64_t most_filter_parts = divide_up(tiles_, 2);
-    filter_tiles_ = divide_up(tiles_, std::min(most_filter_parts, kPartsWanted));
-    filter_parts_ = divide_up(tiles_, filter_tiles_);
-    const int64_t batch_parts = filter_parts_ >= kFilterPartsEnough ? 1 : divide_up(kPartsWanted, filter_parts_);
-    const int64_t wanted = std::min(batch_parts, kPartElements / (part_size() + 1) + 1);
-    item_images_ = std::min(item_images_, std::max<int64_t>(1, divide_up(dy_.N, wanted)));
-    items_ = divide_up(dy_.N, item_images_) * bands_;
-    items_in_part_ = std::max<int64_t>(1, divide_up(items_, wanted));
-    parts_ = std::max<int64_t>(1, divide_up(items_, items_in_part_));
-  }
-
   int64_t part_size() const { return tiles_ * taps_ * channels_ * width_; }
   int64_t first_channel(int64_t tile) const { return tile / group_tiles_ * filters_ + tile % group_tiles_ * width_; }
   int64_t columns(int64_t tile) const { return std::min(width_, filters_ - tile % group_tiles_ * width_); }
-  int64_t rows_read(int64_t begin, int64_t end) const {
-    return std::min(
-        x_.H, std::max<int64_t>(0, (end - begin - 1) * geometry_.stride[0] + (dw_.H - 1) * geometry_.dilation[0] + 1));
-  }
-
   ImagePart item_at(int64_t item, int64_t channel, int64_t channel_end) const {
-    const int64_t n = item / bands_ * item_images_, p = item % bands_ * item_rows_;
-    return {n, std::min(n + item_images_, dy_.N), p, std::min(p + item_rows_, dy_.H), channel, channel_end};
+    const int64_t n = item / t_.bands * t_.item_images, p = item % t_.bands * t_.item_rows;
+    return {n, std::min(n + t_.item_images, dy_.N), p, std::min(p + t_.item_rows, dy_.H), channel, channel_end};
   }
   // What is read of x along with a part of dy.
   ImagePart read_with(const ImagePart& dy) const {
@@ -160,10 +112,10 @@ class WeightGradient {
     std::fill(bias_sums + first, bias_sums + last, T(0));
     T* const tile_sums = sums + tile * taps_ * channels_ * width_;
     const auto clear = [&] { std::fill(tile_sums, sums + tile_end * taps_ * channels_ * width_, T(0)); };
-    bool accumulate = joins_taps_;  // to taps that several runs have
+    bool accumulate = t_.joins_taps;  // to taps that several runs have
     if (accumulate) clear();
-    const int64_t end = std::min(items_, (part + 1) * items_in_part_);
-    for (int64_t item = part * items_in_part_; item < end; ++item) {
+    const int64_t end = std::min(t_.items, (part + 1) * t_.items_in_part);
+    for (int64_t item = part * t_.items_in_part; item < end; ++item) {
       const ImagePart dy_part = item_at(item, first, last);
       const Pixels<const T> x = images_.load(read_with(dy_part), x_memory), dy = gradients_.load(dy_part, dy_memory);
       FetchAhead next;
@@ -171,16 +123,16 @@ class WeightGradient {
         const ImagePart next_part = item_at(item + 1, first, last);
         next = {
             {gradients_.memory(next_part), gradients_.mask_memory(next_part), images_.memory(read_with(next_part))}};
-        const int64_t blocks = divide_up(dy_part.images(), block_images_) * divide_up(dy_part.rows(), block_rows_);
+        const int64_t blocks = divide_up(dy_part.images(), t_.block_images) * divide_up(dy_part.rows(), t_.block_rows);
         share_out(next, blocks * (tile_end - tile) * panels_ * dw_.H * static_cast<int64_t>(runs_.size()));
       }
       if (dbias_)
         kernels_.pixel_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
                             dy.at(dy_part.image, dy_part.row, 0), last - first, bias_sums + first);
-      for (int64_t i = dy_part.image; i < dy_part.image_end; i += block_images_)
-        for (int64_t row = dy_part.row; row < dy_part.row_end; row += block_rows_) {
-          const ImagePart block{i,   std::min(i + block_images_, dy_part.image_end),
-                                row, std::min(row + block_rows_, dy_part.row_end),
+      for (int64_t i = dy_part.image; i < dy_part.image_end; i += t_.block_images)
+        for (int64_t row = dy_part.row; row < dy_part.row_end; row += t_.block_rows) {
+          const ImagePart block{i,   std::min(i + t_.block_images, dy_part.image_end),
+                                row, std::min(row + t_.block_rows, dy_part.row_end),
                                 0,   0};
           for (int64_t t = tile; t < tile_end; ++t)
             sum_block(block, t, x, dy, first_channel(t) - first, accumulate, next,
@@ -229,29 +181,28 @@ class WeightGradient {
 
   // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
   // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
-  void add_up(int64_t tile, int64_t c, int64_t count, const T* sums) const {
-    const int64_t elements = count * width_;
+  void add_up(int64_t tile, int64_t c, int64_t count, const T* sums, T* total, T* by_channel) const {
     const bool neighbouring_taps = tap_stride(dw_) == 1;
-    const Scratch<T> total(elements), by_channel(neighbouring_taps ? elements * taps_ : 0);
     T* const to = dw_.data + first_channel(tile) * dw_.n_stride + c * dw_.c_stride;
     for (int64_t tap = 0; tap < taps_; ++tap) {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
-      for (int64_t part = 1; part < parts_; ++part, added = total.get())
-        kernels_.binary[BinaryOp::add].apply(added, from + part * part_size(), total.get(), elements);
+      for (int64_t part = 1; part < t_.parts; ++part, added = total)
+        kernels_.binary[BinaryOp::add].apply(added, from + part * part_size(), total, count * width_);
       if (neighbouring_taps)
         kernels_.copy_rows({.rows = count,
                             .count = width_,
                             .from = added,
                             .from_stride = width_,
-                            .to = by_channel.get() + tap * width_,
+                            .to = by_channel + tap * width_,
                             .to_stride = taps_ * width_});
       else kernels_.transpose(added, width_, count, columns(tile), to + tap * channels_, dw_.n_stride);
     }
-    if (neighbouring_taps) kernels_.transpose(by_channel.get(), width_, count * taps_, columns(tile), to, dw_.n_stride);
+    if (neighbouring_taps) kernels_.transpose(by_channel, width_, count * taps_, columns(tile), to, dw_.n_stride);
   }
 
   const Kernels<T>& kernels_;
+  const NhwcWeightTiles& t_;
   const Images<const T>&dy_, &x_;
   const Images<T>& dw_;
   T* const dbias_;
@@ -259,28 +210,24 @@ class WeightGradient {
   const PixelSource<T> gradients_, images_;
   const int64_t width_, channels_, taps_;        // columns of a tile; input channels of a group
   const int64_t filters_, group_tiles_, tiles_;  // filters of a group, their tiles, all tiles
-  const bool joins_taps_;
   std::vector<TapRun> runs_;
   int64_t panels_ = 0;  // register tiles for a run, at most
-  int64_t bands_, item_rows_, item_images_, items_, block_rows_, block_images_;
-  int64_t filter_tiles_, filter_parts_;  // tiles in a part
-  int64_t items_in_part_, parts_;
 };
 
 }  // namespace
 
 template <class T>
-void convolve_pixels_backward_weight(const Kernels<T>& kernels, const Images<const T>& dy, const T* mask,
-                                     const Images<const T>& x, const Images<T>& dw, T* dbias,
+void convolve_pixels_backward_weight(const Kernels<T>& kernels, const NhwcWeightTiles& tiles, const Images<const T>& dy,
+                                     const T* mask, const Images<const T>& x, const Images<T>& dw, T* dbias,
                                      const Conv2dGeometry& geometry) {
-  if (dy.C > 0) WeightGradient<T>(kernels, dy, mask, x, dw, dbias, geometry).run();
+  WeightGradient<T>(kernels, tiles, dy, mask, x, dw, dbias, geometry).run();
 }
 
-template void convolve_pixels_backward_weight(const Kernels<float>&, const Images<const float>&, const float*,
-                                              const Images<const float>&, const Images<float>&, float*,
+template void convolve_pixels_backward_weight(const Kernels<float>&, const NhwcWeightTiles&, const Images<const float>&,
+                                              const float*, const Images<const float>&, const Images<float>&, float*,
                                               const Conv2dGeometry&);
-template void convolve_pixels_backward_weight(const Kernels<double>&, const Images<const double>&, const double*,
-                                              const Images<const double>&, const Images<double>&, double*,
-                                              const Conv2dGeometry&);
+template void convolve_pixels_backward_weight(const Kernels<double>&, const NhwcWeightTiles&,
+                                              const Images<const double>&, const double*, const Images<const double>&,
+                                              const Images<double>&, double*, const Conv2dGeometry&);
 
 }  // namespace gradus::openmp

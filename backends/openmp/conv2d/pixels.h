@@ -76,7 +76,7 @@ class PixelSource {
   PixelSource(const Kernels<T>& kernels, const Images<const T>& x, const T* mask)
       : kernels_(kernels), x_(x), mask_(mask) {}
 
-  bool in_place() const { return !mask_ && has_pixels(x_); }
+  bool in_place() const { return openmp::in_place(x_, mask_); }
   /// What is between neighbours of a row, for parts with that many channels.
   int64_t pixel_step(int64_t channels) const { return in_place() ? x_.w_stride : channels; }
   int64_t row_step(int64_t channels) const { return in_place() ? x_.h_stride : x_.W * channels; }
@@ -85,10 +85,7 @@ class PixelSource {
   FetchAhead::Place memory(const ImagePart& part) const { return memory_of<const T>(x_, x_.data, part); }
   FetchAhead::Place mask_memory(const ImagePart& part) const { return memory_of<const T>(x_, mask_, part); }
 
-  /// Elements of `memory` that load() needs for a part.
-  int64_t size(int64_t images, int64_t rows, int64_t channels) const {
-    return in_place() ? 0 : images * rows * x_.W * channels;
-  }
+  /// `memory` is not used where pixels are read in place.
   Pixels<const T> load(const ImagePart& part, T* memory) const {
     if (in_place()) return {x_.data, part.channel * x_.c_stride, {x_.n_stride, x_.h_stride, x_.w_stride}};
     const int64_t channels = part.channels();
@@ -131,9 +128,6 @@ class PixelTarget {
  public:
   PixelTarget(const Kernels<T>& kernels, const Images<T>& y) : kernels_(kernels), y_(y) {}
 
-  int64_t size(int64_t images, int64_t rows, int64_t channels) const {
-    return has_pixels(y_) ? 0 : images * rows * y_.W * channels;
-  }
   /// The memory that store() writes.
   FetchAhead::Place memory(const ImagePart& part) const {
     return has_pixels(y_) || part.rows() < y_.H ? FetchAhead::Place{} : memory_of<T>(y_, y_.data, part);

@@ -61,10 +61,11 @@ inline bool moves_pixels(const ImageLayout& x, int64_t channels) {
 }
 
 /// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory
-/// like the images), only elements with mask > 0 count.
+/// like the images), only elements with mask > 0 count; channels that are moved together then pass through `masked`, a
+/// row of pixels.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
-                 int64_t first_row, const T* mask, T* planes) {
+                 int64_t first_row, const T* mask, T* planes, T* masked = nullptr) {
   const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
   const bool together = moves_pixels(x, layout.channels);
   // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
@@ -107,7 +108,6 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
       }
       if (!together) continue;
       const int64_t w_step = step[1] * x.w_stride, count = right - left;
-      const Scratch<T> masked(mask ? count * layout.channels : 0);
       for (int64_t i = top; i < bottom; ++i) {
         const int64_t from = n * x.n_stride + (h0 + i * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
         const T* pixels = x.data + from;
@@ -117,10 +117,10 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
                              .count = layout.channels,
                              .from = pixels,
                              .from_stride = w_step,
-                             .to = masked.get(),
+                             .to = masked,
                              .to_stride = layout.channels,
                              .mask = mask + from});
-          pixels = masked.get(), pixel_stride = layout.channels;
+          pixels = masked, pixel_stride = layout.channels;
         }
         kernels.transpose(pixels, pixel_stride, count, layout.channels, planes + layout.offset(0, a, b, i, left),
                           layout.channel_stride());

@@ -8,19 +8,17 @@ namespace {
 
 // ---- Which algorithm ------------------------------------------------------------------------------------------------
 
-bool has_channels_last(const StridedLayout& x) { return x.strides[1] == 1 && x.shape[1] > 1; }
+bool has_channels_last(const ImageLayout& x) { return x.c_stride == 1 && x.C > 1; }
 
 // Dense planes for which it pays to put the channels last for a while.
-bool has_small_planes(const StridedLayout& x) {
-  return x.shape[1] >= 16 && x.shape[2] * x.shape[3] <= 400 && (x.shape[3] == 1 || x.strides[3] == 1) &&
-         (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+bool has_small_planes(const ImageLayout& x) {
+  return x.C >= 16 && x.H * x.W <= 400 && (x.W == 1 || x.w_stride == 1) && (x.H == 1 || x.h_stride == x.W);
 }
 
-bool is_depthwise(const StridedLayout& w, const Conv2dGeometry& g, std::initializer_list<const StridedLayout*> images) {
-  const auto all = [&](auto&& has) {
-    return std::all_of(images.begin(), images.end(), [&](auto* x) { return has(*x); });
-  };
-  return w.shape[0] == g.groups && w.shape[1] == 1 && (all(has_channels_last) || all(has_small_planes));
+bool is_depthwise(const StridedLayout& w, const Conv2dGeometry& g, std::initializer_list<ImageLayout> images) {
+  return w.shape[0] == g.groups && w.shape[1] == 1 &&
+         (std::all_of(images.begin(), images.end(), has_channels_last) ||
+          std::all_of(images.begin(), images.end(), has_small_planes));
 }
 
 // A register tile of a matrix product has the group's output channels for rows, which is what it lacks here; from four
@@ -44,8 +42,8 @@ int64_t taps_inside(int64_t in, int64_t out, int64_t padding) {
 }
 
 // `exact`, or the Winograd algorithm that is allowed and faster.
-ConvAlgorithm or_winograd(ConvAlgorithm exact, const ConvSettings& settings, DType dtype, bool backward, const Shape& x,
-                          const Shape& w, const Shape& y, const Conv2dGeometry& g) {
+ConvAlgorithm winograd_if_faster(ConvAlgorithm exact, const ConvSettings& settings, DType dtype, bool backward,
+                                 const Shape& x, const Shape& w, const Shape& y, const Conv2dGeometry& g) {
   if (settings.accuracy == ConvolutionAccuracy::exact || dtype != DType::f32) return exact;
   for (int axis = 0; axis < 2; ++axis)
     if (w[2 + axis] != 3 || g.stride[axis] != 1 || g.dilation[axis] != 1) return exact;
@@ -96,12 +94,13 @@ bool is_channels_last(const StridedLayout& w) {
 // ---- Copies of operands ---------------------------------------------------------------------------------------------
 
 // x as the kernels see it.
-StridedLayout seen(StridedLayout x, DType dtype, bool dense) {
-  if (!needs_copy(x, dtype, dense)) return x;
-  x.dtype = dtype;
-  x.strides =
-      copy_format(x, dense) == MemoryFormat::contiguous ? contiguous_strides(x.shape) : channels_last_strides(x.shape);
-  return x;
+ImageLayout seen(const StridedLayout& x, DType dtype, bool dense) {
+  ImageLayout images(x);
+  if (!needs_copy(x, dtype, dense)) return images;
+  const bool pixels = copy_format(x, dense) == MemoryFormat::channels_last;
+  images.c_stride = pixels ? 1 : images.H * images.W, images.w_stride = pixels ? images.C : 1;
+  images.h_stride = images.W * images.w_stride, images.n_stride = images.C * images.H * images.W;
+  return images;
 }
 int64_t copy_bytes(const StridedLayout* x, DType dtype, bool dense) {
   return x && needs_copy(*x, dtype, dense) ? x->numel() * static_cast<int64_t>(size_of(dtype)) : 0;
@@ -131,7 +130,8 @@ void cut_images(ConvPlan& plan, const ConvProblem& p) {
 }  // namespace
 
 MemoryFormat copy_format(const StridedLayout& x, bool dense) {
-  return !dense && x.ndim() == 4 && has_channels_last(x) ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  return !dense && x.ndim() == 4 && has_channels_last(ImageLayout(x)) ? MemoryFormat::channels_last
+                                                                      : MemoryFormat::contiguous;
 }
 
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense) {
@@ -145,18 +145,17 @@ bool needs_copy(const StridedLayout& x, DType dtype, bool dense) {
 ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, const StridedLayout& w,
                        const StridedLayout* bias, const StridedLayout& y, const Conv2dGeometry& g) {
   const DType dtype = wide(y.dtype);
-  const StridedLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
+  const ImageLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
   ConvPlan plan;
-  if (is_depthwise(w, g, {&in, &out})) plan.algorithm = ConvAlgorithm::depthwise;
+  if (is_depthwise(w, g, {in, out})) plan.algorithm = ConvAlgorithm::depthwise;
   else if (has_few_channels(w, g)) plan.algorithm = ConvAlgorithm::direct;
   else
-    plan.algorithm = or_winograd(implicit_gemm(settings, dtype, w.shape[0] / g.groups), settings, dtype, false, x.shape,
-                                 w.shape, y.shape, g);
+    plan.algorithm = winograd_if_faster(implicit_gemm(settings, dtype, w.shape[0] / g.groups), settings, dtype, false,
+                                        x.shape, w.shape, y.shape, g);
   plan.dense_weights = plan.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
   plan.workspace_bytes = copy_bytes(&x, dtype, false) + copy_bytes(bias, dtype, true) + copy_bytes(&y, dtype, false) +
                          copy_bytes(&w, dtype, plan.dense_weights);
-  cut_images(plan, {settings, dtype, ImageLayout(in), ImageLayout(seen(w, dtype, plan.dense_weights)), ImageLayout(out),
-                    g, false, false});
+  cut_images(plan, {settings, dtype, in, seen(w, dtype, plan.dense_weights), out, g, false, false});
   return plan;
 }
 
@@ -171,17 +170,21 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     return true;
   };
   ConvBackwardPlan plan;
-  const bool depthwise = is_depthwise(w, g, {&dy, &x, dx ? dx : &x});
+  const bool depthwise = is_depthwise(w, g, {ImageLayout(dy), ImageLayout(x), ImageLayout(dx ? *dx : x)});
   plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu) || depthwise);
   const bool mask = y_if_relu && !plan.masks_first;
-  StridedLayout gradient = dy;
+  ImageLayout dy_seen = seen(dy, dtype, false);
   if (plan.masks_first && !masked) {
-    if (!StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous()) gradient.strides = contiguous_strides(dy.shape);
     plan.workspace_bytes += dy.numel() * static_cast<int64_t>(size_of(dy.dtype));
+    if (!StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous()) {  // the masked dy is row-major
+      StridedLayout dense = dy;
+      dense.strides = contiguous_strides(dy.shape);
+      dy_seen = seen(dense, dtype, false);
+    }
   }
-  plan.workspace_bytes += copy_bytes(&gradient, dtype, false);
-  const ImageLayout dy_seen(seen(gradient, dtype, false)), x_seen(dw ? seen(x, dtype, false) : x);
-  const ImageLayout dx_seen(dx ? seen(*dx, dtype, false) : x);
+  plan.workspace_bytes += copy_bytes(&dy, dtype, false);
+  const ImageLayout x_seen = dw ? seen(x, dtype, false) : ImageLayout(x);
+  const ImageLayout dx_seen = dx ? seen(*dx, dtype, false) : ImageLayout(x);
 
   plan.at_once = depthwise || has_few_channels(w, g);
   if (plan.at_once) {
@@ -189,7 +192,7 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     plan.data.workspace_bytes = (dw ? copy_bytes(&x, dtype, false) : 0) + (dx ? copy_bytes(&w, dtype, true) : 0) +
                                 copy_bytes(dx, dtype, false) + copy_bytes(dw, dtype, true) +
                                 copy_bytes(dbias, dtype, true);
-    const ConvProblem p{settings, dtype, x_seen, ImageLayout(seen(w, dtype, true)), dy_seen, g, true, mask};
+    const ConvProblem p{settings, dtype, x_seen, seen(w, dtype, true), dy_seen, g, true, mask};
     const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
     if (depthwise) cut_into(plan.data, DepthwiseTiles{}, p, dx_seen, wants_dx, wants_dw);
     else cut_into(plan.data, DirectBackwardTiles{}, p, dx_seen, wants_dx, wants_dw);
@@ -198,12 +201,11 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   }
   if (dx) {
     ConvPlan& data = plan.data;
-    data.algorithm =
-        or_winograd(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true, dx->shape, w.shape, dy.shape, g);
+    data.algorithm = winograd_if_faster(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true, dx->shape,
+                                        w.shape, dy.shape, g);
     data.dense_weights = data.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
     data.workspace_bytes = copy_bytes(&w, dtype, data.dense_weights) + copy_bytes(dx, dtype, false);
-    const ImageLayout weights(seen(w, dtype, data.dense_weights));
-    cut_images(data, {settings, dtype, dy_seen, weights, dx_seen, g, true, mask});
+    cut_images(data, {settings, dtype, dy_seen, seen(w, dtype, data.dense_weights), dx_seen, g, true, mask});
   }
   if (dw) {
     ConvPlan& weight = plan.weight;
@@ -211,8 +213,7 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     weight.dense_weights = weight.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(*dw);
     weight.workspace_bytes =
         copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, weight.dense_weights) + copy_bytes(dbias, dtype, true);
-    const ConvProblem p{settings, dtype, x_seen, ImageLayout(seen(*dw, dtype, weight.dense_weights)),
-                        dy_seen,  g,     true,   mask};
+    const ConvProblem p{settings, dtype, x_seen, seen(*dw, dtype, weight.dense_weights), dy_seen, g, true, mask};
     if (weight.algorithm == ConvAlgorithm::implicit_gemm_nchw) cut_into(weight, NchwWeightTiles{}, p);
     else if (dy.shape[1] > 0) cut_into(weight, NhwcWeightTiles{}, p);
   }

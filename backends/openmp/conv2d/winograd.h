@@ -44,8 +44,7 @@ struct WinogradWeightArgs {
 };
 
 struct WinogradKernels {
-  const char* name;  ///< implementation name for observers
-  int tile;          ///< m
+  int tile;  ///< m
   int positions;
   void (*input)(const WinogradInputArgs&);
   void (*output)(const WinogradOutputArgs&);

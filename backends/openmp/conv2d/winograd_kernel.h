@@ -176,8 +176,8 @@ void winograd_weights(const WinogradWeightArgs& args) {
 }
 
 template <int M>
-constexpr WinogradKernels winograd_kernels(const char* name) {
-  return {name, M, (M + 2) * (M + 2), winograd_input<M>, winograd_output<M>, winograd_weights<M>};
+constexpr WinogradKernels winograd_kernels() {
+  return {M, (M + 2) * (M + 2), winograd_input<M>, winograd_output<M>, winograd_weights<M>};
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

@@ -9,7 +9,9 @@ namespace gradus::openmp {
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(int64_t count) : array_(Array::empty({count}, dtype_of<T>)), data_(array_.template data<T>()) {}
+  explicit Scratch(int64_t count)
+      : array_(count > 0 ? Array::empty({count}, dtype_of<T>) : Array()),
+        data_(count > 0 ? array_.template data<T>() : nullptr) {}
   T* get() const { return data_; }
   T& operator[](int64_t i) const { return data_[i]; }
 

@@ -15,7 +15,7 @@ struct ObservedEvent {
   enum class Kind : uint8_t { op, kernel } kind = Kind::op;
   const char* name = "";            ///< "matmul"
   const char* backend = "";         ///< kernels: "openmp"
-  const char* implementation = "";  ///< kernels: "packed_avx512"
+  const char* implementation = "";  ///< kernels: "blocked_avx512"
   int shape_count = 0;
   Shape shapes[4];                ///< the first operands
   int64_t bytes = 0;              ///< kernels: read and written at least
@@ -50,7 +50,7 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 
 /// Opens an event for its lifetime when somebody observes. Backends open one around each kernel, naming what it reads
 /// and writes:
-///   EventScope kernel("matmul", "openmp", "packed_avx512", {&a, &b, &y}, 2 * M * N * K);
+///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope {
  public:
   /// Shape and dtype of a view of either kind.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <gradus/backends/openmp/gemm/select.h>
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp.h>
 
@@ -24,7 +25,7 @@ const openmp::KernelTable& avx512_table() {
   static const openmp::KernelTable table = [] {
     openmp::KernelTable best = openmp::kernels_avx512();
     if (__builtin_cpu_supports("avx512bf16")) {
-      best.bf16_pairs = "packed_avx512_bf16";
+      best.gemm[static_cast<int>(openmp::GemmAlgorithm::blocked_pairs)] = "blocked_pairs_avx512_bf16";
       best.bf16_pairs_block = openmp::bf16_pairs_block_avx512;
     }
     return best;

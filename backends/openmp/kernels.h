@@ -472,7 +472,8 @@ struct Kernels {
 };
 
 struct KernelTable {
-  const char* packed;     ///< implementation names for observers
+  // Implementation names for observers.
+  const char* gemm[6];    ///< by GemmAlgorithm
   const char* conv2d[6];  ///< by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
@@ -481,9 +482,9 @@ struct KernelTable {
   /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   WinogradKernels winograd_2x2, winograd_4x4;
-  const char* bf16_pairs = nullptr;  ///< implementation name of products of pairs; null: this machine has none
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which each float's bits stand for:
-  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0.
+  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null
+  /// where this machine has none.
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 

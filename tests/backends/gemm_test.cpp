@@ -1,4 +1,4 @@
-// The ways that a matrix product takes on the openmp backend (backends/openmp/gemm/gemm.cpp), each against naive.
+// The algorithms of matrix products on the openmp backend (backends/openmp/gemm/select.h), each against naive.
 #include <array>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -158,15 +158,17 @@ TEMPLATE_TEST_CASE("a product begins with biases and what C holds", "", float, d
             on.binary(BinaryOp::add, sum, term, sum);
           return on.copy(sum, y);
         }
-        openmp::gemm(openmp::kernel_table(), openmp::GemmArgs<T>{.rows = m,
-                                                                 .columns = n,
-                                                                 .depth = k,
-                                                                 .a = constant(a),
-                                                                 .b = constant(b),
-                                                                 .c = as_matrix(y),
-                                                                 .accumulate = true,
-                                                                 .row_bias = row_bias.data<T>(),
-                                                                 .column_bias = column_bias.data<T>()});
+        const openmp::GemmArgs<T> args{.rows = m,
+                                       .columns = n,
+                                       .depth = k,
+                                       .a = constant(a),
+                                       .b = constant(b),
+                                       .c = as_matrix(y),
+                                       .accumulate = true,
+                                       .row_bias = row_bias.data<T>(),
+                                       .column_bias = column_bias.data<T>()};
+        const openmp::KernelTable& table = openmp::kernel_table();
+        openmp::gemm(table, openmp::plan_of(table, args), args);
       });
     }
 }

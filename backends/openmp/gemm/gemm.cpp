@@ -1,6 +1,5 @@
-// C = A B: which way a product is taken. A single row or few read B where it lies; small products run on one thread
-// with what is contiguous read in place; the others are blocked (gemm_blocked.cpp). All depends on shapes and strides
-// alone.
+// C = A B by the plan of select.h. A single row or few read B where it is; small products run on one thread with what
+// is contiguous read in place; the others are blocked (gemm_blocked.cpp, gemm_half.cpp).
 #include <algorithm>
 #include <optional>
 
@@ -11,58 +10,10 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kLongRow = 2048;                   // elements
-constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
-constexpr int64_t kSmallDepth = 512;
-constexpr int64_t kLongSum = 256, kSomeRows = 32, kRowsOfDots = 128, kProductOfDots = int64_t{1} << 25;
-constexpr int64_t kManyProducts = 16;   // from here on threads share whole products, however large
-constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
-constexpr int64_t kNarrow = 32;         // columns that are too few to pay for packing
-constexpr int64_t kDeep = 4096;         // a depth that is worth being shared out
-constexpr int64_t kDepthPieces = 16;
-
-enum class Way { combination, dots, dots_of_columns, deep_dots, small, blocked };
-
-// Rows of A whose elements would fall into one set of the first-level cache.
-template <class T>
-bool rows_collide(const Matrix<const T>& a) {
-  return a.row_stride * static_cast<int64_t>(sizeof(T)) % 4096 == 0;
-}
-
-template <class T>
-bool is_small(const GemmArgs<T>& args) {
-  return args.depth <= kSmallDepth && args.rows * args.columns * args.depth <= kSmallProduct;
-}
-
-// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with
-// tens of rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
-template <class T>
-bool dots_pay(const GemmArgs<T>& args) {
-  if (args.rows <= kFewRows) return true;
-  if (args.depth < kLongSum) return false;
-  return args.rows <= kSomeRows ||
-         (args.rows <= kRowsOfDots && args.rows * args.columns * args.depth <= kProductOfDots);
-}
-
-template <class T>
-Way way_of(const GemmArgs<T>& args) {
-  const bool a_along_depth = args.a.column_stride == 1, b_along_depth = args.b.row_stride == 1;
-  // The strides of a single column or row say nothing.
-  const bool b_along_rows = args.b.column_stride == 1 && !(b_along_depth && args.depth > args.columns);
-  if (b_along_rows && (args.rows == 1 || (args.rows <= kFewRows && !is_small(args)))) return Way::combination;
-  if (a_along_depth && b_along_depth && dots_pay(args)) return Way::dots;
-  if (a_along_depth && b_along_depth && args.columns <= kFewRows) return Way::dots_of_columns;
-  if (a_along_depth && b_along_depth && std::min(args.rows, args.columns) <= kNarrow && args.depth >= kDeep)
-    return Way::deep_dots;
-  return is_small(args) ? Way::small : Way::blocked;
-}
-
 // Few rows: B's rows, each times an element of A, are added up in C.
 template <class T>
-void combination(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  // Pieces of rows that are long enough to be read from memory one after another.
-  const int64_t grain = std::max(kLeastChunk / (args.rows * args.depth), std::min(args.columns / 4, kLongRow));
-  parallel_for(args.columns, round_up(grain + 1, 64), [&](int64_t begin, int64_t end) {
+void combine_rows(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
+  parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin;
     for (int64_t m = 0; m < args.rows; ++m) {
       T* y = args.c.data + m * args.c.row_stride + begin;
@@ -86,9 +37,8 @@ void combination(const Kernels<T>& kernels, const GemmArgs<T>& args) {
 
 // Few rows: the columns of B are shared out.
 template <class T>
-void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  const int64_t grain = round_up(divide_up(kLeastChunk, args.rows * args.depth), 8);
-  parallel_for(args.columns, grain, [&](int64_t begin, int64_t end) {
+void row_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
+  parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
     kernels.row_dots({.rows = args.rows,
                       .columns = end - begin,
                       .depth = args.depth,
@@ -107,8 +57,8 @@ void dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
 
 // Few rows or columns and a great depth: pieces of the depth are shared out, and their sums added in order.
 template <class T>
-void deep_dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  const int64_t step = divide_up(args.depth, kDepthPieces), size = args.rows * args.columns;
+void split_k_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
+  const int64_t step = plan.depth_at_once, size = args.rows * args.columns;
   const Scratch<T> sums(kDepthPieces * size);
   parallel_for(kDepthPieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece)
@@ -140,10 +90,8 @@ void deep_dots(const Kernels<T>& kernels, const GemmArgs<T>& args) {
 template <class T>
 class SmallProduct {
  public:
-  SmallProduct(const Kernels<T>& kernels, const GemmArgs<T>& args)
-      : kernels_(kernels), width_(kernels.tile_columns), a_packed_(needs_packing(kernels, args)),
-        columns_in_place_(args.b.column_stride == 1 ? args.columns / kernels.vector_size * kernels.vector_size : 0),
-        packed_(a_size(args) + round_up(args.columns - columns_in_place_, width_) * args.depth) {
+  SmallProduct(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args)
+      : kernels_(kernels), plan_(plan), width_(kernels.tile_columns), packed_(plan.a_size + plan.b_size) {
     for (int64_t k = 0; k < args.depth; ++k) packed_offsets_[k] = k * width_;
     for (int64_t k = 0; k < args.depth; ++k) in_place_offsets_[k] = k * args.b.row_stride;
   }
@@ -151,7 +99,7 @@ class SmallProduct {
   void run(const GemmArgs<T>& args) const {
     BlockArgs<T> block;
     block.rows = args.rows, block.depth = args.depth;
-    if (a_packed_) {
+    if (!plan_.a_in_place) {
       kernels_.pack_a(args.a.data, args.a.row_stride, args.a.column_stride, args.rows, args.depth, packed_.get());
       block.a = packed_.get();
     } else {
@@ -169,45 +117,37 @@ class SmallProduct {
       block.column_bias = args.column_bias ? args.column_bias + begin : nullptr;
       kernels_.block(block);
     };
-    columns(0, columns_in_place_, args.b.data, width_, in_place_offsets_);
-    if (columns_in_place_ == args.columns) return;
-    T* b = packed_.get() + a_size(args);
-    kernels_.pack_b(args.b.data + columns_in_place_ * args.b.column_stride, args.b.row_stride, args.b.column_stride,
-                    args.depth, args.columns - columns_in_place_, b);
-    columns(columns_in_place_, args.columns, b, width_ * args.depth, packed_offsets_);
+    columns(0, plan_.columns_in_place, args.b.data, width_, in_place_offsets_);
+    if (plan_.columns_in_place == args.columns) return;
+    T* b = packed_.get() + plan_.a_size;
+    kernels_.pack_b(args.b.data + plan_.columns_in_place * args.b.column_stride, args.b.row_stride,
+                    args.b.column_stride, args.depth, args.columns - plan_.columns_in_place, b);
+    columns(plan_.columns_in_place, args.columns, b, width_ * args.depth, packed_offsets_);
   }
 
  private:
-  static bool needs_packing(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-    if (args.depth > 1 && args.a.column_stride == 0) return true;  // BlockArgs::a_step has another meaning for 0
-    if (args.a.row_stride == 1) return false;
-    return args.columns > kColumnsInPlace * kernels.tile_columns || (rows_collide(args.a) && args.rows > 4);
-  }
-  int64_t a_size(const GemmArgs<T>& args) const { return a_packed_ ? round_up(args.rows * args.depth, 16) : 0; }
-
   const Kernels<T>& kernels_;
+  const GemmPlan& plan_;
   const int64_t width_;
-  const bool a_packed_;
-  const int64_t columns_in_place_;
   const Scratch<T> packed_;
   int64_t packed_offsets_[kSmallDepth], in_place_offsets_[kSmallDepth];
 };
 
-// Turned so that rows of C are contiguous, if either way they are, and a single column is a single row.
 template <class T>
-GemmArgs<T> oriented(const GemmArgs<T>& args, GemmBatch* batch) {
-  const bool by_rows = args.c.column_stride == 1 || args.columns == 1;
-  const bool by_columns = args.c.row_stride == 1 || args.rows == 1;
-  const bool turn = by_columns && (!by_rows || (args.columns == 1 && args.rows > 1));
-  if (turn) std::swap(batch->a, batch->b);
-  GemmArgs<T> turned = turn ? transposed(args) : args;
-  if (turned.columns == 1) turned.c.column_stride = 1;
-  return turned;
+void product(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, const SmallProduct<T>* small) {
+  switch (plan.algorithm) {
+    case GemmAlgorithm::combine_rows: return combine_rows(kernels, plan, args);
+    case GemmAlgorithm::row_dots: return row_dots(kernels, plan, args);
+    case GemmAlgorithm::split_k_dots: return split_k_dots(kernels, plan, args);
+    case GemmAlgorithm::small: return small->run(args);
+    case GemmAlgorithm::blocked:
+    case GemmAlgorithm::blocked_pairs: return blocked_gemm(kernels, plan, args);
+  }
 }
 
-// The blocks write whole vectors: other results pass through `dense`.
+// The same by way of row-major memory.
 template <class T>
-void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallProduct<T>* small) {
+void dense_product(const Kernels<T>& kernels, const GemmPlan& plan, GemmArgs<T> args, const SmallProduct<T>* small) {
   const auto each = [&](auto&& f) {
     for (int64_t i = 0; i < args.rows; ++i)
       for (int64_t j = 0; j < args.columns; ++j) f(i, j);
@@ -215,55 +155,63 @@ void product(const Kernels<T>& kernels, Way way, GemmArgs<T> args, const SmallPr
   const auto at = [](const auto& m, int64_t i, int64_t j) -> auto& {
     return m.data[i * m.row_stride + j * m.column_stride];
   };
-  if (way == Way::dots) return dots(kernels, args);
-  if (way == Way::dots_of_columns) return dots(kernels, transposed(args));
-  if (way == Way::deep_dots) return deep_dots(kernels, args.rows < args.columns ? transposed(args) : args);
-  if (args.c.column_stride != 1) {
-    const Scratch<T> memory(args.rows * args.columns);
-    const Matrix<T> target = args.c, dense{memory.get(), args.columns, 1};
-    if (args.accumulate) each([&](int64_t i, int64_t j) { at(dense, i, j) = at(target, i, j); });
-    args.c = dense;
-    product(kernels, way, args, small);
-    return each([&](int64_t i, int64_t j) { at(target, i, j) = at(dense, i, j); });
-  }
-  if (way == Way::combination) combination(kernels, args);
-  else if (way == Way::small) small->run(args);
-  else blocked_gemm(kernels, args);
+  const Scratch<T> memory(args.rows * args.columns);
+  const Matrix<T> target = args.c, dense{memory.get(), args.columns, 1};
+  if (args.accumulate) each([&](int64_t i, int64_t j) { at(dense, i, j) = at(target, i, j); });
+  args.c = dense;
+  product(kernels, plan, args, small);
+  each([&](int64_t i, int64_t j) { at(target, i, j) = at(dense, i, j); });
 }
 
+// Product `index` of a batch.
 template <class T>
-void gemm_any(const KernelTable& table, const GemmArgs<T>& given, GemmBatch batch) {
-  if (given.rows == 0 || given.columns == 0) return;
-  GemmArgs<T> args = oriented(given, &batch);
-  without_empty_depth(&args, &batch);
-  const Kernels<T>& kernels = kernels_of<T>(table);
-  const Way way = way_of(args);
-  share_products(product_count(batch), args.rows * args.columns * args.depth, [&](int64_t begin, int64_t end) {
-    std::optional<SmallProduct<T>> small;
-    if (way == Way::small) small.emplace(kernels, args);
-    for (int64_t i = begin; i < end; ++i) product(kernels, way, product_of(args, batch, i), small ? &*small : nullptr);
-  });
+GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) {
+  for (int axis = batch.shape.size() - 1; axis >= 0; --axis) {
+    const int64_t at = index % batch.shape[axis];
+    index /= batch.shape[axis];
+    args.a.data += at * batch.a[axis];
+    args.b.data += at * batch.b[axis];
+    args.c.data += at * batch.c[axis];
+  }
+  return args;
+}
+
+// An empty sum is a product of zeros; empty operands have no address to count from.
+template <class T>
+void without_empty_depth(GemmArgs<T>* args, GemmBatch* batch) {
+  if (args->depth > 0) return;
+  static constexpr T zero{};
+  args->depth = 1;
+  args->a = args->b = {&zero, 0, 0};
+  batch->a = batch->b = Dims::filled(batch->shape.size(), 0);
 }
 
 }  // namespace
 
-int64_t product_count(const GemmBatch& batch) {
-  int64_t products = 1;
-  for (int64_t size : batch.shape) products *= size;
-  return products;
+template <class T>
+void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch) {
+  if (args.rows == 0 || args.columns == 0) return;
+  if (plan.transposed) args = transposed(args), std::swap(batch.a, batch.b);
+  without_empty_depth(&args, &batch);
+  const auto some = [&](int64_t begin, int64_t end) {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+      for (int64_t i = begin; i < end; ++i) half_gemm(table, plan, product_of(args, batch, i));
+    } else {
+      const Kernels<T>& kernels = kernels_of<T>(table);
+      std::optional<SmallProduct<T>> small;
+      if (plan.algorithm == GemmAlgorithm::small) small.emplace(kernels, plan, args);
+      for (int64_t i = begin; i < end; ++i)
+        if (const GemmArgs<T> one = product_of(args, batch, i); plan.dense_c)
+          dense_product(kernels, plan, one, small ? &*small : nullptr);
+        else product(kernels, plan, one, small ? &*small : nullptr);
+    }
+  };
+  const int64_t products = product_count(batch);
+  products == 1 ? some(0, 1) : parallel_for(products, plan.products_at_once, some);
 }
-
-void share_products(int64_t products, int64_t work, RangeFunction some) {
-  if (products == 1) return some(0, 1);
-  const bool share = work <= kSmallProduct || products >= kManyProducts;
-  parallel_for(products, share ? divide_up(kLeastChunk, work + 1) : products, some);
-}
-
-void gemm(const KernelTable& table, const GemmArgs<float>& args, const GemmBatch& batch) {
-  gemm_any(table, args, batch);
-}
-void gemm(const KernelTable& table, const GemmArgs<double>& args, const GemmBatch& batch) {
-  gemm_any(table, args, batch);
-}
+template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<float>, GemmBatch);
+template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<double>, GemmBatch);
+template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<Half>, GemmBatch);
+template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<BFloat16>, GemmBatch);
 
 }  // namespace gradus::openmp

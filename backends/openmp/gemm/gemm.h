@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/gemm/select.h>
 #include <gradus/core/dtype.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/shape.h>
@@ -34,26 +34,41 @@ struct GemmBatch {
   Dims shape = {}, a = {}, b = {}, c = {};
 };
 
-void gemm(const KernelTable& table, const GemmArgs<float>& args, const GemmBatch& batch = {});
-void gemm(const KernelTable& table, const GemmArgs<double>& args, const GemmBatch& batch = {});
+/// How many products a batch has.
+inline int64_t product_count(const GemmBatch& batch) {
+  int64_t products = 1;
+  for (int64_t size : batch.shape) products *= size;
+  return products;
+}
 
-void gemm(const KernelTable& table, const GemmArgs<Half>& args, const GemmBatch& batch = {});
-void gemm(const KernelTable& table, const GemmArgs<BFloat16>& args, const GemmBatch& batch = {});
-
-/// One product that is worth cutting into blocks for caches and threads, of a depth above 0. C has unit column stride.
+/// The plan of such products.
 template <class T>
-void blocked_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args);
+GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBatch& batch = {}) {
+  const auto strides = [](const auto& m) { return GemmProblem::Strides{m.row_stride, m.column_stride}; };
+  return select_gemm(table, num_threads(),
+                     {.dtype = dtype_of<T>,
+                      .rows = args.rows,
+                      .columns = args.columns,
+                      .depth = args.depth,
+                      .a = strides(args.a),
+                      .b = strides(args.b),
+                      .c = strides(args.c),
+                      .starts = args.accumulate || args.row_bias || args.column_bias,
+                      .products = product_count(batch)});
+}
 
-/// How C is cut into blocks: `rows` by `columns` a block, `row_blocks` by `column_blocks` of them.
-struct Cut {
-  int64_t rows, columns, row_blocks, column_blocks;
-};
-Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int64_t tile_columns);
+/// Runs the plan.
+template <class T>
+void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch = {});
 
-constexpr int64_t kFewRows = 6;                    // of C, for which B is multiplied where it lies
-constexpr int64_t kDepthBlock = 384;               // rows of a packed tile of B: about the first-level cache
-constexpr int64_t kLeastPacked = 8192;             // elements that are worth a chunk of packing
-constexpr int64_t kLeastChunk = int64_t{1} << 16;  // multiplications that are worth a chunk of parallel work
+/// One product of algorithm `blocked`, of a depth above 0. C has unit column stride.
+template <class T>
+void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args);
+/// One product of half types.
+template <class H>
+void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);
+
+constexpr int64_t kLeastPacked = 8192;  // elements that are worth a chunk of packing
 
 /// C^T = B^T A^T
 template <class T>
@@ -63,35 +78,6 @@ GemmArgs<T> transposed(GemmArgs<T> args) {
   std::swap(args.row_bias, args.column_bias);
   args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
   return args;
-}
-
-int64_t product_count(const GemmBatch& batch);
-
-/// Product `index` of a batch.
-template <class T>
-GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) {
-  for (int axis = batch.shape.size() - 1; axis >= 0; --axis) {
-    const int64_t at = index % batch.shape[axis];
-    index /= batch.shape[axis];
-    args.a.data += at * batch.a[axis];
-    args.b.data += at * batch.b[axis];
-    args.c.data += at * batch.c[axis];
-  }
-  return args;
-}
-
-/// Calls some(begin, end) for parts of a batch: threads share small or many products, which are of `work`
-/// multiplications each; few large ones are made one after another, each by all threads.
-void share_products(int64_t products, int64_t work, RangeFunction some);
-
-/// An empty sum is a product of zeros; empty operands have no address to count from.
-template <class T>
-void without_empty_depth(GemmArgs<T>* args, GemmBatch* batch) {
-  if (args->depth > 0) return;
-  static constexpr T zero{};
-  args->depth = 1;
-  args->a = args->b = {&zero, 0, 0};
-  batch->a = batch->b = Dims::filled(batch->shape.size(), 0);
 }
 
 }  // namespace gradus::openmp

@@ -11,48 +11,14 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kColumnsAtOnce = 4096;           // most columns of B that are packed at a time
-constexpr int64_t kRowPanels = 20;                 // register tiles in a block of C, at most
-constexpr int64_t kRowPanelsWanted = 5;            // below, B's tiles are loaded for too little
-constexpr int64_t kColumnTilesWanted = 8;          // below, A is packed for too little
-constexpr int64_t kBlocksWanted = 8;               // blocks of C for the threads to share
-constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
-constexpr int64_t kShallow = 32;        // a depth with which C costs more to write than to compute: row by row
-constexpr int64_t kDepthInPlace = 512;  // operands deeper than this are packed, whatever their layout
-constexpr int64_t kRowsInPlace = 128;   // rows of C for which B is not packed
-
-}  // namespace
-
-Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t tile_rows, int64_t tile_columns) {
-  int64_t row_step = depth <= kShallow ? std::min(rows, tile_rows) : rows, column_step = columns;
-  while (row_step > tile_rows * kRowPanels) row_step = divide_up(row_step, 2);
-  const auto blocks = [&] { return divide_up(rows, row_step) * divide_up(columns, column_step); };
-  while (blocks() < kBlocksWanted && row_step * column_step * depth >= 2 * kLeastBlock) {
-    const bool tall = row_step > tile_rows * kRowPanelsWanted, wide = column_step > tile_columns * kColumnTilesWanted;
-    if (tall || (!wide && row_step >= column_step && row_step > tile_rows)) row_step = divide_up(row_step, 2);
-    else if (column_step > tile_columns) column_step = round_up(divide_up(column_step, 2), tile_columns);
-    else break;
-  }
-  row_step = divide_up(rows, divide_up(rows, row_step));
-  return {row_step, column_step, divide_up(rows, row_step), divide_up(columns, column_step)};
-}
-
-namespace {
-
-// A is read in place where its columns are contiguous; so are B's whole vectors where its rows are and too few rows of
-// C share them to pay for packing.
+// What the plan says to read in place is not packed; of B those are whole vectors.
 template <class T>
 class Product {
  public:
-  Product(const Kernels<T>& kernels, const GemmArgs<T>& args)
-      : kernels_(kernels), args_(args), rows_(args.rows), columns_(args.columns),
-        cut_(cut_of(args.rows, args.columns, args.depth, kernels.tile_rows, kernels.tile_columns)),
-        a_in_place_(args.a.row_stride == 1 && args.a.column_stride != 0 && args.depth <= kDepthInPlace),
-        b_in_place_(args.b.column_stride == 1 && args.depth <= kDepthInPlace && args.rows <= kRowsInPlace),
-        packed_columns_begin_(b_in_place_ ? columns_ / kernels.vector_size * kernels.vector_size : 0) {
-    const int64_t most = a_in_place_ || b_in_place_ ? kDepthInPlace : kDepthBlock;
-    depth_step_ = divide_up(args.depth, divide_up(args.depth, most));
-  }
+  Product(const Kernels<T>& kernels, const GemmPlan& plan, const Cut& cut, const GemmArgs<T>& args)
+      : kernels_(kernels), args_(args), rows_(args.rows), columns_(args.columns), cut_(cut),
+        a_in_place_(plan.a_in_place), depth_step_(plan.depth_at_once),
+        packed_columns_begin_(plan.b_in_place ? columns_ / kernels.vector_size * kernels.vector_size : 0) {}
 
   void run() {
     const Scratch<T> packed_b(round_up(columns_ - packed_columns_begin_, kernels_.tile_columns) * depth_step_);
@@ -127,11 +93,11 @@ class Product {
   const Kernels<T>& kernels_;
   const GemmArgs<T>& args_;
   const int64_t rows_, columns_;
-  const Cut cut_;
-  const bool a_in_place_, b_in_place_;
+  const Cut& cut_;
+  const bool a_in_place_;
+  const int64_t depth_step_;
   const int64_t packed_columns_begin_;  // columns before are read in place
-  int64_t depth_step_ = 0;
-  int64_t first_ = 0, depth_ = 0;  // the part of the depth that is multiplied now
+  int64_t first_ = 0, depth_ = 0;       // the part of the depth that is multiplied now
   T* packed_b_ = nullptr;
   int64_t *packed_offsets_ = nullptr, *in_place_offsets_ = nullptr;
 };
@@ -139,19 +105,18 @@ class Product {
 }  // namespace
 
 template <class T>
-void blocked_gemm(const Kernels<T>& kernels, const GemmArgs<T>& args) {
-  const int64_t parts = divide_up(args.columns, kColumnsAtOnce);
-  const int64_t step = round_up(divide_up(args.columns, parts), kernels.tile_columns);
-  for (int64_t column = 0; column < args.columns; column += step) {
+void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
+  for (int64_t column = 0; column < args.columns; column += plan.columns_at_once) {
     GemmArgs<T> part = args;
-    part.columns = std::min(step, args.columns - column);
+    part.columns = std::min(plan.columns_at_once, args.columns - column);
     part.b.data += column * args.b.column_stride;
     part.c.data += column;
     if (part.column_bias) part.column_bias += column;
-    Product<T>(kernels, part).run();
+    const bool last = column + part.columns == args.columns;
+    Product<T>(kernels, plan, last ? plan.last_cut : plan.cut, part).run();
   }
 }
-template void blocked_gemm(const Kernels<float>&, const GemmArgs<float>&);
-template void blocked_gemm(const Kernels<double>&, const GemmArgs<double>&);
+template void blocked_gemm(const Kernels<float>&, const GemmPlan&, const GemmArgs<float>&);
+template void blocked_gemm(const Kernels<double>&, const GemmPlan&, const GemmArgs<double>&);
 
 }  // namespace gradus::openmp

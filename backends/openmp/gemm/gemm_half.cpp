@@ -14,12 +14,7 @@
 namespace gradus::openmp {
 namespace {
 
-constexpr int64_t kLine = 512;                     // elements that are brought together at a time
-constexpr int64_t kColumnsAtOnce = 1024;           // most columns of B that are packed at a time,
-constexpr int64_t kMostPacked = int64_t{1} << 22;  // and about as many elements,
-constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least so many columns
-constexpr int64_t kTilesTogether = 4;              // packed one after another: their rows are read in longer pieces
-constexpr int64_t kLongRow = 2048;                 // elements
+constexpr int64_t kLine = 512;  // elements that are brought together at a time
 
 template <class H>
 const uint16_t* bits(const H* x) {
@@ -34,21 +29,19 @@ uint16_t* bits(H* x) {
 template <class H>
 class HalfProduct {
  public:
-  HalfProduct(const KernelTable& table, const GemmArgs<H>& args)
-      : halves_(table.halves), kernels_(table.f32), args_(args), pairs_(kBFloat16 && table.bf16_pairs),
+  HalfProduct(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args)
+      : halves_(table.halves), kernels_(table.f32), plan_(plan), args_(args),
+        pairs_(plan.algorithm == GemmAlgorithm::blocked_pairs),
         block_(pairs_ ? table.bf16_pairs_block : table.f32.block),
-        steps_(pairs_ ? divide_up(args.depth, 2) : args.depth),
-        steps_at_once_(divide_up(steps_, divide_up(steps_, kDepthBlock))) {}
+        steps_(pairs_ ? divide_up(args.depth, 2) : args.depth), steps_at_once_(plan.depth_at_once) {}
 
   void run() const {
-    const bool along_rows = args_.b.column_stride == 1, along_depth = args_.b.row_stride == 1;
-    if (args_.rows <= kFewRows && (along_rows || along_depth)) return few_rows(along_rows);
+    if (plan_.algorithm == GemmAlgorithm::combine_rows) return few_rows(/*along_rows=*/true);
+    if (plan_.algorithm == GemmAlgorithm::row_dots) return few_rows(/*along_rows=*/false);
     const Scratch<int64_t> offsets(steps_at_once_);
     for (int64_t k = 0; k < steps_at_once_; ++k) offsets[k] = k * kernels_.tile_columns;
-    const int64_t most = std::clamp(kMostPacked / steps_, kLeastColumnsAtOnce, kColumnsAtOnce);
-    const int64_t step = round_up(divide_up(args_.columns, divide_up(args_.columns, most)), kernels_.tile_columns);
-    for (int64_t column = 0; column < args_.columns; column += step)
-      columns(column, std::min(step, args_.columns - column), offsets.get());
+    for (int64_t column = 0; column < args_.columns; column += plan_.columns_at_once)
+      columns(column, std::min(plan_.columns_at_once, args_.columns - column), offsets.get());
   }
 
  private:
@@ -60,9 +53,7 @@ class HalfProduct {
     const Scratch<float> a(rows * depth);
     for (int64_t m = 0; m < rows; ++m)
       widen(args_.a.data + m * args_.a.row_stride, args_.a.column_stride, depth, a.get() + m * depth);
-    const int64_t least = kLeastChunk / (rows * depth) + 1;
-    const int64_t grain = along_rows ? std::max(least, std::min(args_.columns / 4, kLongRow)) : least;
-    parallel_for(args_.columns, round_up(grain, 64), [&](int64_t begin, int64_t end) {
+    parallel_for(args_.columns, plan_.grain, [&](int64_t begin, int64_t end) {
       const int64_t columns = end - begin;
       const Scratch<float> sums(rows * columns);
       if (has_start()) start(0, rows, begin, columns, sums.get(), columns);
@@ -111,9 +102,9 @@ class HalfProduct {
                    }
                  });
 
-    const Cut cut = cut_of(args_.rows, count, steps_, kernels_.tile_rows, tile);
+    const Cut& cut = first + count == args_.columns ? plan_.last_cut : plan_.cut;
     parallel_for(cut.row_blocks * cut.column_blocks, 1, [&](int64_t begin, int64_t end) {
-      const int64_t stride = round_up(cut.columns, 16) + 16;  // rows of sums in different sets of the first-level cache
+      const int64_t stride = half_sums_stride(cut);
       const Scratch<float> packed_a(cut.rows * steps_at_once_), sums(cut.rows * stride);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i % cut.row_blocks * cut.rows, column = i / cut.row_blocks * cut.columns;
@@ -242,30 +233,20 @@ class HalfProduct {
 
   const HalfKernels& halves_;
   const Kernels<float>& kernels_;
+  const GemmPlan& plan_;
   const GemmArgs<H>& args_;
   const bool pairs_;
   void (*const block_)(const BlockArgs<float>&);
   const int64_t steps_, steps_at_once_;  // of the depth: elements or pairs
 };
 
-template <class H>
-void gemm_half(const KernelTable& table, const GemmArgs<H>& given, GemmBatch batch) {
-  if (given.rows == 0 || given.columns == 0) return;
-  GemmArgs<H> args = given;
-  if (args.columns <= kFewRows && args.rows > kFewRows) args = transposed(args), std::swap(batch.a, batch.b);
-  without_empty_depth(&args, &batch);
-  share_products(product_count(batch), args.rows * args.columns * args.depth, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) HalfProduct<H>(table, product_of(args, batch, i)).run();
-  });
-}
-
 }  // namespace
 
-void gemm(const KernelTable& table, const GemmArgs<Half>& args, const GemmBatch& batch) {
-  gemm_half(table, args, batch);
+template <class H>
+void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args) {
+  HalfProduct<H>(table, plan, args).run();
 }
-void gemm(const KernelTable& table, const GemmArgs<BFloat16>& args, const GemmBatch& batch) {
-  gemm_half(table, args, batch);
-}
+template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<Half>&);
+template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<BFloat16>&);
 
 }  // namespace gradus::openmp

@@ -16,11 +16,6 @@ Matrix<T> last_axes(const AnyView& view) {
   return {view.template as<std::remove_const_t<T>>(), view.strides[n - 2], view.strides[n - 1]};
 }
 
-const char* implementation(DType dtype) {
-  const openmp::KernelTable& table = openmp::kernel_table();
-  return dtype == DType::bf16 && table.bf16_pairs ? table.bf16_pairs : table.packed;
-}
-
 // Joins the innermost batch axis with the rows where b is the same for all of it: one product instead of many.
 void join_rows(View* a, View* b, MutableView* y) {
   while (y->ndim() > 2) {
@@ -40,26 +35,17 @@ void join_rows(View* a, View* b, MutableView* y) {
 
 Dims batch_strides(const Strides& strides) { return {strides.data(), static_cast<size_t>(strides.size() - 2)}; }
 
-void multiply(View a, View b, MutableView y, bool accumulate) {
-  join_rows(&a, &b, &y);
-  const int rows = y.ndim() - 2;
-  visit_floating(y.dtype, [&]<class T> {
-    openmp::gemm(openmp::kernel_table(),
-                 GemmArgs<T>{.rows = y.shape[rows],
-                             .columns = y.shape[rows + 1],
-                             .depth = a.shape[rows + 1],
-                             .a = last_axes<const T>(a),
-                             .b = last_axes<const T>(b),
-                             .c = last_axes<T>(y),
-                             .accumulate = accumulate},
-                 {.shape = batch_strides(y.shape),
-                  .a = batch_strides(a.strides),
-                  .b = batch_strides(b.strides),
-                  .c = batch_strides(y.strides)});
-  });
-}
-
 int64_t flops(const View& a, const View& y) { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
+
+// Plans, opens the event of an operator and runs the plan.
+template <class T>
+void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
+         const openmp::GemmBatch& batch = {}) {
+  const openmp::KernelTable& table = openmp::kernel_table();
+  const openmp::GemmPlan plan = openmp::plan_of(table, args, batch);
+  EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops);
+  openmp::gemm(table, plan, args, batch);
+}
 
 }  // namespace
 
@@ -67,12 +53,27 @@ std::unique_ptr<Backend> make_openmp_backend() { return std::make_unique<OpenmpB
 
 void OpenmpBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
   if (!is_floating(y.dtype)) return NaiveBackend::matmul(a, b, y, accumulate);
-  EventScope event("matmul", "openmp", implementation(y.dtype), {&a, &b, &y}, flops(a, y));
-  multiply(a, b, y, accumulate);
+  View left = a, right = b;
+  MutableView out = y;
+  join_rows(&left, &right, &out);
+  const int rows = out.ndim() - 2;
+  visit_floating(y.dtype, [&]<class T> {
+    run<T>("matmul", {&a, &b, &y}, flops(a, y),
+           {.rows = out.shape[rows],
+            .columns = out.shape[rows + 1],
+            .depth = left.shape[rows + 1],
+            .a = last_axes<const T>(left),
+            .b = last_axes<const T>(right),
+            .c = last_axes<T>(out),
+            .accumulate = accumulate},
+           {.shape = batch_strides(out.shape),
+            .a = batch_strides(left.strides),
+            .b = batch_strides(right.strides),
+            .c = batch_strides(out.strides)});
+  });
 }
 
 void OpenmpBackend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
-  EventScope event("linear", "openmp", implementation(y.dtype), {&x, &w, &y}, flops(x, y));
   Array dense_bias;
   if (bias && bias->strides[0] != 1 && bias->shape[0] > 1) {
     dense_bias = Array::empty(bias->shape, bias->dtype);
@@ -80,14 +81,14 @@ void OpenmpBackend::linear(const View& x, const View& w, const View* bias, const
   }
   visit_floating(y.dtype, [&]<class T> {
     const T* column_bias = bias ? bias->as<T>() : nullptr;
-    openmp::gemm(openmp::kernel_table(),
-                 GemmArgs<T>{.rows = y.shape[0],
-                             .columns = y.shape[1],
-                             .depth = w.shape[1],
-                             .a = last_axes<const T>(x),
-                             .b = last_axes<const T>(w).transposed(),
-                             .c = last_axes<T>(y),
-                             .column_bias = dense_bias.defined() ? dense_bias.data<T>() : column_bias});
+    run<T>("linear", {&x, &w, &y}, flops(x, y),
+           {.rows = y.shape[0],
+            .columns = y.shape[1],
+            .depth = w.shape[1],
+            .a = last_axes<const T>(x),
+            .b = last_axes<const T>(w).transposed(),
+            .c = last_axes<T>(y),
+            .column_bias = dense_bias.defined() ? dense_bias.data<T>() : column_bias});
   });
 }
 

@@ -1,0 +1,221 @@
+#include <gradus/backends/openmp/gemm/select.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <gradus/backends/openmp/simd/scratch.h>
+
+namespace gradus::openmp {
+namespace {
+
+constexpr int64_t kFewRows = 6;                      // of C, for which B is multiplied where it is
+constexpr int64_t kLongRow = 2048;                   // elements
+constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
+constexpr int64_t kLeastChunk = int64_t{1} << 16;    // multiplications that are worth a chunk of parallel work
+constexpr int64_t kManyProducts = 16;                // from here on threads share whole products, however large
+
+struct Registers {
+  int64_t vector, rows, columns;
+};
+
+bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+bool is_small(const GemmProblem& p) { return p.depth <= kSmallDepth && p.rows * p.columns * p.depth <= kSmallProduct; }
+
+// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with
+// tens of rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
+bool dots_pay(const GemmProblem& p) {
+  constexpr int64_t kLongSum = 256, kSomeRows = 32, kRowsOfDots = 128, kProductOfDots = int64_t{1} << 25;
+  if (p.rows <= kFewRows) return true;
+  if (p.depth < kLongSum) return false;
+  return p.rows <= kSomeRows || (p.rows <= kRowsOfDots && p.rows * p.columns * p.depth <= kProductOfDots);
+}
+
+void transpose(GemmPlan& plan, GemmProblem& p) {
+  plan.transposed = !plan.transposed;
+  std::swap(p.rows, p.columns), std::swap(p.a, p.b);
+  p.a = p.a.transposed(), p.b = p.b.transposed(), p.c = p.c.transposed();
+}
+
+// Of f32 and f64; C's rows are contiguous if either its rows or its columns are.
+void choose(GemmPlan& plan, GemmProblem& p) {
+  using enum GemmAlgorithm;
+  constexpr int64_t kNarrow = 32, kDeep = 4096;  // too few columns to pay for packing; a depth worth sharing out
+  const bool a_along_depth = p.a.column == 1, b_along_depth = p.b.row == 1;
+  // The strides of a single column or row say nothing.
+  const bool b_along_rows = p.b.column == 1 && !(b_along_depth && p.depth > p.columns);
+  if (b_along_rows && (p.rows == 1 || (p.rows <= kFewRows && !is_small(p)))) {
+    plan.algorithm = combine_rows;
+  } else if (a_along_depth && b_along_depth && dots_pay(p)) {
+    plan.algorithm = row_dots;
+  } else if (a_along_depth && b_along_depth && p.columns <= kFewRows) {
+    plan.algorithm = row_dots;
+    transpose(plan, p);
+  } else if (a_along_depth && b_along_depth && std::min(p.rows, p.columns) <= kNarrow && p.depth >= kDeep) {
+    plan.algorithm = split_k_dots;
+    if (p.rows < p.columns) transpose(plan, p);
+  } else {
+    plan.algorithm = is_small(p) ? small : blocked;
+  }
+  const bool by_rows = plan.algorithm == combine_rows || plan.algorithm == small || plan.algorithm == blocked;
+  plan.dense_c = by_rows && p.c.column != 1;
+}
+
+// Cuts C into blocks for the threads and the second-level cache.
+Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) {
+  constexpr int64_t kRowPanels = 20;                 // register tiles in a block of C, at most
+  constexpr int64_t kRowPanelsWanted = 5;            // below, B's tiles are loaded for too little
+  constexpr int64_t kColumnTilesWanted = 8;          // below, A is packed for too little
+  constexpr int64_t kBlocksWanted = 8;               // blocks of C for the threads to share
+  constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
+  constexpr int64_t kShallow = 32;  // a depth with which C costs more to write than to compute: row by row
+  int64_t row_step = depth <= kShallow ? std::min(rows, tile.rows) : rows, column_step = columns;
+  while (row_step > tile.rows * kRowPanels) row_step = divide_up(row_step, 2);
+  const auto blocks = [&] { return divide_up(rows, row_step) * divide_up(columns, column_step); };
+  while (blocks() < kBlocksWanted && row_step * column_step * depth >= 2 * kLeastBlock) {
+    const bool tall = row_step > tile.rows * kRowPanelsWanted, wide = column_step > tile.columns * kColumnTilesWanted;
+    if (tall || (!wide && row_step >= column_step && row_step > tile.rows)) row_step = divide_up(row_step, 2);
+    else if (column_step > tile.columns) column_step = round_up(divide_up(column_step, 2), tile.columns);
+    else break;
+  }
+  row_step = divide_up(rows, divide_up(rows, row_step));
+  return {row_step, column_step, divide_up(rows, row_step), divide_up(columns, column_step)};
+}
+
+void cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, const Registers& tile) {
+  plan.columns_at_once = round_up(divide_up(p.columns, divide_up(p.columns, most)), tile.columns);
+  const int64_t last = (divide_up(p.columns, plan.columns_at_once) - 1) * plan.columns_at_once;
+  plan.cut = cut_of(p.rows, std::min(plan.columns_at_once, p.columns), depth, tile);
+  plan.last_cut = cut_of(p.rows, p.columns - last, depth, tile);
+}
+
+// Each sets the rest of the plan; they return the bytes that one product takes with some threads.
+
+int64_t cut_small(GemmPlan& plan, const GemmProblem& p, const Registers& tile) {
+  constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
+  const int64_t element = static_cast<int64_t>(size_of(p.dtype));
+  const bool rows_collide = p.a.row * element % 4096 == 0;  // in one set of the first-level cache
+  const bool repeats = p.depth > 1 && p.a.column == 0;      // BlockArgs::a_step has another meaning for 0
+  plan.a_in_place =
+      !repeats && (p.a.row == 1 || !(p.columns > kColumnsInPlace * tile.columns || (rows_collide && p.rows > 4)));
+  plan.columns_in_place = p.b.column == 1 ? p.columns / tile.vector * tile.vector : 0;
+  plan.a_size = plan.a_in_place ? 0 : round_up(p.rows * p.depth, 16);
+  plan.b_size = round_up(p.columns - plan.columns_in_place, tile.columns) * p.depth;
+  return (plan.a_size + plan.b_size) * element;
+}
+
+int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile, int threads) {
+  constexpr int64_t kColumnsAtOnce = 4096;  // most columns of B that are packed at a time
+  constexpr int64_t kDepthBlock = 384;      // rows of a packed tile of B: about the first-level cache
+  constexpr int64_t kDepthInPlace = 512;    // operands deeper than this are packed, whatever their layout
+  constexpr int64_t kRowsInPlace = 128;     // rows of C for which B is not packed
+  plan.a_in_place = p.a.row == 1 && p.a.column != 0 && p.depth <= kDepthInPlace;
+  plan.b_in_place = p.b.column == 1 && p.depth <= kDepthInPlace && p.rows <= kRowsInPlace;
+  const int64_t most = plan.a_in_place || plan.b_in_place ? kDepthInPlace : kDepthBlock;
+  plan.depth_at_once = divide_up(p.depth, divide_up(p.depth, most));
+  cut_columns(plan, p, p.depth, kColumnsAtOnce, tile);
+  const auto bytes = [&](const Cut& cut, int64_t columns) {
+    const int64_t packed_b = round_up(plan.b_in_place ? columns % tile.vector : columns, tile.columns);
+    const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
+    return (packed_b + (plan.a_in_place ? 0 : blocks * cut.rows)) * plan.depth_at_once *
+               static_cast<int64_t>(size_of(p.dtype)) +
+           2 * plan.depth_at_once * int64_t{sizeof(int64_t)};
+  };
+  const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
+  return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));
+}
+
+int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table, const Registers& tile, int threads) {
+  using enum GemmAlgorithm;
+  constexpr int64_t kDepthBlock = 384;               // as above
+  constexpr int64_t kColumnsAtOnce = 1024;           // most columns of B that are packed at a time,
+  constexpr int64_t kMostPacked = int64_t{1} << 22;  // and about as many elements,
+  constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least so many columns
+  constexpr int64_t kFloat = sizeof(float);
+  if (p.rows <= kFewRows && (p.b.column == 1 || p.b.row == 1)) {
+    plan.algorithm = p.b.column == 1 ? combine_rows : row_dots;
+    const int64_t least = kLeastChunk / (p.rows * p.depth) + 1;
+    plan.grain =
+        round_up(plan.algorithm == combine_rows ? std::max(least, std::min(p.columns / 4, kLongRow)) : least, 64);
+    const int64_t chunks = divide_up(p.columns, plan.grain);
+    return (p.rows * p.depth +
+            std::min<int64_t>(threads, chunks) * (p.rows + p.starts) * std::min(plan.grain, p.columns)) *
+           kFloat;
+  }
+  const bool pairs = p.dtype == DType::bf16 && table.bf16_pairs_block;
+  plan.algorithm = pairs ? blocked_pairs : blocked;
+  const int64_t steps = pairs ? divide_up(p.depth, 2) : p.depth;
+  plan.depth_at_once = divide_up(steps, divide_up(steps, kDepthBlock));
+  cut_columns(plan, p, steps, std::clamp(kMostPacked / steps, kLeastColumnsAtOnce, kColumnsAtOnce), tile);
+  const auto bytes = [&](const Cut& cut, int64_t columns) {
+    const int64_t tiles = divide_up(columns, tile.columns), length = plan.depth_at_once;
+    const int64_t packings = divide_up(tiles, kTilesTogether) * divide_up(steps, length);
+    const int64_t packing = std::min<int64_t>(threads, packings) * std::min(kTilesTogether * tile.columns, columns);
+    const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
+    const int64_t block =
+        cut.rows * length + cut.rows * half_sums_stride(cut) + std::max(cut.rows * length, p.starts ? cut.columns : 0);
+    return (tiles * tile.columns * steps + std::max(packing * length, blocks * block)) * kFloat +
+           length * int64_t{sizeof(int64_t)};
+  };
+  const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
+  return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));
+}
+
+}  // namespace
+
+GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
+  using enum GemmAlgorithm;
+  GemmPlan plan;
+  if (p.rows == 0 || p.columns == 0) return plan;
+  const bool half = is_half(p.dtype);
+  const int64_t element = static_cast<int64_t>(size_of(p.dtype));
+  const auto registers = [](const auto& kernels) {
+    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
+  };
+  const Registers tile = p.dtype == DType::f64 ? registers(table.f64) : registers(table.f32);
+  if (half) {
+    if (p.columns <= kFewRows && p.rows > kFewRows) transpose(plan, p);
+  } else {
+    // Rows of C are contiguous if either way they are, and a single column is a single row.
+    const bool by_rows = p.c.column == 1 || p.columns == 1, by_columns = p.c.row == 1 || p.rows == 1;
+    if (by_columns && (!by_rows || (p.columns == 1 && p.rows > 1))) transpose(plan, p);
+    if (p.columns == 1) p.c.column = 1;
+  }
+  if (p.depth == 0) p.depth = 1, p.a = p.b = {0, 0};  // an empty sum is a product of zeros
+
+  int64_t chunks = 1;
+  if (p.products > 1) {
+    const int64_t work = p.rows * p.columns * p.depth;
+    const bool share = work <= kSmallProduct || p.products >= kManyProducts;
+    plan.products_at_once = share ? divide_up(kLeastChunk, work + 1) : p.products;
+    chunks = divide_up(p.products, plan.products_at_once);
+  }
+  const int inside = chunks > 1 ? 1 : threads;  // threads of one product
+
+  int64_t bytes = 0;
+  if (half) {
+    bytes = cut_half(plan, p, table, tile, inside);
+  } else {
+    choose(plan, p);
+    switch (plan.algorithm) {
+      case combine_rows: {  // pieces of rows that are long enough to be read from memory one after another
+        const int64_t columns = std::max(kLeastChunk / (p.rows * p.depth), std::min(p.columns / 4, kLongRow));
+        plan.grain = round_up(columns + 1, 64);
+        break;
+      }
+      case row_dots: plan.grain = round_up(divide_up(kLeastChunk, p.rows * p.depth), 8); break;
+      case split_k_dots:
+        plan.depth_at_once = divide_up(p.depth, kDepthPieces);
+        bytes = kDepthPieces * p.rows * p.columns * element;
+        break;
+      case small: bytes = cut_small(plan, p, tile); break;
+      case blocked:
+      case blocked_pairs: bytes = cut_blocked(plan, p, tile, inside);
+    }
+    if (plan.dense_c) bytes += p.rows * p.columns * element;
+  }
+  plan.workspace_bytes = std::min<int64_t>(threads, chunks) * bytes;
+  return plan;
+}
+
+}  // namespace gradus::openmp

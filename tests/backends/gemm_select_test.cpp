@@ -1,0 +1,136 @@
+// What select_gemm() decides (backends/openmp/gemm/select.h), and that products take the memory that it says.
+#include <sstream>
+
+#include <gradus/backends/openmp/gemm/select.h>
+#include <gradus/core/observer.h>
+#include <gradus/core/runtime.h>
+#include <gradus/tests/backends/decisions.h>
+#include <gradus/tests/backends/openmp_compare.h>
+
+using namespace gradus;
+using namespace gradus::openmp;
+
+namespace {
+
+struct Sizes {
+  int64_t m, n, k, products = 1;
+};
+
+// y = a b of row-major matrices, of their transposes (t), or both.
+GemmProblem problem_of(const Sizes& s, DType dtype, bool a_transposed, bool b_transposed) {
+  return {.dtype = dtype,
+          .rows = s.m,
+          .columns = s.n,
+          .depth = s.k,
+          .a = a_transposed ? GemmProblem::Strides{1, s.m} : GemmProblem::Strides{s.k, 1},
+          .b = b_transposed ? GemmProblem::Strides{1, s.k} : GemmProblem::Strides{s.n, 1},
+          .c = {s.n, 1},
+          .products = s.products};
+}
+
+std::string text_of(const GemmPlan& plan) {
+  static constexpr const char* names[] = {"combine_rows", "row_dots", "split_k_dots",
+                                          "small",        "blocked",  "blocked_pairs"};
+  std::ostringstream out;
+  out << names[static_cast<int>(plan.algorithm)] << (plan.transposed ? " transposed" : "") << " |";
+  if (plan.grain > 0) out << " grain " << plan.grain;
+  if (plan.depth_at_once > 0) out << " depth " << plan.depth_at_once;
+  if (plan.a_in_place) out << " a_in_place";
+  if (plan.b_in_place) out << " b_in_place";
+  if (plan.columns_in_place > 0) out << " columns_in_place " << plan.columns_in_place;
+  if (plan.columns_at_once > 0) {
+    out << " columns " << plan.columns_at_once;
+    for (const Cut* cut : {&plan.cut, &plan.last_cut})
+      out << ", " << cut->row_blocks << " x " << cut->column_blocks << " blocks of " << cut->rows << " x "
+          << cut->columns;
+  }
+  if (plan.products_at_once > 1) out << ", products " << plan.products_at_once;
+  out << " | " << plan.workspace_bytes << '\n';
+  return out.str();
+}
+
+constexpr Sizes kSizes[] = {
+    {1, 1000, 500},   {4, 512, 512},     {6, 10, 84},        {16, 16, 16},       {32, 32, 512},
+    {128, 10, 5000},  {128, 100, 784},   {128, 784, 100},    {64, 64, 400},      {100, 2000, 20},
+    {512, 512, 512},  {129, 5000, 1025}, {1024, 4, 4096},    {64, 9000, 64},     {7, 33, 4096},
+    {16, 16, 32, 64}, {200, 70, 60, 3},  {128, 128, 64, 32}, {2048, 2048, 2048},
+};
+
+}  // namespace
+
+TEST_CASE("the openmp backend chooses the listed algorithms and blocks for matrix products") {
+  std::ostringstream out;
+  out << "instruction set, type, A B (t: transposed) | algorithm | blocks | workspace in bytes, two threads\n";
+  for (const Sizes& s : kSizes) {
+    out << '\n' << s.m << " x " << s.n << " x " << s.k;
+    if (s.products > 1) out << ", " << s.products << " products";
+    out << '\n';
+    for (const auto& [isa, table] : test::all_instruction_sets())
+      for (DType dtype : {DType::f32, DType::f64, DType::bf16})
+        for (int layout = 0; layout < 4; ++layout) {
+          // One way for the others: those differ from AVX-512 in tiles alone.
+          if ((isa != "avx512" || dtype != DType::f32) && layout != 2) continue;
+          const bool a = layout & 1, b = layout & 2;
+          out << isa << ' ' << name(dtype) << (a ? " At" : " A") << (b ? "Bt" : "B") << " | "
+              << text_of(select_gemm(*table, 2, problem_of(s, dtype, a, b)));
+        }
+  }
+  test::check_decisions("gemm_decisions.txt", out.str());
+}
+
+TEST_CASE("the number of threads changes nothing but the workspace of a product's plan") {
+  bool larger = false;
+  for (const auto& [isa, table] : test::all_instruction_sets())
+    for (const Sizes& s : kSizes)
+      for (DType dtype : {DType::f32, DType::f16}) {
+        const GemmProblem problem = problem_of(s, dtype, false, false);
+        GemmPlan one = select_gemm(*table, 1, problem);
+        const GemmPlan many = select_gemm(*table, 16, problem);
+        larger = larger || many.workspace_bytes > one.workspace_bytes;
+        one.workspace_bytes = many.workspace_bytes;
+        CHECK(text_of(one) == text_of(many));
+      }
+  CHECK(larger);
+}
+
+TEST_CASE("openmp matrix products take the scratch memory that their plan says, and say what they run as") {
+  struct Last final : Observer {
+    std::string implementation;
+    void on_end(const ObservedEvent& event) override { implementation = event.implementation; }
+  } last;
+  add_observer(&last);
+  DeviceRuntime& memory = runtime(DeviceType::cpu);
+  const Sizes sizes[] = {{1, 300, 40}, {4, 70, 80},     {20, 16, 16},   {30, 50, 300},    {40, 9, 5000},  {100, 90, 80},
+                         {70, 500, 9}, {300, 200, 600}, {5, 7, 40, 20}, {60, 70, 90, 20}, {150, 4200, 33}};
+  for (CpuIsa isa : test::instruction_sets()) {
+    set_cpu_isa(isa);
+    const KernelTable& table = kernel_table();
+    for (const Sizes& s : sizes)
+      for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
+        for (int layout = 0; layout < 4; ++layout) {
+          INFO(name(isa) << ' ' << name(dtype) << ' ' << s.m << " x " << s.n << " x " << s.k << ", " << s.products
+                         << " products, layout " << layout);
+          const bool a_transposed = layout & 1, b_transposed = layout & 2;
+          const auto matrices = [&](int64_t rows, int64_t columns, bool transposed) {
+            return transposed ? test::random({s.products, columns, rows}, dtype).transpose(1, 2)
+                              : test::random({s.products, rows, columns}, dtype);
+          };
+          const Array a = matrices(s.m, s.k, a_transposed), b = matrices(s.k, s.n, b_transposed);
+          const Array y = matrices(s.m, s.n, false);
+          for (int threads : {1, 2}) {
+            set_num_threads(threads);
+            const GemmPlan plan = select_gemm(table, threads, problem_of(s, dtype, a_transposed, b_transposed));
+            memory.reset_peak_memory_stats(0);
+            const int64_t before = memory.memory_stats(0).allocated;
+            test::openmp().matmul(a, b, y, false);
+            const int64_t taken = memory.memory_stats(0).peak_allocated - before;
+            CHECK(last.implementation == table.gemm[static_cast<int>(plan.algorithm)]);
+            if (threads == 1 && plan.algorithm != GemmAlgorithm::blocked_pairs) CHECK(taken == plan.workspace_bytes);
+            else CHECK(taken <= plan.workspace_bytes);
+          }
+        }
+  }
+  remove_observer(&last);
+  set_cpu_isa(best_cpu_isa());
+  set_num_threads(2);
+}

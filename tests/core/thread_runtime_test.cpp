@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include <gradus/core/parallel.h>
@@ -154,6 +156,16 @@ TEST_CASE("a child that is forked after OpenMP's threads have started computes w
 }
 
 // With OMP_PROC_BIND set, and in a process of its own: OpenMP's runtime may bind threads when it is loaded.
+TEST_CASE("an unknown runtime in the environment is an error that names the variable", "[threads]") {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  FILE* const output = popen(("GRADUS_THREAD_RUNTIME=fibers '" + program + "' 2>&1").c_str(), "r");
+  REQUIRE(output != nullptr);
+  std::string said;
+  for (int c; (c = std::fgetc(output)) != EOF;) said += static_cast<char>(c);
+  CHECK(pclose(output) != 0);
+  CHECK_THAT(said, contains("GRADUS_THREAD_RUNTIME is 'fibers', neither pool nor openmp"));
+}
+
 TEST_CASE("OpenMP binds the threads of a team, and none before there is one", "[.bound]") {
   const int cores = cores_of(getppid());
   CHECK(num_cores() == cores);

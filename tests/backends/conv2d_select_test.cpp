@@ -133,7 +133,7 @@ TEST_CASE("the openmp backend chooses the listed algorithms and tiles for convol
         for (auto accuracy : {ConvolutionAccuracy::winograd_2x2, ConvolutionAccuracy::winograd_4x4})
           out << decisions(layer, isa, *table, DType::f32, contiguous, accuracy);
   }
-  test::check_decisions("conv2d_decisions.txt", out.str());
+  test::check_decisions("backends/conv2d_decisions.txt", out.str());
 }
 
 TEST_CASE("the number of threads changes nothing but the workspace of a convolution's plan") {

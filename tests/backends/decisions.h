@@ -1,11 +1,12 @@
-// Tables of what a select function decides, as text that is read as a diff.
+// What the tests of select functions share.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/tests/catch.h>
+#include <gradus/tests/decisions.h>
 
 namespace gradus::test {
 
@@ -19,8 +20,5 @@ inline std::vector<std::pair<std::string, const openmp::KernelTable*>> all_instr
   return {};
 #endif
 }
-
-/// Compares text with tests/backends/FILE line by line; with GRADUS_WRITE_DECISIONS in the environment it is written.
-void check_decisions(const std::string& file, const std::string& text);
 
 }  // namespace gradus::test

@@ -75,7 +75,7 @@ TEST_CASE("the openmp backend chooses the listed algorithms and blocks for matri
               << text_of(select_gemm(*table, 2, problem_of(s, dtype, a, b)));
         }
   }
-  test::check_decisions("gemm_decisions.txt", out.str());
+  test::check_decisions("backends/gemm_decisions.txt", out.str());
 }
 
 TEST_CASE("the number of threads changes nothing but the workspace of a product's plan") {

@@ -1,14 +1,13 @@
 // Which convolution kernels the backends "cuda" and "cudnn" run, decided without a GPU for the properties of an H200:
 // decisions for the layers of known nets are written down in conv2d_plans.txt, one a line. Where a change is meant,
-//   GRADUS_WRITE_PLANS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
+//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
 // overwrites them, and the difference shows what changed.
-#include <cstdlib>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include <gradus/backends/cuda/conv2d/tiles.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/decisions.h>
 
 using namespace gradus;
 using namespace gradus::cuda_detail;
@@ -119,24 +118,13 @@ std::string plans_of(const ConvLayer& layer) {
 }  // namespace
 
 TEST_CASE("plans of convolutions on CUDA are those written down") {
-  const std::string path = test::source_path("tests/cuda/conv2d_plans.txt");
   std::string plans =
       "# What select() in backends/cuda/conv2d decides on an H200: the result, operands, what \"cuda\" runs | what\n"
       "# \"cudnn\" runs, where that is something else. Implementation, tile, /split-K, bytes of workspace. y has bias "
       "and\n"
       "# ReLU; dw comes with the gradient of the bias. Written by tests/cuda/conv2d_select_test.cpp.\n";
   for (const ConvLayer& layer : conv_layers) plans += plans_of(layer);
-  if (std::getenv("GRADUS_WRITE_PLANS")) std::ofstream(path) << plans;
-  std::ifstream file(path);
-  std::istringstream made(plans);
-  std::string heading, want, line;
-  while (std::getline(made, line)) {
-    REQUIRE(std::getline(file, want));
-    if (line.rfind("x ", 0) == 0) heading = line;
-    INFO(heading);
-    CHECK(line == want);
-  }
-  CHECK_FALSE(std::getline(file, want));
+  test::check_decisions("cuda/conv2d_plans.txt", plans);
 }
 
 TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half types are alike") {

@@ -59,8 +59,8 @@ void row_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>
 template <class T>
 void split_k_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
   const int64_t step = plan.depth_at_once, size = args.rows * args.columns;
-  const Scratch<T> sums(kDepthPieces * size);
-  parallel_for(kDepthPieces, 1, [&](int64_t begin, int64_t end) {
+  const Scratch<T> sums(kDepthSplits * size);
+  parallel_for(kDepthSplits, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece)
       kernels.row_dots({.rows = args.rows,
                         .columns = args.columns,
@@ -73,7 +73,7 @@ void split_k_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArg
                         .c_row_stride = args.columns,
                         .c_column_stride = 1});
   });
-  for (int64_t piece = 1; piece < kDepthPieces; ++piece)
+  for (int64_t piece = 1; piece < kDepthSplits; ++piece)
     kernels.binary[BinaryOp::add].apply(sums.get(), sums.get() + piece * size, sums.get(), size);
   for (int64_t m = 0; m < args.rows; ++m)
     for (int64_t n = 0; n < args.columns; ++n) {

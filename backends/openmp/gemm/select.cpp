@@ -205,8 +205,8 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
       }
       case row_dots: plan.grain = round_up(divide_up(kLeastChunk, p.rows * p.depth), 8); break;
       case split_k_dots:
-        plan.depth_at_once = divide_up(p.depth, kDepthPieces);
-        bytes = kDepthPieces * p.rows * p.columns * element;
+        plan.depth_at_once = divide_up(p.depth, kDepthSplits);
+        bytes = kDepthSplits * p.rows * p.columns * element;
         break;
       case small: bytes = cut_small(plan, p, tile); break;
       case blocked:

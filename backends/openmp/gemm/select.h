@@ -54,8 +54,8 @@ struct GemmPlan {
   int64_t workspace_bytes = 0;     ///< scratch memory, for blocked_pairs at most
 };
 
-/// Pieces of the depth in split_k_dots.
-constexpr int64_t kDepthPieces = 16;
+/// Into how many parts split_k_dots cuts the depth.
+constexpr int64_t kDepthSplits = 16;
 /// The depth of `small` is at most this.
 constexpr int64_t kSmallDepth = 512;
 /// Tiles of B that are packed one after another for half types: their rows are read in longer pieces.

@@ -1,0 +1,11 @@
+// Tables of what a select function decides, as text that is read as a diff.
+#pragma once
+
+#include <string>
+
+namespace gradus::test {
+
+/// Compares text with tests/FILE line by line; with GRADUS_WRITE_DECISIONS in the environment it is written.
+void check_decisions(const std::string& file, const std::string& text);
+
+}  // namespace gradus::test

@@ -39,7 +39,7 @@ class CudaBackend : public Backend {
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
   void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
 
-  // conv2d/conv2d.cu, conv2d/conv2d_weight.cu
+  // conv2d/conv2d.cu, conv2d/wgrad.cu
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
   void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                             const Conv2dGeometry& geometry) override;

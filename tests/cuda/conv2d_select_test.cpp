@@ -140,9 +140,9 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
       problem.dtype = DType::f16;
       CHECK(describe_plan(select(problem, kH200, with_library(switches))) == describe_plan(plan));
     });
-  CHECK(names == std::set<std::string>{"stencil", "direct", "thin", "sliding", "narrow_fma", "fma", "implicit_fma",
-                                       "implicit_tf32", "implicit_half", "tiled", "fused", "fused_tf32", "engine",
-                                       "engine_tf32"});
+  CHECK(names == std::set<std::string>{"direct", "few_channel_mma", "implicit_gemm_async", "implicit_gemm_fma",
+                                       "implicit_gemm_tf32", "implicit_gemm_half", "implicit_gemm_generic", "fused",
+                                       "fused_tf32", "engine", "engine_tf32"});
 }
 
 TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {
@@ -161,10 +161,10 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       };
       if (problem.pass == ConvPass::backward_weight) {
         const int64_t results = problem.w.numel() + problem.w.shape[0];
-        CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k * plan.sharers));
-        if (plan.algorithm != ConvAlgorithm::thin && plan.algorithm != ConvAlgorithm::sliding)
+        CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
+        if (plan.algorithm != ConvAlgorithm::few_channel_mma && plan.algorithm != ConvAlgorithm::direct)
           CHECK(int64_t{plan.split_k} * plan.per_split >= positions);
-      } else if (plan.algorithm == ConvAlgorithm::implicit) {
+      } else if (plan.algorithm == ConvAlgorithm::implicit_gemm) {
         const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
         const int64_t channels = problem.in().shape[1] / layer.groups;
         const int64_t steps = ceil_div(channels, depth) * layer.R * layer.S;
@@ -173,7 +173,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
         CHECK(plan.partial_offset % 256 == 0);
         CHECK(plan.workspace_bytes - plan.partial_offset ==
               (plan.split_k > 1 ? static_cast<size_t>(4 * plan.split_k * problem.out().numel()) : 0));
-      } else if (plan.algorithm == ConvAlgorithm::fma) {
+      } else if (plan.algorithm == ConvAlgorithm::implicit_gemm_async) {
         int64_t results = 0, taps = 0;  // of all phases
         for (const ConvPhase& phase : plan.phases) {
           const int64_t steps = problem.in().shape[1] / layer.groups / 16 * phase.h.count * phase.w.count;
@@ -199,8 +199,9 @@ TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cor
       INFO(label);
       const ConvPlan plan = select(problem, turing, switches);
       CHECK(plan.math_mode == MathMode::fma);
-      for (const auto needs : {ConvAlgorithm::thin, ConvAlgorithm::sliding, ConvAlgorithm::narrow, ConvAlgorithm::fma})
-        CHECK(plan.algorithm != needs);
+      CHECK(plan.algorithm != ConvAlgorithm::few_channel_mma);
+      CHECK(plan.algorithm != ConvAlgorithm::implicit_gemm_async);
+      if (problem.pass == ConvPass::backward_weight) CHECK(plan.algorithm != ConvAlgorithm::direct);
     });
 }
 
@@ -208,16 +209,16 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   const ConvSwitches switches;
   const auto name = [&](const ConvProblem& problem) { return std::string(select(problem, kH200, switches).name()); };
   ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
-  CHECK(name(first) == "thin");
-  CHECK(select(first, kH200, switches).thin.piece == 16);
+  CHECK(name(first) == "few_channel_mma");
+  CHECK(select(first, kH200, switches).few_channel.piece == 16);
   first.x.alignment = 2;
-  CHECK(select(first, kH200, switches).thin.piece == 2);
+  CHECK(select(first, kH200, switches).few_channel.piece == 2);
   first.mask_alignment = 16;
-  CHECK(name(first) == "thin");
+  CHECK(name(first) == "few_channel_mma");
   first.mask_alignment = 8;
-  CHECK(name(first) == "direct");
+  CHECK(name(first) == "implicit_gemm_generic");
   first.mask_alignment = 0, first.y.alignment = 8;
-  CHECK(name(first) == "sliding");
+  CHECK(name(first) == "direct");
 
   ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
   CHECK(select(wide, kH200, switches).vectorized);
@@ -225,10 +226,10 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   CHECK_FALSE(select(wide, kH200, switches).vectorized);
 
   ConvProblem masked = conv_problem({128, 64, 16, 16, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::f32, false);
-  CHECK(name(masked) == "fma");
+  CHECK(name(masked) == "implicit_gemm_async");
   CHECK_FALSE(choose(masked, kH200, switches).takes_mask);
   masked.mask_alignment = 16;
-  CHECK(name(masked) == "tiled");
+  CHECK(name(masked) == "implicit_gemm_generic");
   CHECK(choose(masked, kH200, switches).takes_mask);
 }
 
@@ -241,7 +242,7 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   switches.library = ConvSwitches::Library::plain;
   CHECK(select(forward, kH200, switches).name() == std::string("engine_tf32"));
   switches.library = ConvSwitches::Library::none;
-  CHECK(select(forward, kH200, switches).algorithm == ConvAlgorithm::implicit);
+  CHECK(select(forward, kH200, switches).algorithm == ConvAlgorithm::implicit_gemm);
 
   // Exact float32: the gradient of images is a convolution of dy with flipped filters, and takes less workspace.
   const ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
@@ -261,7 +262,7 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   // Few channels are ours unless cuDNN is to have all; so is what no engine takes.
   ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);
   switches = with_library({});
-  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::stencil);
+  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::direct);
   switches.small_convolutions = true;
   CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::library);
   few.x.shape[0] = few.y.shape[0] = 0;

@@ -32,7 +32,7 @@ Convolution run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
 
 }  // namespace
 
-TEST_CASE("few channels go to stencils or the direct kernels, odd ones to the tiled, many to the implicit ones") {
+TEST_CASE("convolutions: few channels are computed directly, many by implicit GEMM, odd ones by its generic loads") {
   if (no_cuda_device()) return;
   const TF32 exact(false);
   manual_seed(1);
@@ -40,28 +40,32 @@ TEST_CASE("few channels go to stencils or the direct kernels, odd ones to the ti
     return run(image({2, 1, 12, 12}, dtype), image({8, 1, size, size}, dtype), stride).kernels;
   };
   for (const int64_t size : {3, 5})
-    CHECK_THAT(few(size), contains("cuda/conv2d/stencil") && contains("cuda/conv2d_backward_data/stencil") &&
-                              contains("cuda/conv2d_backward_weight/sliding"));
-  CHECK_THAT(few(4), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_data/direct"));
-  CHECK_THAT(few(3, 1, kDouble), contains("cuda/conv2d/direct"));
-  CHECK_THAT(few(3, 2), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_weight/direct"));
+    CHECK_THAT(few(size), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_data/direct") &&
+                              contains("cuda/conv2d_backward_weight/direct"));
+  for (const std::string& kernels : {few(4), few(3, 1, kDouble), few(3, 2)})
+    CHECK_THAT(kernels, contains("cuda/conv2d/implicit_gemm_generic") &&
+                            contains("cuda/conv2d_backward_weight/implicit_gemm_generic"));
   const std::string odd = run(image({2, 19, 9, 9}), image({40, 19, 3, 3})).kernels;
-  CHECK_THAT(odd, contains("cuda/conv2d/tiled"));
+  CHECK_THAT(odd, contains("cuda/conv2d/implicit_gemm_generic"));
   for (const int64_t stride : {1, 2}) {
     const Tensor x = image({2, 32, 12, 12}), w = image({48, 32, 3, 3});
-    CHECK_THAT(run(x, w, stride).kernels, contains("cuda/conv2d/fma") && contains("cuda/conv2d_backward_data/fma") &&
-                                              contains("cuda/conv2d_backward_weight/fma"));
+    CHECK_THAT(run(x, w, stride).kernels, contains("cuda/conv2d/implicit_gemm_async") &&
+                                              contains("cuda/conv2d_backward_data/implicit_gemm_async") &&
+                                              contains("cuda/conv2d_backward_weight/implicit_gemm_async"));
     const std::string last = run(x.contiguous(MemoryFormat::channels_last), w, stride).kernels;
-    CHECK_THAT(last, contains("cuda/conv2d/implicit_fma") && contains("cuda/conv2d_backward_weight/implicit_fma"));
+    CHECK_THAT(last,
+               contains("cuda/conv2d/implicit_gemm_fma") && contains("cuda/conv2d_backward_weight/implicit_gemm_fma"));
   }
-  CHECK_THAT(run(image({2, 3, 12, 11}), image({40, 3, 3, 3})).kernels, contains("conv2d_backward_weight/narrow_fma"));
+  CHECK_THAT(run(image({2, 3, 12, 11}), image({40, 3, 3, 3})).kernels,
+             contains("conv2d_backward_weight/implicit_gemm_generic"));
   const std::string half = run(image({2, 32, 12, 12}, kHalf), image({48, 32, 3, 3}, kHalf)).kernels;
-  CHECK_THAT(half, contains("cuda/conv2d/implicit_half") && contains("cuda/conv2d_backward_weight/implicit_half"));
+  CHECK_THAT(half,
+             contains("cuda/conv2d/implicit_gemm_half") && contains("cuda/conv2d_backward_weight/implicit_gemm_half"));
   const std::string wide = run(image({2, 32, 12, 12}, kDouble), image({48, 32, 3, 3}, kDouble)).kernels;
-  CHECK_THAT(wide, contains("cuda/conv2d/tiled"));
+  CHECK_THAT(wide, contains("cuda/conv2d/implicit_gemm_generic"));
 }
 
-TEST_CASE("few channels of half types go to the thin kernels, which give the same bits run after run") {
+TEST_CASE("few channels of half types are multiplied on tensor cores, which gives the same bits run after run") {
   if (no_cuda_device()) return;
   const CudnnSwitches restored;
   cudnn::set_small_convolutions(false);
@@ -81,7 +85,8 @@ TEST_CASE("few channels of half types go to the thin kernels, which give the sam
       };
       const Kernels kernels;
       const TensorList first = train();
-      CHECK_THAT(kernels.all(), contains("cuda/conv2d_bias_relu/thin") && contains("cuda/conv2d_backward_weight/thin"));
+      CHECK_THAT(kernels.all(), contains("cuda/conv2d_bias_relu/few_channel_mma") &&
+                                    contains("cuda/conv2d_backward_weight/few_channel_mma"));
       const TensorList again = train();
       for (size_t i = 0; i < first.size(); ++i) CHECK(again[i].equal(first[i]));
     }
@@ -120,7 +125,7 @@ TEST_CASE(
         const Kernels kernels;
         const TensorList made = gradients(kFloat), again = gradients(kFloat);
         if (format == MemoryFormat::contiguous || layer.w[2] == 3)
-          CHECK_THAT(kernels.all(), contains("cuda/conv2d_backward_weight/sliding"));
+          CHECK_THAT(kernels.all(), contains("cuda/conv2d_backward_weight/direct"));
         for (size_t i = 0; i < made.size(); ++i) {
           CHECK(error(made[i], reference[i]) <= tolerance_of(kFloat));
           CHECK(again[i].equal(made[i]));
@@ -140,8 +145,8 @@ TEST_CASE("what the thin kernels pad with meets no infinity") {
   const Tensor y = conv2d(of(x), of(w), {}, 1, 1);
   const Tensor weight = of(w).requires_grad_();
   conv2d(of(x), weight, {}, 1, 1).backward(of(ones({1, 8, 6, 6})));
-  CHECK(kernels.contain("cuda/conv2d/thin"));
-  CHECK(kernels.contain("cuda/conv2d_backward_weight/thin"));
+  CHECK(kernels.contain("cuda/conv2d/few_channel_mma"));
+  CHECK(kernels.contain("cuda/conv2d_backward_weight/few_channel_mma"));
   CHECK(y.isinf().all().item<bool>());
   CHECK(weight.grad().select(1, 1).isinf().all().item<bool>());
   CHECK_FALSE(weight.grad().select(1, 0).isnan().any().item<bool>());
@@ -160,8 +165,9 @@ TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
     for (const double error : errors(run(x, w))) CHECK(error <= tolerance_of(kFloat));
     const TF32 allowed(true);
     const Convolution rounded = run(x, w);
-    CHECK_THAT(rounded.kernels, contains("conv2d/implicit_tf32") && contains("conv2d_backward_data/implicit_tf32") &&
-                                    contains("conv2d_backward_weight/implicit_tf32"));
+    CHECK_THAT(rounded.kernels, contains("conv2d/implicit_gemm_tf32") &&
+                                    contains("conv2d_backward_data/implicit_gemm_tf32") &&
+                                    contains("conv2d_backward_weight/implicit_gemm_tf32"));
     for (const double error : errors(rounded)) CHECK((error > tolerance_of(kFloat) && error < 2e-3));
     const Convolution again = run(x, w);
     CHECK(again.y.equal(rounded.y));
@@ -178,6 +184,6 @@ TEST_CASE("gradients of few channels read a gradient and its mask, without a mas
   const Tensor y = conv2d_relu(x, w, image({6}), 1, 1);
   const Kernels kernels;
   y.backward(image({3, 6, 9, 10}));
-  CHECK_THAT(kernels.all(), contains("cuda/conv2d_backward_data/stencil") && contains("cuda/conv2d_backward_weight") &&
+  CHECK_THAT(kernels.all(), contains("cuda/conv2d_backward_data/direct") && contains("cuda/conv2d_backward_weight") &&
                                 !contains("cuda/unary_backward"));
 }

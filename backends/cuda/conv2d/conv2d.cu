@@ -65,12 +65,11 @@ void run_gather(const char* name, const ConvProblem& problem, const View& in, co
   const GatherCall call{problem, plan,     make_gather(problem),     in.data, mask, w.data,
                         bias,    out.data, workspace.as<std::byte>()};
   switch (plan.algorithm) {
-    case ConvAlgorithm::stencil: return stencil_gather(call, launch);
-    case ConvAlgorithm::direct: return direct_gather(call, launch);
-    case ConvAlgorithm::thin: return thin_gather(call, launch);
-    case ConvAlgorithm::fma: return fma_gather(call, launch);
-    case ConvAlgorithm::implicit: return implicit_gather(call, launch);
-    default: return tiled_gather(call, launch);
+    case ConvAlgorithm::direct: return direct(call, launch);
+    case ConvAlgorithm::few_channel_mma: return few_channel_mma_fprop(call, launch);
+    case ConvAlgorithm::implicit_gemm_async: return implicit_gemm_async(call, launch);
+    case ConvAlgorithm::implicit_gemm: return implicit_gemm(call, launch);
+    default: return implicit_gemm_generic(call, launch);
   }
 }
 

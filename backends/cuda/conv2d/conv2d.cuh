@@ -133,19 +133,13 @@ void visit_tiles(const ConvTile& tile, F&& f) {
       ((tile == ConvTile{Tiles::kRows, Tiles::kColumns} && (f.template operator()<Tiles>(), true)) || ...);
   GRADUS_CHECK(found, Error, "no kernel for tiles of ", tile.rows, " x ", tile.columns);
 }
-/// A tile that is nothing but its sizes.
-template <int kRows_, int kColumns_>
-struct TileOf {
-  static constexpr int kRows = kRows_, kColumns = kColumns_;
-};
 
 // The kernels of ConvAlgorithm, by the plan.
-void stencil_gather(const GatherCall& call, const Launch& launch);
-void direct_gather(const GatherCall& call, const Launch& launch);
-void thin_gather(const GatherCall& call, const Launch& launch);
-void fma_gather(const GatherCall& call, const Launch& launch);
-void implicit_gather(const GatherCall& call, const Launch& launch);
-void tiled_gather(const GatherCall& call, const Launch& launch);
+void direct(const GatherCall& call, const Launch& launch);
+void few_channel_mma_fprop(const GatherCall& call, const Launch& launch);
+void implicit_gemm_async(const GatherCall& call, const Launch& launch);
+void implicit_gemm(const GatherCall& call, const Launch& launch);
+void implicit_gemm_generic(const GatherCall& call, const Launch& launch);
 
 /// dw and, unless null, dbias.
 struct WeightOperands {

@@ -1,4 +1,4 @@
-// Which algorithm. How its tiles and sums are cut: select_gather.cpp, select_weight.cpp.
+// Which algorithm. How its tiles and sums are cut: select_gather.cpp, select_wgrad.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <gradus/backends/cuda/conv2d/tiles.h>
@@ -36,36 +36,30 @@ struct Case {
   /// The gradient of a strided convolution.
   bool skips() const { return p.pass == ConvPass::backward_data && p.is_strided(); }
 
-  bool has_stencil() const {
+  bool has_direct() const {
     const int64_t size = p.w.shape[3];
     bool neighbours = (size == 3 || size == 5) && p.w.shape[2] == size && !p.is_strided();
     for (const int64_t dilation : p.geometry.dilation) neighbours = neighbours && dilation == 1;
-    return neighbours && rows() <= kDirectRows && p.in().numel() > 0 && p.dtype != DType::f64 &&
+    return neighbours && rows() <= kMaxDirectRows && p.in().numel() > 0 && p.dtype != DType::f64 &&
            std::max(p.in().span(), p.w.span()) < kShortSpan;
   }
   bool has_short_images() const { return std::max(p.in().span(), p.out().span()) < kShortSpan; }
   /// Exact float32 whose kernels keep the FMA units busy.
   bool has_exact_gather() const {
-    return is_exact() && p.in().numel() > 0 && depth_channels() % 16 == 0 && rows() > kDirectRows &&
+    return is_exact() && p.in().numel() > 0 && depth_channels() % 16 == 0 && rows() > kMaxDirectRows &&
            (!skips() || p.in().strides[1] != 1) && has_short_images();
   }
   ConvAlgorithm gather() const {
-    if (p.pass == ConvPass::forward && thin_tiling(p, mode)) return ConvAlgorithm::thin;
-    if (has_stencil()) return ConvAlgorithm::stencil;
-    if (rows() <= kDirectRows && !skips()) return ConvAlgorithm::direct;
-    if (p.in().strides[1] != 1 && has_exact_gather())  // else `implicit` loads four channels at once
-      return ConvAlgorithm::fma;
+    if (p.pass == ConvPass::forward && few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
+    if (has_direct()) return ConvAlgorithm::direct;
+    if (p.in().strides[1] != 1 && has_exact_gather())  // else implicit_gemm loads four channels at once
+      return ConvAlgorithm::implicit_gemm_async;
     const int64_t bytes = depth_channels() * static_cast<int64_t>(size_of(p.dtype));
     const bool fits = mode && p.in().numel() > 0 && 2 * bytes >= static_cast<int64_t>(kRowBytes) && bytes % 16 == 0;
-    return fits && has_short_images() ? ConvAlgorithm::implicit : ConvAlgorithm::tiled;
+    return fits && has_short_images() ? ConvAlgorithm::implicit_gemm : ConvAlgorithm::implicit_gemm_generic;
   }
 
   // ---- Gradients of weights ----
-  /// For all operands, masked or not.
-  ConvAlgorithm plain_weight() const {
-    return filters <= kDirectRows || (taps < 2 * kDirectColumns && p.dtype != DType::f64) ? ConvAlgorithm::direct
-                                                                                          : ConvAlgorithm::tiled;
-  }
   /// Are four neighbouring pixels of dy 16 aligned bytes of one image, everywhere?
   bool has_vectors() const {
     const Strides& strides = p.y.strides;
@@ -73,32 +67,30 @@ struct Case {
            strides[0] % 4 == 0 && strides[1] % 4 == 0 && p.y.alignment == 16;
   }
   ConvAlgorithm unmasked_weight() const {
-    if (thin_tiling(p, mode)) return ConvAlgorithm::thin;
-    if (can_slide(p, device)) return ConvAlgorithm::sliding;
-    if (filters <= kDirectRows) return ConvAlgorithm::direct;
+    if (few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
+    if (can_direct_wgrad(p, device)) return ConvAlgorithm::direct;
     const bool vectors = is_exact() && has_vectors();
     const int64_t padding = p.geometry.padding[0] * p.x.strides[2] + p.geometry.padding[1] * p.x.strides[3];
     const bool is_short = p.y.span() < kShortSpan && p.x.span() + padding < kShortSpan;
-    if (vectors && is_short && taps < kNarrowColumns && taps > kNarrowColumns / 2) return ConvAlgorithm::narrow;
     if (mode && is_short && p.x.numel() > 0) {
-      if (vectors && channels % 32 == 0) return ConvAlgorithm::fma;
-      const int columns = implicit_weight_tile(filters).columns;
-      if (kernel <= 32 && 2 * taps >= ceil_div(taps, columns) * columns) return ConvAlgorithm::implicit;
+      if (vectors && channels % 32 == 0) return ConvAlgorithm::implicit_gemm_async;
+      const int columns = implicit_wgrad_tile(filters).columns;
+      if (kernel <= 32 && 2 * taps >= ceil_div(taps, columns) * columns) return ConvAlgorithm::implicit_gemm;
     }
-    return plain_weight();
+    return ConvAlgorithm::implicit_gemm_generic;
   }
   ConvAlgorithm weight() const {
     const ConvAlgorithm made = unmasked_weight();
     if (p.mask_alignment == 0) return made;
     const bool vectors =  // of the mask, too
-        made == ConvAlgorithm::narrow || made == ConvAlgorithm::sliding || made == ConvAlgorithm::thin;
-    return !takes_mask(made) || (vectors && p.mask_alignment < 16) ? plain_weight() : made;
+        made == ConvAlgorithm::direct || made == ConvAlgorithm::few_channel_mma;
+    return !takes_mask(made) || (vectors && p.mask_alignment < 16) ? ConvAlgorithm::implicit_gemm_generic : made;
   }
 
   bool takes_mask(ConvAlgorithm algorithm) const {
     if (p.pass == ConvPass::backward_weight)
-      return algorithm != ConvAlgorithm::fma && algorithm != ConvAlgorithm::implicit;
-    return algorithm == ConvAlgorithm::stencil && filters <= kDirectRows;  // more would read the mask too often
+      return algorithm != ConvAlgorithm::implicit_gemm_async && algorithm != ConvAlgorithm::implicit_gemm;
+    return algorithm == ConvAlgorithm::direct && filters <= kMaxDirectRows;  // more would read the mask too often
   }
 
   // ---- cuDNN, or our kernels? Figures are of an H200, the layers of benchmarks/conv2d. ----
@@ -128,8 +120,8 @@ struct Case {
       if (filters <= kFewChannels && channels >= kFewChannels) return false;
       if (channels_last() && (p.w.numel() >= int64_t{1} << 20 || p.y.numel() >= int64_t{1} << 22)) return false;
       const ConvAlgorithm made = weight();
-      return made == ConvAlgorithm::fma || made == ConvAlgorithm::narrow || made == ConvAlgorithm::sliding ||
-             (made == ConvAlgorithm::implicit && mode == MathMode::fma && p.x.strides[1] == 1);
+      return made == ConvAlgorithm::implicit_gemm_async || made == ConvAlgorithm::direct ||
+             (made == ConvAlgorithm::implicit_gemm && mode == MathMode::fma && p.x.strides[1] == 1);
     }
     if (!has_exact_gather()) return false;
     const bool few = rows() <= kFewChannels;
@@ -143,12 +135,12 @@ struct Case {
   /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
   bool prefers_own() const {
     if (switches.small_convolutions) return false;
-    if (p.pass != ConvPass::backward_data && thin_tiling(p, mode)) return true;
+    if (p.pass != ConvPass::backward_data && few_channel_tiling(p, mode)) return true;
     if (exact_library() && is_better_exact()) return true;
     const bool few = std::max(filters, channels) <= 16;
     if (p.pass != ConvPass::backward_weight || few) return few;
     const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
-    return half ? channels == 1 || can_slide(p, device) : taps < 64 && filters * taps <= 8192;
+    return half ? channels == 1 || can_direct_wgrad(p, device) : taps < 64 && filters * taps <= 8192;
   }
   bool is_library() const {
     if (switches.library == ConvSwitches::Library::none) return false;
@@ -215,9 +207,9 @@ int64_t ConvOperand::alignment_of(const void* data) {
 }
 
 const char* ConvPlan::name() const {
-  constexpr const char* modes[] = {"implicit_fma", "implicit_tf32", "implicit_half"};
-  constexpr const char* names[] = {"stencil", "direct", "thin", "sliding", "narrow_fma", "fma", "implicit", "tiled"};
-  if (algorithm == ConvAlgorithm::implicit) return modes[static_cast<int>(math_mode)];
+  constexpr const char* modes[] = {"implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half"};
+  constexpr const char* names[] = {"direct", "few_channel_mma", "implicit_gemm_async", "", "implicit_gemm_generic"};
+  if (algorithm == ConvAlgorithm::implicit_gemm) return modes[static_cast<int>(math_mode)];
   if (algorithm != ConvAlgorithm::library) return names[static_cast<int>(algorithm)];
   if (math_mode == MathMode::tf32) return fused ? "fused_tf32" : "engine_tf32";
   return fused ? "fused" : "engine";
@@ -247,8 +239,9 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   if (plan.algorithm == ConvAlgorithm::library) return of.library_plan();
   if (of.is_empty()) return plan;
   // Others compute on the FMA units, in the type that they sum in.
-  if (plan.algorithm == ConvAlgorithm::implicit || plan.algorithm == ConvAlgorithm::thin) plan.math_mode = *of.mode;
-  (problem.pass == ConvPass::backward_weight ? plan_weight : plan_gather)(problem, device, plan);
+  if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma)
+    plan.math_mode = *of.mode;
+  (problem.pass == ConvPass::backward_weight ? plan_wgrad : plan_gather)(problem, device, plan);
   return plan;
 }
 

@@ -15,17 +15,14 @@ namespace gradus::cuda_detail {
 /// dy.
 enum class ConvPass : uint8_t { forward, backward_data, backward_weight };
 
-/// The kernels. K, C, R, S, N, P, Q are sizes per group; "exact" is float32 on the FMA units.
+/// The kernels: three families, and cuDNN. "wgrad" computes dw. K, C, R, S are sizes per group.
 enum class ConvAlgorithm : uint8_t {
-  stencil,   ///< gathers; conv2d_stencil.cu: K <= 16, 3x3 or 5x5, from tiles of the input in shared memory
-  direct,    ///< conv2d_direct.cu, conv2d_weight_direct.cu: few K (or, of the weights' gradient, few C R S)
-  thin,      ///< forward, dw; conv2d_thin.cu, conv2d_weight_thin.cu: C < 8 by half types on tensor cores
-  sliding,   ///< dw; conv2d_weight_sliding.cu: C <= 6, 3x3 or 5x5, windows that slide along rows
-  narrow,    ///< dw; conv2d_weight_narrow.cu: exact, 16 < C R S < 32
-  fma,       ///< conv2d_fma.cu, conv2d_weight_fma.cu: implicit GEMM, exact, asynchronous loads of NCHW
-  implicit,  ///< conv2d_implicit.cu, conv2d_weight_implicit.cu: implicit GEMM in any math mode
-  tiled,     ///< conv2d_tiled.cu, conv2d_weight_tiled.cu: implicit GEMM that takes everything
-  library,   ///< cuDNN
+  direct,                 ///< few channels, FMA: direct.cu, K <= 16; direct_wgrad.cu, C <= 6; 3x3 and 5x5
+  few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8 by half types on tensor cores
+  implicit_gemm_async,    ///< implicit_gemm_async{,_wgrad}.cu: float32 on the FMA units, cp.async loads of NCHW
+  implicit_gemm,          ///< implicit_gemm{,_wgrad}.cu: any math mode, loads of vectors or of elements
+  implicit_gemm_generic,  ///< implicit_gemm_generic{,_wgrad}.cu: on the FMA units, takes everything
+  library,                ///< cuDNN
 };
 
 /// An operand without its elements.
@@ -72,14 +69,14 @@ struct ConvSwitches {
   size_t workspace_limit = size_t{256} << 20;            ///< core/cudnn.h
 };
 
-/// What a block computes: rows (channels of the result; stencil: of a thread) times columns (pixels of it, or C R S of
+/// What a block computes: rows (channels of the result; direct: of a thread) times columns (pixels of it, or C R S of
 /// weights).
 struct ConvTile {
   int rows = 0, columns = 0;
   friend bool operator==(const ConvTile&, const ConvTile&) = default;
 };
 
-/// ConvAlgorithm::fma: results stride apart read the same taps, and are a convolution without a stride.
+/// ConvAlgorithm::implicit_gemm_async: results stride apart read the same taps, and are a convolution without a stride.
 struct ConvPhase {
   /// Along an axis: results at, at + stride, …, `size` of them; taps first + t period for t < count. Result i reads
   /// i + origin + t step.
@@ -92,36 +89,35 @@ struct ConvPhase {
 
 /// A decision. Fields that an algorithm does not use are zero.
 struct ConvPlan {
-  ConvAlgorithm algorithm = ConvAlgorithm::tiled;
+  ConvAlgorithm algorithm = ConvAlgorithm::implicit_gemm_generic;
   MathMode math_mode = MathMode::fma;
   ConvTile tile;
   uint32_t split_k = 1;        ///< parts of each sum, added in order
   uint32_t per_split = 0;      ///< steps of the depth, or pixels, in each
   size_t workspace_bytes = 0;  ///< all scratch memory; `library`: its limit
   size_t partial_offset = 0;   ///< where in it the parts begin, behind packed weights
-  size_t shared_bytes = 0;     ///< stencil, thin, sliding: dynamic shared memory of a block
-  uint32_t blocks = 0;         ///< thin, forward: that share the tiles
-  uint32_t threads = 0;        ///< stencil: of a block
-  int k_steps = 0;             ///< thin, forward: of 16 taps
-  int shape = 0;               ///< sliding: in kSlidingSizes
-  bool vectorized = false;     ///< implicit: 16 bytes of channels at a time (dw: neighbouring threads, channels)
-  uint32_t sharers = 1;        ///< dw by `direct`: warps that share pixels; each leaves parts of its own
+  size_t shared_bytes = 0;     ///< direct, few_channel_mma: dynamic shared memory of a block
+  uint32_t blocks = 0;         ///< few_channel_mma, forward: that share the tiles
+  uint32_t threads = 0;        ///< direct: of a block
+  int k_steps = 0;             ///< few_channel_mma, forward: of 16 taps
+  int shape = 0;               ///< direct, dw: in kDirectWgradSizes
+  bool vectorized = false;     ///< implicit_gemm: 16 bytes of channels at a time (dw: neighbouring threads, channels)
   uint32_t reduce_lanes = 0;   ///< dw: threads that share the sum of a result's parts; 0: blocks that transpose
-  StencilTiling stencil;
-  ThinTiling thin;
-  SlidingWalk sliding;
-  std::vector<ConvPhase> phases;  ///< fma: one, without a stride
+  DirectTiling direct;
+  FewChannelTiling few_channel;
+  DirectWgradTiling direct_wgrad;
+  std::vector<ConvPhase> phases;  ///< implicit_gemm_async: one, without a stride
   bool channels_last = false;     ///< library: the layout of all operands
   bool fused = false;             ///< library: with bias and ReLU
   bool flipped = false;           ///< library: runs flip_transpose(problem)
 
-  /// For observers: "stencil", "implicit_tf32", …
+  /// For observers: "direct", "implicit_gemm_tf32", …
   const char* name() const;
 };
 
 /// What select() decides, without the rest of the plan, which takes microseconds.
 struct ConvChoice {
-  ConvAlgorithm algorithm = ConvAlgorithm::tiled;
+  ConvAlgorithm algorithm = ConvAlgorithm::implicit_gemm_generic;
   bool takes_mask = false;  ///< a mask, if there is one, is applied on the way
 };
 ConvChoice choose(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);

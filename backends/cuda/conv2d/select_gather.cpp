@@ -21,20 +21,20 @@ struct GatherPlanner {
   const int64_t kernel = p.w.shape[2] * p.w.shape[3], element = static_cast<int64_t>(size_of(p.dtype));
 
   /// How many rows a thread makes. More of them for what it loads, unless multiprocessors then idle.
-  int stencil_rows() const {
+  int direct_rows() const {
     const int64_t strips = out.shape[0] * height * ceil_div(width, kStrip);
     int best = 0;
     int64_t least = std::numeric_limits<int64_t>::max();
-    for (const int of_thread : kStencilRows) {
+    for (const int of_thread : kDirectRowChoices) {
       const int64_t warps = ceil_div(strips * groups * ceil_div(rows, of_thread), 32);
       const int64_t cost = ceil_div(warps, 4 * device.multiprocessors) * (of_thread + 1);
       if (cost < least) least = cost, best = of_thread;
     }
     return best;
   }
-  void stencil() const {
+  void direct() const {
     constexpr int64_t most_threads = 256;
-    const int of_thread = stencil_rows();
+    const int of_thread = direct_rows();
     const int64_t size = p.w.shape[3], line = ceil_div(width, kStrip), images = out.shape[0];
     const int64_t row_tiles = ceil_div(rows, of_thread), most = most_threads / row_tiles;  // strips of a block
     const int64_t columns = ceil_div(line, std::min(line, most)), strips = ceil_div(line, columns);
@@ -45,11 +45,11 @@ struct GatherPlanner {
     const int64_t fitting = std::min(most / (strips * tile_height), images * groups / device.multiprocessors);
     const int64_t together = bands * columns == 1 ? std::clamp<int64_t>(fitting, 1, images) : 1;
 
-    const int64_t of_tap = row_tiles * stencil_weight_step(of_thread);
+    const int64_t of_tap = row_tiles * direct_weight_step(of_thread);
     const int64_t weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);               // neighbouring taps in different banks
     const int64_t quads = together * (tile_height + size - 1) * (strips + 1);  // of a channel
     const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // of it and its weights
-    const int64_t chunks = ceil_div(channels, static_cast<int64_t>(kStencilBytes) / bytes);
+    const int64_t chunks = ceil_div(channels, static_cast<int64_t>(kDirectBytes) / bytes);
     const int64_t of_chunk = ceil_div(channels, chunks);
 
     bool whole = out.strides[3] == 1 && width % kStrip == 0 && out.alignment >= kStrip * element;
@@ -57,27 +57,27 @@ struct GatherPlanner {
     const auto corner = [&](int i) {
       return static_cast<int>(forward ? -p.geometry.padding[i] : p.geometry.padding[i] - size + 1);
     };
-    plan.stencil = {.image_count = u32(images),
-                    .row_tiles = u32(row_tiles),
-                    .channels = u32(of_chunk),
-                    .weight_pitch = u32(weight_pitch),
-                    .top = corner(0),
-                    .left = corner(1),
-                    .strips = Divisor(strips),
-                    .height = Divisor(tile_height),
-                    .images = Divisor(together),
-                    .columns = Divisor(columns),
-                    .bands = Divisor(bands),
-                    .quads = Divisor(strips + 1),
-                    .lines = Divisor(tile_height + size - 1),
-                    .staged = Divisor(of_chunk),
-                    .planes = in.strides[3] == 1,
-                    .whole_strips = whole,
-                    .dense_lines = out.strides[1] == 1 && out.strides[3] == rows && rows > 1,
-                    .strip_rows = Divisor(kStrip * rows)};
+    plan.direct = {.image_count = u32(images),
+                   .row_tiles = u32(row_tiles),
+                   .channels = u32(of_chunk),
+                   .weight_pitch = u32(weight_pitch),
+                   .top = corner(0),
+                   .left = corner(1),
+                   .strips = Divisor(strips),
+                   .height = Divisor(tile_height),
+                   .images = Divisor(together),
+                   .columns = Divisor(columns),
+                   .bands = Divisor(bands),
+                   .quads = Divisor(strips + 1),
+                   .lines = Divisor(tile_height + size - 1),
+                   .staged = Divisor(of_chunk),
+                   .planes = in.strides[3] == 1,
+                   .whole_strips = whole,
+                   .dense_lines = out.strides[1] == 1 && out.strides[3] == rows && rows > 1,
+                   .strip_rows = Divisor(kStrip * rows)};
 
     const int64_t block_strips = together * tile_height * strips;
-    const int64_t results = plan.stencil.dense_lines ? block_strips * plan.stencil.strip_pitch() : 0;  // before stores
+    const int64_t results = plan.direct.dense_lines ? block_strips * plan.direct.strip_pitch() : 0;  // before stores
     plan.shared_bytes = static_cast<size_t>(std::max(of_chunk * bytes, 4 * results));
     // More threads than strips where there is much to stage.
     const int64_t weights = row_tiles * of_thread * of_chunk * size * size;
@@ -88,20 +88,14 @@ struct GatherPlanner {
     plan.tile = {of_thread, static_cast<int>(kStrip * block_strips)};
   }
 
-  void direct() const {
-    // Two positions per thread halve the loads of weights, once there are blocks for the whole device.
-    const bool many = p.dtype != DType::f64 && positions >= 64 * device.multiprocessors;
-    plan.tile = {rows <= 8 ? 8 : 16, many ? 64 : 32};
-  }
-
-  void thin() const {
-    plan.thin = *thin_tiling(p, plan.math_mode);
-    plan.k_steps = plan.thin.taps > 32 ? 4 : plan.thin.taps > 16 ? 2 : 1;
-    const int filters = plan.k_steps < 4 && rows > kThinFilters ? 2 * kThinFilters : kThinFilters;
-    plan.tile = {filters, static_cast<int>(plan.thin.tile_rows * width)};
-    plan.shared_bytes = 2 * size_t{plan.thin.size};
-    plan.blocks = u32(
-        std::clamp<int64_t>(kThinBlocks * device.multiprocessors / ceil_div(rows, filters), 1, plan.thin.tile_count));
+  void few_channel_mma() const {
+    plan.few_channel = *few_channel_tiling(p, plan.math_mode);
+    plan.k_steps = plan.few_channel.taps > 32 ? 4 : plan.few_channel.taps > 16 ? 2 : 1;
+    const int filters = plan.k_steps < 4 && rows > kFewChannelFilters ? 2 * kFewChannelFilters : kFewChannelFilters;
+    plan.tile = {filters, static_cast<int>(plan.few_channel.tile_rows * width)};
+    plan.shared_bytes = 2 * size_t{plan.few_channel.size};
+    plan.blocks = u32(std::clamp<int64_t>(kFewChannelBlocks * device.multiprocessors / ceil_div(rows, filters), 1,
+                                          plan.few_channel.tile_count));
   }
 
   /// Packed weights, then the parts of the sums, of an implicit GEMM over `steps` of the depth.
@@ -113,7 +107,7 @@ struct GatherPlanner {
     plan.workspace_bytes = std::max(plan.workspace_bytes, plan.partial_offset + partial);
   }
 
-  void implicit() const {
+  void implicit_gemm() const {
     plan.tile = rows <= kWarpRows ? warps_tile(1, 4) : warps_tile(2, 2);
     const int64_t steps = ceil_div(channels * element, kRowBytes) * kernel;
     const int64_t tiles = ceil_div(rows, plan.tile.rows) * ceil_div(positions, plan.tile.columns);
@@ -146,7 +140,7 @@ struct GatherPlanner {
             .origin = count > 0 ? (at + origin - first * dilation) / stride : 0,
             .step = -period * dilation / stride};
   }
-  void fma() const {
+  void implicit_gemm_async() const {
     plan.tile = rows <= 32 ? warps_tile(1, 3) : rows <= 64 ? warps_tile(2, 1) : warps_tile(4, 1);
     const int64_t resident = fma_blocks(warps_of(plan.tile)) * device.multiprocessors;
     const auto phases = [&](int axis) { return forward ? 1 : std::min(p.geometry.stride[axis], out.shape[2 + axis]); };
@@ -166,7 +160,7 @@ struct GatherPlanner {
       add_workspace(0, phase.split_k, out.shape[0] * phase.h.size * phase.w.size);
   }
 
-  void tiled() const { plan.tile = {rows <= 32 ? 32 : 64, 128}; }
+  void implicit_gemm_generic() const { plan.tile = generic_tile(rows); }
 };
 
 }  // namespace
@@ -184,7 +178,7 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
   return best;
 }
 
-std::optional<ThinTiling> thin_tiling(const ConvProblem& p, std::optional<MathMode> mode) {
+std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::optional<MathMode> mode) {
   constexpr int64_t most_channels = 7, most_taps = 64;
   constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile, unless a row has more; of a buffer
   const int64_t channels = p.w.shape[1], kernel = p.w.shape[2] * p.w.shape[3];
@@ -217,45 +211,44 @@ std::optional<ThinTiling> thin_tiling(const ConvProblem& p, std::optional<MathMo
   for (const int64_t length : {line, p.x.strides[0], p.x.strides[2], inner ? 0 : p.x.strides[1]})
     while (piece > 2 && length * 2 % piece != 0) piece /= 2;
   piece = std::max<int64_t>(piece, 2);
-  return ThinTiling{.tiles = Divisor(tiles),
-                    .tile_count = u32(p.x.shape[0] * tiles),
-                    .tile_rows = u32(rows),
-                    .out_height = u32(p.y.shape[2]),
-                    .out_width = Divisor(p.y.shape[3]),
-                    .stride = static_cast<int>(geometry.stride[0]),
-                    .padding = static_cast<int>(geometry.padding[0]),
-                    .in_height = static_cast<int>(p.x.shape[2]),
-                    .x_image = p.x.strides[0],
-                    .x_row = p.x.strides[2],
-                    .x_plane = p.x.strides[1],
-                    .planes = Divisor(planes),
-                    .pieces = Divisor(line * 2 / piece),
-                    .piece = u32(piece),
-                    .lines = u32(lines_of(rows)),
-                    .pitch = u32(pitch),
-                    .front = u32(front),
-                    .origin = u32(front - 2 * geometry.padding[1] * pixel),
-                    .row_step = u32(geometry.stride[0] * planes * pitch),
-                    .column_step = u32(2 * geometry.stride[1] * pixel),
-                    .zeros = u32(lines_of(rows) * pitch),
-                    .size = u32(size_of_buffer(rows)),
-                    .taps = u32(channels * kernel),
-                    .kernel = Divisor(kernel),
-                    .kernel_width = Divisor(p.w.shape[3]),
-                    .tap_channel = u32(inner ? 2 : pitch),
-                    .tap_row = u32(geometry.dilation[0] * planes * pitch),
-                    .tap_column = u32(2 * geometry.dilation[1] * pixel)};
+  return FewChannelTiling{.tiles = Divisor(tiles),
+                          .tile_count = u32(p.x.shape[0] * tiles),
+                          .tile_rows = u32(rows),
+                          .out_height = u32(p.y.shape[2]),
+                          .out_width = Divisor(p.y.shape[3]),
+                          .stride = static_cast<int>(geometry.stride[0]),
+                          .padding = static_cast<int>(geometry.padding[0]),
+                          .in_height = static_cast<int>(p.x.shape[2]),
+                          .x_image = p.x.strides[0],
+                          .x_row = p.x.strides[2],
+                          .x_plane = p.x.strides[1],
+                          .planes = Divisor(planes),
+                          .pieces = Divisor(line * 2 / piece),
+                          .piece = u32(piece),
+                          .lines = u32(lines_of(rows)),
+                          .pitch = u32(pitch),
+                          .front = u32(front),
+                          .origin = u32(front - 2 * geometry.padding[1] * pixel),
+                          .row_step = u32(geometry.stride[0] * planes * pitch),
+                          .column_step = u32(2 * geometry.stride[1] * pixel),
+                          .zeros = u32(lines_of(rows) * pitch),
+                          .size = u32(size_of_buffer(rows)),
+                          .taps = u32(channels * kernel),
+                          .kernel = Divisor(kernel),
+                          .kernel_width = Divisor(p.w.shape[3]),
+                          .tap_channel = u32(inner ? 2 : pitch),
+                          .tap_row = u32(geometry.dilation[0] * planes * pitch),
+                          .tap_column = u32(2 * geometry.dilation[1] * pixel)};
 }
 
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
   const GatherPlanner planner{problem, device, plan};
   switch (plan.algorithm) {
-    case ConvAlgorithm::stencil: return planner.stencil();
     case ConvAlgorithm::direct: return planner.direct();
-    case ConvAlgorithm::thin: return planner.thin();
-    case ConvAlgorithm::fma: return planner.fma();
-    case ConvAlgorithm::implicit: return planner.implicit();
-    default: return planner.tiled();
+    case ConvAlgorithm::few_channel_mma: return planner.few_channel_mma();
+    case ConvAlgorithm::implicit_gemm_async: return planner.implicit_gemm_async();
+    case ConvAlgorithm::implicit_gemm: return planner.implicit_gemm();
+    default: return planner.implicit_gemm_generic();
   }
 }
 

@@ -1,4 +1,4 @@
-// Sizes that select() and the kernels share, and what select.cpp asks of select_gather.cpp and select_weight.cpp.
+// Sizes that select() and the kernels share, and what select.cpp asks of select_gather.cpp and select_wgrad.cpp.
 #pragma once
 
 #include <algorithm>
@@ -15,35 +15,33 @@ constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 /// Offsets below it, with all taps added, fit in 32 bits.
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
 
-/// direct, stencil: one thread takes all rows, at most so many.
-inline constexpr uint32_t kDirectRows = 16;
-/// direct, of the weights' gradient: columns and pixels of a block at a time.
-inline constexpr uint32_t kDirectColumns = 32, kDirectPositions = 128;
+/// direct: rows, at most.
+inline constexpr uint32_t kMaxDirectRows = 16;
 
-/// stencil: outputs of a thread for a row, along a line; loads of a thread that are under way together; shared memory
+/// direct: outputs of a thread for a row, along a line; loads of a thread that are under way together; shared memory
 /// that every device has, less the bias; the choices of a thread's rows, and floats of their weights for one tap.
 inline constexpr uint32_t kStrip = 4;
 inline constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;
-inline constexpr size_t kStencilBytes = (size_t{48} << 10) - kDirectRows * sizeof(float);
-inline constexpr int kStencilRows[] = {8, 6, 4, 2, 1};
-constexpr uint32_t stencil_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
+inline constexpr size_t kDirectBytes = (size_t{48} << 10) - kMaxDirectRows * sizeof(float);
+inline constexpr int kDirectRowChoices[] = {8, 6, 4, 2, 1};
+constexpr uint32_t direct_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
 
-/// thin: filters that the four lanes of a pixel write at once; blocks of a multiprocessor.
-inline constexpr int kThinWarps = 4, kThinFilters = 32, kThinBlocks = 4;
-constexpr int thin_weight_blocks(int rows, int columns) { return rows == 32 && columns <= 32 ? 5 : 3; }
+/// few_channel_mma: filters that the four lanes of a pixel write at once; blocks of a multiprocessor.
+inline constexpr int kFewChannelWarps = 4, kFewChannelFilters = 32, kFewChannelBlocks = 4;
+constexpr int few_channel_wgrad_blocks(int rows, int columns) { return rows == 32 && columns <= 32 ? 5 : 3; }
 
-/// implicit, fma: a block of y times x warps, and how many blocks of so many warps a multiprocessor has registers for.
+/// implicit_gemm, implicit_gemm_async: a block of y times x warps, and how many blocks of so many warps a
+/// multiprocessor has registers for.
 constexpr ConvTile warps_tile(int y, int x) { return {y * kWarpRows, x * kWarpColumns}; }
 constexpr int warps_of(const ConvTile& tile) { return tile.rows / kWarpRows * (tile.columns / kWarpColumns); }
 constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMode::fma ? 12 : 8) / warps; }
 constexpr int fma_blocks(int warps) { return 12 / warps; }
 
-/// narrow: rows and columns of a block, pixels of a step, blocks of a multiprocessor.
-inline constexpr uint32_t kNarrowColumns = 32, kNarrowPositions = 64;
-inline constexpr int kNarrowBlocks = 4;
+/// implicit_gemm_generic: what a block computes.
+constexpr ConvTile generic_tile(int64_t rows) { return {rows <= 16 ? 16 : rows <= 32 ? 32 : 64, 128}; }
 
-/// sliding: what a block computes and how. dy is copied `vec` elements at a time, along filters or along a row.
-struct SlidingSizes {
+/// direct, dw: what a block computes and how. dy is copied `vec` elements at a time, along filters or along a row.
+struct DirectWgradSizes {
   int side, channels, filters;  // of the taps' square; of a thread
   int groups;                   // of filters in a block
   bool along_filters;
@@ -60,7 +58,7 @@ struct SlidingSizes {
                     sizeof(float) * (threads / 32) * lane_groups() * ((sums + sharers - 1) / sharers * sharers));
   }
 };
-inline constexpr SlidingSizes kSlidingSizes[] = {
+inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
     {5, 1, 3, 2, false, 2, 192, 2, 2}, {5, 1, 4, 4, false, 2, 128, 3, 2}, {3, 1, 1, 1, false, 4, 256, 2, 1},
     {3, 1, 4, 2, false, 4, 256, 2, 1}, {3, 3, 4, 8, true, 4, 384, 1, 2},  {3, 3, 4, 8, false, 4, 256, 1, 2},
     {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},
@@ -71,13 +69,13 @@ inline constexpr uint32_t kMostTransposedTaps = 128, kMostTransposedParts = 16;
 
 // What select() asks of an algorithm.
 
-/// The walk of `thin` over the output; nothing where it does not apply.
-std::optional<ThinTiling> thin_tiling(const ConvProblem& problem, std::optional<MathMode> mode);
-/// True for what `sliding` computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters where
-/// these are innermost, that are whole aligned vectors.
-bool can_slide(const ConvProblem& problem, const DeviceProperties& device);
+/// The walk of few_channel_mma over the output; nothing where it does not apply.
+std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, std::optional<MathMode> mode);
+/// True for what direct_wgrad computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters
+/// where these are innermost, that are whole aligned vectors.
+bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device);
 /// The columns of dw that the tiles of `implicit` compute.
-ConvTile implicit_weight_tile(int64_t rows);
+ConvTile implicit_wgrad_tile(int64_t rows);
 
 /// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that runs `resident` of
 /// them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too. Parts
@@ -86,6 +84,6 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
 /// The tile of plan.algorithm, how sums are split, and the workspace.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
-void plan_weight(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 
 }  // namespace gradus::cuda_detail

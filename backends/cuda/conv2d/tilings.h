@@ -5,8 +5,8 @@
 
 namespace gradus::cuda_detail {
 
-/// ConvAlgorithm::stencil. A tile is `height` lines of `strips` strips, kStrip neighbouring outputs each.
-struct StencilTiling {
+/// ConvAlgorithm::direct. A tile is `height` lines of `strips` strips, kStrip neighbouring outputs each.
+struct DirectTiling {
   uint32_t image_count = 0;
   uint32_t row_tiles = 0;          // of a thread's rows; one thread for a strip of each
   uint32_t channels = 0;           // of the input that are staged at a time
@@ -24,10 +24,10 @@ struct StencilTiling {
   GRADUS_HOST_DEVICE uint32_t strip_pitch() const { return strip_rows.divisor + 1; }
 };
 
-/// ConvAlgorithm::thin: the walk of blocks over the output. x is read in lines of contiguous memory: its rows where
-/// channels are innermost, else the rows of each channel. In shared memory zeros are before and behind each line, for
-/// padding. Sizes and steps there are in bytes.
-struct ThinTiling {
+/// ConvAlgorithm::few_channel_mma: the walk of blocks over the output. x is read in lines of contiguous memory: its
+/// rows where channels are innermost, else the rows of each channel. In shared memory zeros are before and behind each
+/// line, for padding. Sizes and steps there are in bytes.
+struct FewChannelTiling {
   Divisor tiles;                           // of an image
   uint32_t tile_count = 0, tile_rows = 0;  // of all images; rows of y in a tile
   uint32_t out_height = 0;
@@ -45,9 +45,9 @@ struct ThinTiling {
   uint32_t tap_channel = 0, tap_row = 0, tap_column = 0;
 };
 
-/// ConvAlgorithm::sliding: the walk of blocks over dy. A tile is some rows of one image, or some whole images. Sizes
+/// ConvAlgorithm::direct: the walk of blocks over dy. A tile is some rows of one image, or some whole images. Sizes
 /// are per group.
-struct SlidingWalk {
+struct DirectWgradTiling {
   uint32_t images = 0, tile_images = 0, tiles = 0, parts = 0;  // tiles of all images, blocks that share them
   Divisor bands;                                               // of an image …
   Divisor band;                                                // … and rows of dy in one

@@ -12,8 +12,10 @@ struct Tile {
   static constexpr int kPerRow = kPerRow_, kPerColumn = kPerColumn_;
   static constexpr int kThreads = kRows / kPerRow * (kColumns / kPerColumn);
 };
-using MiddleTile = Tile<32, 128, 16, 4, 4>;  // 256 threads
-using LargeTile = Tile<64, 128, 16, 8, 4>;   // 256 threads
+// All of 256 threads.
+using SmallTile = Tile<16, 128, 16, 2, 4>;
+using MiddleTile = Tile<32, 128, 16, 4, 4>;
+using LargeTile = Tile<64, 128, 16, 8, 4>;
 
 /// Two tiles of operands in shared memory and the thread's part of the product. Rows are padded so that a warp that
 /// stores a column of the tile meets few bank conflicts, and loads stay aligned to four elements.

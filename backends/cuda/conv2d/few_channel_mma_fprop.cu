@@ -1,12 +1,16 @@
-// The forward kernel of conv2d_thin.cuh: pixels (rows of a product) times taps (its depth) times filters. Weights and
-// bias stay in registers while a block walks over its tiles. A lane's columns are numbered so that it ends with eight
-// neighbouring filters of a pixel, which it writes at once.
-#include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
+// conv2d forward, few channels (C < 8, C R S <= 64), half types on tensor cores; y channels-last.
+// y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
+// Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16 pixels
+// by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block walks over its tiles.
+// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh). A lane's columns are numbered so that it ends
+// with eight neighbouring filters of a pixel, which it stores at once.
+// Deterministic: one thread makes a result.
+#include <gradus/backends/cuda/conv2d/few_channel_mma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kGroup = kThinFilters;
+constexpr int kGroup = kFewChannelFilters;
 
 /// Two sums as a word of two elements, rounded to nearest.
 template <class T>
@@ -26,9 +30,10 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
 
 // Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
-__global__ void __launch_bounds__(kThinThreads, kThinBlocks)
-    thin_kernel(ThinWalk walk, uint32_t filters, const T* __restrict__ x, const T* __restrict__ weight,
-                Strides4 w_strides, const T* __restrict__ bias, bool relu, T* __restrict__ y) {
+__global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
+    few_channel_mma_fprop_kernel(FewChannelWalk walk, uint32_t filters, const T* __restrict__ x,
+                                 const T* __restrict__ weight, Strides4 w_strides, const T* __restrict__ bias,
+                                 bool relu, T* __restrict__ y) {
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, part = lane % 4;
@@ -84,8 +89,8 @@ __global__ void __launch_bounds__(kThinThreads, kThinBlocks)
     finish_copies();
     if (index + gridDim.x < walk.tile_count)
       walk.copy_lines(walk.tile_at(index + gridDim.x), x, buffers + walk.size - buffer);
-    const ThinWalk::Tile tile = walk.tile_at(index);
-    for (uint32_t first = warp * kThinStep; first < tile.count; first += kThinWarps * kThinStep) {
+    const FewChannelWalk::Tile tile = walk.tile_at(index);
+    for (uint32_t first = warp * kFewChannelStep; first < tile.count; first += kFewChannelWarps * kFewChannelStep) {
       const char* const upper = buffers + buffer + walk.pixel_at(first + row, tile);
       const char* const lower = buffers + buffer + walk.pixel_at(first + row + 8, tile);
       float sums[4 * kGroups][4];
@@ -126,16 +131,16 @@ __global__ void __launch_bounds__(kThinThreads, kThinBlocks)
 
 }  // namespace
 
-void thin_gather(const GatherCall& call, const Launch& launch) {
+void few_channel_mma_fprop(const GatherCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
   const auto filters = call.gather.rows;
   visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half) {
       const auto run = [&]<int kSteps, int kGroups>() {
         const uint32_t groups = (filters + kGroup * kGroups - 1) / (kGroup * kGroups);
-        launch.with_shared(thin_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups), kThinThreads, plan.shared_bytes,
-                           ThinWalk{plan.thin}, filters, call.input, call.weight, Strides4(call.problem.w.strides),
-                           call.bias, call.problem.relu, call.output);
+        launch.with_shared(few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
+                           kFewChannelThreads, plan.shared_bytes, FewChannelWalk{plan.few_channel}, filters, call.input,
+                           call.weight, Strides4(call.problem.w.strides), call.bias, call.problem.relu, call.output);
       };
       const bool two = plan.tile.rows > kGroup;
       if (plan.k_steps == 4) run.template operator()<4, 1>();

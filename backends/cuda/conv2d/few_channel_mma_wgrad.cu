@@ -1,10 +1,15 @@
-// The weights' gradient of conv2d_thin.cuh: filters (rows of a product) times pixels (its depth) times taps. dy and the
-// mask go straight from memory into fragments, each read once: a lane takes some neighbouring filters of four pixels,
-// and pairs of pixels are put together in registers. Those of the next step are under way while a warp multiplies.
+// conv2d weight gradient, few channels (C < 8, C R S <= 64), half types on tensor cores; dy channels-last.
+// dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t], t = (c,r,s);  the bias is one more t, of ones.
+// Grid: x = blocks that share the tiles (split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp takes
+// 16 pixels of the depth at a time.
+// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh); dy and the mask go straight from memory into
+// fragments, each read once and a step ahead: a lane takes some neighbouring filters of four pixels, and pairs of pixels
+// are put together in registers.
+// Deterministic: the sums of warps, then of blocks, are added in order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <gradus/backends/cuda/conv2d/conv2d_thin.cuh>
+#include <gradus/backends/cuda/conv2d/few_channel_mma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -16,8 +21,14 @@ __device__ uint32_t positive(uint32_t words) {
   return __hgt2_mask(reinterpret_cast<const Two&>(words), Two{});
 }
 
+/// What a block computes: filters x columns.
+template <int kRows_, int kColumns_>
+struct TileOf {
+  static constexpr int kRows = kRows_, kColumns = kColumns_;
+};
+
 template <int kRows, int kColumns>
-inline constexpr int kBlocks = thin_weight_blocks(16 * kRows, 8 * kColumns);
+inline constexpr int kBlocks = few_channel_wgrad_blocks(16 * kRows, 8 * kColumns);
 
 /// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different
 /// banks.
@@ -26,9 +37,9 @@ using Sums = float[16 * kRows][8 * kColumns + 1];
 
 // Grid: blocks that share the tiles, groups of 16 kRows filters. partial (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
-__global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
-    thin_weight_kernel(ThinWalk walk, uint32_t filters, uint32_t columns, const T* __restrict__ dy,
-                       const T* __restrict__ mask, const T* __restrict__ x, float* __restrict__ partial) {
+__global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
+    few_channel_mma_wgrad_kernel(FewChannelWalk walk, uint32_t filters, uint32_t columns, const T* __restrict__ dy,
+                                 const T* __restrict__ mask, const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
   using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbours of a pixel
   extern __shared__ Vec16 memory[];
@@ -48,7 +59,7 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
   }
 
   Filters next[kPixels], next_mask[kPixels];
-  const auto fetch = [&](const ThinWalk::Tile& tile, uint32_t first) {
+  const auto fetch = [&](const FewChannelWalk::Tile& tile, uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes, neighbouring pixels
       const uint32_t pixel = first + 4 * i + part;
@@ -60,19 +71,19 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
   };
 
   float sums[kRows][kColumns][4] = {};
-  ThinWalk::Tile tile = walk.tile_at(blockIdx.x);
-  fetch(tile, warp * kThinStep);
+  FewChannelWalk::Tile tile = walk.tile_at(blockIdx.x);
+  fetch(tile, warp * kFewChannelStep);
   clear_buffers(walk, memory);
   walk.copy_lines(tile, x, buffers);
   uint32_t buffer = 0;
   for (uint32_t index = blockIdx.x; index < walk.tile_count; index += gridDim.x, buffer = walk.size - buffer) {
     finish_copies();
-    ThinWalk::Tile following{0, 0, 0, 0};
+    FewChannelWalk::Tile following{0, 0, 0, 0};
     if (index + gridDim.x < walk.tile_count) {
       following = walk.tile_at(index + gridDim.x);
       walk.copy_lines(following, x, buffers + walk.size - buffer);
     }
-    uint32_t first = warp * kThinStep;
+    uint32_t first = warp * kFewChannelStep;
     if (first >= tile.count) fetch(following, first);
     while (first < tile.count) {
       uint32_t a[kRows][4];
@@ -88,9 +99,9 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
       const char* pixels[kPixels];
 #pragma unroll
       for (int i = 0; i < kPixels; ++i) pixels[i] = buffers + buffer + walk.pixel_at(first + 4 * i + part, tile);
-      first += kThinWarps * kThinStep;
+      first += kFewChannelWarps * kFewChannelStep;
       if (first < tile.count) fetch(tile, first);
-      else fetch(following, warp * kThinStep);
+      else fetch(following, warp * kFewChannelStep);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         uint32_t b[2];
@@ -117,28 +128,28 @@ __global__ void __launch_bounds__(kThinThreads, kBlocks<kRows, kColumns>)
   __syncthreads();
   float* const out = partial + (static_cast<int64_t>(blockIdx.x) * filters + first_filter) * columns;
   const uint32_t count = min(static_cast<uint32_t>(kFilters), filters - first_filter) * columns;
-  for (uint32_t i = threadIdx.x; i < count; i += kThinThreads) {
+  for (uint32_t i = threadIdx.x; i < count; i += kFewChannelThreads) {
     float sum = 0;
 #pragma unroll
-    for (int from = 0; from < kThinWarps; ++from) sum += of_warps[from][i / columns][i % columns];
+    for (int from = 0; from < kFewChannelWarps; ++from) sum += of_warps[from][i / columns][i % columns];
     out[i] = sum;
   }
 }
 
 }  // namespace
 
-void thin_weight_gradient(const WeightCall& call, const Launch& launch) {
+void few_channel_mma_wgrad(const WeightCall& call, const Launch& launch) {
   const uint32_t filters = call.product.rows;
   visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half)
       visit_tiles<TileOf<32, 72>, TileOf<64, 32>, TileOf<32, 32>, TileOf<64, 16>, TileOf<32, 16>>(
           call.plan.tile, [&]<class Tile>() {
             constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
-            launch.with_shared(call.mask ? thin_weight_kernel<T, kRows, kColumns, true>
-                                         : thin_weight_kernel<T, kRows, kColumns, false>,
-                               dim3(call.plan.split_k, (filters + Tile::kRows - 1) / Tile::kRows), kThinThreads,
-                               call.plan.shared_bytes, ThinWalk{call.plan.thin}, filters, call.product.columns, call.dy,
-                               call.mask, call.x, call.partial);
+            launch.with_shared(call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
+                                         : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
+                               dim3(call.plan.split_k, (filters + Tile::kRows - 1) / Tile::kRows), kFewChannelThreads,
+                               call.plan.shared_bytes, FewChannelWalk{call.plan.few_channel}, filters,
+                               call.product.columns, call.dy, call.mask, call.x, call.partial);
           });
   });
 }

@@ -1,5 +1,5 @@
 // The weights' gradient as a product of matrices that are never built, in tiles through shared memory.
-#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+#include <gradus/backends/cuda/conv2d/wgrad.cuh>
 #include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
@@ -9,7 +9,8 @@ namespace {
 // multiplied. A thread fetches for one position of the tile: neighbouring threads, neighbouring positions.
 template <bool kMasked, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
-    tiled_kernel(WeightGradient g, const T* dy, const T* mask, const T* x, compute_t<T>* partial) {
+    implicit_gemm_generic_wgrad_kernel(WeightGradient g, const T* dy, const T* mask, const T* x,
+                                       compute_t<T>* partial) {
   using C = compute_t<T>;
   using Product = FmaTile<C, Tile>;
   constexpr int kThreads = Tile::kThreads, kStep = kThreads / Tile::kDepth;
@@ -62,10 +63,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 }  // namespace
 
-void tiled_weight_gradient(const WeightCall& call, const Launch& launch) {
+void implicit_gemm_generic_wgrad(const WeightCall& call, const Launch& launch) {
   visit_floating(call.problem.dtype, [&]<class T>() {
-    visit_tiles<MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
-      launch(call.mask ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>,
+    visit_tiles<SmallTile, MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
+      launch(call.mask ? implicit_gemm_generic_wgrad_kernel<true, T, Tile>
+                       : implicit_gemm_generic_wgrad_kernel<false, T, Tile>,
              dim3(call.tiles(call.product.columns), call.groups(), call.plan.split_k), Tile::kThreads, call.product,
              call.dy, call.mask, call.x, call.partial);
     });

@@ -64,9 +64,19 @@ struct WeightGradient {
     if constexpr (kMasked) counts = counts && static_cast<C>(mask[at]) > C(0);
     return counts ? value : C(0);
   }
+  /// Where a split's sums of a group go: (rows, columns) of partial (splits, groups, rows, columns).
+  template <class C>
+  __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
+    return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;
+  }
+  /// One of them, unless it is the bias's or does not exist.
+  template <class C>
+  __device__ void store_partial(C* to, uint32_t row, uint32_t column, C sum) const {
+    if (row < rows && column < taps) to[static_cast<int64_t>(row) * columns + column] = sum;
+  }
 };
 
-/// The product that is planned, with its operands; `mask` may be null. partial (parts, groups, rows, columns) in the
+/// The product that is planned, with its operands; `mask` may be null. partial (splits, groups, rows, columns) in the
 /// compute type.
 struct WeightCall {
   const ConvProblem& problem;
@@ -81,14 +91,12 @@ struct WeightCall {
   }
 };
 
-// The kernels of ConvAlgorithm, by the plan. Columns of `fma` and `implicit` go tap by tap, with channels innermost.
-// Warps that share pixels (`direct`) leave parts of their own: plan.sharers times as many as splits.
-void direct_weight_gradient(const WeightCall& call, const Launch& launch);
-void thin_weight_gradient(const WeightCall& call, const Launch& launch);
-void sliding_weight_gradient(const WeightCall& call, const Launch& launch);
-void narrow_weight_gradient(const WeightCall& call, const Launch& launch);
-void fma_weight_gradient(const WeightCall& call, const Launch& launch);
-void implicit_weight_gradient(const WeightCall& call, const Launch& launch);
-void tiled_weight_gradient(const WeightCall& call, const Launch& launch);
+// The kernels of ConvAlgorithm, by the plan. Columns of implicit_gemm and implicit_gemm_async go tap by tap, with
+// channels innermost.
+void direct_wgrad(const WeightCall& call, const Launch& launch);
+void few_channel_mma_wgrad(const WeightCall& call, const Launch& launch);
+void implicit_gemm_wgrad(const WeightCall& call, const Launch& launch);
+void implicit_gemm_async_wgrad(const WeightCall& call, const Launch& launch);
+void implicit_gemm_generic_wgrad(const WeightCall& call, const Launch& launch);
 
 }  // namespace gradus::cuda_detail

@@ -1,5 +1,5 @@
-// The gradients of weights and bias: parts come from one of conv2d_weight_*.cu, as planned; their sum is made here.
-#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+// The gradients of weights and bias: parts come from one of *_wgrad.cu, as planned; their sum is made here.
+#include <gradus/backends/cuda/conv2d/wgrad.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -112,21 +112,20 @@ void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOp
   const void* image = x.numel() > 0 ? x.data : dy.data;  // an empty image is never inside, but something is read
   const WeightCall call{problem, plan, g, dy.data, operands.mask, image, workspace};
   switch (plan.algorithm) {
-    case ConvAlgorithm::direct: direct_weight_gradient(call, launch); break;
-    case ConvAlgorithm::narrow: narrow_weight_gradient(call, launch); break;
-    case ConvAlgorithm::fma: fma_weight_gradient(call, launch); break;
-    case ConvAlgorithm::implicit: implicit_weight_gradient(call, launch); break;
-    case ConvAlgorithm::sliding: sliding_weight_gradient(call, launch); break;
-    case ConvAlgorithm::thin: thin_weight_gradient(call, launch); break;
-    default: tiled_weight_gradient(call, launch);
+    case ConvAlgorithm::implicit_gemm_async: implicit_gemm_async_wgrad(call, launch); break;
+    case ConvAlgorithm::implicit_gemm: implicit_gemm_wgrad(call, launch); break;
+    case ConvAlgorithm::direct: direct_wgrad(call, launch); break;
+    case ConvAlgorithm::few_channel_mma: few_channel_mma_wgrad(call, launch); break;
+    default: implicit_gemm_generic_wgrad(call, launch);
   }
-  const uint32_t parts = plan.split_k * plan.sharers, lines = call.groups() * g.rows, results = lines * g.columns;
+  const uint32_t parts = plan.split_k, lines = call.groups() * g.rows, results = lines * g.columns;
   visit_floating(problem.dtype, [&]<class T>() {
     T* const dbias_data = dbias ? dbias->as<T>() : nullptr;
     const int64_t dbias_step = dbias ? dbias->strides[0] : 0;
     const auto sum = [&]<uint32_t kLanes>() {
       constexpr uint32_t kOutputs = kThreads / kLanes;
-      const bool channels_innermost = plan.algorithm == ConvAlgorithm::fma || plan.algorithm == ConvAlgorithm::implicit;
+      const bool channels_innermost =
+          plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
       launch(sum_splits_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads, call.partial, parts, results,
              Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps, dw.as<T>(),
              Strides4(dw.strides), dbias_data, dbias_step);

@@ -10,7 +10,7 @@ namespace {
 // multiplied.
 template <bool kStrided, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
-    tiled_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
+    implicit_gemm_generic_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
   using Product = FmaTile<C, Tile>;
   constexpr int kThreads = Tile::kThreads;
@@ -68,15 +68,15 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 }  // namespace
 
-void tiled_gather(const GatherCall& call, const Launch& launch) {
+void implicit_gemm_generic(const GatherCall& call, const Launch& launch) {
   const Gather& gather = call.gather;
   const bool strided = gather.stride[0] > 1 || gather.stride[1] > 1;
   visit_floating(call.problem.dtype, [&]<class T>() {
-    visit_tiles<MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
+    visit_tiles<SmallTile, MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
       const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
                       (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups());
-      launch(strided ? tiled_kernel<true, T, Tile> : tiled_kernel<false, T, Tile>, grid, Tile::kThreads, gather,
-             call.input, call.weight, call.bias, call.problem.relu, call.output);
+      launch(strided ? implicit_gemm_generic_kernel<true, T, Tile> : implicit_gemm_generic_kernel<false, T, Tile>, grid,
+             Tile::kThreads, gather, call.input, call.weight, call.bias, call.problem.relu, call.output);
     });
   });
 }

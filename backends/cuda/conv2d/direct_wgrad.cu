@@ -1,10 +1,12 @@
-// The weights' gradient of 3x3 and 5x5 kernels whose taps meet few channels or few filters, by the FMA units. A thread
-// makes all taps of some filters and channels: it takes four neighbouring positions of a row at a time, and the window
-// of x that they slide over serves all of them. dy and mask come to shared memory past the registers, steps ahead and
-// each element to the thread that asked for it, so that nobody waits for others; x, with zeros for padding, as the rows
-// of a tile, which all threads of a block share. At the end the sums of lanes, warps and blocks are added in a fixed
-// order.
-#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+// conv2d weight gradient, few channels (C <= 6, 3x3 and 5x5, no stride or dilation), on the FMA units.
+// dw[k,c,r,s] = sum over n,p,q of dy[k,n,p,q] x[n,c,p+r,q+s];  dbias[k] = sum of dy[k].
+// Grid: x = blocks that share the tiles (split-K), y = tiles of channels x of filters, z = groups.  Block: 128 to 384
+// threads; one computes all R S sums of some filters and channels over 4 neighbouring pixels a step: the window of x
+// that they slide over serves all of them.
+// Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element to the thread that asked for it, so that nobody
+// waits for others; x, with zeros for padding, as the rows of a tile, double-buffered in shared memory.
+// Deterministic: the sums of lanes, warps and blocks are added in a fixed order.
+#include <gradus/backends/cuda/conv2d/wgrad.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 
@@ -16,7 +18,7 @@ constexpr int kQuad = 4;  // neighbouring positions
 /// What a block makes and how. dy's pieces of kPiece elements lie along its filters or along its positions.
 template <class T, int kSide_, int kChannels_, int kFilters_, int kGroups_, bool kAlongFilters_, int kPiece_,
           int kThreads_, int kBlocks_, int kAhead_>
-struct SlidingShape {
+struct DirectWgradShape {
   using Type = T;
   static constexpr int kSide = kSide_;                                // of the taps' square
   static constexpr int kChannels = kChannels_, kFilters = kFilters_;  // of a thread
@@ -37,8 +39,9 @@ struct SlidingShape {
 // Grid: blocks that share the tiles, tiles of channels x of filters, groups.
 template <class S, bool kMasked>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    sliding_kernel(SlidingWalk walk, const typename S::Type* __restrict__ dy, const typename S::Type* __restrict__ mask,
-                   const typename S::Type* __restrict__ x, float* __restrict__ partial) {
+    direct_wgrad_kernel(DirectWgradTiling walk, const typename S::Type* __restrict__ dy,
+                        const typename S::Type* __restrict__ mask, const typename S::Type* __restrict__ x,
+                        float* __restrict__ partial) {
   using T = typename S::Type;
   using DyVec = Vec<T, S::kPiece>;
   constexpr int kChannels = S::kChannels, kFilters = S::kFilters, kSide = S::kSide;
@@ -58,7 +61,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if constexpr (kMasked) mask += (static_cast<int64_t>(blockIdx.z) * walk.rows + filter) * walk.dy_channel;
 
   const uint32_t plane_size = walk.lines.divisor * walk.pitch;
-  const auto copy_lines = [&](const SlidingWalk::Tile& tile, float* buffer) {
+  const auto copy_lines = [&](const DirectWgradTiling::Tile& tile, float* buffer) {
     if (tile.image >= walk.images) return;
     const uint32_t threads = 1u << walk.line_bits, first = threadIdx.x & (threads - 1);
     const uint32_t planes = walk.interleaved ? 1 : kChannels;
@@ -86,7 +89,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   Position first{0, 0, slot};
   first.row = walk.quads.split(first.column), first.image = walk.band.split(first.row);
   Position quad = first;
-  SlidingWalk::Tile fetched = walk.tile_at(blockIdx.x);
+  DirectWgradTiling::Tile fetched = walk.tile_at(blockIdx.x);
   uint32_t fetched_index = blockIdx.x, fetched_step = 0;
   uint32_t windows[S::kAhead];
   DyVec* const own = reinterpret_cast<DyVec*>(buffers + 2 * walk.size) + threadIdx.x;  // pieces by stage
@@ -215,27 +218,27 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
 }
 
-/// The kernel's shape for kSlidingSizes[kIndex].
-template <class T, size_t kIndex, SlidingSizes s = kSlidingSizes[kIndex]>
+/// The kernel's shape for kDirectWgradSizes[kIndex].
+template <class T, size_t kIndex, DirectWgradSizes s = kDirectWgradSizes[kIndex]>
 using ShapeOf =
-    SlidingShape<T, s.side, s.channels, s.filters, s.groups, s.along_filters, s.vec, s.threads, s.blocks, s.ahead>;
+    DirectWgradShape<T, s.side, s.channels, s.filters, s.groups, s.along_filters, s.vec, s.threads, s.blocks, s.ahead>;
 
-/// Calls f.template operator()<Shape>() for the one of kSlidingSizes.
+/// Calls f.template operator()<Shape>() for the one of kDirectWgradSizes.
 template <class T, class F>
 void visit_shape(int index, F&& f) {
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     (void)((kIndex == index && (f.template operator()<ShapeOf<T, kIndex>>(), true)) || ...);
   }
-  (std::make_integer_sequence<int, static_cast<int>(std::size(kSlidingSizes))>());
+  (std::make_integer_sequence<int, static_cast<int>(std::size(kDirectWgradSizes))>());
 }
 
 }  // namespace
 
-void sliding_weight_gradient(const WeightCall& call, const Launch& launch) {
-  const SlidingWalk& walk = call.plan.sliding;
+void direct_wgrad(const WeightCall& call, const Launch& launch) {
+  const DirectWgradTiling& walk = call.plan.direct_wgrad;
   const auto run = [&]<class T>() {
     visit_shape<T>(call.plan.shape, [&]<class S>() {
-      launch.with_shared(call.mask ? sliding_kernel<S, true> : sliding_kernel<S, false>,
+      launch.with_shared(call.mask ? direct_wgrad_kernel<S, true> : direct_wgrad_kernel<S, false>,
                          dim3(call.plan.split_k, call.tiles(walk.taps), call.groups()), S::kThreads,
                          call.plan.shared_bytes, walk, call.dy, call.mask, call.x, call.partial);
     });

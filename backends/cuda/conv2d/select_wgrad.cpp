@@ -7,7 +7,7 @@ namespace gradus::cuda_detail {
 namespace {
 
 /// A gradient of weights with the plan that it gets.
-struct WeightPlanner {
+struct WgradPlanner {
   const ConvProblem& p;
   const DeviceProperties& device;
   ConvPlan& plan;
@@ -23,49 +23,38 @@ struct WeightPlanner {
     const int64_t wanted = waves * device.multiprocessors / (blocks * groups);
     plan.split_k = u32(std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024));
   }
-  void balance(int64_t blocks, int64_t step, int64_t resident) const {
-    plan.split_k = u32(balanced_splits(blocks * groups, ceil_div(positions, step), resident * device.multiprocessors));
-  }
-
-  void direct() const {
-    plan.tile = {rows <= 8 ? 8 : rows <= 16 ? 16 : 32, kDirectColumns};
-    plan.sharers = rows <= kDirectRows || columns > 16 ? 1 : columns <= 8 ? 4 : 2;
-    fill(tiles(columns), rows <= kDirectRows ? 4 : 2, kDirectPositions);
-  }
-  void narrow() const {
-    plan.tile = {kNarrowColumns, kNarrowColumns};
-    balance(ceil_div(rows, kNarrowColumns), kNarrowPositions, kNarrowBlocks);
-  }
-  void fma() const {  // the filters are columns of the tile in shared memory
+  void implicit_gemm_async() const {  // the filters are columns of the tile in shared memory
     const ConvTile tile = warps_tile(3, rows > 64 ? 2 : 1);
     plan.tile = {tile.columns, tile.rows};
-    balance(tiles(taps), 16, fma_blocks(warps_of(tile)));
+    const int64_t resident = fma_blocks(warps_of(tile)) * device.multiprocessors;
+    plan.split_k = u32(balanced_splits(tiles(taps) * groups, ceil_div(positions, 16), resident));
   }
-  void implicit() const {
-    plan.tile = implicit_weight_tile(rows);
+  void implicit_gemm() const {
+    plan.tile = implicit_wgrad_tile(rows);
     plan.vectorized = p.x.strides[1] == 1;
     fill(tiles(taps), 2, 64);
   }
-  void tiled() const {
-    plan.tile = {rows <= 32 ? 32 : 64, 128};
+  void implicit_gemm_generic() const {
+    plan.tile = generic_tile(rows);
     fill(tiles(columns), 2, 64);
   }
-  void thin() const {
-    plan.thin = *thin_tiling(p, plan.math_mode);
+  void few_channel_mma() const {
+    plan.few_channel = *few_channel_tiling(p, plan.math_mode);
     plan.tile = columns > 32 ? ConvTile{32, 72} : ConvTile{rows > 32 ? 64 : 32, columns > 16 ? 32 : 16};
-    const int64_t wanted =
-        thin_weight_blocks(plan.tile.rows, plan.tile.columns) * device.multiprocessors / ceil_div(rows, plan.tile.rows);
-    plan.split_k = u32(std::clamp<int64_t>(wanted, 1, plan.thin.tile_count));
-    const size_t sums = kThinWarps * sizeof(float) * plan.tile.rows * (plan.tile.columns + 1);
-    plan.shared_bytes = std::max(2 * size_t{plan.thin.size}, sums);
+    const int64_t wanted = few_channel_wgrad_blocks(plan.tile.rows, plan.tile.columns) * device.multiprocessors /
+                           ceil_div(rows, plan.tile.rows);
+    plan.split_k = u32(std::clamp<int64_t>(wanted, 1, plan.few_channel.tile_count));
+    const size_t sums = kFewChannelWarps * sizeof(float) * plan.tile.rows * (plan.tile.columns + 1);
+    plan.shared_bytes = std::max(2 * size_t{plan.few_channel.size}, sums);
   }
-  void sliding() const;
+  void direct() const;
 
   /// Work space for the parts, and who adds them.
   void add_parts() const {
-    const int64_t parts = int64_t{plan.split_k} * plan.sharers, results = groups * rows * columns;
+    const int64_t parts = int64_t{plan.split_k}, results = groups * rows * columns;
     plan.workspace_bytes = static_cast<size_t>((p.dtype == DType::f64 ? 8 : 4) * parts * results);
-    const bool channels_innermost = plan.algorithm == ConvAlgorithm::fma || plan.algorithm == ConvAlgorithm::implicit;
+    const bool channels_innermost =
+        plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
     if (channels_innermost && parts <= kMostTransposedParts && kernel <= kMostTransposedTaps) return;
     // One thread sums few parts, many are shared; those of few results always, so that they fill the device.
     constexpr int64_t few = 4096;
@@ -73,7 +62,7 @@ struct WeightPlanner {
   }
 };
 
-int sliding_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters) {
+int direct_wgrad_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters) {
   if (side == 5) return filters <= 6 ? 0 : 1;
   if (filters == 1) return 2;
   if (filters <= 8) return 3;
@@ -81,7 +70,7 @@ int sliding_shape(int64_t side, int64_t filters, int64_t channels, bool along_fi
 }
 
 /// Floats from line to line of x in shared memory, with zeros beside each.
-uint32_t sliding_pitch(const ConvProblem& p) {
+uint32_t direct_wgrad_pitch(const ConvProblem& p) {
   const int64_t reach =
       std::max(p.geometry.padding[1] + p.x.shape[3], ceil_div(p.y.shape[3], 4) * 4 + p.w.shape[3] - 1);
   return u32(ceil_div(reach, 4) * 4);
@@ -93,17 +82,17 @@ size_t shared_memory_of(const DeviceProperties& device, int blocks) {
   return (device.shared_memory + system) / blocks - system;
 }
 
-void WeightPlanner::sliding() const {
+void WgradPlanner::direct() const {
   const int64_t channels = p.w.shape[1], side = p.w.shape[2], images = p.y.shape[0], height = p.y.shape[2];
-  plan.shape = sliding_shape(side, rows, channels, p.y.strides[1] == 1);
-  const SlidingSizes& shape = kSlidingSizes[plan.shape];
+  plan.shape = direct_wgrad_shape(side, rows, channels, p.y.strides[1] == 1);
+  const DirectWgradSizes& shape = kDirectWgradSizes[plan.shape];
   plan.tile = {shape.filters * shape.groups, static_cast<int>(shape.channels * side * side)};
   const int64_t quads = ceil_div(p.y.shape[3], 4), slots = shape.threads / shape.groups;
   const int64_t channel_tiles = channels / shape.channels, blocks = ceil_div(rows, plan.tile.rows) * channel_tiles;
   const int64_t resident = std::max<int64_t>(shape.blocks * device.multiprocessors / (blocks * groups), 1);
   const size_t memory = shared_memory_of(device, shape.blocks);
-  SlidingWalk& tiling = plan.sliding;
-  tiling.pitch = sliding_pitch(p);
+  DirectWgradTiling& tiling = plan.direct_wgrad;
+  tiling.pitch = direct_wgrad_pitch(p);
 
   // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step,
   // too, or a twentieth later, the one with the smallest tiles: what all blocks read at a time is then close together.
@@ -161,14 +150,15 @@ void WeightPlanner::sliding() const {
 
 }  // namespace
 
-bool can_slide(const ConvProblem& p, const DeviceProperties& device) {
+bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
   constexpr int64_t most_channels = 6, most_filters = 128;
   const int64_t side = p.w.shape[2], filters = p.w.shape[0] / p.geometry.groups, width = p.y.shape[3];
   if (!(side == 3 || (side == 5 && filters <= 16)) || p.w.shape[3] != side || p.w.shape[1] > most_channels ||
       filters > most_filters || p.dtype == DType::f64 || device.compute_capability < 80 || p.x.numel() == 0 ||
       p.y.span() >= int64_t{1} << 31 || p.is_strided() || p.geometry.dilation[0] != 1 || p.geometry.dilation[1] != 1)
     return false;
-  const SlidingSizes& shape = kSlidingSizes[sliding_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
+  const DirectWgradSizes& shape =
+      kDirectWgradSizes[direct_wgrad_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
   // Do whole vectors of dy exist and are they aligned? (A quad that a row ends in would multiply zeros with elements of
   // x that no tap reads, and those may be infinite.)
   const int along = shape.along_filters ? 1 : 3;
@@ -178,23 +168,21 @@ bool can_slide(const ConvProblem& p, const DeviceProperties& device) {
     return false;
   for (int i = 0; i < 4; ++i)
     if (i != along && p.y.shape[i] != 1 && p.y.strides[i] % shape.vec != 0) return false;
-  const uint32_t line = sliding_pitch(p) * static_cast<uint32_t>(shape.channels * side);
+  const uint32_t line = direct_wgrad_pitch(p) * static_cast<uint32_t>(shape.channels * side);
   return shape.shared_bytes(sizeof(float), line, true) <= shared_memory_of(device, shape.blocks);
 }
 
-ConvTile implicit_weight_tile(int64_t rows) { return rows <= kWarpRows ? warps_tile(1, 5) : warps_tile(2, 3); }
+ConvTile implicit_wgrad_tile(int64_t rows) { return rows <= kWarpRows ? warps_tile(1, 5) : warps_tile(2, 3); }
 
-void plan_weight(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
-  const WeightPlanner planner{problem, device, plan};
+void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
+  const WgradPlanner planner{problem, device, plan};
   int64_t unit = 1;  // of pixels that a part consists of
   switch (plan.algorithm) {
-    case ConvAlgorithm::direct: planner.direct(), unit = kDirectPositions; break;
-    case ConvAlgorithm::narrow: planner.narrow(), unit = kNarrowPositions; break;
-    case ConvAlgorithm::fma: planner.fma(), unit = 16; break;
-    case ConvAlgorithm::implicit: planner.implicit(); break;
-    case ConvAlgorithm::sliding: planner.sliding(); break;
-    case ConvAlgorithm::thin: planner.thin(); break;
-    default: planner.tiled(); break;
+    case ConvAlgorithm::implicit_gemm_async: planner.implicit_gemm_async(), unit = 16; break;
+    case ConvAlgorithm::implicit_gemm: planner.implicit_gemm(); break;
+    case ConvAlgorithm::direct: planner.direct(); break;
+    case ConvAlgorithm::few_channel_mma: planner.few_channel_mma(); break;
+    default: planner.implicit_gemm_generic(); break;
   }
   plan.per_split = u32(ceil_div(ceil_div(planner.positions, plan.split_k), unit) * unit);
   planner.add_parts();

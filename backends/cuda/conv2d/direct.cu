@@ -1,7 +1,10 @@
-// The gather of conv2d.cuh for few rows where the taps are a square of neighbours, 3 x 3 or 5 x 5, of float32 or half
-// types. A block stages what a tile of outputs reads, with zeros around the image, and the weights in shared memory, as
-// float. A thread makes four neighbouring outputs of kRows rows: the eight inputs that it loads for them serve a whole
-// line of taps of all its sums.
+// conv2d forward and data gradient, few channels of the result (at most 16 a group), 3x3 or 5x5 without stride or
+// dilation, float32 or half types.
+// out[k,n,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], see conv2d.cuh; any strides.
+// Grid: x = tiles of an image and images, y = groups.  Block: up to 256 threads; one computes 4 neighbouring pixels of
+// kRows channels: the 8 inputs that it loads for them serve a whole line of taps.
+// Pipeline: input, with zeros around the image, and weights are staged in shared memory as float, as many channels at a
+// time as fit.  Deterministic: one thread makes a result.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 
@@ -14,15 +17,15 @@ struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];
 };
 template <int kRows>
-inline constexpr uint32_t kWeightStep = stencil_weight_step(kRows);
+inline constexpr uint32_t kWeightStep = direct_weight_step(kRows);
 
 // Grid: tiles of an image and images, groups.
 template <class T, int kSize, int kRows>
 __global__ void __launch_bounds__(kThreads, 2)
-    stencil_kernel(Gather gather, StencilTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
-                   bool relu, T* output) {
+    direct_kernel(Gather gather, DirectTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
+                  bool relu, T* output) {
   extern __shared__ float4 tile[];
-  __shared__ float shifts[kDirectRows];  // the bias
+  __shared__ float shifts[kMaxDirectRows];  // the bias
   const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;
   const uint32_t tile_quads = tiling.images.divisor * tiling.channels * lines * quads;
   auto* const weights = reinterpret_cast<float*>(tile + tile_quads);
@@ -133,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       else stage_input.template operator()<false, false>(first, channels);
     }
     store_weights(0);
-    if (first == 0 && threadIdx.x < kDirectRows) shifts[threadIdx.x] = static_cast<float>(shift);
+    if (first == 0 && threadIdx.x < kMaxDirectRows) shifts[threadIdx.x] = static_cast<float>(shift);
     for (uint32_t start = kWeightsAtOnce * blockDim.x; start < weight_count; start += kWeightsAtOnce * blockDim.x) {
       load_weights(start, first, channels);
       store_weights(start);
@@ -218,14 +221,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <class T, int kSize, int kRows>
 void run(const GatherCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
-  launch.with_shared(stencil_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()), call.plan.threads,
-                     call.plan.shared_bytes, call.gather, call.plan.stencil, call.input, call.mask, call.weight,
+  launch.with_shared(direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()), call.plan.threads,
+                     call.plan.shared_bytes, call.gather, call.plan.direct, call.input, call.mask, call.weight,
                      call.bias, call.problem.relu, call.output);
 }
 
 }  // namespace
 
-void stencil_gather(const GatherCall& call, const Launch& launch) {
+void direct(const GatherCall& call, const Launch& launch) {
   visit_floating(call.problem.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       const auto of_rows = [&]<int kRows>() {

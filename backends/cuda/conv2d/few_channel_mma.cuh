@@ -1,29 +1,20 @@
-// Convolutions of few input channels by half types on tensor cores, what their kernels share: the walk of blocks over
-// the output and the input in shared memory. So few channels make no depth that lies contiguous: all taps (c, r, s) of
-// a pixel together are one depth of at most 64, and a warp gathers its fragments element by element from rows of x that
-// the block has copied. y channels-last and dense, a block's tile some whole rows of it. While a tile is computed, the
-// rows of x for the next are under way.
+// Convolutions of few input channels by half types on tensor cores: what the kernels of forward and weight gradient share,
+// the walk of blocks over the output and the input in shared memory. All taps (c, r, s) of a pixel together are one
+// depth of at most 64; a warp gathers its fragments element by element from rows of x that the block has copied. A
+// block's tile is some whole rows of y, which is channels-last and dense. While a tile is computed, the rows of x for the
+// next are under way.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/conv2d_weight.cuh>
+#include <gradus/backends/cuda/conv2d/wgrad.cuh>
+#include <gradus/backends/cuda/device/cp_async.cuh>
 
 namespace gradus::cuda_detail {
 
-inline constexpr int kThinThreads = 32 * kThinWarps;
-inline constexpr int kThinStep = 16;  // pixels that a warp takes at a time
-
-/// Begins to copy kBytes to shared memory, zeros where not inside.
-template <int kBytes>
-__device__ void cp_async(void* to, const void* from, bool inside) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(from), "n"(kBytes), "r"(inside ? kBytes : 0));
-#endif
-}
+inline constexpr int kFewChannelThreads = 32 * kFewChannelWarps;
+inline constexpr int kFewChannelStep = 16;  // pixels that a warp takes at a time
 
 /// The walk as a kernel argument.
-struct ThinWalk : ThinTiling {
+struct FewChannelWalk : FewChannelTiling {
   /// A tile: its first pixel of y, and how many there are.
   struct Tile {
     uint32_t image, row, first, count;
@@ -55,7 +46,7 @@ struct ThinWalk : ThinTiling {
   __device__ void copy_lines(const Tile& tile, const T* x, char* buffer) const {
     const int first_row = static_cast<int>(tile.row) * stride - padding;
     x += tile.image * x_image;
-    for (uint32_t i = threadIdx.x; i < lines * pieces.divisor; i += kThinThreads) {
+    for (uint32_t i = threadIdx.x; i < lines * pieces.divisor; i += kFewChannelThreads) {
       uint32_t at = i;
       const uint32_t line = pieces.split(at);
       uint32_t plane = line;
@@ -75,15 +66,13 @@ struct ThinWalk : ThinTiling {
 
 /// Waits until the block's copies have arrived, and for all of its threads.
 __device__ inline void finish_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
+  cp_async_wait_all();
   __syncthreads();
 }
 
 /// Both buffers as they are before the first copy: zero.
-__device__ inline void clear_buffers(const ThinWalk& walk, Vec16* memory) {
-  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Vec16); i += kThinThreads) memory[i] = {};
+__device__ inline void clear_buffers(const FewChannelWalk& walk, Vec16* memory) {
+  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Vec16); i += kFewChannelThreads) memory[i] = {};
   __syncthreads();
 }
 

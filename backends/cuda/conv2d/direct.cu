@@ -19,33 +19,32 @@ struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
 template <int kRows>
 inline constexpr uint32_t kWeightStep = direct_weight_step(kRows);
 
-// Grid: tiles of an image and images, groups.
+/// What a block computes: the tile of the output that starts at (image, line, column), and in shared memory the input
+/// for it (images, channels, lines, quads of pixels) and the weights (channels, taps, rows).
 template <class T, int kSize, int kRows>
-__global__ void __launch_bounds__(kThreads, 2)
-    direct_kernel(Gather gather, DirectTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
-                  bool relu, T* output) {
-  extern __shared__ float4 tile[];
-  __shared__ float shifts[kMaxDirectRows];  // the bias
-  const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;
+struct DirectBlock {
+  static constexpr uint32_t kTaps = kSize * kSize;
+  const Gather& gather;
+  const DirectTiling& tiling;
+  float4* const tile;
+  const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;  // of a line; of a channel
   const uint32_t tile_quads = tiling.images.divisor * tiling.channels * lines * quads;
-  auto* const weights = reinterpret_cast<float*>(tile + tile_quads);
-
+  float* const weights = reinterpret_cast<float*>(tile + tile_quads);
+  const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels * kTaps;
   const uint32_t group = blockIdx.y;
-  uint32_t column = blockIdx.x;
-  uint32_t band = tiling.columns.split(column);
-  const uint32_t first_image = tiling.bands.split(band) * tiling.images.divisor;
-  const uint32_t first_line = band * tiling.height.divisor, first_column = column * tiling.strips.divisor * kStrip;
+  uint32_t image, line, column;
 
-  uint32_t strip = threadIdx.x;
-  uint32_t line = tiling.strips.split(strip);
-  uint32_t image = tiling.height.split(line);
-  const uint32_t row_tile = tiling.images.split(image);
-  const uint32_t n = first_image + image, h = first_line + line, w = first_column + strip * kStrip;
-  const bool counts = row_tile < tiling.row_tiles && n < tiling.image_count && h < gather.out_height.divisor &&
-                      w < gather.out_width.divisor;
+  __device__ DirectBlock(const Gather& gather, const DirectTiling& tiling, float4* memory)
+      : gather(gather), tiling(tiling), tile(memory), column(blockIdx.x) {
+    uint32_t band = tiling.columns.split(column);
+    image = tiling.bands.split(band) * tiling.images.divisor;
+    line = band * tiling.height.divisor, column *= tiling.strips.divisor * kStrip;
+  }
 
-  // The whole batch is loaded before any of it is stored.
-  auto stage_input = [&]<bool kPlanes, bool kMasked>(uint32_t first_channel, uint32_t channels) {
+  /// Stages `channels` channels of the input, where a mask (or null) is positive. kPlanes: neighbouring threads take
+  /// neighbouring pixels, else channels. A batch is loaded before any of it is stored.
+  template <bool kPlanes, bool kMasked>
+  __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
     const int h_stride = static_cast<int>(gather.in.h), w_stride = kPlanes ? 1 : static_cast<int>(gather.in.w);
     for (uint32_t start = 0; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
@@ -67,9 +66,9 @@ __global__ void __launch_bounds__(kThreads, 2)
           of_image = tiling.lines.split(y);
           if (e < tile_quads) to[b] = ((of_image * tiling.channels + c) * lines + y) * quads + x;
         }
-        const int in_h = static_cast<int>(first_line + y) + tiling.top;
-        const int in_w = static_cast<int>(first_column + x * kStrip) + tiling.left;
-        const int in_n = static_cast<int>(first_image + of_image);
+        const int in_h = static_cast<int>(line + y) + tiling.top;
+        const int in_w = static_cast<int>(column + x * kStrip) + tiling.left;
+        const int in_n = static_cast<int>(image + of_image);
         const bool inside = e < tile_quads && c < channels && static_cast<uint32_t>(in_n) < tiling.image_count &&
                             within(in_h, gather.in_height);
         const int at = in_n * n_stride + static_cast<int>(group * gather.in_channels + first_channel + c) * c_stride +
@@ -90,12 +89,15 @@ __global__ void __launch_bounds__(kThreads, 2)
         tile[to[b]] = make_float4(staged(0), staged(1), staged(2), staged(3));
       }
     }
+  }
+
+  /// Some of the weights, by way of a thread's registers.
+  struct WeightBatch {
+    T values[kWeightsAtOnce];
+    uint32_t to[kWeightsAtOnce];
   };
-  constexpr uint32_t kTaps = kSize * kSize;
-  const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels * kTaps;
-  T loaded[kWeightsAtOnce];
-  uint32_t loaded_to[kWeightsAtOnce];
-  auto load_weights = [&](uint32_t start, uint32_t first_channel, uint32_t channels) {
+  __device__ void load_weights(WeightBatch& batch, const T* weight, uint32_t start, uint32_t first_channel,
+                               uint32_t channels) const {
     const int row_stride = static_cast<int>(gather.weight_row), c_stride = static_cast<int>(gather.weight_channel);
     const int r_stride = static_cast<int>(gather.weight_r), s_stride = static_cast<int>(gather.weight_s);
     const T* const from = weight + group * gather.weight_group;
@@ -109,46 +111,23 @@ __global__ void __launch_bounds__(kThreads, 2)
       const uint32_t s = gather.tap_step[1] > 0 ? tap % kSize : kSize - 1 - tap % kSize;
       const int at = static_cast<int>(row) * row_stride + static_cast<int>(first_channel + c) * c_stride +
                      static_cast<int>(r) * r_stride + static_cast<int>(s) * s_stride;
-      loaded[b] = row < gather.rows && c < channels ? from[at] : T(0.0f);
-      loaded_to[b] = (c * kTaps + tap) * tiling.weight_pitch + row / kRows * kWeightStep<kRows> + row % kRows;
+      batch.values[b] = row < gather.rows && c < channels ? from[at] : T(0.0f);
+      batch.to[b] = (c * kTaps + tap) * tiling.weight_pitch + row / kRows * kWeightStep<kRows> + row % kRows;
     }
-  };
-  auto store_weights = [&](uint32_t start) {
+  }
+  __device__ void store_weights(const WeightBatch& batch, uint32_t start) const {
 #pragma unroll
     for (int b = 0; b < kWeightsAtOnce; ++b)
-      if (start + b * blockDim.x + threadIdx.x < weight_count) weights[loaded_to[b]] = static_cast<float>(loaded[b]);
-  };
+      if (start + b * blockDim.x + threadIdx.x < weight_count)
+        weights[batch.to[b]] = static_cast<float>(batch.values[b]);
+  }
 
-  const uint32_t first_row = row_tile * kRows, rows = counts ? gather.rows - first_row : 0;
-  const uint32_t channel = group * gather.rows + first_row;
-  const bool has_shift = bias && threadIdx.x < gather.rows;
-  const T shift = has_shift ? bias[group * gather.rows + threadIdx.x] : T(0.0f);
-  float sums[kRows][kStrip] = {};
-  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels) {
-    const uint32_t channels = min(tiling.channels, gather.in_channels - first);
-    if (first > 0) __syncthreads();
-    load_weights(0, first, channels);  // on their way while the input is staged
-    if (tiling.planes) {
-      if (mask) stage_input.template operator()<true, true>(first, channels);
-      else stage_input.template operator()<true, false>(first, channels);
-    } else {
-      if (mask) stage_input.template operator()<false, true>(first, channels);
-      else stage_input.template operator()<false, false>(first, channels);
-    }
-    store_weights(0);
-    if (first == 0 && threadIdx.x < kMaxDirectRows) shifts[threadIdx.x] = static_cast<float>(shift);
-    for (uint32_t start = kWeightsAtOnce * blockDim.x; start < weight_count; start += kWeightsAtOnce * blockDim.x) {
-      load_weights(start, first, channels);
-      store_weights(start);
-    }
-    __syncthreads();
-    if (!counts) continue;
-    const float4* from = tile + (image * tiling.channels * lines + line) * quads + strip;
-    const float* factors = weights + row_tile * kWeightStep<kRows>;
+  /// Lines of zeros around the image are multiplied, too: with a test for them the loads for the next line start late
+  /// (gradient of 64 images of LeNet's second layer, on an H200: 9.3 us without, 11.5 with).
+  __device__ void multiply(float (&sums)[kRows][kStrip], const float4* from, const float* factors,
+                           uint32_t channels) const {
 #pragma unroll 1
     for (uint32_t c = 0; c < channels; ++c) {
-      // Lines of zeros around the image are multiplied, too: with a test for them the loads for the next line start
-      // late (gradient of 64 images of LeNet's second layer, on an H200: 9.3 us without, 11.5 with).
 #pragma unroll
       for (int r = 0; r < kSize; ++r) {
         const float4 left = from[r * quads], right = from[r * quads + 1];
@@ -168,54 +147,99 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
 
+  /// Results that all threads have put into shared memory go to memory in whole lines, a warp for each, rows innermost.
+  __device__ void store_lines(T* output, const float* results) const {
+    const uint32_t pitch = tiling.strip_pitch(), strips = tiling.strips.divisor;
+    const uint32_t length = min(strips * kStrip, gather.out_width.divisor - column) * gather.rows;
+    for (uint32_t i = threadIdx.x / 32; i < tiling.images.divisor * tiling.height.divisor; i += blockDim.x / 32) {
+      uint32_t of_line = i;
+      const uint32_t n = image + tiling.height.split(of_line), h = line + of_line;
+      if (n >= tiling.image_count || h >= gather.out_height.divisor) continue;
+      T* const to = output + n * gather.out.n + group * gather.rows + h * gather.out.h + column * gather.out.w;
+      for (uint32_t j = threadIdx.x % 32; j < length; j += 32)
+        to[j] = static_cast<T>(results[i * strips * pitch + j + tiling.strip_rows.quotient(j)]);
+    }
+  }
+};
+
+template <class T, int kSize, int kRows>
+__global__ void __launch_bounds__(kThreads, 2)
+    direct_kernel(Gather gather, DirectTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
+                  bool relu, T* output) {
+  extern __shared__ float4 tile[];
+  __shared__ float biases[kMaxDirectRows];
+  const DirectBlock<T, kSize, kRows> block(gather, tiling, tile);
+
+  uint32_t strip = threadIdx.x;
+  uint32_t line = tiling.strips.split(strip);
+  uint32_t image = tiling.height.split(line);
+  const uint32_t row_tile = tiling.images.split(image);
+  const uint32_t n = block.image + image, h = block.line + line, w = block.column + strip * kStrip;
+  const bool counts = row_tile < tiling.row_tiles && n < tiling.image_count && h < gather.out_height.divisor &&
+                      w < gather.out_width.divisor;
+  const uint32_t first_row = row_tile * kRows, rows = counts ? gather.rows - first_row : 0;
+  const uint32_t channel = block.group * gather.rows + first_row;
+  const bool has_bias = bias && threadIdx.x < gather.rows;
+  const T own_bias = has_bias ? bias[block.group * gather.rows + threadIdx.x] : T(0.0f);
+
+  float sums[kRows][kStrip] = {};
+  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels) {
+    const uint32_t channels = min(tiling.channels, gather.in_channels - first);
+    if (first > 0) __syncthreads();
+    typename DirectBlock<T, kSize, kRows>::WeightBatch batch;
+    block.load_weights(batch, weight, 0, first, channels);  // on their way while the input is staged
+    if (tiling.planes) {
+      if (mask) block.template stage_input<true, true>(input, mask, first, channels);
+      else block.template stage_input<true, false>(input, mask, first, channels);
+    } else {
+      if (mask) block.template stage_input<false, true>(input, mask, first, channels);
+      else block.template stage_input<false, false>(input, mask, first, channels);
+    }
+    block.store_weights(batch, 0);
+    if (first == 0 && threadIdx.x < kMaxDirectRows) biases[threadIdx.x] = static_cast<float>(own_bias);
+    const uint32_t batch_size = kWeightsAtOnce * blockDim.x;
+    for (uint32_t start = batch_size; start < block.weight_count; start += batch_size) {
+      block.load_weights(batch, weight, start, first, channels);
+      block.store_weights(batch, start);
+    }
+    __syncthreads();
+    if (counts)
+      block.multiply(sums, tile + (image * tiling.channels * block.lines + line) * block.quads + strip,
+                     block.weights + row_tile * kWeightStep<kRows>, channels);
+  }
+
 #pragma unroll
   for (int row = 0; row < kRows; ++row)
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kStrip); ++i) {
-      sums[row][i] += row < rows ? shifts[first_row + row] : 0.0f;
+      sums[row][i] += row < rows ? biases[first_row + row] : 0.0f;
       if (relu && sums[row][i] < 0) sums[row][i] = 0;
     }
   T* const to = output + n * gather.out.n + channel * gather.out.c + h * gather.out.h + w * gather.out.w;
-  if (tiling.whole_strips) {
+  float* const results = reinterpret_cast<float*>(tile);
+  if (tiling.dense_lines && !tiling.whole_strips) __syncthreads();
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      if (row >= rows) break;
-      Vec<T, 4> vec;
+  for (int row = 0; row < kRows; ++row) {
+    if (row >= rows) break;
+    if (tiling.whole_strips) {
+      Vec<T, kStrip> vec;
 #pragma unroll
       for (int i = 0; i < kStrip; ++i) vec.value[i] = static_cast<T>(sums[row][i]);
-      *reinterpret_cast<Vec<T, 4>*>(to + row * gather.out.c) = vec;
-    }
-  } else if (tiling.dense_lines) {
-    __syncthreads();
-    auto* const results = reinterpret_cast<float*>(tile);
-    const uint32_t pitch = tiling.strip_pitch(), strips = tiling.strips.divisor;
-    float* const strip_results =
-        results + ((image * tiling.height.divisor + line) * strips + strip) * pitch + first_row;
+      *reinterpret_cast<Vec<T, kStrip>*>(to + row * gather.out.c) = vec;
+    } else if (tiling.dense_lines) {
+      const uint32_t of_strip = (image * tiling.height.divisor + line) * tiling.strips.divisor + strip;
+      float* const strip_results = results + of_strip * tiling.strip_pitch() + first_row + row;
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      if (row >= rows) break;
-#pragma unroll
-      for (int i = 0; i < kStrip; ++i) strip_results[i * gather.rows + row] = sums[row][i];
-    }
-    __syncthreads();
-    const uint32_t length = min(strips * kStrip, gather.out_width.divisor - first_column) * gather.rows;
-    for (uint32_t i = threadIdx.x / 32; i < tiling.images.divisor * tiling.height.divisor; i += blockDim.x / 32) {
-      uint32_t of_line = i;
-      const uint32_t at_n = first_image + tiling.height.split(of_line), at_h = first_line + of_line;
-      if (at_n >= tiling.image_count || at_h >= gather.out_height.divisor) continue;
-      T* const to_line =
-          output + at_n * gather.out.n + group * gather.rows + at_h * gather.out.h + first_column * gather.out.w;
-      for (uint32_t j = threadIdx.x % 32; j < length; j += 32)
-        to_line[j] = static_cast<T>(results[i * strips * pitch + j + tiling.strip_rows.quotient(j)]);
-    }
-  } else {
-#pragma unroll
-    for (int row = 0; row < kRows; ++row)
+      for (int i = 0; i < kStrip; ++i) strip_results[i * gather.rows] = sums[row][i];
+    } else {
 #pragma unroll
       for (int i = 0; i < kStrip; ++i)
-        if (row < rows && w + i < gather.out_width.divisor)
-          to[row * gather.out.c + i * gather.out.w] = static_cast<T>(sums[row][i]);
+        if (w + i < gather.out_width.divisor) to[row * gather.out.c + i * gather.out.w] = static_cast<T>(sums[row][i]);
+    }
   }
+  if (!tiling.dense_lines || tiling.whole_strips) return;
+  __syncthreads();
+  block.store_lines(output, results);
 }
 
 template <class T, int kSize, int kRows>

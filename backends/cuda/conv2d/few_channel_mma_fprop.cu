@@ -1,7 +1,8 @@
 // conv2d forward, few channels (C < 8, C R S <= 64), half types on tensor cores; y channels-last.
 // y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
-// Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16 pixels
-// by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block walks over its tiles.
+// Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16
+// pixels by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block walks over its
+// tiles.
 // Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh). A lane's columns are numbered so that it ends
 // with eight neighbouring filters of a pixel, which it stores at once.
 // Deterministic: one thread makes a result.

@@ -3,8 +3,8 @@
 // Grid: x = blocks that share the tiles (split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp takes
 // 16 pixels of the depth at a time.
 // Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh); dy and the mask go straight from memory into
-// fragments, each read once and a step ahead: a lane takes some neighbouring filters of four pixels, and pairs of pixels
-// are put together in registers.
+// fragments, each read once and a step ahead: a lane takes some neighbouring filters of four pixels, and pairs of
+// pixels are put together in registers.
 // Deterministic: the sums of warps, then of blocks, are added in order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

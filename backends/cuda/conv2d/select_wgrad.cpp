@@ -126,13 +126,13 @@ void WgradPlanner::direct() const {
   first_below(0);
   first_below(1.05 * least);
 
-  tiling.images = u32(images), tiling.parts = plan.split_k = u32(std::min<int64_t>(resident, tiling.tiles));
+  tiling.images = u32(images), plan.split_k = u32(std::min<int64_t>(resident, tiling.tiles));
   tiling.bands = Divisor(ceil_div(height, rows_of_tile)), tiling.band = Divisor(rows_of_tile);
   tiling.quads = Divisor(quads), tiling.lines = Divisor(rows_of_tile + side - 1);
   tiling.advance[0] = u32(slots / quads / rows_of_tile), tiling.advance[1] = u32(slots / quads % rows_of_tile);
   tiling.advance[2] = u32(slots % quads);
   tiling.rows = u32(rows), tiling.channels = u32(channels), tiling.taps = u32(taps), tiling.columns = u32(columns);
-  tiling.channel_tiles = u32(channel_tiles), tiling.side = u32(side);
+  tiling.channel_tiles = u32(channel_tiles);
   tiling.out_height = u32(height), tiling.out_width = u32(p.y.shape[3]);
   tiling.in_height = static_cast<int>(p.x.shape[2]);
   for (int i = 0; i < 2; ++i) tiling.padding[i] = static_cast<int>(p.geometry.padding[i]);

@@ -48,15 +48,14 @@ struct FewChannelTiling {
 /// ConvAlgorithm::direct: the walk of blocks over dy. A tile is some rows of one image, or some whole images. Sizes
 /// are per group.
 struct DirectWgradTiling {
-  uint32_t images = 0, tile_images = 0, tiles = 0, parts = 0;  // tiles of all images, blocks that share them
-  Divisor bands;                                               // of an image …
-  Divisor band;                                                // … and rows of dy in one
-  Divisor quads;                                               // four positions each, of a row
-  Divisor lines;                        // of x that the taps of a band read, of an image's channel
+  uint32_t images = 0, tile_images = 0, tiles = 0;  // of a tile; tiles of all images
+  Divisor bands;                                    // of an image …
+  Divisor band;                                     // … and rows of dy in one
+  Divisor quads;                                    // four positions each, of a row
+  Divisor lines;                                    // of x that the taps of a band read, of an image's channel
   uint32_t steps = 0, advance[3] = {};  // of a tile; images, rows and quads from a thread's step to its next
   uint32_t rows = 0, channels = 0, taps = 0, columns = 0;  // K, C, C R S, with the bias's column
   uint32_t channel_tiles = 0;                              // blocks that share the channels
-  uint32_t side = 0;                                       // R and S
   uint32_t out_height = 0, out_width = 0;
   int in_height = 0, padding[2] = {};
   bool interleaved = false;          // channels of x are innermost, and a block takes all of them

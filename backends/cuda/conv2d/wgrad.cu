@@ -1,4 +1,7 @@
-// The gradients of weights and bias: parts come from one of *_wgrad.cu, as planned; their sum is made here.
+// conv2d weight gradient: runs the plan's kernel (*_wgrad.cu), whose splits of the sum over pixels each leave their
+// part in the workspace, and adds the parts in order.
+// partial (splits, groups, K, C R S + 1), the last column that of the bias, if it is wanted; columns are (c, r, s), or
+// (r, s, c) from the tap-by-tap kernels.
 #include <gradus/backends/cuda/conv2d/wgrad.cuh>
 
 namespace gradus::cuda_detail {
@@ -8,9 +11,9 @@ namespace {
 // share its splits.
 template <class T, uint32_t kLanes>
 __global__ void __launch_bounds__(kThreads)
-    sum_splits_kernel(const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns, Divisor kernel,
-                      Divisor kernel_width, Divisor channels, bool channels_innermost, uint32_t taps, T* dw,
-                      Strides4 dw_strides, T* dbias, int64_t dbias_step) {
+    split_k_reduce_kernel(const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
+                          Divisor kernel, Divisor kernel_width, Divisor channels, bool channels_innermost,
+                          uint32_t taps, T* dw, Strides4 dw_strides, T* dbias, int64_t dbias_step) {
   using C = compute_t<T>;
   constexpr uint32_t kOutputs = kThreads / kLanes, kBatch = 8;
   __shared__ C shared[kLanes][kOutputs];
@@ -47,16 +50,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same from parts whose columns go tap by tap, for few splits: a block turns kTurned channels of one row. Grid:
-// rows of all groups, pieces of the channels.
-constexpr uint32_t kTurned = 64, kTurningThreads = 192;
+// The same from parts whose columns go tap by tap, for few splits: a block transposes kTransposed channels of one
+// row. Grid: rows of all groups, parts of the channels.
+constexpr uint32_t kTransposed = 64, kTransposeThreads = 192;
 template <class T>
-__global__ void __launch_bounds__(kTurningThreads)
-    turn_splits_kernel(const float* partial, uint32_t splits, uint32_t results, uint32_t columns, uint32_t channels,
-                       Divisor kernel, Divisor kernel_width, T* dw, Strides4 dw_strides, T* dbias, int64_t dbias_step) {
+__global__ void __launch_bounds__(kTransposeThreads)
+    split_k_transpose_kernel(const float* partial, uint32_t splits, uint32_t results, uint32_t columns,
+                             uint32_t channels, Divisor kernel, Divisor kernel_width, T* dw, Strides4 dw_strides,
+                             T* dbias, int64_t dbias_step) {
   extern __shared__ float sums[];  // (channels, taps)
-  const uint32_t row = blockIdx.x, first = blockIdx.y * kTurned, taps = kernel.divisor;
-  const uint32_t count = min(kTurned, channels - first);
+  const uint32_t row = blockIdx.x, first = blockIdx.y * kTransposed, taps = kernel.divisor;
+  const uint32_t count = min(kTransposed, channels - first);
   partial += static_cast<int64_t>(row) * columns;
   const auto sum_of = [&](uint32_t column) {
     float sum = 0;
@@ -64,12 +68,12 @@ __global__ void __launch_bounds__(kTurningThreads)
     for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * results + column];
     return sum;
   };
-  for (uint32_t i = threadIdx.x; i < kTurned * taps; i += kTurningThreads) {
-    const uint32_t tap = i / kTurned, channel = i % kTurned;
+  for (uint32_t i = threadIdx.x; i < kTransposed * taps; i += kTransposeThreads) {
+    const uint32_t tap = i / kTransposed, channel = i % kTransposed;
     if (channel < count) sums[channel * taps + tap] = sum_of(tap * channels + first + channel);
   }
   __syncthreads();
-  for (uint32_t i = threadIdx.x; i < count * taps; i += kTurningThreads) {
+  for (uint32_t i = threadIdx.x; i < count * taps; i += kTransposeThreads) {
     uint32_t s = i;
     const uint32_t c = first + kernel.split(s), r = kernel_width.split(s);
     dw[row * dw_strides.n + c * dw_strides.c + r * dw_strides.h + s * dw_strides.w] = static_cast<T>(sums[i]);
@@ -126,18 +130,19 @@ void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOp
       constexpr uint32_t kOutputs = kThreads / kLanes;
       const bool channels_innermost =
           plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
-      launch(sum_splits_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads, call.partial, parts, results,
-             Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps, dw.as<T>(),
-             Strides4(dw.strides), dbias_data, dbias_step);
+      launch(split_k_reduce_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads, call.partial, parts,
+             results, Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps,
+             dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
     };
     switch (plan.reduce_lanes) {
       case 1: return sum.template operator()<1>();
       case 8: return sum.template operator()<8>();
       case 32: return sum.template operator()<32>();
     }
-    launch.with_shared(turn_splits_kernel<T>, dim3(lines, (g.channels + kTurned - 1) / kTurned), kTurningThreads,
-                       sizeof(float) * kTurned * g.kernel.divisor, call.partial, parts, results, g.columns, g.channels,
-                       g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
+    launch.with_shared(split_k_transpose_kernel<T>, dim3(lines, (g.channels + kTransposed - 1) / kTransposed),
+                       kTransposeThreads, sizeof(float) * kTransposed * g.kernel.divisor, call.partial, parts, results,
+                       g.columns, g.channels, g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides), dbias_data,
+                       dbias_step);
   });
 }
 

@@ -172,7 +172,7 @@ struct Case {
     if (p.dtype == DType::f32 && switches.library_tf32) plan.math_mode = MathMode::tf32;
     if (p.dtype == DType::f16 || p.dtype == DType::bf16) plan.math_mode = MathMode::half;
     plan.channels_last = channels_last();
-    plan.fused = full && (p.bias || p.relu);
+    plan.fused = full && p.pass == ConvPass::forward && (p.bias || p.relu);
     if (full && is_better_flipped()) {
       plan.flipped = true;
       const ConvProblem flipped = flip_transpose(p);

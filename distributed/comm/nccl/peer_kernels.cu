@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned kBlocks = 32, kThreads = 256;
 
-/// What each rank's memory begins with, a row for each block. The last row is meet_kernel()'s.
+/// What each rank's memory begins with, a row for each block. The last row is wait_kernel()'s.
 struct Flags {
   uint32_t arrived[kBlocks + 1][kMaxPeers];  // how many exchanges the block of that rank has come to
   uint32_t exchanges[kBlocks + 1];           // and that of this rank
@@ -106,7 +106,7 @@ __device__ void reduce_parts(size_t begin, size_t end, int ranks, Load load, Sto
   }
 }
 
-__global__ void meet_kernel(const __grid_constant__ Peers peers) { exchange(peers, kBlocks); }
+__global__ void wait_kernel(const __grid_constant__ Peers peers) { exchange(peers, kBlocks); }
 
 /// Parts [begin, end) of a line, which a block has in its staging from `staged` on.
 struct Section {
@@ -126,8 +126,8 @@ __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) 
   }
 }
 
-// Each block has its own part of the staging memory, of which the halves take turns: who comes to a half again has met
-// all ranks in between, so nobody reads it any longer.
+// Each block has its own part of the staging memory, of which the halves take turns: who comes to a half again has
+// waited for all ranks in between, so nobody reads it any longer.
 template <class T, ReduceKind kind>
 __global__ void __launch_bounds__(kThreads)
     all_reduce_lines_kernel(const __grid_constant__ Peers peers, const __grid_constant__ PeerLines lines,
@@ -164,12 +164,11 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 
-void check_launch() {
-  const cudaError_t error = cudaGetLastError();
-  GRADUS_CHECK(error == cudaSuccess, DeviceError,
-               "a kernel of an all-reduce between GPUs was not launched: ", cudaGetErrorName(error), " (",
-               cudaGetErrorString(error), ")");
+void check(const char* what, cudaError_t error) {
+  GRADUS_CHECK(error == cudaSuccess, DeviceError, "all-reduce between GPUs: ", what, ": ", cudaGetErrorName(error),
+               " (", cudaGetErrorString(error), ")");
 }
+void check_launch() { check("a kernel was not launched", cudaGetLastError()); }
 
 /// f.operator()<T, kind>()
 template <class F>
@@ -180,12 +179,27 @@ void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
   });
 }
 
-}  // namespace
-
-void meet_peers(const Stream& stream, const Peers& peers) {
-  meet_kernel<<<1, 32, 0, cuda_stream(stream)>>>(peers);
+/// Waits for the other ranks to come here, too.
+void wait_for_peers(const Stream& stream, const Peers& peers) {
+  wait_kernel<<<1, 32, 0, cuda_stream(stream)>>>(peers);
   check_launch();
 }
+
+/// This rank's share of a sum: of `count` elements at `in` and of what the other ranks have put into their slots of
+/// this rank's memory. The sum goes to `out` and into the rank's own slot. Waits for nobody.
+void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in, void* out,
+                  size_t count) {
+  if (count == 0) return;
+  visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
+    const size_t parts = (count * sizeof(T) + kPartBytes - 1) / kPartBytes;
+    const auto blocks = static_cast<unsigned>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>);
+    reduce_slots_kernel<T, reduction>
+        <<<blocks, kThreads, 0, cuda_stream(stream)>>>(peers, static_cast<const T*>(in), static_cast<T*>(out), count);
+  });
+  check_launch();
+}
+
+}  // namespace
 
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines) {
   visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
@@ -198,16 +212,28 @@ void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, Red
   check_launch();
 }
 
-void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in, void* out,
-                  size_t count) {
-  if (count == 0) return;
-  visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
-    const size_t parts = (count * sizeof(T) + kPartBytes - 1) / kPartBytes;
-    const auto blocks = static_cast<unsigned>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>);
-    reduce_slots_kernel<T, reduction>
-        <<<blocks, kThreads, 0, cuda_stream(stream)>>>(peers, static_cast<const T*>(in), static_cast<T*>(out), count);
-  });
-  check_launch();
+// All ranks have read a slot before its next owner writes it: the slots of others are read between the two waits, and a
+// rank's own between the second wait and the first of the next call.
+void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
+                       void* out, size_t count) {
+  const size_t width = size_of(dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers.size);
+  const size_t share = ((count + ranks - 1) / ranks + unit - 1) / unit * unit;
+  const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, count); };
+  const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
+  const auto from = [&](int r) { return static_cast<const std::byte*>(in) + begin_of(r) * width; };
+  const auto to = [&](int r) { return static_cast<std::byte*>(out) + begin_of(r) * width; };
+  const auto copy = [&](void* y, const void* x, size_t elements) {
+    if (elements == 0) return;
+    check("cudaMemcpyAsync", cudaMemcpyAsync(y, x, elements * width, cudaMemcpyDefault, cuda_stream(stream)));
+  };
+  const int own = peers.rank;
+  for (int r = 0; r < peers.size; ++r)
+    if (r != own) copy(peers.slot_of(r, own), from(r), count_of(r));
+  wait_for_peers(stream, peers);
+  reduce_slots(stream, peers, dtype, kind, from(own), to(own), count_of(own));
+  wait_for_peers(stream, peers);
+  for (int r = 0; r < peers.size; ++r)
+    if (r != own) copy(to(r), peers.slot_of(r, r), count_of(r));
 }
 
 }  // namespace gradus::dist

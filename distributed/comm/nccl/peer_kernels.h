@@ -40,14 +40,12 @@ struct PeerLines {
   int size = 0;
 };
 
-/// Waits for the other ranks to come here, too.
-void meet_peers(const Stream& stream, const Peers& peers);
 /// The `sum` or `avg`, in the order of the ranks, of floating-point lines of `staging` bytes at most, in one kernel:
 /// each rank puts its own where the others read them.
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines);
-/// This rank's share of a large sum: of `count` elements at `in` and of what the other ranks have put into their slots
-/// of this rank's memory. The sum goes to `out` and into the rank's own slot. Waits for nobody.
-void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in, void* out,
-                  size_t count);
+/// The same of an array of as many bytes as all slots have at most, by the copy engines: each rank sends every other
+/// that one's share of the array, sums its own share, and fetches the others' sums.
+void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
+                       void* out, size_t count);
 
 }  // namespace gradus::dist

@@ -9,8 +9,6 @@
 #include <string>
 #include <utility>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 namespace {
 
@@ -22,11 +20,6 @@ constexpr size_t kSlotBytes = 64 << 20;
 constexpr size_t kAlignment = 4096;
 /// How long memory that other ranks may still have open is waited for.
 constexpr Milliseconds kEndTime{500};
-
-void check_cuda(const char* call, cudaError_t error) {
-  GRADUS_CHECK(error == cudaSuccess, DeviceError, call, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error),
-               ")");
-}
 
 /// The other ranks do without, too, so what fails is no error.
 bool succeeds(cudaError_t error) {
@@ -144,7 +137,7 @@ void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>&
     const size_t own = (line.count * size_of(call.dtype) + kPartBytes - 1) / kPartBytes * kPartBytes;
     if (own == 0) continue;
     if (own > peers_.staging) {
-      all_reduce_large(call, line, stream);
+      all_reduce_shares(stream, peers_, call.dtype, call.reduce, line.in, line.out, line.count);
       continue;
     }
     if (bytes + own > peers_.staging || small.size == kMaxPeerLines) flush();
@@ -154,29 +147,6 @@ void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>&
     bytes += own;
   }
   flush();
-}
-
-void PeerMemory::all_reduce_large(const Descriptor& call, const PeerLine& line, const Stream& stream) const {
-  const size_t width = size_of(call.dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers_.size);
-  const size_t share = ((line.count + ranks - 1) / ranks + unit - 1) / unit * unit;
-  const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, line.count); };
-  const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
-  const auto in = [&](int r) { return static_cast<const std::byte*>(line.in) + begin_of(r) * width; };
-  const auto out = [&](int r) { return static_cast<std::byte*>(line.out) + begin_of(r) * width; };
-  const auto copy = [&](void* to, const void* from, size_t count) {
-    if (count == 0) return;
-    check_cuda("cudaMemcpyAsync",
-               cudaMemcpyAsync(to, from, count * width, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle)));
-  };
-  const int own = peers_.rank;
-  meet_peers(stream, peers_);  // all have fetched the last sums
-  for (int r = 0; r < peers_.size; ++r)
-    if (r != own) copy(peers_.slot_of(r, own), in(r), count_of(r));
-  meet_peers(stream, peers_);
-  reduce_slots(stream, peers_, call.dtype, call.reduce, in(own), out(own), count_of(own));
-  meet_peers(stream, peers_);
-  for (int r = 0; r < peers_.size; ++r)
-    if (r != own) copy(out(r), peers_.slot_of(r, r), count_of(r));
 }
 
 }  // namespace gradus::dist

@@ -1,9 +1,8 @@
 // All-reduces between GPUs of one host that read and write each other's memory by NVLink.
 //
 // NCCL's kernels take longer than this where little is summed, and keep multiprocessors from the backward pass where it
-// is much. Here up to 4 MiB are summed in one kernel, and up to 64 MiB are moved by the copy engines: each rank sends
-// every other that one's share of the array, sums its own share, and fetches the others' sums. That takes 72 MiB of
-// each GPU's memory. Longer arrays, which nothing hides anyway, are NCCL's.
+// is much. Here up to 4 MiB are summed in one kernel, and up to 64 MiB are moved by the copy engines. That takes 72 MiB
+// of each GPU's memory. Longer arrays, which nothing hides anyway, are NCCL's.
 #pragma once
 
 #include <memory>
@@ -43,7 +42,6 @@ class PeerMemory {
   PeerMemory(std::shared_ptr<Store> store, int rank, int size);
   std::string allocate();
   bool open(int peer, const std::string& handle);
-  void all_reduce_large(const Descriptor& call, const PeerLine& line, const Stream& stream) const;
 
   const std::shared_ptr<Store> store_;
   Peers peers_{};

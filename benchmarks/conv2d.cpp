@@ -77,17 +77,14 @@ int main(int argc, char** argv) {
         const Array dw = Array::empty_like(w), bias = random({layer.K}), dbias = Array::empty_like(bias);
         const Array y = random({layer.N, layer.K, layer.out(), layer.out()}), dy = random(y.shape());
         const Conv2dGeometry geometry{{layer.stride, layer.stride}, {layer.padding, layer.padding}, {1, 1}, 1};
-        const View bias_view(bias), y_view(y);
-        const MutableView dx_view(dx), dw_view(dw), dbias_view(dbias);
+        const Conv2dArgs forward{.x = x, .w = w, .bias = bias, .relu = true, .geometry = geometry, .y = y};
+        const Conv2dBackwardArgs data{.dy = dy, .x = x, .w = w, .y = y, .geometry = geometry, .dx = dx};
+        const Conv2dBackwardArgs weight{
+            .dy = dy, .x = x, .w = w, .y = y, .geometry = geometry, .dw = dw, .dbias = dbias};
         const double ms[3] = {
-            benchmarks::time_kernel_ms(device, seconds,
-                                       [&] { on.conv2d_bias_relu(x, w, &bias_view, true, y, geometry); }),
-            benchmarks::time_kernel_ms(
-                device, seconds,
-                [&] { on.conv2d_bias_relu_backward(dy, x, w, &y_view, &dx_view, nullptr, nullptr, geometry); }),
-            benchmarks::time_kernel_ms(device, seconds, [&] {
-              on.conv2d_bias_relu_backward(dy, x, w, &y_view, nullptr, &dw_view, &dbias_view, geometry);
-            })};
+            benchmarks::time_kernel_ms(device, seconds, [&] { on.conv2d_bias_relu(forward); }),
+            benchmarks::time_kernel_ms(device, seconds, [&] { on.conv2d_bias_relu_backward(data); }),
+            benchmarks::time_kernel_ms(device, seconds, [&] { on.conv2d_bias_relu_backward(weight); })};
         const double operations = 2.0 * static_cast<double>(y.numel() * layer.C * layer.kernel * layer.kernel);
         const char* layout = format == MemoryFormat::contiguous ? "contiguous" : "channels_last";
         std::printf("%-19s %-13s", layer.name, layout);

@@ -43,6 +43,7 @@ void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* b
   event_->implementation = implementation;
   event_->flops = flops;
   for (const Operand& operand : operands) {
+    if (!operand.shape) continue;
     event_->bytes += numel_of(*operand.shape) * static_cast<int64_t>(size_of(operand.dtype));
     if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = *operand.shape;
   }

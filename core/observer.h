@@ -53,13 +53,13 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope {
  public:
-  /// Shape and dtype of a view of either kind.
+  /// Shape and dtype of a view of either kind; an absent one has no shape.
   struct Operand {
     const Shape* shape;
     DType dtype;
-    Operand(const View* view) : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
-    Operand(const MutableView* view)
-        : shape(&view->shape), dtype(view->dtype) {}  // NOLINT(google-explicit-constructor)
+    template <class AnyView>
+    Operand(const AnyView* view)  // NOLINT(google-explicit-constructor)
+        : shape(*view ? &view->shape : nullptr), dtype(view->dtype) {}
   };
   using Operands = std::initializer_list<Operand>;
   /// A kernel.

@@ -37,7 +37,7 @@ class CudaBackend : public Backend {
 
   // gemm/matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
-  void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
+  void linear(const View& x, const View& w, const View& bias, const MutableView& y) override;
 
   // conv2d/conv2d.cu, conv2d/wgrad.cu
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
@@ -45,11 +45,8 @@ class CudaBackend : public Backend {
                             const Conv2dGeometry& geometry) override;
   void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                               const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                        const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                 const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                 const Conv2dGeometry& geometry, const MutableView* masked) override;
+  void conv2d_bias_relu(const Conv2dArgs& args) override;
+  void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
 
   // pool/pool2d.cu
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
@@ -67,31 +64,14 @@ class CudaBackend : public Backend {
   // norm/softmax.cu, loss/cross_entropy.cu
   void softmax(const View& x, int axis, bool log, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
-  void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                     const MutableView& log_probabilities, const MutableView& loss,
-                     const MutableView& weight_sum) override;
-  void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                              int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                              const MutableView& dx) override;
+  void cross_entropy(const CrossEntropyArgs& args) override;
+  void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // norm/normalize{,_backward,_rows,_channels,_channels_backward}.cu
-  void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
-                 const MutableView& y, const MutableView& mean, const MutableView& variance) override;
+  void normalize(const NormalizeArgs& args) override;
   void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                  const RunningStatistics& running) override;
-  void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                          const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
-                          const MutableView* dweight, const MutableView* dbias) override;
-  void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                      bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
-                      const MutableView& variance) override;
-  void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean, const View& variance,
-                               uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                               const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
-                               const MutableView* dresidual) override;
-  void normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool relu,
-                          const View* residual, const MutableView& y, const MutableView& mean,
-                          const MutableView& variance, const RunningStatistics& running) override;
+  void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // sequence/recurrent.cu
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
@@ -99,18 +79,12 @@ class CudaBackend : public Backend {
                           const MutableView& dgates) override;
 
   // sequence/lstm_sequence.cu
-  void lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
-                     const MutableView& cells, const MutableView& hidden) override;
-  void lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
-                              const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
-                              const MutableView& dh0) override;
+  void lstm_sequence(const LstmArgs& args) override;
+  void lstm_sequence_backward(const LstmBackwardArgs& args) override;
 
   // sequence/attention.cu
-  void attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
-                 const MutableView& weights, const MutableView* kept, const MutableView& y) override;
-  void attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
-                          const View* kept, const View& y, const AttentionRule& rule, const MutableView& dq,
-                          const MutableView& dk, const MutableView& dv) override;
+  void attention(const AttentionArgs& args) override;
+  void attention_backward(const AttentionBackwardArgs& args) override;
 
   // index/index.cu, index/nonzero.cu, index/sort.cu, index/topk.cu, reduce/scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;

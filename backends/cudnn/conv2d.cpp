@@ -22,7 +22,7 @@ struct Convolution {
   cuda_detail::ConvProblem problem;
   const View x, w, y;
   const MutableView& out;
-  const View* bias = nullptr;
+  View bias;
 
   Convolution(ConvPass pass, const View& x, const View& w, const View& y, const MutableView& out,
               const Conv2dGeometry& geometry)
@@ -95,10 +95,10 @@ bool run_engine(Backend& backend, const char* name, const Convolution& c, const 
   const Reachable w(backend, c.w, plan.channels_last, pass == ConvPass::backward_weight);
   const Reachable y(backend, c.y, plan.channels_last, pass == ConvPass::forward);
   Array packed_bias;
-  const void* bias = plan.fused && c.bias ? c.bias->data : nullptr;
-  if (bias && (c.bias->strides[0] != 1 || ConvOperand::alignment_of(bias) < cudnn_detail::kAlignment)) {
-    packed_bias = Array::empty(c.bias->shape, c.bias->dtype, c.bias->device);
-    backend.copy(*c.bias, packed_bias);
+  const void* bias = plan.fused ? c.bias.data : nullptr;
+  if (bias && (c.bias.strides[0] != 1 || ConvOperand::alignment_of(bias) < cudnn_detail::kAlignment)) {
+    packed_bias = Array::empty(c.bias.shape, c.bias.dtype, c.bias.device);
+    backend.copy(c.bias, packed_bias);
     bias = packed_bias.data();
   }
   const cudnn_detail::ConvOperands operands{x.data(), w.data(), y.data(), bias};
@@ -154,15 +154,16 @@ View along_channels(const View& bias, const Shape& shape) {
 }  // namespace
 
 // Where no engine has bias and ReLU in it, they follow.
-void CudnnBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                                    const Conv2dGeometry& geometry) {
-  Convolution c(ConvPass::forward, x, w, y, y, geometry);
-  c.bias = bias, c.problem.bias = bias, c.problem.relu = relu;
-  const auto plan = run_library(*this, bias || relu ? "conv2d_bias_relu" : "conv2d", c);
-  if (!plan) return CudaBackend::conv2d_bias_relu(x, w, bias, relu, y, geometry);
+void CudnnBackend::conv2d_bias_relu(const Conv2dArgs& args) {
+  const View& bias = args.bias;
+  const MutableView& y = args.y;
+  Convolution c(ConvPass::forward, args.x, args.w, y, y, args.geometry);
+  c.bias = bias, c.problem.bias = static_cast<bool>(bias), c.problem.relu = args.relu;
+  const auto plan = run_library(*this, bias || args.relu ? "conv2d_bias_relu" : "conv2d", c);
+  if (!plan) return CudaBackend::conv2d_bias_relu(args);
   if (plan->fused) return;
-  if (bias) binary(BinaryOp::add, y, along_channels(*bias, y.shape), y);
-  if (relu) unary(UnaryOp::relu, y, y, {});
+  if (bias) binary(BinaryOp::add, y, along_channels(bias, y.shape), y);
+  if (args.relu) unary(UnaryOp::relu, y, y, {});
 }
 
 void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
@@ -178,16 +179,11 @@ void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const M
 }
 
 // dy is masked once for the three gradients, or by the base class's kernel where that makes dw.
-void CudnnBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                             const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                             const Conv2dGeometry& geometry, const MutableView* masked) {
-  if (dw && !Convolution(ConvPass::backward_weight, x, *dw, dy, *dw, geometry).plan(Library::full))
-    return CudaBackend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked);
-  Array scratch;
-  const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;
-  if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
-  if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
-  if (dbias) Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
+void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
+  const View& dw = args.dw;
+  if (dw && !Convolution(ConvPass::backward_weight, args.x, dw, args.dy, args.dw, args.geometry).plan(Library::full))
+    return CudaBackend::conv2d_bias_relu_backward(args);
+  Backend::conv2d_bias_relu_backward(args);
 }
 
 std::unique_ptr<Backend> make_cudnn_backend() { return std::make_unique<CudnnBackend>(); }

@@ -16,11 +16,8 @@ class CudnnBackend final : public CudaBackend {
                             const Conv2dGeometry& geometry) override;
   void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                               const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                        const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                 const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                 const Conv2dGeometry& geometry, const MutableView* masked) override;
+  void conv2d_bias_relu(const Conv2dArgs& args) override;
+  void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
 };
 
 }  // namespace gradus

@@ -90,9 +90,9 @@ void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, boo
   });
 }
 
-void NaiveBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                                 const MutableView& log_probabilities, const MutableView& loss,
-                                 const MutableView& weight_sum) {
+void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
+  const View &x = args.x, &target = args.target;
+  const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
   const int64_t classes = x.shape[1];
   visit_floating(x.dtype, [&]<class T> {
@@ -101,29 +101,29 @@ void NaiveBackend::cross_entropy(const View& x, const View& target, int64_t igno
     for (int64_t i = 0; i < x.shape[0]; ++i) {
       T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
       softmax_row(x.as<T>() + i * x.strides[0], x.strides[1], row, log_probabilities.strides[1], classes, true);
-      const int64_t c = class_of(target, i, ignore_index, classes);
+      const int64_t c = class_of(target, i, args.ignore_index, classes);
       const double row_loss = c < 0 ? 0 : -static_cast<double>(row[c * log_probabilities.strides[1]]);
-      if (reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);
+      if (args.reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);
       sum += row_loss;
       counted += c >= 0;
     }
     *weight_sum.as<T>() = scalar::convert<T>(counted);
-    if (reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
-    if (reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
+    if (args.reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
+    if (args.reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
   });
 }
 
-void NaiveBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                                          int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                                          const MutableView& dx) {
+void NaiveBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
+  const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target;
+  const MutableView& dx = args.dx;
   EventScope event("cross_entropy_backward", "naive", "loops", {&dloss, &log_probabilities, &target, &dx},
                    3 * dx.numel());
   const int64_t classes = dx.shape[1];
   visit_floating(dx.dtype, [&]<class T> {
     for (int64_t i = 0; i < dx.shape[0]; ++i) {
-      const int64_t c = class_of(target, i, ignore_index, classes);
-      double scale = static_cast<double>(dloss.as<T>()[reduction == Reduction::none ? i * dloss.strides[0] : 0]);
-      if (reduction == Reduction::mean) scale /= static_cast<double>(*weight_sum.as<T>());
+      const int64_t c = class_of(target, i, args.ignore_index, classes);
+      double scale = static_cast<double>(dloss.as<T>()[args.reduction == Reduction::none ? i * dloss.strides[0] : 0]);
+      if (args.reduction == Reduction::mean) scale /= static_cast<double>(*args.weight_sum.as<T>());
       const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
       for (int64_t j = 0; j < classes; ++j) {
         const double probability = std::exp(static_cast<double>(row[j * log_probabilities.strides[1]]));

@@ -60,12 +60,8 @@ class NaiveBackend : public Backend {
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
   void softmax(const View& x, int axis, bool log, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
-  void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                     const MutableView& log_probabilities, const MutableView& loss,
-                     const MutableView& weight_sum) override;
-  void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                              int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                              const MutableView& dx) override;
+  void cross_entropy(const CrossEntropyArgs& args) override;
+  void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // index.cpp
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
@@ -76,11 +72,8 @@ class NaiveBackend : public Backend {
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
   // norm.cpp
-  void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
-                 const MutableView& y, const MutableView& mean, const MutableView& variance) override;
-  void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                          const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
-                          const MutableView* dweight, const MutableView* dbias) override;
+  void normalize(const NormalizeArgs& args) override;
+  void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;

@@ -34,26 +34,27 @@ Shape kept(const Shape& shape, uint32_t axes, bool others) {
 
 // A weight or bias, which may be absent.
 struct Parameter {
-  Parameter(const View* view, int ndim, double absent)
-      : view(view), strides(view ? view->strides : Dims::filled(ndim, 0)), absent(absent) {}
-  double operator[](int64_t at) const { return view ? load(*view, at) : absent; }
-  const View* view;
+  Parameter(const View& view, int ndim, double absent)
+      : view(view), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}
+  double operator[](int64_t at) const { return view ? load(view, at) : absent; }
+  const View& view;
   Strides strides;
   double absent;
 };
 
 }  // namespace
 
-void NaiveBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                             bool fixed_statistics, const MutableView& y, const MutableView& mean,
-                             const MutableView& variance) {
+void NaiveBackend::normalize(const NormalizeArgs& args) {
+  if (args.relu || args.running) return Backend::normalize(args);
+  const View& x = args.x;
+  const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
   EventScope event("normalize", "naive", "loops", {&x, &y}, 8 * x.numel());
-  const Shape outer = kept(x.shape, axes, false), inner = kept(x.shape, axes, true);
-  const Parameter w(weight, x.ndim(), 1), b(bias, x.ndim(), 0);
+  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  const Parameter w(args.weight, x.ndim(), 1), b(args.bias, x.ndim(), 0);
   for_each(outer, {&x.strides, &y.strides, &w.strides, &b.strides, &mean.strides, &variance.strides},
            [&](const int64_t* o) {
              double average = 0, deviation2 = 0, count = 0;
-             if (fixed_statistics) {
+             if (args.fixed_statistics) {
                average = load(mean, o[4]), deviation2 = load(variance, o[5]);
              } else {
                for_each(inner, {&x.strides}, [&](const int64_t* i) { average += load(x, o[0] + i[0]), ++count; });
@@ -65,30 +66,31 @@ void NaiveBackend::normalize(const View& x, uint32_t axes, const View* weight, c
                deviation2 /= count;
                store(mean, o[4], average), store(variance, o[5], deviation2);
              }
-             const double s = 1 / std::sqrt(deviation2 + eps);
+             const double s = 1 / std::sqrt(deviation2 + args.eps);
              for_each(inner, {&x.strides, &y.strides, &w.strides, &b.strides}, [&](const int64_t* i) {
                store(y, o[1] + i[1], (load(x, o[0] + i[0]) - average) * s * w[o[2] + i[2]] + b[o[3] + i[3]]);
              });
            });
 }
 
-void NaiveBackend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance,
-                                      uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                                      const MutableView* dx, const MutableView* dweight, const MutableView* dbias) {
+void NaiveBackend::normalize_backward(const NormalizeBackwardArgs& args) {
+  if (args.y) return Backend::normalize_backward(args);
+  const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
+  const MutableView &dx = args.dx, &dweight = args.dweight, &dbias = args.dbias;
   EventScope event("normalize_backward", "naive", "loops", {&dy, &x}, 12 * x.numel());
-  const Shape outer = kept(x.shape, axes, false), inner = kept(x.shape, axes, true);
-  const Parameter w(weight, x.ndim(), 1);
+  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  const Parameter w(args.weight, x.ndim(), 1);
   // The gradients of the parameters add up in double, at the offsets of row-major arrays of their shape.
-  const Shape shape = dweight ? dweight->shape : dbias ? dbias->shape : Dims::filled(x.ndim(), 1);
+  const Shape shape = dweight ? dweight.shape : dbias ? dbias.shape : Dims::filled(x.ndim(), 1);
   Strides p = contiguous_strides(shape);
   for (int i = 0; i < p.size(); ++i)
     if (shape[i] == 1) p[i] = 0;
   std::vector<double> dw(static_cast<size_t>(numel_of(shape))), db(dw.size());
 
-  const Strides dx_strides = dx ? dx->strides : Dims::filled(x.ndim(), 0);
+  const Strides dx_strides = dx ? dx.strides : Dims::filled(x.ndim(), 0);
   for_each(outer, {&dy.strides, &x.strides, &w.strides, &p, &dx_strides, &mean.strides, &variance.strides},
            [&](const int64_t* o) {
-             const double average = load(mean, o[5]), s = 1 / std::sqrt(load(variance, o[6]) + eps);
+             const double average = load(mean, o[5]), s = 1 / std::sqrt(load(variance, o[6]) + args.eps);
              double count = 0, sum_g = 0, sum_gh = 0;
              for_each(inner, {&dy.strides, &x.strides, &w.strides, &p}, [&](const int64_t* i) {
                const double gradient = load(dy, o[0] + i[0]), h = (load(x, o[1] + i[1]) - average) * s;
@@ -98,17 +100,17 @@ void NaiveBackend::normalize_backward(const View& dy, const View& x, const View&
                db[static_cast<size_t>(o[3] + i[3])] += gradient;
              });
              if (!dx) return;
-             if (fixed_statistics) sum_g = sum_gh = 0;
+             if (args.fixed_statistics) sum_g = sum_gh = 0;
              for_each(inner, {&dy.strides, &x.strides, &w.strides, &dx_strides}, [&](const int64_t* i) {
                const double g = load(dy, o[0] + i[0]) * w[o[2] + i[2]], h = (load(x, o[1] + i[1]) - average) * s;
-               store(*dx, o[4] + i[3], s * (g - sum_g / count - h * sum_gh / count));
+               store(dx, o[4] + i[3], s * (g - sum_g / count - h * sum_gh / count));
              });
            });
   size_t next = 0;
-  const Strides dw_strides = dweight ? dweight->strides : p, db_strides = dbias ? dbias->strides : p;
+  const Strides dw_strides = dweight ? dweight.strides : p, db_strides = dbias ? dbias.strides : p;
   for_each(shape, {&dw_strides, &db_strides}, [&](const int64_t* at) {
-    if (dweight) store(*dweight, at[0], dw[next]);
-    if (dbias) store(*dbias, at[1], db[next]);
+    if (dweight) store(dweight, at[0], dw[next]);
+    if (dbias) store(dbias, at[1], db[next]);
     ++next;
   });
 }

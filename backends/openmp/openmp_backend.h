@@ -38,7 +38,7 @@ class OpenmpBackend final : public NaiveBackend {
 
   // gemm/matmul.cpp
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
-  void linear(const View& x, const View& w, const View* bias, const MutableView& y) override;
+  void linear(const View& x, const View& w, const View& bias, const MutableView& y) override;
 
   // conv2d/conv2d.cpp
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
@@ -46,11 +46,8 @@ class OpenmpBackend final : public NaiveBackend {
                             const Conv2dGeometry& geometry) override;
   void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                               const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                        const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                 const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                 const Conv2dGeometry& geometry, const MutableView* masked) override;
+  void conv2d_bias_relu(const Conv2dArgs& args) override;
+  void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
 
   // pool/pool2d.cpp
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
@@ -61,12 +58,8 @@ class OpenmpBackend final : public NaiveBackend {
   // loss/loss.cpp
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
-  void cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                     const MutableView& log_probabilities, const MutableView& loss,
-                     const MutableView& weight_sum) override;
-  void cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                              int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                              const MutableView& dx) override;
+  void cross_entropy(const CrossEntropyArgs& args) override;
+  void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // norm/softmax.cpp
   void softmax(const View& x, int axis, bool log, const MutableView& y) override;
@@ -81,18 +74,8 @@ class OpenmpBackend final : public NaiveBackend {
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
   // norm/norm.cpp
-  void normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed_statistics,
-                 const MutableView& y, const MutableView& mean, const MutableView& variance) override;
-  void normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                          const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
-                          const MutableView* dweight, const MutableView* dbias) override;
-  void normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                      bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
-                      const MutableView& variance) override;
-  void normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean, const View& variance,
-                               uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                               const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
-                               const MutableView* dresidual) override;
+  void normalize(const NormalizeArgs& args) override;
+  void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // sequence/recurrent.cpp
   void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;

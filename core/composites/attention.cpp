@@ -36,30 +36,30 @@ Array earlier_keys(Backend& backend, const Array& scores) {
 
 }  // namespace
 
-void Backend::attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
-                        const MutableView& weights, const MutableView* kept, const MutableView& y) {
+void Backend::attention(const AttentionArgs& args) {
+  const auto& [q, k, v, mask, rule, weights, kept, y] = args;
   const Arithmetic math(*this);
   const Array scores = product(*this, math(mul, q, rule.scale), transposed(k));
   const auto keep = [&](const View& seen) {
-    math.where(seen, scores, math.scalar(-std::numeric_limits<double>::infinity(), q.dtype, q.device), scores);
+    const Array never = math.scalar(-std::numeric_limits<double>::infinity(), scores.dtype(), scores.device());
+    math.where(seen, scores, never, scores);
   };
-  if (mask && mask->dtype == DType::boolean) keep(*mask);
-  else if (mask) binary(add, scores, *mask, scores);
+  if (mask && mask.dtype == DType::boolean) keep(mask);
+  else if (mask) binary(add, scores, mask, scores);
   if (rule.causal) keep(earlier_keys(*this, scores));
   softmax(scores, 3, /*log=*/false, weights);
   if (!kept) return matmul(weights, v, y, /*accumulate=*/false);
-  dropout(weights, rule.dropout, rule.random, *kept, scores);
+  dropout(weights, rule.dropout, rule.random, kept, scores);
   matmul(scores, v, y, /*accumulate=*/false);
 }
 
-void Backend::attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
-                                 const View* kept, const View&, const AttentionRule& rule, const MutableView& dq,
-                                 const MutableView& dk, const MutableView& dv) {
+void Backend::attention_backward(const AttentionBackwardArgs& args) {
+  const auto& [dy, q, k, v, weights, kept, y, rule, dq, dk, dv] = args;
   Array dweights = product(*this, dy, transposed(v)), dscores = Array::empty(weights.shape, q.dtype, q.device);
   if (kept) {
-    dropout_backward(weights, *kept, rule.dropout, dscores);
+    dropout_backward(weights, kept, rule.dropout, dscores);
     matmul(transposed(dscores), dy, dv, /*accumulate=*/false);
-    dropout_backward(dweights, *kept, rule.dropout, dscores);
+    dropout_backward(dweights, kept, rule.dropout, dscores);
     std::swap(dweights, dscores);
   } else {
     matmul(transposed(weights), dy, dv, /*accumulate=*/false);

@@ -8,30 +8,29 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-void Backend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                               const Conv2dGeometry& geometry) {
+void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
+  const auto& [x, w, bias, relu, geometry, y] = args;
   conv2d(x, w, y, geometry);
-  if (bias) binary(add, y, expanded(along(*bias, 1, 4), y.shape), y);
+  if (bias) binary(add, y, expanded(along(bias, 1, 4), y.shape), y);
   if (relu) unary(UnaryOp::relu, y, y, {});
 }
 
-void Backend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                        const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                        const Conv2dGeometry& geometry, const MutableView* masked) {
+void Backend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
+  const auto& [dy, x, w, y, geometry, dx, dw, dbias, masked] = args;
   Array scratch;
-  const View gradient = y_if_relu ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy;  // of the sum before relu
-  if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
-  if (dw) conv2d_backward_weight(gradient, x, *dw, geometry);
-  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(*dbias, 1, 4));  // over N, P, Q
+  const View gradient = y ? masked_by_relu(dy, y, masked, scratch) : dy;  // of the sum before relu
+  if (dx) conv2d_backward_data(gradient, w, dx, geometry);
+  if (dw) conv2d_backward_weight(gradient, x, dw, geometry);
+  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(dbias, 1, 4));  // over N, P, Q
 }
 
-View Backend::masked_by_relu(const View& dy, const View& y, const MutableView* masked, Array& scratch) {
+View Backend::masked_by_relu(const View& dy, const View& y, const MutableView& masked, Array& scratch) {
   if (!masked) {
     const bool dense = StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous();
     scratch = dense ? Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device)
                     : Array::empty(dy.shape, dy.dtype, dy.device);
   }
-  const MutableView to = masked ? *masked : MutableView(scratch);
+  const MutableView to = masked ? masked : MutableView(scratch);
   unary_backward(UnaryOp::relu, dy, y, to, {});
   return to;
 }

@@ -6,9 +6,26 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-void Backend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                        bool fixed_statistics, const MutableView& y, const MutableView& mean,
-                        const MutableView& variance) {
+// The running statistics and the ReLU follow what the backend itself has for the rest.
+void Backend::normalize(const NormalizeArgs& args) {
+  const auto& [x, axes, weight, bias, residual, relu, eps, fixed_statistics, y, mean, variance, running] = args;
+  if (running) {
+    NormalizeArgs batch = args;
+    batch.running = {};
+    normalize(batch);
+    const auto rows = [](const View& statistic) {
+      const Strides& strides = statistic.strides;
+      return reshaped(statistic, {statistic.shape[0], statistic.shape[1]}, {strides[0], strides[1]});
+    };
+    return update_running_statistics(rows(mean), rows(variance), running);
+  }
+  if (relu) {
+    NormalizeArgs plain = args;
+    plain.relu = false, plain.residual = {};
+    normalize(plain);
+    if (residual) binary(add, y, residual, y);
+    return unary(UnaryOp::relu, y, y, {});
+  }
   const Arithmetic math(*this);
   const Array wide = math.widen(x);
   const Array average = fixed_statistics ? math.cast(mean, wide.dtype()) : math.reduce(ReduceOp::mean, wide, axes);
@@ -17,8 +34,8 @@ void Backend::normalize(const View& x, uint32_t axes, const View* weight, const 
                                         : math.reduce(ReduceOp::mean, math(mul, centred, centred), axes);
   if (!fixed_statistics) copy(average, mean), copy(spread, variance);
   Array result = math(div, centred, math(UnaryOp::sqrt, math(add, spread, eps)));
-  if (weight) result = math(mul, result, math.cast(*weight, wide.dtype()));
-  if (bias) result = math(add, result, math.cast(*bias, wide.dtype()));
+  if (weight) result = math(mul, result, math.cast(weight, wide.dtype()));
+  if (bias) result = math(add, result, math.cast(bias, wide.dtype()));
   copy(result, y);
 }
 
@@ -38,9 +55,15 @@ void Backend::update_running_statistics(const View& batch_mean, const View& batc
   if (running.batches.data) binary_scalar(add, running.batches, 1, /*scalar_first=*/false, running.batches);
 }
 
-void Backend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                                 const View* weight, double eps, bool fixed_statistics, const MutableView* dx,
-                                 const MutableView* dweight, const MutableView* dbias) {
+void Backend::normalize_backward(const NormalizeBackwardArgs& args) {
+  const auto& [dy, x, mean, variance, weight, y, axes, eps, fixed_statistics, dx, dweight, dbias, dresidual] = args;
+  if (y) {
+    Array scratch;
+    NormalizeBackwardArgs plain = args;
+    plain.dy = masked_by_relu(dy, y, dresidual, scratch), plain.y = {}, plain.dresidual = {};
+    if (dx || dweight || dbias) normalize_backward(plain);
+    return;
+  }
   const Arithmetic math(*this);
   const Array wide = math.widen(x), gradient = math.cast(dy, wide.dtype());
   const Array average = math.cast(mean, wide.dtype()), spread = math.cast(variance, wide.dtype());
@@ -52,44 +75,15 @@ void Backend::normalize_backward(const View& dy, const View& x, const View& mean
       if (sum.shape[i] == 1) summed |= 1u << i;
     copy(math.reduce(ReduceOp::sum, terms, summed), sum);
   };
-  if (dweight) sum_into(math(mul, gradient, h), *dweight);
-  if (dbias) sum_into(gradient, *dbias);
+  if (dweight) sum_into(math(mul, gradient, h), dweight);
+  if (dbias) sum_into(gradient, dbias);
   if (!dx) return;
-  Array g = weight ? math(mul, gradient, math.cast(*weight, wide.dtype())) : gradient;
+  Array g = weight ? math(mul, gradient, math.cast(weight, wide.dtype())) : gradient;
   if (!fixed_statistics) {
     const Array along_h = math(mul, h, math.reduce(ReduceOp::mean, math(mul, g, h), axes));
     g = math(sub, math(sub, g, math.reduce(ReduceOp::mean, g, axes)), along_h);
   }
-  copy(math(mul, g, s), *dx);
-}
-
-void Backend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                             bool fixed_statistics, const View* residual, const MutableView& y, const MutableView& mean,
-                             const MutableView& variance) {
-  normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
-  if (residual) binary(add, y, *residual, y);
-  unary(UnaryOp::relu, y, y, {});
-}
-
-void Backend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
-                                      const View& variance, uint32_t axes, const View* weight, double eps,
-                                      bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
-                                      const MutableView* dbias, const MutableView* dresidual) {
-  Array scratch;
-  const View masked = masked_by_relu(dy, y, dresidual, scratch);
-  if (dx || dweight || dbias)
-    normalize_backward(masked, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
-}
-
-void Backend::normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                                 bool relu, const View* residual, const MutableView& y, const MutableView& mean,
-                                 const MutableView& variance, const RunningStatistics& running) {
-  if (relu) normalize_relu(x, axes, weight, bias, eps, /*fixed_statistics=*/false, residual, y, mean, variance);
-  else normalize(x, axes, weight, bias, eps, /*fixed_statistics=*/false, y, mean, variance);
-  const auto rows = [](const View& statistic) {
-    return reshaped(statistic, {statistic.shape[0], statistic.shape[1]}, {statistic.strides[0], statistic.strides[1]});
-  };
-  update_running_statistics(rows(mean), rows(variance), running);
+  copy(math(mul, g, s), dx);
 }
 
 }  // namespace gradus

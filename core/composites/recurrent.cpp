@@ -82,8 +82,8 @@ void Backend::lstm_cell_backward(const View& dh, const View& gates, const View& 
   copy(math(mul, dcell, f), dc);
 }
 
-void Backend::lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0, bool reverse,
-                            const MutableView& cells, const MutableView& hidden) {
+void Backend::lstm_sequence(const LstmArgs& args) {
+  const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
   View transposed = w_hh;
   std::swap(transposed.shape[0], transposed.shape[1]), std::swap(transposed.strides[0], transposed.strides[1]);
   const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);  // products read its rows as they are
@@ -96,22 +96,22 @@ void Backend::lstm_sequence(const MutableView& gates, const View& w_hh, const Vi
   }
 }
 
-void Backend::lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
-                                     const View& cells, bool reverse, const MutableView& dc, const MutableView& dgates,
-                                     const MutableView& dh0) {
+void Backend::lstm_sequence_backward(const LstmBackwardArgs& args) {
+  const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
   const Steps steps{gates.shape[0], reverse};
   // Of the states after each step; where none is given, one place serves all.
   Array sums;
   if (dhidden) {
-    sums = Array::empty(dhidden->shape, dhidden->dtype, dhidden->device);
-    copy(*dhidden, sums);
+    sums = Array::empty(dhidden.shape, dhidden.dtype, dhidden.device);
+    copy(dhidden, sums);
   } else {
     fill(dh0, 0);
   }
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     const int64_t t = steps[i];
     const MutableView dh = dhidden ? at_step(MutableView(sums), t) : dh0;
-    if (i + 1 < steps.count) matmul(at_step(View(dgates), steps[i + 1]), w_hh, dh, /*accumulate=*/dhidden != nullptr);
+    if (i + 1 < steps.count)
+      matmul(at_step(View(dgates), steps[i + 1]), w_hh, dh, /*accumulate=*/static_cast<bool>(dhidden));
     lstm_cell_backward(dh, at_step(gates, t), before(c0, cells, steps, i), at_step(cells, t), dc, at_step(dgates, t));
   }
   matmul(at_step(View(dgates), steps[0]), w_hh, dh0, /*accumulate=*/false);

@@ -31,9 +31,8 @@ void Backend::softmax_backward(const View& dy, const View& y, int axis, bool log
   }
 }
 
-void Backend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                            const MutableView& log_probabilities, const MutableView& loss,
-                            const MutableView& weight_sum) {
+void Backend::cross_entropy(const CrossEntropyArgs& args) {
+  const auto& [x, target, ignore_index, reduction, log_probabilities, loss, weight_sum] = args;
   const Arithmetic math(*this);
   softmax(x, 1, /*log=*/true, log_probabilities);
   Array picked = Array::empty(target.shape, x.dtype, x.device);  // (N)
@@ -47,9 +46,8 @@ void Backend::cross_entropy(const View& x, const View& target, int64_t ignore_in
   copy(reduction == Reduction::mean ? math(div, sum, count) : sum, reshaped(loss, {1}, {1}));
 }
 
-void Backend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                                     int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                                     const MutableView& dx) {
+void Backend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
+  const auto& [dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx] = args;
   const Arithmetic math(*this);
   Array scale = math.widen(expanded(dloss, target.shape));  // (N)
   if (reduction == Reduction::mean) scale = math(div, scale, math.widen(weight_sum));

@@ -1,7 +1,6 @@
 #include <gradus/core/ops/attention.h>
 
 #include <algorithm>
-#include <optional>
 
 namespace gradus::ops {
 namespace {
@@ -27,19 +26,30 @@ AttentionResult attention(const Array& q, const Array& k, const Array& v, const 
     result.kept = Array::empty(shape, DType::boolean, q.device());
     rule.random = generator.next();
   }
-  std::optional<View> added;
-  if (mask.defined()) added = View(mask.expand(shape));
-  std::optional<MutableView> kept;
-  if (result.kept.defined()) kept = MutableView(result.kept);
-  backend_of(q).attention(q, k, v, added ? &*added : nullptr, rule, result.weights, kept ? &*kept : nullptr, result.y);
+  backend_of(q).attention({.q = q,
+                           .k = k,
+                           .v = v,
+                           .mask = mask.defined() ? mask.expand(shape) : mask,
+                           .rule = rule,
+                           .weights = result.weights,
+                           .kept = result.kept,
+                           .y = result.y});
   return result;
 }
 
 void attention_backward(const Array& dy, const Array& q, const Array& k, const Array& v, const AttentionResult& result,
                         const AttentionRule& rule, const Array& dq, const Array& dk, const Array& dv) {
-  std::optional<View> kept;
-  if (result.kept.defined()) kept = View(result.kept);
-  backend_of(q).attention_backward(dy, q, k, v, result.weights, kept ? &*kept : nullptr, result.y, rule, dq, dk, dv);
+  backend_of(q).attention_backward({.dy = dy,
+                                    .q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .weights = result.weights,
+                                    .kept = result.kept,
+                                    .y = result.y,
+                                    .rule = rule,
+                                    .dq = dq,
+                                    .dk = dk,
+                                    .dv = dv});
 }
 
 }  // namespace gradus::ops

@@ -150,10 +150,8 @@ Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const
   if (const SparseWindows sparse(geometry, x.shape(), w.shape(), shape); sparse)
     return conv2d(sparse.gather(x), w, bias, relu, sparse.geometry());
   Array y = Array::empty(shape, x.dtype(), x.device(), output_format(x, w));
-  if (y.numel() > 0) {
-    const View bias_view = bias.defined() ? View(bias) : View();
-    backend_of(x).conv2d_bias_relu(x, w, bias.defined() ? &bias_view : nullptr, relu, y, geometry);
-  }
+  if (y.numel() > 0)
+    backend_of(x).conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = relu, .geometry = geometry, .y = y});
   return y;
 }
 
@@ -178,16 +176,17 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
       backend_of(dy).reduce(ReduceOp::sum, dy, 0b1101, gradients.dbias.view({1, w.shape()[0], 1, 1}));
     return gradients;
   }
-  auto mutable_view = [](const Array& array) { return array.defined() ? MutableView(array) : MutableView(); };
-  const MutableView dx = mutable_view(gradients.dx), dw = mutable_view(gradients.dw),
-                    db = mutable_view(gradients.dbias);
-  const View y = y_if_relu.defined() ? View(y_if_relu) : View();
-  const bool has_room = y_if_relu.defined() && (may_overwrite_dy || !(aligned.storage() == dy.storage()));
-  const MutableView masked(aligned);
-  if (has_room) aligned.bump_version();
-  backend_of(x).conv2d_bias_relu_backward(aligned, x, w, y_if_relu.defined() ? &y : nullptr, want_dx ? &dx : nullptr,
-                                          want_dw ? &dw : nullptr, want_dbias ? &db : nullptr, geometry,
-                                          has_room ? &masked : nullptr);
+  const bool masks_in_place = y_if_relu.defined() && (may_overwrite_dy || !(aligned.storage() == dy.storage()));
+  if (masks_in_place) aligned.bump_version();
+  backend_of(x).conv2d_bias_relu_backward({.dy = aligned,
+                                           .x = x,
+                                           .w = w,
+                                           .y = y_if_relu,
+                                           .geometry = geometry,
+                                           .dx = gradients.dx,
+                                           .dw = gradients.dw,
+                                           .dbias = gradients.dbias,
+                                           .masked = masks_in_place ? aligned : Array()});
   return gradients;
 }
 

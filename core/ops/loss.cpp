@@ -61,8 +61,13 @@ CrossEntropyResult cross_entropy(const Array& x, const Array& target, int64_t ig
     fill(result.weight_sum, 0);
     return result;
   }
-  backend_of(x).cross_entropy(x, target, ignore_index, reduction, result.log_probabilities, result.loss,
-                              result.weight_sum);
+  backend_of(x).cross_entropy({.x = x,
+                               .target = target,
+                               .ignore_index = ignore_index,
+                               .reduction = reduction,
+                               .log_probabilities = result.log_probabilities,
+                               .loss = result.loss,
+                               .weight_sum = result.weight_sum});
   return result;
 }
 
@@ -70,8 +75,13 @@ Array cross_entropy_backward(const Array& dloss, const CrossEntropyResult& saved
                              int64_t ignore_index, Reduction reduction) {
   Array dx = Array::empty_like(saved.log_probabilities);
   if (dx.numel() > 0)
-    backend_of(dx).cross_entropy_backward(dloss, saved.log_probabilities, target, ignore_index, reduction,
-                                          saved.weight_sum, dx);
+    backend_of(dx).cross_entropy_backward({.dloss = dloss,
+                                           .log_probabilities = saved.log_probabilities,
+                                           .target = target,
+                                           .ignore_index = ignore_index,
+                                           .reduction = reduction,
+                                           .weight_sum = saved.weight_sum,
+                                           .dx = dx});
   return dx;
 }
 

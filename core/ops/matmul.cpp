@@ -86,10 +86,7 @@ Array linear(const Array& x, const Array& w, const Array& bias) {
   shape[shape.size() - 1] = out;
   const int64_t rows = in > 0 ? x.numel() / in : numel_of(shape) / (out > 0 ? out : 1);
   Array y = Array::empty({rows, out}, x.dtype(), x.device());
-  if (y.numel() > 0) {
-    const View bias_view = bias.defined() ? View(bias) : View();
-    backend_of(x).linear(reshape(x, {rows, in}), w, bias.defined() ? &bias_view : nullptr, y);
-  }
+  if (y.numel() > 0) backend_of(x).linear(reshape(x, {rows, in}), w, bias, y);
   return y.view(shape);
 }
 

@@ -14,6 +14,11 @@ void check_parameter(const Array& x, const Array& parameter, const char* name) {
   if (!wider) check_same_dtype(x, "input", parameter, name);
 }
 
+// A weight or bias, where there is one, under x's shape.
+View broadcast(const Array& parameter, const Array& x) {
+  return parameter.defined() ? parameter.expand(x.shape()) : parameter;
+}
+
 // `array` as x lies in memory: the kernels walk both at once.
 Array aligned_with(const Array& x, const Array& array) {
   if (!x.is_dense() || array.strides() == x.strides()) return array;
@@ -24,14 +29,12 @@ Array aligned_with(const Array& x, const Array& array) {
 
 // Views of what is kept, which is about to be written.
 RunningStatistics running_of(const KeptStatistics& kept, double correction) {
-  RunningStatistics running;
-  const auto written = [](const Array& array, MutableView& view) {
-    if (array.defined()) array.bump_version(), view = array;
-  };
-  written(kept.mean, running.mean), written(kept.variance, running.variance), written(kept.batches, running.batches);
-  running.momentum = kept.momentum;
-  running.correction = correction;
-  return running;
+  for (const Array* statistic : {&kept.mean, &kept.variance, &kept.batches}) statistic->bump_version();
+  return {.mean = kept.mean,
+          .variance = kept.variance,
+          .batches = kept.batches,
+          .momentum = kept.momentum,
+          .correction = correction};
 }
 
 }  // namespace
@@ -57,20 +60,20 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
     if (kept.batches.defined()) binary_scalar(BinaryOp::add, kept.batches, 1, false, &kept.batches);
     return result;
   }
-  const View w = weight.defined() ? View(weight.expand(x.shape())) : View();
-  const View b = bias.defined() ? View(bias.expand(x.shape())) : View();
-  const View *const weights = weight.defined() ? &w : nullptr, *const biases = bias.defined() ? &b : nullptr;
-  const Array aligned = residual.defined() ? aligned_with(x, residual) : Array();
-  const View r = aligned.defined() ? View(aligned) : View();
-  const View* const added = aligned.defined() ? &r : nullptr;
-  Backend& backend = backend_of(x);
+  const Array aligned = relu && residual.defined() ? aligned_with(x, residual) : Array();
   const double count = static_cast<double>(x.numel() / result.mean.numel());  // that each of the statistics is of
-  if (kept.mean.defined() || kept.variance.defined() || kept.batches.defined())
-    backend.normalize_training(x, axes, weights, biases, eps, relu, added, result.y, result.mean, result.variance,
-                               running_of(kept, count / (count - 1)));
-  else if (relu)
-    backend.normalize_relu(x, axes, weights, biases, eps, fixed, added, result.y, result.mean, result.variance);
-  else backend.normalize(x, axes, weights, biases, eps, fixed, result.y, result.mean, result.variance);
+  backend_of(x).normalize({.x = x,
+                           .axes = axes,
+                           .weight = broadcast(weight, x),
+                           .bias = broadcast(bias, x),
+                           .residual = aligned,
+                           .relu = relu,
+                           .eps = eps,
+                           .fixed_statistics = fixed,
+                           .y = result.y,
+                           .mean = result.mean,
+                           .variance = result.variance,
+                           .running = running_of(kept, count / (count - 1))});
   return result;
 }
 
@@ -94,18 +97,20 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
       if (gradient->defined()) fill(*gradient, 0);
     return result;
   }
-  const Array aligned = aligned_with(x, dy);
-  const View w = weight.defined() ? View(weight.expand(x.shape())) : View();
-  const View* const weights = weight.defined() ? &w : nullptr;
-  const auto view = [](const Array& array) { return array.defined() ? MutableView(array) : MutableView(); };
-  const MutableView views[4] = {view(result.dx), view(result.dweight), view(result.dbias), view(result.dresidual)};
-  const auto wanted = [&](int i) { return views[i].data ? &views[i] : nullptr; };
-  if (!y_if_relu.defined())
-    backend_of(x).normalize_backward(aligned, x, mean, variance, axes, weights, eps, fixed_statistics, wanted(0),
-                                     wanted(1), wanted(2));
-  else
-    backend_of(x).normalize_relu_backward(aligned, aligned_with(x, y_if_relu), x, mean, variance, axes, weights, eps,
-                                          fixed_statistics, wanted(0), wanted(1), wanted(2), wanted(3));
+  const Array aligned = aligned_with(x, dy), y = y_if_relu.defined() ? aligned_with(x, y_if_relu) : Array();
+  backend_of(x).normalize_backward({.dy = aligned,
+                                    .x = x,
+                                    .mean = mean,
+                                    .variance = variance,
+                                    .weight = broadcast(weight, x),
+                                    .y = y,
+                                    .axes = axes,
+                                    .eps = eps,
+                                    .fixed_statistics = fixed_statistics,
+                                    .dx = result.dx,
+                                    .dweight = result.dweight,
+                                    .dbias = result.dbias,
+                                    .dresidual = result.dresidual});
   return result;
 }
 

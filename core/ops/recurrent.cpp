@@ -18,7 +18,13 @@ LstmStates lstm(const Array& x, const Array& h0, const Array& c0, const LstmWeig
   const Array bias = weights.b_ih.defined() ? binary(BinaryOp::add, weights.b_ih, weights.b_hh) : Array();
   const auto states_like = [&] { return Array::empty(shape, x.dtype(), x.device()); };
   LstmStates states{states_like(), states_like(), linear(x, weights.w_ih, bias)};
-  backend_of(x).lstm_sequence(states.gates, weights.w_hh, h0, c0, reverse, states.cells, states.hidden);
+  backend_of(x).lstm_sequence({.gates = states.gates,
+                               .w_hh = weights.w_hh,
+                               .h0 = h0,
+                               .c0 = c0,
+                               .reverse = reverse,
+                               .cells = states.cells,
+                               .hidden = states.hidden});
   return states;
 }
 
@@ -33,9 +39,15 @@ LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const
   gradients.dc0 = Array::empty(c0.shape(), x.dtype(), x.device());
   if (dlast_cell.defined()) backend.copy(dlast_cell, gradients.dc0);
   else backend.fill(gradients.dc0, 0);
-  const View of_hidden = dhidden.defined() ? View(dhidden) : View();
-  backend.lstm_sequence_backward(dhidden.defined() ? &of_hidden : nullptr, states.gates, weights.w_hh, c0, states.cells,
-                                 reverse, gradients.dc0, dgates, gradients.dh0);
+  backend.lstm_sequence_backward({.dhidden = dhidden,
+                                  .gates = states.gates,
+                                  .w_hh = weights.w_hh,
+                                  .c0 = c0,
+                                  .cells = states.cells,
+                                  .reverse = reverse,
+                                  .dc = gradients.dc0,
+                                  .dgates = dgates,
+                                  .dh0 = gradients.dh0});
 
   const Array all = flat(dgates), all_transposed = all.transpose(0, 1);
   if (need_dx) gradients.dx = matmul(dgates, weights.w_ih);

@@ -37,30 +37,38 @@ TEST_CASE("attention and its gradient agree on every backend") {
         const bool masked = variant == 1, drops = rule.dropout > 0;
         auto forward = [&](bool defaults) {
           return [=](Backend& b, const Arrays& in, const Arrays& out) {
-            const View added = in[3];
-            const MutableView left = out[1];
-            const View* const mask = masked ? &added : nullptr;
-            const MutableView* const kept = drops ? &left : nullptr;
-            if (defaults) b.Backend::attention(in[0], in[1], in[2], mask, rule, out[0], kept, out[2]);
-            else b.attention(in[0], in[1], in[2], mask, rule, out[0], kept, out[2]);
+            const AttentionArgs args{.q = in[0],
+                                     .k = in[1],
+                                     .v = in[2],
+                                     .mask = masked ? in[3] : Array(),
+                                     .rule = rule,
+                                     .weights = out[0],
+                                     .kept = drops ? out[1] : Array(),
+                                     .y = out[2]};
+            if (defaults) b.Backend::attention(args);
+            else b.attention(args);
           };
         };
         check_agreement("attention", {q, k, v, mask}, {weights, kept, y}, forward(false), forward(true), 8);
 
         // Consistent numbers: the gradient may be computed from y, too.
-        Backend& naive = backend("naive");
-        const View added = mask;
-        const MutableView left = kept;
-        naive.attention(q, k, v, masked ? &added : nullptr, rule, weights, drops ? &left : nullptr, y);
+        forward(false)(backend("naive"), {q, k, v, mask}, {weights, kept, y});
         const Array dq = some(q.shape(), 1), dk = some(k.shape(), 1), dv = some(v.shape(), 1);
         auto backward = [&](bool defaults) {
           return [=](Backend& b, const Arrays& in, const Arrays& out) {
-            const View left = in[5];
-            const View* const kept = drops ? &left : nullptr;
-            if (defaults)
-              b.Backend::attention_backward(in[0], in[1], in[2], in[3], in[4], kept, in[6], rule, out[0], out[1],
-                                            out[2]);
-            else b.attention_backward(in[0], in[1], in[2], in[3], in[4], kept, in[6], rule, out[0], out[1], out[2]);
+            const AttentionBackwardArgs args{.dy = in[0],
+                                             .q = in[1],
+                                             .k = in[2],
+                                             .v = in[3],
+                                             .weights = in[4],
+                                             .kept = drops ? in[5] : Array(),
+                                             .y = in[6],
+                                             .rule = rule,
+                                             .dq = out[0],
+                                             .dk = out[1],
+                                             .dv = out[2]};
+            if (defaults) b.Backend::attention_backward(args);
+            else b.attention_backward(args);
           };
         };
         check_agreement("attention_backward", {dy, q, k, v, weights, kept, y}, {dq, dk, dv}, backward(false),
@@ -76,8 +84,7 @@ TEST_CASE("attention sees nothing through a boolean mask that is false") {
                 v = array_of({1, 1, 2, 1}, {5, 7});
     const Array weights = array_of({1, 1, 1, 2}, {0, 0}), y = array_of({1, 1, 1, 1}, {0});
     const Array seen = array_of({1, 1, 1, 2}, {1, 0}, DType::boolean);
-    const View mask = seen;
-    b.attention(q, k, v, &mask, {}, weights, nullptr, y);
+    b.attention({.q = q, .k = k, .v = v, .mask = seen, .weights = weights, .y = y});
     CHECK(values(weights) == std::vector<double>{1, 0});
     CHECK(values(y) == std::vector<double>{5});
   }

@@ -77,10 +77,14 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
       const bool relu = round % 2, biased = round % 3;
       auto forward = [&](bool defaults) {
         return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-          const View bias_view = in[2];
-          const View* given = biased ? &bias_view : nullptr;
-          if (defaults) b.Backend::conv2d_bias_relu(in[0], in[1], given, relu, out[0], c.geometry);
-          else b.conv2d_bias_relu(in[0], in[1], given, relu, out[0], c.geometry);
+          const Conv2dArgs args{.x = in[0],
+                                .w = in[1],
+                                .bias = biased ? in[2] : Array(),
+                                .relu = relu,
+                                .geometry = c.geometry,
+                                .y = out[0]};
+          if (defaults) b.Backend::conv2d_bias_relu(args);
+          else b.conv2d_bias_relu(args);
         };
       };
       check_agreement("conv2d_bias_relu", {x, w, bias}, {y}, forward(false), forward(true), 4);
@@ -90,17 +94,19 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
       const bool in_place = make.integer(0, 1) && !dy.may_overlap();
       auto backward = [&](bool defaults) {
         return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-          const View saved = in[3];
-          const MutableView gradients[3] = {out[0], out[1], out[2]};
-          auto want = [&](int i) { return wanted >> i & 1 ? &gradients[i] : nullptr; };
-          const View* mask = relu ? &saved : nullptr;
+          const auto want = [&](size_t i) { return wanted >> i & 1 ? out[i] : Array(); };
           const Array own_dy = copy_to(in[0], in[0].device());
-          const MutableView room(own_dy);
-          const MutableView* masked = in_place ? &room : nullptr;
-          if (defaults)
-            b.Backend::conv2d_bias_relu_backward(own_dy, in[1], in[2], mask, want(0), want(1), want(2), c.geometry,
-                                                 masked);
-          else b.conv2d_bias_relu_backward(own_dy, in[1], in[2], mask, want(0), want(1), want(2), c.geometry, masked);
+          const Conv2dBackwardArgs args{.dy = own_dy,
+                                        .x = in[1],
+                                        .w = in[2],
+                                        .y = relu ? in[3] : Array(),
+                                        .geometry = c.geometry,
+                                        .dx = want(0),
+                                        .dw = want(1),
+                                        .dbias = want(2),
+                                        .masked = in_place ? own_dy : Array()};
+          if (defaults) b.Backend::conv2d_bias_relu_backward(args);
+          else b.conv2d_bias_relu_backward(args);
         };
       };
       check_agreement("conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, db}, backward(false), backward(true), 4);
@@ -120,8 +126,8 @@ TEST_CASE("NaN passes through convolution, bias and ReLU, and nothing of y's mem
       check_agreement(
           "conv2d_bias_relu", {x, w, bias}, {y},
           [&](Backend& b, const Arrays& in, const Arrays& out) {
-            const View bias_view = in[2];
-            b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], geometry);
+            b.conv2d_bias_relu(
+                {.x = in[0], .w = in[1], .bias = in[2], .relu = true, .geometry = geometry, .y = out[0]});
           },
           {}, 4);
     }
@@ -174,8 +180,7 @@ TEST_CASE("linear agrees on every backend") {
       const Array bias = make({N}, dtype, make.choice(kInputLayouts), -1, 1);
       auto run = [&](bool defaults) {
         return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-          const View bias_view = in[2];
-          const View* given = round % 2 ? &bias_view : nullptr;
+          const Array given = round % 2 ? in[2] : Array();
           if (defaults) b.Backend::linear(in[0], in[1], given, out[0]);
           else b.linear(in[0], in[1], given, out[0]);
         };
@@ -245,18 +250,32 @@ TEST_CASE("pick, cross-entropy and their gradients agree on every backend") {
           const Array loss = make(loss_shape, dtype), weight_sum = make({}, dtype);
           auto forward = [&](bool defaults) {
             return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-              if (defaults) b.Backend::cross_entropy(in[0], in[1], ignored, reduction, out[0], out[1], out[2]);
-              else b.cross_entropy(in[0], in[1], ignored, reduction, out[0], out[1], out[2]);
+              const CrossEntropyArgs args{.x = in[0],
+                                          .target = in[1],
+                                          .ignore_index = ignored,
+                                          .reduction = reduction,
+                                          .log_probabilities = out[0],
+                                          .loss = out[1],
+                                          .weight_sum = out[2]};
+              if (defaults) b.Backend::cross_entropy(args);
+              else b.cross_entropy(args);
             };
           };
           check_agreement("cross_entropy", {x, target}, {log_probabilities, loss, weight_sum}, forward(false),
                           forward(true), 4);
-          backend("naive").cross_entropy(x, target, ignored, reduction, log_probabilities, loss, weight_sum);
+          forward(false)(backend("naive"), {x, target}, {log_probabilities, loss, weight_sum});
           const Array dloss = make(loss_shape, dtype);
           auto backward = [&](bool defaults) {
             return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-              if (defaults) b.Backend::cross_entropy_backward(in[0], in[1], in[2], ignored, reduction, in[3], out[0]);
-              else b.cross_entropy_backward(in[0], in[1], in[2], ignored, reduction, in[3], out[0]);
+              const CrossEntropyBackwardArgs args{.dloss = in[0],
+                                                  .log_probabilities = in[1],
+                                                  .target = in[2],
+                                                  .ignore_index = ignored,
+                                                  .reduction = reduction,
+                                                  .weight_sum = in[3],
+                                                  .dx = out[0]};
+              if (defaults) b.Backend::cross_entropy_backward(args);
+              else b.cross_entropy_backward(args);
             };
           };
           check_agreement("cross_entropy_backward", {dloss, log_probabilities, target, weight_sum},

@@ -41,8 +41,6 @@ const NormCase kNormCases[] = {
     {{0, 3, 2, 2}, 0b1101, {1, 3, 1, 1}},
 };
 
-View expanded(const Array& parameter, const Shape& shape) { return parameter.expand(shape); }
-
 /// Forward and backward, with or without the ReLU that follows; `image` makes an array of x's shape.
 void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bool relu,
                      const std::function<Array()>& image) {
@@ -55,34 +53,45 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
   const std::string name = relu ? "normalize_relu" : "normalize";
   const auto forward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-      const View weight = expanded(in[1], c.x), bias = expanded(in[2], c.x), more = in[5];
-      const View *const w = weighed ? &weight : nullptr, *const b = weighed ? &bias : nullptr;
-      const View* const r = added ? &more : nullptr;
-      const Array &average = fixed ? in[3] : out[1], &spread = fixed ? in[4] : out[2];
-      if (relu && defaults) on.Backend::normalize_relu(in[0], c.axes, w, b, 1e-3, fixed, r, out[0], average, spread);
-      else if (relu) on.normalize_relu(in[0], c.axes, w, b, 1e-3, fixed, r, out[0], average, spread);
-      else if (defaults) on.Backend::normalize(in[0], c.axes, w, b, 1e-3, fixed, out[0], average, spread);
-      else on.normalize(in[0], c.axes, w, b, 1e-3, fixed, out[0], average, spread);
+      const NormalizeArgs args{.x = in[0],
+                               .axes = c.axes,
+                               .weight = weighed ? in[1].expand(c.x) : Array(),
+                               .bias = weighed ? in[2].expand(c.x) : Array(),
+                               .residual = relu && added ? in[5] : Array(),
+                               .relu = relu,
+                               .eps = 1e-3,
+                               .fixed_statistics = fixed,
+                               .y = out[0],
+                               .mean = fixed ? in[3] : out[1],
+                               .variance = fixed ? in[4] : out[2]};
+      if (defaults) on.Backend::normalize(args);
+      else on.normalize(args);
     };
   };
   const Arrays results = fixed ? Arrays{y} : Arrays{y, make(statistics, wide), make(statistics, wide)};
   check_agreement(name, {x, w, b, mean, variance, residual}, results, forward(false), forward(true), 10);
 
-  if (!fixed) backend("naive").normalize(x, c.axes, nullptr, nullptr, 1e-3, false, y, mean, variance);
+  if (!fixed)
+    backend("naive").normalize({.x = x, .axes = c.axes, .eps = 1e-3, .y = y, .mean = mean, .variance = variance});
   const Array dy = image(), dx = image(), dresidual = image();
   const Array dw = make(c.parameters, wide), db = make(c.parameters, dtype, make.choice(kOutputLayouts));
   const auto backward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-      const View weight = expanded(in[2], c.x), result = in[5];
-      const View* const w = weighed ? &weight : nullptr;
-      const MutableView dx = out[0], dw = out[1], db = out[2], dr = out.size() > 3 ? out[3] : MutableView();
-      const MutableView* const more = out.size() > 3 ? &dr : nullptr;
-      const auto run = [&](auto&& method) { method(in[1], in[3], in[4], c.axes, w, 1e-3, fixed, &dx, &dw, &db); };
-      if (relu && defaults)
-        run([&](auto&&... rest) { on.Backend::normalize_relu_backward(in[0], result, rest..., more); });
-      else if (relu) run([&](auto&&... rest) { on.normalize_relu_backward(in[0], result, rest..., more); });
-      else if (defaults) run([&](auto&&... rest) { on.Backend::normalize_backward(in[0], rest...); });
-      else run([&](auto&&... rest) { on.normalize_backward(in[0], rest...); });
+      const NormalizeBackwardArgs args{.dy = in[0],
+                                       .x = in[1],
+                                       .mean = in[3],
+                                       .variance = in[4],
+                                       .weight = weighed ? in[2].expand(c.x) : Array(),
+                                       .y = relu ? in[5] : Array(),
+                                       .axes = c.axes,
+                                       .eps = 1e-3,
+                                       .fixed_statistics = fixed,
+                                       .dx = out[0],
+                                       .dweight = out[1],
+                                       .dbias = out[2],
+                                       .dresidual = out.size() > 3 ? out[3] : Array()};
+      if (defaults) on.Backend::normalize_backward(args);
+      else on.normalize_backward(args);
     };
   };
   const Arrays gradients = relu && added ? Arrays{dx, dw, db, dresidual} : Arrays{dx, dw, db};
@@ -208,16 +217,20 @@ TEST_CASE("batch norm in training agrees on every backend") {
             const int which = static_cast<int>(make.integer(1, 7));
             const auto run = [&](bool defaults) {
               return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
-                const RunningStatistics running = running_of(out, 3, which);
-                const View residual = in[1], *added = relu && which & 1 ? &residual : nullptr;
-                const auto train = [&](auto&& method) {
-                  method(in[0], axes, nullptr, nullptr, 1e-3, relu, added, out[0], out[1], out[2], running);
-                };
-                if (defaults) train([&](auto&&... args) { on.Backend::normalize_training(args...); });
-                else train([&](auto&&... args) { on.normalize_training(args...); });
+                const NormalizeArgs args{.x = in[0],
+                                         .axes = axes,
+                                         .residual = relu && which & 1 ? in[1] : Array(),
+                                         .relu = relu,
+                                         .eps = 1e-3,
+                                         .y = out[0],
+                                         .mean = out[1],
+                                         .variance = out[2],
+                                         .running = running_of(out, 3, which)};
+                if (defaults) on.Backend::normalize(args);
+                else on.normalize(args);
               };
             };
-            check_agreement("normalize_training", {make(shape, dtype, layout), make(shape, dtype, layout)},
+            check_agreement("normalize", {make(shape, dtype, layout), make(shape, dtype, layout)},
                             {make(shape, dtype, layout), make(statistics, wide), make(statistics, wide),
                              make(channels, kept), make(channels, kept), make({}, DType::i64)},
                             run(false), run(true), 10);

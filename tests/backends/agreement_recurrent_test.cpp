@@ -54,8 +54,15 @@ TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
         const Array gates = some(wide, -2, 2), cells = some(shape, -1, 1), hidden = some(shape, -1, 1);
         auto forward = [&](bool defaults) {
           return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-            if (defaults) b.Backend::lstm_sequence(out[0], in[0], in[1], in[2], reverse, out[1], out[2]);
-            else b.lstm_sequence(out[0], in[0], in[1], in[2], reverse, out[1], out[2]);
+            const LstmArgs args{.gates = out[0],
+                                .w_hh = in[0],
+                                .h0 = in[1],
+                                .c0 = in[2],
+                                .reverse = reverse,
+                                .cells = out[1],
+                                .hidden = out[2]};
+            if (defaults) b.Backend::lstm_sequence(args);
+            else b.lstm_sequence(args);
           };
         };
         check_agreement("lstm_sequence", {w_hh, h0, c0}, {gates, cells, hidden}, forward(false), forward(true), 8);
@@ -65,11 +72,17 @@ TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
         for (bool with_hidden : sample(make, kBoth)) {
           auto backward = [&](bool defaults) {
             return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-              const View dh = in[0];
-              const View* const given = with_hidden ? &dh : nullptr;
-              if (defaults)
-                b.Backend::lstm_sequence_backward(given, in[1], in[2], in[3], in[4], reverse, out[0], out[1], out[2]);
-              else b.lstm_sequence_backward(given, in[1], in[2], in[3], in[4], reverse, out[0], out[1], out[2]);
+              const LstmBackwardArgs args{.dhidden = with_hidden ? in[0] : Array(),
+                                          .gates = in[1],
+                                          .w_hh = in[2],
+                                          .c0 = in[3],
+                                          .cells = in[4],
+                                          .reverse = reverse,
+                                          .dc = out[0],
+                                          .dgates = out[1],
+                                          .dh0 = out[2]};
+              if (defaults) b.Backend::lstm_sequence_backward(args);
+              else b.lstm_sequence_backward(args);
             };
           };
           check_agreement("lstm_sequence_backward", {dhidden, active, w_hh, c0, cells}, {dc, dgates, dh0},

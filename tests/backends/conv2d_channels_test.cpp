@@ -79,8 +79,7 @@ void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array&
   check_agreement(
       "conv2d_bias_relu", {x, w, bias}, {y},
       [&](Backend& b, const Arrays& in, const Arrays& out) {
-        const View bias_view = in[2];
-        b.conv2d_bias_relu(in[0], in[1], &bias_view, true, out[0], c.geometry);
+        b.conv2d_bias_relu({.x = in[0], .w = in[1], .bias = in[2], .relu = true, .geometry = c.geometry, .y = out[0]});
       },
       {}, 4);
 }
@@ -100,9 +99,8 @@ void check_masked_gradient(const ConvCase& c, const Array& dy, const Array& x, c
   check_agreement(
       "conv2d_bias_relu_backward", {dy, x, w, y}, {dw, dbias},
       [&](Backend& b, const Arrays& in, const Arrays& out) {
-        const View saved = in[3];
-        const MutableView gradients[2] = {out[0], out[1]};
-        b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, nullptr, &gradients[0], &gradients[1], c.geometry);
+        b.conv2d_bias_relu_backward(
+            {.dy = in[0], .x = in[1], .w = in[2], .y = in[3], .geometry = c.geometry, .dw = out[0], .dbias = out[1]});
       },
       {}, 4);
 }
@@ -129,10 +127,14 @@ TEST_CASE("convolution with many channels agrees on every backend") {
         check_agreement(
             "conv2d_bias_relu_backward", {dy, x, w, y}, {dx, dw, dbias},
             [&](Backend& b, const Arrays& in, const Arrays& out) {
-              const View saved = in[3];
-              const MutableView gradients[3] = {out[0], out[1], out[2]};
-              b.conv2d_bias_relu_backward(in[0], in[1], in[2], &saved, &gradients[0], &gradients[1], &gradients[2],
-                                          c.geometry);
+              b.conv2d_bias_relu_backward({.dy = in[0],
+                                           .x = in[1],
+                                           .w = in[2],
+                                           .y = in[3],
+                                           .geometry = c.geometry,
+                                           .dx = out[0],
+                                           .dw = out[1],
+                                           .dbias = out[2]});
             },
             {}, 4);
         check_weight_gradient(c, dy, x, dw);

@@ -186,9 +186,17 @@ void check_workspace(const Layer& l, DType dtype, MemoryFormat format, Convoluti
   for (int threads : {1, 2}) {
     set_num_threads(threads);
     const ConvSettings settings{kernel_table(), accuracy, threads};
-    const int64_t forward = peak([&] { test::openmp().conv2d_bias_relu(x, w, &bias_view, true, MutableView(y), g); });
+    const int64_t forward = peak(
+        [&] { test::openmp().conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = g, .y = y}); });
     const int64_t backward = peak([&] {
-      test::openmp().conv2d_bias_relu_backward(dy, x, w, &y_view, wanted_dx, wanted_dw, wanted_db, g, nullptr);
+      test::openmp().conv2d_bias_relu_backward({.dy = dy,
+                                                .x = x,
+                                                .w = w,
+                                                .y = y,
+                                                .geometry = g,
+                                                .dx = wants & 1 ? dx : Array(),
+                                                .dw = wants & 2 ? dw : Array(),
+                                                .dbias = wants & 2 ? db : Array()});
     });
     const int64_t forward_plan = select_conv2d(settings, View(x), View(w), &bias_view, View(y), g).workspace_bytes;
     const int64_t backward_plan =

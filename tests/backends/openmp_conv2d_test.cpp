@@ -23,19 +23,17 @@ void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
   const Array x = random({c.N, c.C, c.H, c.W}, dtype, format);
   const Array w = random({c.K, c.C / c.g.groups, c.R, c.S}, dtype, format), bias = random({c.K}, dtype);
   const Array y = random({c.N, c.K, P, Q}, dtype, format), dy = random({c.N, c.K, P, Q}, dtype, format);
-  const View bias_view(bias), y_view(y);
   const double allowed = tolerance_of(dtype) * 10;
   compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d(x, w, out, c.g); });
-  compare(y, allowed, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(x, w, &bias_view, true, out, c.g); });
+  compare(y, allowed, [&](Backend& on, const Array& out) {
+    on.conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = c.g, .y = out});
+  });
   compare(x, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_data(dy, w, out, c.g); });
   compare(w, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_weight(dy, x, out, c.g); });
   const auto fused = [&](Backend& on, const Array* dx, const Array* dw, const Array* db) {
-    MutableView views[3];
-    const Array* arrays[3] = {dx, dw, db};
-    for (int i = 0; i < 3; ++i)
-      if (arrays[i]) views[i] = *arrays[i];
-    on.conv2d_bias_relu_backward(dy, x, w, &y_view, dx ? &views[0] : nullptr, dw ? &views[1] : nullptr,
-                                 db ? &views[2] : nullptr, c.g);
+    const auto wanted = [](const Array* gradient) { return gradient ? *gradient : Array(); };
+    on.conv2d_bias_relu_backward(
+        {.dy = dy, .x = x, .w = w, .y = y, .geometry = c.g, .dx = wanted(dx), .dw = wanted(dw), .dbias = wanted(db)});
   };
   compare(x, allowed, [&](Backend& on, const Array& out) { fused(on, &out, nullptr, nullptr); });
   compare(bias, allowed, [&](Backend& on, const Array& out) { fused(on, nullptr, nullptr, &out); });
@@ -145,12 +143,13 @@ TEST_CASE("a NaN in an image or a gradient reaches the outputs that see it and n
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
     const Array x = random({2, 32, 6, 7}, DType::f32, format), dy = random({2, 48, 6, 7}, DType::f32, format);
     const Array w = random({48, 32, 3, 3}), bias = random({48});
-    const View bias_view(bias);
     for (const auto& [h, at] : {std::pair<int64_t, int64_t>{0, 0}, {5, 6}, {2, 6}}) {
       naive().fill(x.select(0, 1).select(0, 20).select(0, h).slice(0, at, at + 1), nan);
       naive().fill(dy.select(0, 0).select(0, 40).select(0, h).slice(0, at, at + 1), nan);
     }
-    compare(dy, 2e-4, [&](Backend& on, const Array& y) { on.conv2d_bias_relu(x, w, &bias_view, true, y, g); });
+    compare(dy, 2e-4, [&](Backend& on, const Array& y) {
+      on.conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = g, .y = y});
+    });
     compare(x, 2e-4, [&](Backend& on, const Array& dx) { on.conv2d_backward_data(dy, w, dx, g); });
     compare(w, 2e-4, [&](Backend& on, const Array& dw) { on.conv2d_backward_weight(dy, x, dw, g); });
   }

@@ -243,7 +243,13 @@ TEST_CASE("openmp softmax and cross-entropy agree with naive") {
         const Array log_probabilities = Array::empty_like(x), weight = Array::empty({}, dtype);
         const Array loss = Array::empty(reduction == Reduction::none ? Shape{50} : Shape{}, dtype);
         const auto forward = [&](Backend& on, const Array& l, const Array& p, const Array& w) {
-          on.cross_entropy(x, target, ignored, reduction, p, l, w);
+          on.cross_entropy({.x = x,
+                            .target = target,
+                            .ignore_index = ignored,
+                            .reduction = reduction,
+                            .log_probabilities = p,
+                            .loss = l,
+                            .weight_sum = w});
         };
         compare(loss, allowed, [&](Backend& on, const Array& out) { forward(on, out, log_probabilities, weight); });
         compare(x, allowed, [&](Backend& on, const Array& out) { forward(on, loss, out, weight); });
@@ -251,7 +257,13 @@ TEST_CASE("openmp softmax and cross-entropy agree with naive") {
         forward(naive(), loss, log_probabilities, weight);
         const Array dloss = random(loss.shape(), dtype);
         compare(x, allowed, [&](Backend& on, const Array& out) {
-          on.cross_entropy_backward(dloss, log_probabilities, target, ignored, reduction, weight, out);
+          on.cross_entropy_backward({.dloss = dloss,
+                                     .log_probabilities = log_probabilities,
+                                     .target = target,
+                                     .ignore_index = ignored,
+                                     .reduction = reduction,
+                                     .weight_sum = weight,
+                                     .dx = out});
         });
         compare(Array::empty({50}, dtype), 0, [&](Backend& on, const Array& out) { on.pick(x, target, ignored, out); });
         const Array dy = random({50}, dtype);
@@ -264,7 +276,8 @@ TEST_CASE("openmp softmax and cross-entropy agree with naive") {
   CHECK_THROWS_WITH(openmp().pick(x, target, -100, y), contains("target 10 of row 1") && contains("10 classes"));
   CHECK_THROWS_AS(openmp().pick_backward(y, target, -100, x), IndexError);
   const Array p = Array::empty_like(x), loss = Array::empty({}), weight = Array::empty({});
-  CHECK_THROWS_AS(openmp().cross_entropy(x, target, -100, Reduction::mean, p, loss, weight), IndexError);
+  const CrossEntropyArgs args{.x = x, .target = target, .log_probabilities = p, .loss = loss, .weight_sum = weight};
+  CHECK_THROWS_AS(openmp().cross_entropy(args), IndexError);
 }
 
 TEST_CASE("openmp random numbers are naive's, bit for bit") {

@@ -32,13 +32,17 @@ struct Operands {
         dy(random({c.N, c.K, c.size(0), c.size(1)}, dtype, format)) {}
 };
 
+// y = relu(x * w + bias).
+void forward(Backend& on, const Operands& o, const Conv2dGeometry& g, const Array& y) {
+  on.conv2d_bias_relu({.x = o.x, .w = o.w, .bias = o.bias, .relu = true, .geometry = g, .y = y});
+}
+
 // All three gradients in one call, side by side in one array, so that one comparison sees them.
 Array gradients(Backend& on, const Operands& o, const Conv2dGeometry& g, bool relu) {
   const Array all = Array::empty({o.x.numel() + o.w.numel() + o.bias.numel()}, o.x.dtype());
   const Array dx = Array::empty_like(o.x), dw = Array::empty_like(o.w), db = Array::empty_like(o.bias);
-  const View y(o.y);
-  const MutableView dx_view(dx), dw_view(dw), db_view(db);
-  on.conv2d_bias_relu_backward(o.dy, o.x, o.w, relu ? &y : nullptr, &dx_view, &dw_view, &db_view, g);
+  on.conv2d_bias_relu_backward(
+      {.dy = o.dy, .x = o.x, .w = o.w, .y = relu ? o.y : Array(), .geometry = g, .dx = dx, .dw = dw, .dbias = db});
   int64_t at = 0;
   for (const Array& part : {dx, dw, db}) {
     naive().copy(part, all.slice(0, at, at + part.numel()).view(part.shape()));
@@ -54,8 +58,7 @@ void check(const Case& c, DType dtype, MemoryFormat format) {
             << static_cast<int>(format));
   const Operands o(c, dtype, format);
   const double allowed = tolerance_of(dtype) * 10;
-  const View bias(o.bias);
-  compare(o.y, allowed, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(o.x, o.w, &bias, true, out, c.g); });
+  compare(o.y, allowed, [&](Backend& on, const Array& out) { forward(on, o, c.g, out); });
   compare(o.y, allowed, [&](Backend& on, const Array& out) { on.conv2d(o.x, o.w, out, c.g); });
   compare(o.x, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_data(o.dy, o.w, out, c.g); });
   compare(o.w, allowed, [&](Backend& on, const Array& out) { on.conv2d_backward_weight(o.dy, o.x, out, c.g); });
@@ -147,8 +150,7 @@ TEST_CASE("convolution with few channels: what is not finite stays where it belo
     Operands o(c, DType::f32, MemoryFormat::contiguous);
     INFO(value);
     o.x.data<float>()[3 * 20 + 19] = value;  // read by the last column of the kernel alone
-    const View bias(o.bias);
-    compare(o.y, 2e-4, [&](Backend& on, const Array& out) { on.conv2d_bias_relu(o.x, o.w, &bias, true, out, c.g); });
+    compare(o.y, 2e-4, [&](Backend& on, const Array& out) { forward(on, o, c.g, out); });
     compare(o.w, 2e-4, [&](Backend& on, const Array& out) { on.conv2d_backward_weight(o.dy, o.x, out, c.g); });
     o.dy.data<float>()[2 * 18 + 9] = value;
     compare(o.x, 2e-4, [&](Backend& on, const Array& out) { on.conv2d_backward_data(o.dy, o.w, out, c.g); });

@@ -54,8 +54,8 @@ struct WinogradOperands {
 
 // y = relu(x * w + bias) by naive, or by a Winograd kernel.
 void forward(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& x, const Array& y) {
-  const View bias(o.bias);
-  if (&on == &naive()) return on.conv2d_bias_relu(x, o.w, &bias, true, y, o.geometry);
+  if (&on == &naive())
+    return on.conv2d_bias_relu({.x = x, .w = o.w, .bias = o.bias, .relu = true, .geometry = o.geometry, .y = y});
   openmp::convolve_winograd(openmp::kernel_table(), tiles_of(accuracy, x, o.w, y, o.geometry, false, false),
                             Images<const float>(View(x)), Images<const float>(View(o.w)), o.bias.data<float>(), true,
                             Images<float>(MutableView(y)), o.geometry);
@@ -65,7 +65,7 @@ void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOper
   const View mask = y ? View(*y) : View();
   const MutableView out(dx);
   if (&on == &naive())
-    return on.conv2d_bias_relu_backward(dy, dx, o.w, y ? &mask : nullptr, &out, nullptr, nullptr, o.geometry);
+    return on.conv2d_bias_relu_backward({.dy = dy, .x = dx, .w = o.w, .y = mask, .geometry = o.geometry, .dx = out});
   openmp::convolve_winograd_backward_data(openmp::kernel_table(), tiles_of(accuracy, dy, o.w, dx, o.geometry, true, y),
                                           Images<const float>(View(dy)), mask.as<float>(),
                                           Images<const float>(View(o.w)), Images<float>(out), o.geometry);
@@ -139,8 +139,7 @@ TEST_CASE("errors of Winograd convolutions stay below the documented bounds") {
   for (int64_t channels : {1, 16, 64, 512}) {
     const WinogradOperands o({2, channels, 24, 24, 16, 1, 1}, MemoryFormat::channels_last);
     const Array exact = dense(o.y), x = dense(o.x), w = dense(o.w), bias = dense(o.bias);
-    const View bias_view(bias);
-    test::openmp().conv2d_bias_relu(x, w, &bias_view, true, exact, o.geometry);
+    test::openmp().conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = o.geometry, .y = exact});
     const CpuIsa before = cpu_isa();
     for (CpuIsa isa : instruction_sets())
       for (ConvolutionAccuracy accuracy : kWinograd) {

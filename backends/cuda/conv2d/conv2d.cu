@@ -98,23 +98,20 @@ void backward_weight(const View& dy, const void* mask, const View& x, const Muta
 }  // namespace
 
 void CudaBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
-  conv2d_bias_relu(x, w, nullptr, false, y, geometry);
+  conv2d_bias_relu({.x = x, .w = w, .geometry = geometry, .y = y});
 }
 
-void CudaBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                                   const Conv2dGeometry& geometry) {
+void CudaBackend::conv2d_bias_relu(const Conv2dArgs& args) {
+  const View& bias = args.bias;
   Array packed_bias;
-  if (bias && bias->strides[0] != 1) {
-    packed_bias = Array::empty(bias->shape, bias->dtype, bias->device);
-    copy(*bias, packed_bias);
+  if (bias && bias.strides[0] != 1) {
+    packed_bias = Array::empty(bias.shape, bias.dtype, bias.device);
+    copy(bias, packed_bias);
   }
-  ConvProblem problem = problem_of(ConvPass::forward, x, w, y, geometry);
-  problem.bias = bias, problem.relu = relu;
-  run_gather(bias || relu ? "conv2d_bias_relu" : "conv2d", problem, x, nullptr, w,
-             packed_bias.defined() ? packed_bias.data()
-             : bias                ? bias->data
-                                   : nullptr,
-             y);
+  ConvProblem problem = problem_of(ConvPass::forward, args.x, args.w, args.y, args.geometry);
+  problem.bias = static_cast<bool>(bias), problem.relu = args.relu;
+  run_gather(bias || args.relu ? "conv2d_bias_relu" : "conv2d", problem, args.x, nullptr, args.w,
+             packed_bias.defined() ? packed_bias.data() : bias.data, args.y);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
@@ -129,22 +126,22 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 
 // Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first.
 // The sum for dbias rides on the weights' gradient.
-void CudaBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                            const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                            const Conv2dGeometry& geometry, const MutableView* masked) {
+void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
+  const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
+  const MutableView &dx = args.dx, &dw = args.dw;
+  const Conv2dGeometry& geometry = args.geometry;
   const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) {
     return choose(problem_of(pass, x, w, dy, geometry), device_properties(dy.device.index), switches()).takes_mask;
   };
-  const bool masks =
-      !y_if_relu || (y_if_relu->strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, *dx, w)) &&
-                     takes_mask(ConvPass::backward_weight, x, *dw));
+  const bool masks = !y || (y.strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, dx, w)) &&
+                            takes_mask(ConvPass::backward_weight, x, dw));
   Array scratch;
-  const View gradient = masks ? dy : masked_by_relu(dy, *y_if_relu, masked, scratch);
-  const void* mask = masks && y_if_relu ? y_if_relu->data : nullptr;
-  if (dx && mask) backward_data(dy, mask, w, *dx, geometry);
-  else if (dx) conv2d_backward_data(gradient, w, *dx, geometry);
-  if (dw) backward_weight(gradient, mask, x, *dw, dbias, geometry);
-  else Backend::conv2d_bias_relu_backward(gradient, x, w, nullptr, nullptr, nullptr, dbias, geometry);
+  const View gradient = masks ? dy : masked_by_relu(dy, y, args.masked, scratch);
+  const void* mask = masks ? y.data : nullptr;
+  if (dx && mask) backward_data(dy, mask, w, dx, geometry);
+  else if (dx) conv2d_backward_data(gradient, w, dx, geometry);
+  if (dw) backward_weight(gradient, mask, x, dw, if_present(args.dbias), geometry);
+  else Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = args.dbias});
 }
 
 }  // namespace gradus

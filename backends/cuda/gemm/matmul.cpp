@@ -166,11 +166,11 @@ void CudaBackend::matmul(const View& a, const View& b, const MutableView& y, boo
   multiply_batches(left, right, y, accumulate);
 }
 
-void CudaBackend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
+void CudaBackend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {
   const View w_transposed = transposed(w);
   if (x.shape[1] > 0 && cuda_detail::is_small_matmul(x, w_transposed, y))
-    return cuda_detail::small_matmul(x, w_transposed, bias, y, /*accumulate=*/false);
-  if (bias && cuda_detail::fused_linear(x, w, *bias, y)) return;
+    return cuda_detail::small_matmul(x, w_transposed, if_present(bias), y, /*accumulate=*/false);
+  if (bias && cuda_detail::fused_linear(x, w, bias, y)) return;
   Backend::linear(x, w, bias, y);
 }
 

@@ -221,11 +221,11 @@ Matrix<T> matrix(const MutableView& view) {
 
 }  // namespace
 
-void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                                const MutableView& log_probabilities, const MutableView& loss,
-                                const MutableView& weight_sum) {
+void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
+  const View &x = args.x, &target = args.target;
+  const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "cuda", "fused", {&x, &target}, 5 * x.numel());
-  const Sizes sizes{x.shape[0], x.shape[1], ignore_index, reduction};
+  const Sizes sizes{x.shape[0], x.shape[1], args.ignore_index, args.reduction};
   const Launch launch(x.device);
   visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
@@ -246,14 +246,14 @@ void CudaBackend::cross_entropy(const View& x, const View& target, int64_t ignor
   });
 }
 
-void CudaBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                                         int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                                         const MutableView& dx) {
-  if (dx.numel() > cuda_detail::kMaxChunk)
-    return Backend::cross_entropy_backward(dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx);
+void CudaBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
+  const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target,
+             &weight_sum = args.weight_sum;
+  const MutableView& dx = args.dx;
+  if (dx.numel() > cuda_detail::kMaxChunk) return Backend::cross_entropy_backward(args);
   EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
   if (dx.numel() == 0) return;
-  const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
+  const Sizes sizes{dx.shape[0], dx.shape[1], args.ignore_index, args.reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
     using C = compute_t<T>;

@@ -160,16 +160,17 @@ void CudaBackend::update_running_statistics(const View& batch_mean, const View& 
   });
 }
 
-void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                            bool fixed_statistics, const MutableView& y, const MutableView& mean,
-                            const MutableView& variance) {
-  if (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk)
-    return Backend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
-  EventScope event("normalize", "cuda", "moments", {&x}, 8 * x.numel());
-  if (!fixed_statistics && cuda_detail::normalize_rows(x, axes, weight, bias, eps, y, mean, variance)) return;
-  if (cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/false, nullptr, y, mean,
-                                      variance, nullptr))
-    return;
+void CudaBackend::normalize(const NormalizeArgs& args) {
+  const View& x = args.x;
+  const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
+  const bool plain = !args.relu && !args.running;
+  if (plain && (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk)) return Backend::normalize(args);
+  EventScope event(args.relu ? "normalize_relu" : "normalize", "cuda", "moments", {&x, &y},
+                   (args.relu ? 9 : 8) * x.numel());
+  if (plain && !args.fixed_statistics && cuda_detail::normalize_rows(args)) return;
+  if (RunningChannels<float>::serve(args.running, mean.dtype) && cuda_detail::normalize_channels(args)) return;
+  if (!plain) return Backend::normalize(args);
+  const View *const weight = if_present(args.weight), *const bias = if_present(args.bias);
   const int n = x.ndim();
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
   const Strides bias_strides = cuda_detail::strides_or_zero(bias, n);
@@ -180,7 +181,7 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
   const Nest<6> nest(StridedLoop<6>(
       x.shape, {&y.strides, &x.strides, &mean_strides, &variance_strides, &weight_strides, &bias_strides}));
   visit_floating(x.dtype, [&]<class T>() {
-    if (!fixed_statistics) take_moments<T>(x, axes, mean, variance);
+    if (!args.fixed_statistics) take_moments<T>(x, args.axes, mean, variance);
     const Launch launch(x.device);
     const View mean_view = mean, variance_view = variance;
     const bool aligned = cuda_detail::aligned(x.as<T>()) && cuda_detail::aligned(y.as<T>());
@@ -188,27 +189,8 @@ void CudaBackend::normalize(const View& x, uint32_t axes, const View* weight, co
     launch(vectors ? normalize_kernel<4, T> : normalize_kernel<1, T>,
            launch.blocks(nest.numel, vectors ? 4 * kThreads : kThreads), kThreads, nest.geometry(), y.as<T>(),
            x.as<T>(), Either<T>(&mean_view), Either<T>(&variance_view), Either<T>(weight), Either<T>(bias),
-           static_cast<compute_t<T>>(eps));
+           static_cast<compute_t<T>>(args.eps));
   });
-}
-
-void CudaBackend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                                 bool fixed_statistics, const View* residual, const MutableView& y,
-                                 const MutableView& mean, const MutableView& variance) {
-  EventScope event("normalize_relu", "cuda", "moments", {&x, &y}, 9 * x.numel());
-  if (!cuda_detail::normalize_channels(x, axes, weight, bias, eps, fixed_statistics, /*relu=*/true, residual, y, mean,
-                                       variance, nullptr))
-    Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
-}
-
-void CudaBackend::normalize_training(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                                     bool relu, const View* residual, const MutableView& y, const MutableView& mean,
-                                     const MutableView& variance, const RunningStatistics& running) {
-  EventScope event(relu ? "normalize_relu" : "normalize", "cuda", "moments", {&x, &y}, (relu ? 9 : 8) * x.numel());
-  if (!RunningChannels<float>::serve(running, mean.dtype) ||
-      !cuda_detail::normalize_channels(x, axes, weight, bias, eps, /*fixed_statistics=*/false, relu, residual, y, mean,
-                                       variance, &running))
-    Backend::normalize_training(x, axes, weight, bias, eps, relu, residual, y, mean, variance, running);
 }
 
 }  // namespace gradus

@@ -146,30 +146,30 @@ uint32_t axes_of_size_one(const View& view) {
 
 }  // namespace
 
-void CudaBackend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance,
-                                     uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                                     const MutableView* dx, const MutableView* dweight, const MutableView* dbias) {
+void CudaBackend::normalize_backward(const NormalizeBackwardArgs& args) {
+  const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
+  const MutableView *const dx = if_present(args.dx), *const dweight = if_present(args.dweight),
+                           *const dbias = if_present(args.dbias);
   const bool same_statistics = mean.strides == variance.strides && mean.dtype == variance.dtype;
   const bool same_sums = !dweight || !dbias || dweight->shape == dbias->shape;
-  if (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk || !same_statistics || !same_sums)
-    return Backend::normalize_backward(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias);
-  EventScope event("normalize_backward", "cuda", "sums", {&dy, &x}, 12 * x.numel());
-  if (dx && !fixed_statistics &&
-      cuda_detail::normalize_rows_backward(dy, x, mean, variance, axes, weight, eps, *dx, dweight, dbias))
-    return;
-  if (cuda_detail::normalize_channels_backward(dy, nullptr, x, mean, variance, axes, weight, eps, fixed_statistics, dx,
-                                               dweight, dbias, nullptr))
-    return;
+  if (!args.y && (x.numel() == 0 || x.numel() > cuda_detail::kMaxChunk || !same_statistics || !same_sums))
+    return Backend::normalize_backward(args);
+  EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "cuda", "sums", {&dy, &args.y, &x},
+                   (args.y ? 13 : 12) * x.numel());
+  if (!args.y && dx && !args.fixed_statistics && cuda_detail::normalize_rows_backward(args)) return;
+  if (cuda_detail::normalize_channels_backward(args)) return;
+  if (args.y) return Backend::normalize_backward(args);
+  const View* const weight = if_present(args.weight);
   const int n = x.ndim();
   const Strides statistics = broadcast_strides(mean);
   const Strides weight_strides = cuda_detail::strides_or_zero(weight, n);
   visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
     const Operands<T> operands{dy.as<T>(),           x.as<T>(),         Either<T>(&mean),
-                               Either<T>(&variance), Either<T>(weight), static_cast<C>(eps)};
+                               Either<T>(&variance), Either<T>(weight), static_cast<C>(args.eps)};
     Operands<T> of_dy = operands;
     of_dy.weight = Either<T>();
-    const bool parameters = dweight || dbias, sums = dx && !fixed_statistics;
+    const bool parameters = dweight || dbias, sums = dx && !args.fixed_statistics;
     const MutableView* parameter = dweight ? dweight : dbias;
     const uint32_t statistic_axes = axes_of_size_one(mean);
     // One pair of sums serves both where they are over the same axes.
@@ -203,17 +203,6 @@ void CudaBackend::normalize_backward(const View& dy, const View& x, const View& 
            kThreads, nest.geometry(), dx->as<T>(), operands, static_cast<const C*>(plain.data),
            static_cast<const C*>(along.data), shared, static_cast<C>(count));
   });
-}
-
-void CudaBackend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
-                                          const View& variance, uint32_t axes, const View* weight, double eps,
-                                          bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
-                                          const MutableView* dbias, const MutableView* dresidual) {
-  EventScope event("normalize_relu_backward", "cuda", "sums", {&dy, &y, &x}, 13 * x.numel());
-  if (!cuda_detail::normalize_channels_backward(dy, &y, x, mean, variance, axes, weight, eps, fixed_statistics, dx,
-                                                dweight, dbias, dresidual))
-    Backend::normalize_relu_backward(dy, y, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias,
-                                     dresidual);
 }
 
 }  // namespace gradus

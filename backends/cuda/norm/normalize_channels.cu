@@ -204,31 +204,32 @@ void visit_relu(bool relu, bool residual, F&& f) {
 
 }  // namespace
 
-bool normalize_channels(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                        bool fixed_statistics, bool relu, const View* residual, const MutableView& y,
-                        const MutableView& mean, const MutableView& variance, const RunningStatistics* running) {
-  if (!all_but_channels(axes, x.ndim()) || !vary_by_channel(x.shape, {weight, bias})) return false;
+bool normalize_channels(const NormalizeArgs& args) {
+  const View& x = args.x;
+  const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
+  const View *const weight = if_present(args.weight), *const bias = if_present(args.bias),
+                    *const residual = if_present(args.residual);
+  if (!all_but_channels(args.axes, x.ndim()) || !vary_by_channel(x.shape, {weight, bias})) return false;
   const Launch launch(x.device);
   const View y_view = y, mean_view = mean, variance_view = variance;
   return visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
     const ChannelNorm<T> norm{PerChannel<T>(weight), PerChannel<T>(bias), PerChannel<T>(&mean_view),
-                              PerChannel<T>(&variance_view), static_cast<C>(eps)};
-    const StatisticsResult<C> result{ChannelResult(&mean), ChannelResult(&variance),
-                                     running ? RunningChannels<C>(*running) : RunningChannels<C>()};
-    const T* const added = residual ? residual->as<T>() : nullptr;
+                              PerChannel<T>(&variance_view), static_cast<C>(args.eps)};
+    const StatisticsResult<C> result{ChannelResult(&mean), ChannelResult(&variance), RunningChannels<C>(args.running)};
+    const T* const added = args.residual.as<T>();
     return with_channel_walk<T>(
         x, {&y_view, residual}, launch.multiprocessors(), has_clusters(channel_moments_kernel<true, float>, x.device),
         [&]<bool kColumns>(ChannelWalk<kColumns> walk) {
-          visit_relu(relu, residual, [&]<bool kRelu, bool kResidual>() {
-            if (!fixed_statistics && walk.whole)
+          visit_relu(args.relu, residual, [&]<bool kRelu, bool kResidual>() {
+            if (!args.fixed_statistics && walk.whole)
               return launch.in_clusters(walk.of_thread(walk.per_split) == 1
                                             ? channel_whole_kernel<kRelu, kResidual, 1, kColumns, T>
                                             : channel_whole_kernel<kRelu, kResidual, walk.kWhole, kColumns, T>,
                                         dim3(1, walk.splits), walk.grid(), kChannelThreads, y.as<T>(), x.as<T>(), added,
                                         walk, norm, result);
             std::optional<Scratch> parts;
-            if (!fixed_statistics) {
+            if (!args.fixed_statistics) {
               parts.emplace(sizeof(MomentsPart<C>) * walk.splits * walk.channels, x.device);
               launch(channel_moments_kernel<kColumns, T>, walk.grid(), kChannelThreads, x.as<T>(), walk,
                      parts->as<MomentsPart<C>>());

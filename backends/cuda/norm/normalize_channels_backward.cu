@@ -213,11 +213,12 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<T>*(kVectors =
 
 }  // namespace
 
-bool normalize_channels_backward(const View& dy, const View* y, const View& x, const View& mean, const View& variance,
-                                 uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                                 const MutableView* dx, const MutableView* dweight, const MutableView* dbias,
-                                 const MutableView* dresidual) {
-  if (!all_but_channels(axes, x.ndim()) || !vary_by_channel(x.shape, {weight})) return false;
+bool normalize_channels_backward(const NormalizeBackwardArgs& args) {
+  const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
+  const View *const y = if_present(args.y), *const weight = if_present(args.weight);
+  const MutableView *const dx = if_present(args.dx), *const dweight = if_present(args.dweight),
+                           *const dbias = if_present(args.dbias), *const dresidual = if_present(args.dresidual);
+  if (!all_but_channels(args.axes, x.ndim()) || !vary_by_channel(x.shape, {weight})) return false;
   for (const MutableView* parameter : {dweight, dbias})
     if (parameter && !(parameter->shape == mean.shape)) return false;
   const Launch launch(x.device);
@@ -226,11 +227,11 @@ bool normalize_channels_backward(const View& dy, const View* y, const View& x, c
     using C = compute_t<T>;
     const std::initializer_list<const View*> others = {&dy, y, dx ? &dx_view : nullptr,
                                                        dresidual ? &dresidual_view : nullptr};
-    const ChannelGradient<T> gradient{PerChannel<T>(&mean), PerChannel<T>(&variance), PerChannel<T>(weight),
-                                      static_cast<C>(eps),  fixed_statistics,         ChannelResult(dweight),
+    const ChannelGradient<T> gradient{PerChannel<T>(&mean),     PerChannel<T>(&variance), PerChannel<T>(weight),
+                                      static_cast<C>(args.eps), args.fixed_statistics,    ChannelResult(dweight),
                                       ChannelResult(dbias)};
     T *const images = dx ? dx->as<T>() : nullptr, *const residual = dresidual ? dresidual->as<T>() : nullptr;
-    const bool sums = (dx && !fixed_statistics) || dweight || dbias || residual;
+    const bool sums = (dx && !args.fixed_statistics) || dweight || dbias || residual;
     const bool clusters = has_clusters(channel_dx_kernel<true, true, float>, x.device);
     return with_channel_walk<T>(
         x, others, launch.multiprocessors(), clusters, [&]<bool kColumns>(ChannelWalk<kColumns> walk) {

@@ -177,31 +177,33 @@ struct Team {
 
 }  // namespace
 
-bool normalize_rows(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                    const MutableView& y, const MutableView& mean, const MutableView& variance) {
+bool normalize_rows(const NormalizeArgs& args) {
   constexpr int kSteps = 4, kSingleSteps = 8;
-  const Rows rows(x, axes);
+  const View& x = args.x;
+  const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
+  const View *const weight = if_present(args.weight), *const bias = if_present(args.bias);
+  const Rows rows(x, args.axes);
   if (rows.size == 0 || !contiguous(x) || !contiguous(y) || !one_row(weight, rows) || !one_row(bias, rows))
     return false;
   return visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
     const auto fits = [](const View& view) { return view.dtype == dtype_of<C> && contiguous(view); };
-    const Team team(rows.size, sizeof(T),
-                    {x.data, y.data, weight ? weight->data : nullptr, bias ? bias->data : nullptr}, kSteps,
-                    kSingleSteps);
+    const Team team(rows.size, sizeof(T), {x.data, y.data, args.weight.data, args.bias.data}, kSteps, kSingleSteps);
     if (team.threads == 0 || !fits(mean) || !fits(variance)) return false;
     const Launch launch(x.device);
     launch(team.vectors ? rows_kernel<16 / sizeof(T), kSteps, T> : rows_kernel<1, kSingleSteps, T>,
            team.blocks(rows.count), team.block, y.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
-           Either<T>(bias), static_cast<C>(eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size));
+           Either<T>(bias), static_cast<C>(args.eps), static_cast<uint32_t>(rows.count),
+           static_cast<uint32_t>(rows.size));
     return true;
   });
 }
 
-bool normalize_rows_backward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                             const View* weight, double eps, const MutableView& dx, const MutableView* dweight,
-                             const MutableView* dbias) {
-  const Rows rows(x, axes);
+bool normalize_rows_backward(const NormalizeBackwardArgs& args) {
+  const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
+  const MutableView &dx = args.dx, *const dweight = if_present(args.dweight), *const dbias = if_present(args.dbias);
+  const View* const weight = if_present(args.weight);
+  const Rows rows(x, args.axes);
   if (rows.size == 0 || !contiguous(x) || !contiguous(dy) || !contiguous(dx) || !one_row(weight, rows)) return false;
   for (const MutableView* gradient : {dweight, dbias})
     if (gradient && !(gradient->shape == rows.row)) return false;
@@ -210,8 +212,7 @@ bool normalize_rows_backward(const View& dy, const View& x, const View& mean, co
     // A thread has eight elements, of four registers or more each; more of them would leave fewer threads.
     constexpr int kWidth = 16 / sizeof(T), kSteps = 8 / kWidth, kSingleSteps = 4;
     const auto fits = [](const View& view) { return view.dtype == dtype_of<C> && contiguous(view); };
-    const Team team(rows.size, sizeof(T), {x.data, dy.data, dx.data, weight ? weight->data : nullptr}, kSteps,
-                    kSingleSteps);
+    const Team team(rows.size, sizeof(T), {x.data, dy.data, dx.data, args.weight.data}, kSteps, kSingleSteps);
     if (team.threads == 0 || !fits(mean) || !fits(variance)) return false;
     const Launch launch(x.device);
     // As many teams as are in flight at once, but two rows or more for each block: its columns' sums are to be joined.
@@ -223,7 +224,7 @@ bool normalize_rows_backward(const View& dy, const View& x, const View& mean, co
       launch.with_shared(
           team.vectors ? rows_backward_kernel<kWidth, kSteps, T> : rows_backward_kernel<1, kSingleSteps, T>, blocks,
           team.block, shared, dx.as<T>(), dy.as<T>(), x.as<T>(), mean.as<C>(), variance.as<C>(), Either<T>(weight),
-          static_cast<C>(eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size), partial);
+          static_cast<C>(args.eps), static_cast<uint32_t>(rows.count), static_cast<uint32_t>(rows.size), partial);
     };
     if (!dweight && !dbias) return run(nullptr), true;
     const MutableView &plain = dbias ? *dbias : *dweight, &along = dweight ? *dweight : *dbias;

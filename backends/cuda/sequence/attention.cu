@@ -64,10 +64,9 @@ kernels::Sizes sizes_of(const View& q, const View& k) {
   return {size(q.shape[0]), size(q.shape[1]), size(q.shape[2]), size(k.shape[2])};
 }
 
-kernels::Mask mask_of(const View* mask) {
+kernels::Mask mask_of(const View& mask) {
   if (!mask) return {};
-  return {mask->data,      mask->dtype == DType::boolean, mask->strides[0], mask->strides[1], mask->strides[2],
-          mask->strides[3]};
+  return {mask.data, mask.dtype == DType::boolean, mask.strides[0], mask.strides[1], mask.strides[2], mask.strides[3]};
 }
 
 template <class T>
@@ -84,40 +83,35 @@ uint32_t parts_of(const View& q, int64_t length) {
 
 }  // namespace
 
-void CudaBackend::attention(const View& q, const View& k, const View& v, const View* mask, const AttentionRule& rule,
-                            const MutableView& weights, const MutableView* kept, const MutableView& y) {
-  if (!contiguous(weights) || (kept && !contiguous(*kept)) || !served(q, k, v, {&q, &k, &v, &y}))
-    return Backend::attention(q, k, v, mask, rule, weights, kept, y);
+void CudaBackend::attention(const AttentionArgs& args) {
+  const View &q = args.q, &k = args.k, &v = args.v;
+  const MutableView &weights = args.weights, &kept = args.kept, &y = args.y;
+  if (!contiguous(weights) || !contiguous(kept) || !served(q, k, v, {&q, &k, &v, &y})) return Backend::attention(args);
   EventScope event("attention", "cuda", "tiles", {&q, &k, &v}, 2 * weights.numel() * (q.shape[3] + v.shape[3]));
   const Launch launch(q.device);
   visit_kernel(q.dtype, std::max(q.shape[3], v.shape[3]), [&]<class T, int kHead>() {
     launch.with_shared(kernels::forward_kernel<T, kHead>, parts_of(q, q.shape[2]), kernels::kThreads,
                        bytes_for<T, kHead>(q.shape[2], k.shape[2], true), sizes_of(q, k),
-                       numbers_of<T>(rule, kept != nullptr), rows_of<const T>(q), rows_of<const T>(k),
-                       rows_of<const T>(v), mask_of(mask), weights.as<T>(), kept ? kept->as<bool>() : nullptr,
-                       rows_of<T>(y));
+                       numbers_of<T>(args.rule, kept.data), rows_of<const T>(q), rows_of<const T>(k),
+                       rows_of<const T>(v), mask_of(args.mask), weights.as<T>(), kept.as<bool>(), rows_of<T>(y));
   });
 }
 
-void CudaBackend::attention_backward(const View& dy, const View& q, const View& k, const View& v, const View& weights,
-                                     const View* kept, const View& y, const AttentionRule& rule, const MutableView& dq,
-                                     const MutableView& dk, const MutableView& dv) {
-  if (!contiguous(weights) || (kept && !contiguous(*kept)) || !served(q, k, v, {&dy, &q, &k, &v, &y, &dq, &dk, &dv}))
-    return Backend::attention_backward(dy, q, k, v, weights, kept, y, rule, dq, dk, dv);
+void CudaBackend::attention_backward(const AttentionBackwardArgs& args) {
+  const View &dy = args.dy, &q = args.q, &k = args.k, &v = args.v, &weights = args.weights, &kept = args.kept,
+             &y = args.y;
+  const MutableView &dq = args.dq, &dk = args.dk, &dv = args.dv;
+  if (!contiguous(weights) || !contiguous(kept) || !served(q, k, v, {&dy, &q, &k, &v, &y, &dq, &dk, &dv}))
+    return Backend::attention_backward(args);
   EventScope event("attention_backward", "cuda", "tiles", {&dy, &q, &k, &v},
                    2 * weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
   const Launch launch(q.device);
   visit_kernel(q.dtype, std::max(q.shape[3], v.shape[3]), [&]<class T, int kHead>() {
-    const kernels::Saved<T> saved{rows_of<const T>(dy),
-                                  rows_of<const T>(y),
-                                  rows_of<const T>(q),
-                                  rows_of<const T>(k),
-                                  rows_of<const T>(v),
-                                  weights.as<T>(),
-                                  kept ? kept->as<bool>() : nullptr};
+    const kernels::Saved<T> saved{rows_of<const T>(dy), rows_of<const T>(y), rows_of<const T>(q), rows_of<const T>(k),
+                                  rows_of<const T>(v),  weights.as<T>(),     kept.as<bool>()};
     launch.with_shared(kernels::backward_kernel<T, kHead>, parts_of(q, q.shape[2]) + parts_of(q, k.shape[2]),
                        kernels::kThreads, bytes_for<T, kHead>(q.shape[2], k.shape[2], false), sizes_of(q, k),
-                       numbers_of<T>(rule, kept != nullptr), saved, rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv));
+                       numbers_of<T>(args.rule, kept.data), saved, rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv));
   });
 }
 

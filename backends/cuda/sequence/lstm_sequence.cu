@@ -42,7 +42,7 @@ void visit_kernel(DType dtype, const lstm::Sizes& sizes, const Launch& launch, c
 bool served(const Shape& states, DType dtype, Device device, std::initializer_list<const StridedLayout*> views) {
   constexpr int64_t kMost = int64_t{1} << 24;  // grids and steps are 32-bit numbers
   for (const StridedLayout* view : views)
-    if (view && !contiguous(*view)) return false;
+    if (!contiguous(*view)) return false;
   return cuda_detail::has_clusters(lstm::sequence_kernel<float, 64, 2, 1>, device) && dtype != DType::f64 &&
          states[0] > 0 && states[0] < kMost && states[1] > 0 && states[1] < kMost && states[2] > 0 &&
          states[2] <= kLargest;
@@ -59,11 +59,12 @@ uint32_t clusters_of(const lstm::Sizes& sizes, int sequences) {
 
 }  // namespace
 
-void CudaBackend::lstm_sequence(const MutableView& gates, const View& w_hh, const View& h0, const View& c0,
-                                bool reverse, const MutableView& cells, const MutableView& hidden) {
+void CudaBackend::lstm_sequence(const LstmArgs& args) {
+  const MutableView &gates = args.gates, &cells = args.cells, &hidden = args.hidden;
+  const View &w_hh = args.w_hh, &h0 = args.h0, &c0 = args.c0;
   if (!served(hidden.shape, gates.dtype, gates.device, {&gates, &w_hh, &h0, &c0, &cells, &hidden}))
-    return Backend::lstm_sequence(gates, w_hh, h0, c0, reverse, cells, hidden);
-  const lstm::Sizes sizes = sizes_of(hidden.shape, reverse);
+    return Backend::lstm_sequence(args);
+  const lstm::Sizes sizes = sizes_of(hidden.shape, args.reverse);
   EventScope event("lstm_sequence", "cuda", "clusters", {&gates, &w_hh},
                    2 * gates.numel() * sizes.size + 25 * cells.numel());
   const Launch launch(gates.device);
@@ -74,20 +75,20 @@ void CudaBackend::lstm_sequence(const MutableView& gates, const View& w_hh, cons
   });
 }
 
-void CudaBackend::lstm_sequence_backward(const View* dhidden, const View& gates, const View& w_hh, const View& c0,
-                                         const View& cells, bool reverse, const MutableView& dc,
-                                         const MutableView& dgates, const MutableView& dh0) {
-  if (!served(cells.shape, gates.dtype, gates.device, {dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}))
-    return Backend::lstm_sequence_backward(dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0);
-  const lstm::Sizes sizes = sizes_of(cells.shape, reverse);
+void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
+  const View &dhidden = args.dhidden, &gates = args.gates, &w_hh = args.w_hh, &c0 = args.c0, &cells = args.cells;
+  const MutableView &dc = args.dc, &dgates = args.dgates, &dh0 = args.dh0;
+  if (!served(cells.shape, gates.dtype, gates.device, {&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}))
+    return Backend::lstm_sequence_backward(args);
+  const lstm::Sizes sizes = sizes_of(cells.shape, args.reverse);
   EventScope event("lstm_sequence_backward", "cuda", "clusters", {&gates, &w_hh},
                    2 * gates.numel() * sizes.size + 35 * cells.numel());
   const Launch launch(gates.device);
   visit_kernel(gates.dtype, sizes, launch, [&]<class T, int kSize, int kBlocks, int kSequences>() {
     launch.in_clusters(lstm::sequence_backward_kernel<T, kSize, kBlocks, kSequences>, kBlocks,
                        kBlocks * clusters_of(sizes, kSequences), lstm::threads_of(kSize, kBlocks), sizes,
-                       dhidden ? dhidden->as<T>() : static_cast<const T*>(nullptr), gates.as<T>(), w_hh.as<T>(),
-                       c0.as<T>(), cells.as<T>(), dc.as<T>(), dgates.as<T>(), dh0.as<T>());
+                       dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(), cells.as<T>(), dc.as<T>(),
+                       dgates.as<T>(), dh0.as<T>());
   });
 }
 

@@ -144,25 +144,26 @@ openmp::ConvSettings current_settings() { return {openmp::kernel_table(), convol
 }  // namespace
 
 void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
-  conv2d_bias_relu(x, w, nullptr, false, y, geometry);
+  conv2d_bias_relu({.x = x, .w = w, .geometry = geometry, .y = y});
 }
 
-void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* bias, bool relu, const MutableView& y,
-                                     const Conv2dGeometry& geometry) {
+void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
+  const View &x = args.x, &w = args.w, &bias = args.bias;
+  const MutableView& y = args.y;
   const openmp::ConvSettings settings = current_settings();
-  const ConvPlan plan = select_conv2d(settings, x, w, bias, y, geometry);
+  const ConvPlan plan = select_conv2d(settings, x, w, if_present(bias), y, args.geometry);
   const DType dtype = openmp::wide(y.dtype);
   const Input in(*this, x, dtype, false), weights(*this, w, dtype, plan.dense_weights);
-  const Input dense_bias(*this, bias ? *bias : View(), dtype, true);
+  const Input dense_bias(*this, bias, dtype, true);
   const Output out(*this, y, dtype, false);
   {
-    EventScope event(relu   ? "conv2d_bias_relu"
-                     : bias ? "conv2d_bias"
-                            : "conv2d",
+    EventScope event(args.relu ? "conv2d_bias_relu"
+                     : bias    ? "conv2d_bias"
+                               : "conv2d",
                      "openmp", implementation(settings.table, plan), {&x, &w, &y}, flops(y.shape, w.shape));
     visit_wide(dtype, [&]<class T> {
-      forward<T>(settings.table, plan, in.images<T>(), weights.images<T>(), bias ? dense_bias.view().as<T>() : nullptr,
-                 relu, Images<T>(out.view()), geometry);
+      forward<T>(settings.table, plan, in.images<T>(), weights.images<T>(), dense_bias.view().as<T>(), args.relu,
+                 Images<T>(out.view()), args.geometry);
     });
   }
   out.finish();
@@ -170,31 +171,31 @@ void OpenmpBackend::conv2d_bias_relu(const View& x, const View& w, const View* b
 
 void OpenmpBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                          const Conv2dGeometry& geometry) {
-  conv2d_bias_relu_backward(dy, dx, w, nullptr, &dx, nullptr, nullptr, geometry, nullptr);
+  conv2d_bias_relu_backward({.dy = dy, .x = dx, .w = w, .geometry = geometry, .dx = dx});
 }
 
 void OpenmpBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                            const Conv2dGeometry& geometry) {
-  conv2d_bias_relu_backward(dy, x, dw, nullptr, nullptr, &dw, nullptr, geometry, nullptr);
+  conv2d_bias_relu_backward({.dy = dy, .x = x, .w = dw, .geometry = geometry, .dw = dw});
 }
 
-void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, const View& w, const View* y_if_relu,
-                                              const MutableView* dx, const MutableView* dw, const MutableView* dbias,
-                                              const Conv2dGeometry& geometry, const MutableView* masked) {
-  if (dbias && !dw) return Backend::conv2d_bias_relu_backward(dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked);
+void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
+  const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
+  const MutableView &dx = args.dx, &dw = args.dw, &dbias = args.dbias;
+  const Conv2dGeometry& geometry = args.geometry;
+  if (dbias && !dw) return Backend::conv2d_bias_relu_backward(args);
   const openmp::ConvSettings settings = current_settings();
   const openmp::ConvBackwardPlan plan =
-      select_conv2d_backward(settings, dy, x, w, y_if_relu, dx, dw, dbias, geometry, masked != nullptr);
+      select_conv2d_backward(settings, dy, x, w, if_present(y), if_present(dx), if_present(dw), if_present(dbias),
+                             geometry, static_cast<bool>(args.masked));
   const DType dtype = openmp::wide(dy.dtype);
   Array scratch;
-  const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, *y_if_relu, masked, scratch) : dy, dtype, false);
+  const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
   const View& gradient = in_gradient.view();
-  const void* const mask = y_if_relu && !plan.masks_first ? y_if_relu->data : nullptr;
-  const MutableView none;
+  const void* const mask = plan.masks_first ? nullptr : y.data;
   if (plan.at_once) {
     const Input in(*this, dw ? x : View(), dtype, false), weights(*this, dx ? w : View(), dtype, true);
-    const Output dx_out(*this, dx ? *dx : none, dtype, false), dw_out(*this, dw ? *dw : none, dtype, true);
-    const Output bias_out(*this, dbias ? *dbias : none, dtype, true);
+    const Output dx_out(*this, dx, dtype, false), dw_out(*this, dw, dtype, true), bias_out(*this, dbias, dtype, true);
     {
       EventScope event(!dw   ? "conv2d_backward_data"
                        : !dx ? "conv2d_backward_weight"
@@ -202,21 +203,21 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
                        "openmp", implementation(settings.table, plan.data), {&gradient, &x, &w},
                        (dx && dw ? 2 : 1) * flops(dy.shape, w.shape));
       visit_wide(dtype, [&]<class T> {
-        backward<T>(settings.table, plan.data, Images<const T>(gradient), static_cast<const T*>(mask),
-                    images_or_sizes<const T>(in.view(), x), images_or_sizes<const T>(weights.view(), w),
-                    {images_or_sizes<T>(dx_out.view(), x), images_or_sizes<T>(dw_out.view(), w),
-                     dbias ? bias_out.view().as<T>() : nullptr},
-                    geometry);
+        backward<T>(
+            settings.table, plan.data, Images<const T>(gradient), static_cast<const T*>(mask),
+            images_or_sizes<const T>(in.view(), x), images_or_sizes<const T>(weights.view(), w),
+            {images_or_sizes<T>(dx_out.view(), x), images_or_sizes<T>(dw_out.view(), w), bias_out.view().as<T>()},
+            geometry);
       });
     }
     for (const Output* out : {&dx_out, &dw_out, &bias_out}) out->finish();
     return;
   }
   if (dx) {
-    EventScope event("conv2d_backward_data", "openmp", implementation(settings.table, plan.data), {&dy, &w, dx},
+    EventScope event("conv2d_backward_data", "openmp", implementation(settings.table, plan.data), {&dy, &w, &dx},
                      flops(dy.shape, w.shape));
     const Input weights(*this, w, dtype, plan.data.dense_weights);
-    const Output out(*this, *dx, dtype, false);
+    const Output out(*this, dx, dtype, false);
     visit_wide(dtype, [&]<class T> {
       backward_data<T>(settings.table, plan.data, Images<const T>(gradient), static_cast<const T*>(mask),
                        weights.images<T>(), Images<T>(out.view()), geometry);
@@ -224,14 +225,13 @@ void OpenmpBackend::conv2d_bias_relu_backward(const View& dy, const View& x, con
     out.finish();
   }
   if (dw) {
-    EventScope event("conv2d_backward_weight", "openmp", implementation(settings.table, plan.weight), {&dy, &x, dw},
-                     flops(dy.shape, dw->shape));
+    EventScope event("conv2d_backward_weight", "openmp", implementation(settings.table, plan.weight), {&dy, &x, &dw},
+                     flops(dy.shape, dw.shape));
     const Input in(*this, x, dtype, false);
-    const Output out(*this, *dw, dtype, plan.weight.dense_weights);
-    const Output bias_out(*this, dbias ? *dbias : none, dtype, true);
+    const Output out(*this, dw, dtype, plan.weight.dense_weights), bias_out(*this, dbias, dtype, true);
     visit_wide(dtype, [&]<class T> {
       backward_weight<T>(settings.table, plan.weight, Images<const T>(gradient), static_cast<const T*>(mask),
-                         in.images<T>(), Images<T>(out.view()), dbias ? bias_out.view().as<T>() : nullptr, geometry);
+                         in.images<T>(), Images<T>(out.view()), bias_out.view().as<T>(), geometry);
     });
     out.finish();
     bias_out.finish();

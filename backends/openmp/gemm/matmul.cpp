@@ -73,14 +73,13 @@ void OpenmpBackend::matmul(const View& a, const View& b, const MutableView& y, b
   });
 }
 
-void OpenmpBackend::linear(const View& x, const View& w, const View* bias, const MutableView& y) {
+void OpenmpBackend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {
   Array dense_bias;
-  if (bias && bias->strides[0] != 1 && bias->shape[0] > 1) {
-    dense_bias = Array::empty(bias->shape, bias->dtype);
-    copy(*bias, dense_bias);
+  if (bias && bias.strides[0] != 1 && bias.shape[0] > 1) {
+    dense_bias = Array::empty(bias.shape, bias.dtype);
+    copy(bias, dense_bias);
   }
   visit_floating(y.dtype, [&]<class T> {
-    const T* column_bias = bias ? bias->as<T>() : nullptr;
     run<T>("linear", {&x, &w, &y}, flops(x, y),
            {.rows = y.shape[0],
             .columns = y.shape[1],
@@ -88,7 +87,7 @@ void OpenmpBackend::linear(const View& x, const View& w, const View* bias, const
             .a = last_axes<const T>(x),
             .b = last_axes<const T>(w).transposed(),
             .c = last_axes<T>(y),
-            .column_bias = dense_bias.defined() ? dense_bias.data<T>() : column_bias});
+            .column_bias = dense_bias.defined() ? dense_bias.data<T>() : bias.as<T>()});
   });
 }
 

@@ -64,12 +64,12 @@ void OpenmpBackend::pick_backward(const View& dy, const View& target, int64_t ig
   });
 }
 
-void OpenmpBackend::cross_entropy(const View& x, const View& target, int64_t ignore_index, Reduction reduction,
-                                  const MutableView& log_probabilities, const MutableView& loss,
-                                  const MutableView& weight_sum) {
+void OpenmpBackend::cross_entropy(const CrossEntropyArgs& args) {
+  const View &x = args.x, &target = args.target;
+  const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "openmp", kernel_table().vectors, {&x, &target, &log_probabilities}, 5 * x.numel());
   const int64_t rows = x.shape[0], size = x.shape[1];
-  const Scratch<int64_t> classes = classes_of(target, ignore_index, size);
+  const Scratch<int64_t> classes = classes_of(target, args.ignore_index, size);
   const Scratch<double> losses(rows);
   visit_wide(x.dtype, [&]<class C> {
     const Kernels<C>& kernels = kernels_of<C>(kernel_table());
@@ -88,30 +88,31 @@ void OpenmpBackend::cross_entropy(const View& x, const View& target, int64_t ign
     double sum = 0;
     int64_t counted = 0;
     for (int64_t i = 0; i < rows; ++i) {
-      if (reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(losses[i]);
+      if (args.reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(losses[i]);
       sum += losses[i];
       counted += classes[i] >= 0;
     }
     *weight_sum.as<T>() = scalar::convert<T>(counted);
-    if (reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
-    if (reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
+    if (args.reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
+    if (args.reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
   });
 }
 
-void OpenmpBackend::cross_entropy_backward(const View& dloss, const View& log_probabilities, const View& target,
-                                           int64_t ignore_index, Reduction reduction, const View& weight_sum,
-                                           const MutableView& dx) {
+void OpenmpBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
+  const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target,
+             &weight_sum = args.weight_sum;
+  const MutableView& dx = args.dx;
   EventScope event("cross_entropy_backward", "openmp", kernel_table().vectors,
                    {&dloss, &log_probabilities, &target, &dx}, 3 * dx.numel());
   const int64_t rows = dx.shape[0], size = dx.shape[1];
-  const Scratch<int64_t> classes = classes_of(target, ignore_index, size);
+  const Scratch<int64_t> classes = classes_of(target, args.ignore_index, size);
   visit_wide(dx.dtype, [&]<class C> {
     const Kernels<C>& kernels = kernels_of<C>(kernel_table());
     const auto scale_of = [&](int64_t row) {
       C scale, weight;
-      const int64_t at = reduction == Reduction::none ? row * dloss.strides[0] : 0;
+      const int64_t at = args.reduction == Reduction::none ? row * dloss.strides[0] : 0;
       scale = *load_block(dloss.data, dloss.dtype, at, 1, 1, &scale);
-      if (reduction == Reduction::mean) scale /= *load_block(weight_sum.data, weight_sum.dtype, 0, 1, 1, &weight);
+      if (args.reduction == Reduction::mean) scale /= *load_block(weight_sum.data, weight_sum.dtype, 0, 1, 1, &weight);
       return scale;
     };
     parallel_for(rows, rows_per_chunk(size), [&](int64_t begin, int64_t end) {

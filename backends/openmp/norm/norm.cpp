@@ -14,16 +14,15 @@ using namespace openmp;
 template <class C>
 class Normalize {
  public:
-  Normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps, bool fixed,
-            const MutableView& y, const MutableView& mean, const MutableView& variance, bool relu = false,
-            const View* residual = nullptr)
-      : x_(x), y_(y), mean_(mean), variance_(variance), residual_(residual), weight_(weight, x.ndim(), 1),
-        bias_(bias, x.ndim(), 0), eps_(eps), fixed_(fixed), relu_(relu),
-        outer_(nest_of<7>(x.shape, axes, false,
-                          {x.strides, y.strides, weight_.strides, bias_.strides, mean.strides, variance.strides,
-                           strides_of(residual)})),
-        inner_(nest_of<5>(x.shape, axes, true,
-                          {x.strides, y.strides, weight_.strides, bias_.strides, strides_of(residual)})) {}
+  explicit Normalize(const NormalizeArgs& args)
+      : x_(args.x), y_(args.y), mean_(args.mean), variance_(args.variance), residual_(if_present(args.residual)),
+        weight_(args.weight, x_.ndim(), 1), bias_(args.bias, x_.ndim(), 0), eps_(args.eps),
+        fixed_(args.fixed_statistics), relu_(args.relu),
+        outer_(nest_of<7>(x_.shape, args.axes, false,
+                          {x_.strides, y_.strides, weight_.strides, bias_.strides, mean_.strides, variance_.strides,
+                           strides_of(residual_)})),
+        inner_(nest_of<5>(x_.shape, args.axes, true,
+                          {x_.strides, y_.strides, weight_.strides, bias_.strides, strides_of(residual_)})) {}
 
   void run() const {
     if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) lanes();
@@ -243,26 +242,13 @@ class Normalize {
 
 }  // namespace
 
-void OpenmpBackend::normalize(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                              bool fixed_statistics, const MutableView& y, const MutableView& mean,
-                              const MutableView& variance) {
-  EventScope event("normalize", "openmp", kernel_table().vectors, {&x, &y}, 8 * x.numel());
-  if (x.numel() == 0) return NaiveBackend::normalize(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance);
+void OpenmpBackend::normalize(const NormalizeArgs& args) {
+  const View& x = args.x;
+  if (x.numel() == 0 || args.running) return NaiveBackend::normalize(args);
+  EventScope event(args.relu ? "normalize_relu" : "normalize", "openmp", kernel_table().vectors, {&x, &args.y},
+                   (args.relu ? 9 : 8) * x.numel());
   visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>)
-      Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance).run();
-  });
-}
-
-void OpenmpBackend::normalize_relu(const View& x, uint32_t axes, const View* weight, const View* bias, double eps,
-                                   bool fixed_statistics, const View* residual, const MutableView& y,
-                                   const MutableView& mean, const MutableView& variance) {
-  EventScope event("normalize_relu", "openmp", kernel_table().vectors, {&x, &y}, 9 * x.numel());
-  if (x.numel() == 0)
-    return Backend::normalize_relu(x, axes, weight, bias, eps, fixed_statistics, residual, y, mean, variance);
-  visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>)
-      Normalize<C>(x, axes, weight, bias, eps, fixed_statistics, y, mean, variance, true, residual).run();
+    if constexpr (std::is_floating_point_v<C>) Normalize<C>(args).run();
   });
 }
 

@@ -43,8 +43,8 @@ bool varies(const StridedLoop<N>& nest, int operand) {
 
 /// A weight or bias that may be absent: what is read then has stride 0.
 struct Parameter {
-  Parameter(const View* view, int ndim, double absent)
-      : view(view), strides(view ? view->strides : Dims::filled(ndim, 0)), absent(absent) {}
+  Parameter(const View& view, int ndim, double absent)
+      : view(if_present(view)), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}
   template <class C>
   const C* block(int64_t offset, int64_t step, int64_t count, C* buffer) const {
     if (view) return load_block(view->data, view->dtype, offset, step, count, buffer);

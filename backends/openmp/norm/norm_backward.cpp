@@ -30,21 +30,20 @@ struct Sums {
 template <class C>
 class NormalizeBackward {
  public:
-  NormalizeBackward(const View& dy, const View& x, const View& mean, const View& variance, uint32_t axes,
-                    const View* weight, double eps, bool fixed, const MutableView* dx, const MutableView* dweight,
-                    const MutableView* dbias, const View* y_if_relu = nullptr, const MutableView* dresidual = nullptr)
-      : dy_(dy), x_(x), mean_(mean), variance_(variance), y_(y_if_relu),
-        masked_(dresidual || !y_if_relu ? dresidual : dx), weight_(weight, x.ndim(), 1), eps_(eps), fixed_(fixed),
-        dx_(dx), dweight_(dweight), dbias_(dbias), shape_(dweight ? dweight->shape
-                                                          : dbias ? dbias->shape
-                                                                  : Dims::filled(x.ndim(), 1)),
+  explicit NormalizeBackward(const NormalizeBackwardArgs& args)
+      : dy_(args.dy), x_(args.x), mean_(args.mean), variance_(args.variance), y_(if_present(args.y)),
+        masked_(if_present(args.dresidual || !args.y ? args.dresidual : args.dx)), weight_(args.weight, x_.ndim(), 1),
+        eps_(args.eps), fixed_(args.fixed_statistics), dx_(if_present(args.dx)), dweight_(if_present(args.dweight)),
+        dbias_(if_present(args.dbias)), shape_(dweight_ ? dweight_->shape
+                                               : dbias_ ? dbias_->shape
+                                                        : Dims::filled(x_.ndim(), 1)),
         dense_(broadcast_strides(shape_)), parameters_(numel_of(shape_)),
-        outer_(nest_of<9>(x.shape, axes, false,
-                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, mean.strides,
-                           variance.strides, strides_of(y_if_relu), strides_of(masked_)})),
-        inner_(nest_of<7>(x.shape, axes, true,
-                          {x.strides, dy.strides, strides_of(dx), weight_.strides, dense_, strides_of(y_if_relu),
-                           strides_of(masked_)})),
+        outer_(nest_of<9>(x_.shape, args.axes, false,
+                          {x_.strides, dy_.strides, strides_of(dx_), weight_.strides, dense_, mean_.strides,
+                           variance_.strides, strides_of(y_), strides_of(masked_)})),
+        inner_(nest_of<7>(
+            x_.shape, args.axes, true,
+            {x_.strides, dy_.strides, strides_of(dx_), weight_.strides, dense_, strides_of(y_), strides_of(masked_)})),
         by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
 
   void run() {
@@ -380,32 +379,13 @@ class NormalizeBackward {
 
 }  // namespace
 
-void OpenmpBackend::normalize_backward(const View& dy, const View& x, const View& mean, const View& variance,
-                                       uint32_t axes, const View* weight, double eps, bool fixed_statistics,
-                                       const MutableView* dx, const MutableView* dweight, const MutableView* dbias) {
-  EventScope event("normalize_backward", "openmp", kernel_table().vectors, {&dy, &x}, 12 * x.numel());
-  if (x.numel() == 0)
-    return NaiveBackend::normalize_backward(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight,
-                                            dbias);
+void OpenmpBackend::normalize_backward(const NormalizeBackwardArgs& args) {
+  const View& x = args.x;
+  if (x.numel() == 0) return NaiveBackend::normalize_backward(args);
+  EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "openmp", kernel_table().vectors,
+                   {&args.dy, &args.y, &x}, (args.y ? 13 : 12) * x.numel());
   visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>)
-      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias).run();
-  });
-}
-
-void OpenmpBackend::normalize_relu_backward(const View& dy, const View& y, const View& x, const View& mean,
-                                            const View& variance, uint32_t axes, const View* weight, double eps,
-                                            bool fixed_statistics, const MutableView* dx, const MutableView* dweight,
-                                            const MutableView* dbias, const MutableView* dresidual) {
-  if (x.numel() == 0)
-    return Backend::normalize_relu_backward(dy, y, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight,
-                                            dbias, dresidual);
-  EventScope event("normalize_relu_backward", "openmp", kernel_table().vectors, {&dy, &y, &x}, 13 * x.numel());
-  visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>)
-      NormalizeBackward<C>(dy, x, mean, variance, axes, weight, eps, fixed_statistics, dx, dweight, dbias, &y,
-                           dresidual)
-          .run();
+    if constexpr (std::is_floating_point_v<C>) NormalizeBackward<C>(args).run();
   });
 }
 

@@ -1,0 +1,176 @@
+// A backend that writes down every call and has another one run it, made of the list in core/backend_ops.h; and that
+// the list, and the fields of the argument structs, are complete.
+#include <cstring>
+
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/backend_ops.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+
+namespace {
+
+class RecordingBackend final : public BackendInterceptor<RecordingBackend> {
+ public:
+  explicit RecordingBackend(Backend& runs) : runs_(runs) {}
+  std::string_view name() const override { return "recording"; }
+  DeviceType device_type() const override { return runs_.device_type(); }
+
+  /// Shapes of what is read, then of what is written: "matmul (2, 3) (3, 4) -> (2, 4)".
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    std::string reads, writes;
+    const auto write_down = [&](const auto& view) {
+      const bool read = std::is_same_v<decltype(view), const View&>;
+      (read ? reads : writes) += ' ' + to_string(view.shape);
+    };
+    (for_each_operand(arguments, write_down), ...);
+    calls.push_back(name + reads + " ->" + writes);
+    (runs_.*method)(arguments...);
+  }
+
+  std::vector<std::string> calls;
+
+ private:
+  Backend& runs_;
+};
+
+/// Two steps of LeNet on `backend_name`, before each of which `on_step` is called: the second one's loss, and the
+/// parameters after it.
+template <class F>
+std::vector<Tensor> train(const char* backend_name, const F& on_step) {
+  const BackendGuard guard(backend_name);
+  manual_seed(3);
+  nn::Sequential net = benchmarks::lenet();
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  const Tensor images = randn({2, 1, 28, 28}), target = tensor({3, 8}, kLong);
+  std::vector<Tensor> results;
+  for (int step = 0; step < 2; ++step) {
+    on_step();
+    optimizer.zero_grad();
+    const Tensor loss = cross_entropy(net->forward(images), target);
+    loss.backward();
+    optimizer.step();
+    results = {loss.detach()};
+  }
+  for (const Tensor& parameter : net->parameters()) results.push_back(parameter.detach());
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("a recorded training step has naive's bits, and its calls are written down") {
+  const std::string default_name(current_backend(DeviceType::cpu).name());
+  register_backend(std::make_unique<RecordingBackend>(backend("naive")));
+  set_backend(default_name);  // which the one registered last is otherwise
+  auto& recording = static_cast<RecordingBackend&>(backend("recording"));
+  const std::vector<Tensor> expected = train("naive", [] {});
+  const std::vector<Tensor> results = train("recording", [&] { recording.calls.clear(); });
+  REQUIRE(results.size() == expected.size());
+  for (size_t i = 0; i < results.size(); ++i) CHECK(results[i].equal(expected[i]));
+  const std::vector<std::string> calls = {
+      // Forward.
+      "conv2d_bias_relu (2, 1, 28, 28) (6, 1, 5, 5) (6,) -> (2, 6, 28, 28)",
+      "max_pool2d (2, 6, 28, 28) -> (2, 6, 14, 14) (2, 6, 14, 14)",
+      "conv2d_bias_relu (2, 6, 14, 14) (16, 6, 5, 5) (16,) -> (2, 16, 10, 10)",
+      "max_pool2d (2, 16, 10, 10) -> (2, 16, 5, 5) (2, 16, 5, 5)", "linear (2, 400) (120, 400) (120,) -> (2, 120)",
+      "unary (2, 120) -> (2, 120)", "linear (2, 120) (84, 120) (84,) -> (2, 84)", "unary (2, 84) -> (2, 84)",
+      "linear (2, 84) (10, 84) (10,) -> (2, 10)", "cross_entropy (2, 10) (2,) -> (2, 10) () ()",
+      // Backward, from a gradient of 1. A convolution's last operand is memory for the masked dy.
+      "fill -> ()", "cross_entropy_backward () (2, 10) (2,) () -> (2, 10)", "matmul (2, 10) (10, 84) -> (2, 84)",
+      "matmul (10, 2) (2, 84) -> (10, 84)", "reduce (2, 10) -> (1, 10)", "unary_backward (2, 84) (2, 84) -> (2, 84)",
+      "matmul (2, 84) (84, 120) -> (2, 120)", "matmul (84, 2) (2, 120) -> (84, 120)", "reduce (2, 84) -> (1, 84)",
+      "unary_backward (2, 120) (2, 120) -> (2, 120)", "matmul (2, 120) (120, 400) -> (2, 400)",
+      "matmul (120, 2) (2, 400) -> (120, 400)", "reduce (2, 120) -> (1, 120)",
+      "max_pool2d_backward (2, 16, 5, 5) (2, 16, 5, 5) -> (2, 16, 10, 10)",
+      "conv2d_bias_relu_backward (2, 16, 10, 10) (2, 6, 14, 14) (16, 6, 5, 5) (2, 16, 10, 10) ->"
+      " (2, 6, 14, 14) (16, 6, 5, 5) (16,) (2, 16, 10, 10)",
+      "max_pool2d_backward (2, 6, 14, 14) (2, 6, 14, 14) -> (2, 6, 28, 28)",
+      "conv2d_bias_relu_backward (2, 6, 28, 28) (2, 1, 28, 28) (6, 1, 5, 5) (2, 6, 28, 28) ->"
+      " (6, 1, 5, 5) (6,) (2, 6, 28, 28)",
+      // The optimizer: gradients and step block are read, parameters and momenta written.
+      "advance_step -> (5,)",
+      "optimizer_step (6, 1, 5, 5) (6,) (16, 6, 5, 5) (16,) (120, 400) (120,) (84, 120) (84,) (10, 84) (10,) (5,) ->"
+      " (6, 1, 5, 5) (6, 1, 5, 5) (6,) (6,) (16, 6, 5, 5) (16, 6, 5, 5) (16,) (16,)"
+      " (120, 400) (120, 400) (120,) (120,) (84, 120) (84, 120) (84,) (84,) (10, 84) (10, 84) (10,) (10,)"};
+  CHECK(recording.calls == calls);
+}
+
+namespace {
+
+struct Operation {
+  const char* name;
+  size_t slot;  // in Backend's table of virtual functions
+};
+
+/// A pointer to a virtual method begins with its offset in the table, plus 1 on some processors (Itanium C++ ABI 2.3).
+template <class Method>
+size_t slot_of(Method method) {
+  size_t words[2];
+  static_assert(sizeof words == sizeof method);
+  std::memcpy(words, &method, sizeof method);
+  return words[0] / sizeof(void*);
+}
+
+/// Its method is the first one behind Backend's.
+struct Extended : Backend {
+  virtual void method() = 0;
+};
+
+/// The listed operation at whose place the class has another one; "" where list and class agree.
+std::string first_difference(const std::vector<Operation>& operations) {
+  size_t slot = slot_of(&Backend::libraries);  // the last that is no operation
+  for (const Operation& operation : operations)
+    if (operation.slot != ++slot) return operation.name;
+  return slot_of(&Extended::method) == slot + 1 ? "" : "behind the last";
+}
+
+/// Converts to any field; counts those of an aggregate.
+struct Anything {
+  template <class T>
+  operator T() const;  // NOLINT(google-explicit-constructor)
+};
+template <class Aggregate, class... Fields>
+constexpr size_t count_fields() {
+  if constexpr (requires { Aggregate{Fields()..., Anything()}; }) return count_fields<Aggregate, Fields..., Anything>();
+  else return sizeof...(Fields);
+}
+template <class... Structs>
+constexpr bool fields_are_complete() {
+  return ((count_fields<Structs>() == std::tuple_size_v<decltype(std::declval<Structs>().fields())>)&&...);
+}
+static_assert(fields_are_complete<Conv2dArgs, Conv2dBackwardArgs, NormalizeArgs, NormalizeBackwardArgs,
+                                  RunningStatistics, CrossEntropyArgs, CrossEntropyBackwardArgs, LstmArgs,
+                                  LstmBackwardArgs, AttentionArgs, AttentionBackwardArgs>());
+
+}  // namespace
+
+TEST_CASE("the list of operations has all that Backend declares, in their order, and one that is missing is noticed") {
+#define OPERATION(op) {#op, slot_of(&Backend::op)},
+  const std::vector<Operation> operations = {GRADUS_BACKEND_OPS(OPERATION)};
+#undef OPERATION
+  CHECK(first_difference(operations) == "");
+  for (size_t i = 0; i < operations.size(); ++i) {
+    std::vector<Operation> fewer = operations;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    CHECK(first_difference(fewer) == (i + 1 < operations.size() ? operations[i + 1].name : "behind the last"));
+  }
+}
+
+TEST_CASE("operands are visited in order, in structs and spans too, and absent ones are passed over") {
+  const Array x = Array::empty({2, 3}), y = Array::empty({4});
+  Conv2dArgs args{.x = x, .w = y, .y = x};
+  std::vector<Shape> shapes;
+  const auto visit = [&](const auto& view) { shapes.push_back(view.shape); };
+  for_each_operand(args, visit);
+  CHECK(shapes == std::vector<Shape>{{2, 3}, {4}, {2, 3}});
+  // A plan puts operands elsewhere.
+  for_each_operand(args, [&](auto& view) { view.data = y.data(); });
+  CHECK(args.x.data == y.data());
+  const ParameterViews parameters[] = {{x, y, {y}}, {x, y, {}}};
+  shapes.clear();
+  for_each_operand(std::span<const ParameterViews>(parameters), visit);
+  CHECK(shapes == std::vector<Shape>{{2, 3}, {4}, {4}, {2, 3}, {4}});
+  for_each_operand(3.5, visit);
+  CHECK(shapes.size() == 5);
+}

@@ -67,7 +67,7 @@ class CudaBackend : public Backend {
   void cross_entropy(const CrossEntropyArgs& args) override;
   void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
-  // norm/normalize{,_backward,_rows,_channels,_channels_backward}.cu
+  // norm/normalize.cu
   void normalize(const NormalizeArgs& args) override;
   void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                  const RunningStatistics& running) override;

@@ -9,7 +9,6 @@
 
 namespace gradus::cuda_detail {
 
-constexpr int64_t ceil_div(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 
 /// Offsets below it, with all taps added, fit in 32 bits.

@@ -74,14 +74,9 @@ bool has_clusters(Kernel kernel, Device device) {
   return compiled && device_properties(device.index).compute_capability >= 90;
 }
 
-inline constexpr uint32_t kThreads = 256;
-
 /// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).
 __device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t thread_count() { return gridDim.x * blockDim.x; }
-
-/// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
-inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
 
 /// A loop nest over N views, as a kernel argument: from a running number to an offset in each view.
 template <int N>

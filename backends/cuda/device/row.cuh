@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
@@ -48,10 +49,5 @@ struct VectorizedRows {
     for (int64_t i = tail + threadIdx.x; i < size; i += blockDim.x) f.template operator()<1>(i);
   }
 };
-
-/// Rows of up to so many elements are a warp's, which keeps them in registers; longer ones are a block's.
-inline constexpr int64_t kWarpRow = 1024;
-/// Threads for a block that works on a row of `size` elements.
-inline uint32_t row_threads(int64_t size) { return size <= 4096 ? 256 : 1024; }
 
 }  // namespace gradus::cuda_detail

@@ -1,10 +1,15 @@
-// Softmax along an axis: a part of a warp or a block keeps a row in registers; where it is long, a block reads it
-// twice.
+// Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
+// Rows of any strides along any axis. Up to 1,024 elements: 8, 16 or 32 threads, or a block of 128, keep a row in
+// registers, a thread two to eight elements, four neighbours at a time where rows are vectors; 256 threads a block.
+// Longer: grid of one wave of blocks that loop over rows; 256 or 1,024 threads walk a row in vectors of 16 bytes, first
+// for the maximum and the sum at once (online_softmax.cuh), then for the results.
+// Deterministic: fixed trees over a row's threads.
 #include <initializer_list>
 
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
@@ -13,14 +18,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::exponential;
-using cuda_detail::Geometry;
-using cuda_detail::Launch;
-using cuda_detail::Nest;
-using cuda_detail::rough_exponential;
-using cuda_detail::Row;
-using cuda_detail::Vec;
-using cuda_detail::VectorizedRows;
+using namespace cuda_detail;
 
 // Steps between elements of a row, in the views of the kernels.
 struct Steps {
@@ -31,19 +29,18 @@ struct Steps {
 template <int kLanes, int kCount, int kWidth>
 struct Spread {
   static constexpr int kValues = kCount;
-  static constexpr int kThreads = kLanes > 32 ? kLanes : cuda_detail::kThreads;  // of a block
-  static constexpr int kRows = kThreads / kLanes;
+  static constexpr int kBlock = kLanes > 32 ? kLanes : kThreads;  // its threads
 
-  __device__ static uint32_t row() { return cuda_detail::thread_index() / kLanes; }
+  __device__ static uint32_t row() { return thread_index() / kLanes; }
   /// Of the vector that begins with the lane's value k.
   __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes * kWidth; }
   template <class A, class F>
   __device__ static A fold(A value, F&& f) {
     if constexpr (kLanes <= 32) {
-      return cuda_detail::group_reduce<kLanes>(value, f);
+      return group_reduce<kLanes>(value, f);
     } else {
       __shared__ A shared[32];
-      return cuda_detail::block_reduce(value, shared, f);
+      return block_reduce(value, shared, f);
     }
   }
   /// The values; past the row's end `otherwise`.
@@ -72,7 +69,7 @@ struct Spread {
 
 // Views of `rows`: x, y.
 template <class S, class T>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kBlock)
     softmax_lanes_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
   using C = compute_t<T>;
   const bool outside = S::row() >= rows.numel;  // lanes of other rows of the warp may be inside
@@ -81,8 +78,8 @@ __global__ void __launch_bounds__(S::kThreads)
   C values[S::kValues], max = -C(INFINITY), sum = 0;
   S::load(Row<const T>{x + at[0], steps.x}, size, -C(INFINITY), values);
 #pragma unroll
-  for (int k = 0; k < S::kValues; ++k) max = cuda_detail::LargerNumber()(values[k], max);
-  max = S::fold(max, cuda_detail::LargerNumber());
+  for (int k = 0; k < S::kValues; ++k) max = LargerNumber()(values[k], max);
+  max = S::fold(max, LargerNumber());
 #pragma unroll
   for (int k = 0; k < S::kValues; ++k) {
     values[k] -= max;
@@ -90,7 +87,7 @@ __global__ void __launch_bounds__(S::kThreads)
     sum += power;
     if (!log) values[k] = power;
   }
-  sum = S::fold(sum, cuda_detail::Add());
+  sum = S::fold(sum, Add());
   const C log_sum = log ? ::log(sum) : C(0), inverse = C(1) / sum;
 #pragma unroll
   for (int k = 0; k < S::kValues; ++k) values[k] = log ? values[k] - log_sum : values[k] * inverse;
@@ -108,7 +105,7 @@ __global__ void __launch_bounds__(1024)
     const Row<const T> from{x + at[0], steps.x};
     const Row<T> to{y + at[1], steps.y};
     const VectorizedRows row(size, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
+    const auto [max, sum] = running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
       const auto in = from.template load<kWidth>(i);
@@ -130,7 +127,7 @@ __device__ C gradient_at(C dy, C y, C sum, bool log) {
 
 // Views of `rows`: dx, dy, y; dy has the step of x.
 template <class S, class T>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kBlock)
     softmax_backward_lanes_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
   using C = compute_t<T>;
   const bool outside = S::row() >= rows.numel;
@@ -141,7 +138,7 @@ __global__ void __launch_bounds__(S::kThreads)
   S::load(Row<const T>{y + at[2], steps.y}, size, C(0), outputs);
 #pragma unroll
   for (int k = 0; k < S::kValues; ++k) sum += log ? gradients[k] : gradients[k] * outputs[k];
-  sum = S::fold(sum, cuda_detail::Add());
+  sum = S::fold(sum, Add());
 #pragma unroll
   for (int k = 0; k < S::kValues; ++k) gradients[k] = gradient_at<T>(gradients[k], outputs[k], sum, log);
   if (!outside) S::store(Row<T>{dx + at[0], steps.dx}, size, gradients);
@@ -169,7 +166,7 @@ __global__ void __launch_bounds__(1024)
         sum += log ? g : g * static_cast<C>(output.value[k]);
       }
     });
-    sum = cuda_detail::block_reduce(sum, shared, cuda_detail::Add());
+    sum = block_reduce(sum, shared, Add());
     row.walk([&]<int kWidth>(int64_t i) {
       const auto gradient = gradients.template load<kWidth>(i), output = outputs.template load<kWidth>(i);
       Vec<T, kWidth> result;
@@ -184,81 +181,62 @@ __global__ void __launch_bounds__(1024)
 
 // Calls f.operator()<Spread>() for a row that lanes keep in registers.
 template <class F>
-void with_spread(int64_t size, bool packed, F&& f) {
-  if (size <= 16) f.template operator()<Spread<8, 2, 1>>();
-  else if (size <= 64) packed ? f.template operator()<Spread<16, 4, 4>>() : f.template operator()<Spread<16, 4, 1>>();
-  else if (size <= 256) packed ? f.template operator()<Spread<32, 8, 4>>() : f.template operator()<Spread<32, 8, 1>>();
-  else packed ? f.template operator()<Spread<128, 8, 4>>() : f.template operator()<Spread<128, 8, 1>>();
-}
-template <class S>
-uint32_t blocks_of(int64_t rows) {
-  return static_cast<uint32_t>((rows + S::kRows - 1) / S::kRows);
-}
-// True when rows of `size` elements at unit steps, the first of them at `data`, consist of aligned vectors of four.
-template <int N, class T>
-bool consists_of_packs(const Nest<N>& rows, int64_t size, std::initializer_list<int64_t> steps,
-                       std::initializer_list<const T*> data) {
-  constexpr size_t kAlignment = alignof(Vec<T, 4>);
-  bool fits = size % 4 == 0;
-  for (int64_t step : steps) fits = fits && step == 1;
-  for (const T* first : data) fits = fits && reinterpret_cast<uintptr_t>(first) % kAlignment == 0;
-  for (int view = 0; view < N; ++view)
-    for (int axis = 0; axis < rows.ndim; ++axis) fits = fits && rows.strides[view][axis] % 4 == 0;
-  return fits;
+void visit_spread(const SoftmaxPlan& plan, F&& f) {
+  const auto run = [&]<int kLanes, int kCount>() {
+    if (plan.vectorized) f.template operator()<Spread<kLanes, kCount, 4>>();
+    else f.template operator()<Spread<kLanes, kCount, 1>>();
+  };
+  if (plan.lanes == 8) f.template operator()<Spread<8, 2, 1>>();
+  else if (plan.lanes == 16) run.template operator()<16, 4>();
+  else if (plan.lanes == 32) run.template operator()<32, 8>();
+  else run.template operator()<128, 8>();
 }
 
-Shape without_axis(Shape shape, int axis) {
-  if (shape.size()) shape[axis] = 1;
-  return shape;
-}
+// The rows along an axis.
+struct Rows {
+  int64_t size = 1;
+  Shape outer;  // of the rows: size 1 at the axis
+  Rows(Shape shape, int axis) : outer(shape) {
+    if (shape.size()) size = shape[axis], outer[axis] = 1;
+  }
+  static int64_t step(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
+};
 
 }  // namespace
 
 void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  EventScope event(log ? "log_softmax" : "softmax", "cuda", "rows", {&x}, 5 * x.numel());
+  const Rows rows(x.shape, axis);
+  const Nest<2> nest(StridedLoop<2>(rows.outer, {&x.strides, &y.strides}));
+  if (nest.numel > kMaxChunk) return Backend::softmax(x, axis, log, y);
+  const SoftmaxPlan plan = select_softmax({x, y}, axis, device_properties(y.device.index));
+  EventScope event(log ? "log_softmax" : "softmax", "cuda", plan.name(), {&x}, 5 * x.numel());
   if (x.numel() == 0) return;
-  const bool scalar = x.ndim() == 0;
-  const int64_t size = scalar ? 1 : x.shape[axis];
-  const Steps steps{scalar ? 0 : x.strides[axis], scalar ? 0 : y.strides[axis], 0};
-  const Nest<2> rows(StridedLoop<2>(without_axis(x.shape, axis), {&x.strides, &y.strides}));
+  const Steps steps{Rows::step(x, axis), Rows::step(y, axis), 0};
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    cuda_detail::for_each_chunk(rows, [&](const Nest<2>& piece, int64_t, const int64_t* at) {
-      const T* from = x.as<T>() + at[0];
-      T* to = y.as<T>() + at[1];
-      if (size > cuda_detail::kWarpRow)
-        return launch(softmax_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size), from, to,
-                      piece.geometry(), size, steps, log);
-      const bool packed = consists_of_packs<2, T>(piece, size, {steps.x, steps.y}, {from, to});
-      with_spread(size, packed, [&]<class S>() {
-        launch(softmax_lanes_kernel<S, T>, blocks_of<S>(piece.numel), S::kThreads, from, to, piece.geometry(),
-               static_cast<int>(size), steps, log);
-      });
-    });
+    const auto run = [&](const auto kernel, auto size) {
+      launch(kernel, plan.blocks, plan.threads, x.as<T>(), y.as<T>(), nest.geometry(), size, steps, log);
+    };
+    if (!plan.in_registers) return run(softmax_kernel<T>, rows.size);
+    visit_spread(plan, [&]<class S>() { run(softmax_lanes_kernel<S, T>, static_cast<int>(rows.size)); });
   });
 }
 
 void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "cuda", "rows", {&dy, &y}, 4 * dx.numel());
+  const Rows rows(y.shape, axis);
+  const Nest<3> nest(StridedLoop<3>(rows.outer, {&dx.strides, &dy.strides, &y.strides}));
+  if (nest.numel > kMaxChunk) return Backend::softmax_backward(dy, y, axis, log, dx);
+  const SoftmaxPlan plan = select_softmax({dx, dy, y}, axis, device_properties(dx.device.index));
+  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "cuda", plan.name(), {&dy, &y}, 4 * dx.numel());
   if (y.numel() == 0) return;
-  const bool scalar = y.ndim() == 0;
-  const int64_t size = scalar ? 1 : y.shape[axis];
-  const Steps steps{scalar ? 0 : dy.strides[axis], scalar ? 0 : y.strides[axis], scalar ? 0 : dx.strides[axis]};
-  const Nest<3> rows(StridedLoop<3>(without_axis(y.shape, axis), {&dx.strides, &dy.strides, &y.strides}));
+  const Steps steps{Rows::step(dy, axis), Rows::step(y, axis), Rows::step(dx, axis)};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    cuda_detail::for_each_chunk(rows, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
-      const T *gradient = dy.as<T>() + at[1], *output = y.as<T>() + at[2];
-      T* to = dx.as<T>() + at[0];
-      if (size > cuda_detail::kWarpRow)
-        return launch(softmax_backward_kernel<T>, launch.blocks(piece.numel, 1), cuda_detail::row_threads(size),
-                      gradient, output, to, piece.geometry(), size, steps, log);
-      const bool packed = consists_of_packs<3, T>(piece, size, {steps.x, steps.y, steps.dx}, {gradient, output, to});
-      with_spread(size, packed, [&]<class S>() {
-        launch(softmax_backward_lanes_kernel<S, T>, blocks_of<S>(piece.numel), S::kThreads, gradient, output, to,
-               piece.geometry(), static_cast<int>(size), steps, log);
-      });
-    });
+    const auto run = [&](const auto kernel, auto size) {
+      launch(kernel, plan.blocks, plan.threads, dy.as<T>(), y.as<T>(), dx.as<T>(), nest.geometry(), size, steps, log);
+    };
+    if (!plan.in_registers) return run(softmax_backward_kernel<T>, rows.size);
+    visit_spread(plan, [&]<class S>() { run(softmax_backward_lanes_kernel<S, T>, static_cast<int>(rows.size)); });
   });
 }
 

@@ -1,0 +1,307 @@
+// Batch norm of dense images (N, C, H, W), NCHW or NHWC, and its gradients: the kernels of normalize_channels.cu and
+// normalize_channels_backward.cu, which say what an Op sums and what it stores.
+// Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements; one wave
+// of blocks. Block: 512 threads; one takes vectors of four elements of its channel (NHWC: of its four channels), a few
+// at once, and reads only once what belongs to the channels.
+// Either a block, or a cluster of up to eight, keeps its channels in registers from sums to results (one launch), or
+// channel_sums_kernel leaves sums of each split and channel_apply_kernel joins those of its channels, which are few and
+// in the cache, and stores the results: the last vectors first, for they are still in the cache.
+// Deterministic: the order of all sums depends on shapes and device alone.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include <gradus/backends/cuda/device/warp.cuh>
+#include <gradus/backends/cuda/norm/normalize.cuh>
+
+namespace gradus::cuda_detail {
+
+/// Blocks of a multiprocessor: a thread may have 64 registers, of double 128.
+template <class T>
+inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
+
+/// What a block and a thread have of the images.
+template <bool kNhwc>
+struct ChannelIterator : ChannelTiling {
+  static constexpr int kChannels = kNhwc ? 4 : 1;  ///< of a thread
+  static constexpr int kMostLeaders = 32 * kChannels;
+
+  explicit ChannelIterator(const ChannelTiling& tiling) : ChannelTiling(tiling) {}
+
+  /// A block's channels, each of which has a thread of that number as its leader.
+  __device__ uint32_t block_channels() const { return kChannels << outputs_log2; }
+  __device__ uint32_t own_channel() const { return blockIdx.x * block_channels() + threadIdx.x; }
+  __device__ bool is_channel_leader() const { return threadIdx.x < block_channels() && own_channel() < channels; }
+  /// This thread's c-th channel: its number, and that among the block's channels.
+  __device__ uint32_t channel(int c) const { return kNhwc ? 4 * vec() + c : blockIdx.x; }
+  __device__ uint32_t slot(int c) const { return kNhwc ? 4 * (threadIdx.x & (outputs() - 1)) + c : 0; }
+  /// True for threads that have no channel.
+  __device__ bool is_idle() const { return kNhwc && vec() >= vectors.divisor; }
+
+  /// Vectors and elements of a channel in a split.
+  __device__ uint32_t begin(uint32_t split) const { return split * per_split; }
+  __device__ uint32_t size(uint32_t split) const { return min(per_split, count - begin(split)); }
+  __device__ uint32_t elements(uint32_t vectors) const { return kNhwc ? vectors : 4 * vectors; }
+
+  /// Where vector i of this thread begins.
+  __device__ uint32_t offset(uint32_t i) const { return kNhwc ? 4 * (i * vectors.divisor + vec()) : in_plane(i); }
+  /// Where vector i has its first element of the channel that this thread leads.
+  __device__ uint32_t own_offset(uint32_t i) const { return kNhwc ? i * channels + own_channel() : in_plane(i); }
+
+  /// Calls body(i, number) for this thread's vectors: i, i + lanes and so on, `number` of them and at most kAtOnce.
+  template <uint32_t kAtOnce, bool kBackwards, class Body>
+  __device__ void for_vectors(Body&& body) const {
+    const uint32_t from = begin(blockIdx.y), end = from + size(blockIdx.y);
+    const uint32_t first = from + (threadIdx.x >> outputs_log2), stride = kAtOnce << lanes_log2;
+    const uint32_t steps = first < end && !is_idle() ? (end - first + stride - 1) / stride : 0;
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t i = first + (kBackwards ? steps - 1 - step : step) * stride;
+      const uint32_t number = (end - i + (1u << lanes_log2) - 1) >> lanes_log2;
+      body(i, min(number, kAtOnce));
+    }
+  }
+  /// Loads the `number` vectors from i on; those behind are the last one again.
+  template <class T, uint32_t kAtOnce>
+  __device__ void load(Vec<T, 4> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k)
+      values[k] = *reinterpret_cast<const Vec<T, 4>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+  }
+  /// Stores the k-th of the vectors from i on.
+  template <class T>
+  __device__ void store(T* y, const Vec<T, 4>& values, uint32_t i, uint32_t k) const {
+    *reinterpret_cast<Vec<T, 4>*>(y + offset(i + (k << lanes_log2))) = values;
+  }
+
+  /// Adds up what the threads of a block have for each of their channels; the leaders get their channel's sums.
+  /// `shared` has kChannels * kChannelThreads values.
+  template <class C>
+  __device__ Sums<C> fold(const Sums<C> (&sums)[kChannels], Sums<C>* shared) const {
+    constexpr uint32_t kTeam = kChannelThreads / kChannels, kWarps = kTeam / 32;
+    Sums<C> sum = sums[0];
+    if constexpr (kNhwc) {  // a team of threads for each c
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) shared[c * kChannelThreads + threadIdx.x] = sums[c];
+      __syncthreads();
+      const Sums<C>* mine = shared + threadIdx.x / kTeam * kChannelThreads + threadIdx.x % kTeam;
+      sum = mine[0];
+#pragma unroll
+      for (int k = 1; k < kChannels; ++k) sum = Sums<C>::join(sum, mine[k * kTeam]);
+      __syncthreads();
+    }
+    for (uint32_t step = 16; step >= outputs(); step /= 2) sum = Sums<C>::join(sum, sum.shfl_xor(step));
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (lane < outputs()) shared[(warp << outputs_log2) + lane] = sum;
+    __syncthreads();
+    if (threadIdx.x >= block_channels()) return sum;
+    const Sums<C>* mine = shared + ((threadIdx.x % kChannels * kWarps) << outputs_log2) + threadIdx.x / kChannels;
+    sum = mine[0];
+#pragma unroll
+    for (uint32_t k = 1; k < kWarps; ++k) sum = Sums<C>::join(sum, mine[k << outputs_log2]);
+    return sum;
+  }
+
+  /// Adds up the sums of all splits, which are the blocks of a cluster, in their order, for the leaders.
+  /// `shared` has 32 * kChannels values, and no block may end before leave_cluster().
+  template <class C>
+  __device__ Sums<C> over_cluster(const Sums<C>& sums, Sums<C>* shared) const {
+#if __CUDA_ARCH__ >= 900
+    if (splits == 1) return sums;
+    const auto cluster = cooperative_groups::this_cluster();
+    if (threadIdx.x < block_channels()) shared[threadIdx.x] = sums;
+    cluster.sync();
+    Sums<C> total{0, 0};
+    if (threadIdx.x < block_channels())
+      for (uint32_t split = 0; split < splits; ++split)
+        total = Sums<C>::join(total, *cluster.map_shared_rank(shared + threadIdx.x, split));
+    cluster.barrier_arrive();
+    return total;
+#else
+    return sums;
+#endif
+  }
+  __device__ void leave_cluster() const {
+#if __CUDA_ARCH__ >= 900
+    if (splits > 1) cooperative_groups::this_cluster().barrier_wait();
+#endif
+  }
+
+  /// Joins the parts of all splits, that of a channel being total_of(part, split); the leaders get their channel's
+  /// total. Total{} joined with another is the other. `shared` has kChannelThreads values.
+  template <class Total, class Part, class F>
+  __device__ Total join(const Part* parts, Total* shared, F&& total_of) const {
+    constexpr uint32_t kAtOnce = 8;  // loads under way together
+    const uint32_t slot = threadIdx.x & (block_channels() - 1), lane = threadIdx.x / block_channels();
+    const uint32_t channel = min(blockIdx.x * block_channels() + slot, channels - 1);
+    const uint32_t step = kChannelThreads / block_channels();
+    Total total{};
+    for (uint32_t first = lane; first < splits; first += kAtOnce * step) {
+      Part part[kAtOnce] = {};
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        const uint32_t split = first + k * step;
+        if (split < splits) part[k] = parts[split * channels + channel];
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        const uint32_t split = first + k * step;
+        if (split < splits) total = Total::join(total, total_of(part[k], split));
+      }
+    }
+    shared[threadIdx.x] = total;
+    for (uint32_t width = step / 2; width > 0; width /= 2) {
+      if (width >= splits) continue;  // nothing lies there
+      __syncthreads();
+      if (lane < width)
+        shared[threadIdx.x] = total = Total::join(total, shared[threadIdx.x + width * block_channels()]);
+    }
+    return total;
+  }
+
+ private:
+  __device__ uint32_t outputs() const { return 1u << outputs_log2; }
+  // NHWC: this thread's vector of every pixel; there may be none left for it.
+  __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
+  __device__ uint32_t in_plane(uint32_t i) const {
+    const uint32_t image = vectors.split(i);
+    return 4 * ((image * channels + blockIdx.x) * vectors.divisor + i);
+  }
+};
+
+// An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
+//   Element, Part (of a split), Total (of a channel; Total{} joined with another is the other), Own (what a leader
+//     loads before the total is known), Line (coefficients of a channel's results), Vectors<n> (of all operands)
+//   load(vectors, it, i, number); load_centres(centres, it, i): what the terms of sums are taken from
+//   add(sums, vectors, k, inside, centres); own_shift(it): of the split's centre from the channel's
+//   part(shift, sums, elements) and total(part, elements); load_own(it, writes_stats)
+//   own_line(own, it, total, has_total, writes_stats): the coefficients; writes what there is for a channel
+//   store_residual(vectors, it, i, number), store(vectors, it, i, number, lines)
+
+/// Each thread's coefficients, which the leaders have left in `of_block`.
+template <bool kNhwc, class Line>
+__device__ void load_lines(Line (&lines)[ChannelIterator<kNhwc>::kChannels], const Line* of_block,
+                           const ChannelIterator<kNhwc>& it) {
+  __syncthreads();
+#pragma unroll
+  for (int c = 0; c < it.kChannels; ++c) lines[c] = of_block[it.slot(c)];
+}
+
+/// Sums of every split. A thread loads kVectors of each operand at once.
+template <class Op, uint32_t kVectors, bool kNhwc>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
+    channel_sums_kernel(Op op, ChannelIterator<kNhwc> it, typename Op::Part* parts) {
+  using C = compute_t<typename Op::Element>;
+  constexpr int kChannels = it.kChannels;
+  __shared__ Sums<C> shared[kChannels * kChannelThreads];
+  const C shift = it.is_channel_leader() ? op.own_shift(it) : C(0);
+  C centres[kChannels] = {};
+  if (!it.is_idle()) op.load_centres(centres, it, it.begin(blockIdx.y));
+  Sums<C> sums[kChannels] = {};
+  it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
+    typename Op::template Vectors<kVectors> in;
+    op.load(in, it, i, number);
+#pragma unroll
+    for (uint32_t k = 0; k < kVectors; ++k) op.add(sums, in, k, k < number, centres);
+    op.store_residual(in, it, i, number);
+  });
+  const Sums<C> total = it.fold(sums, shared);
+  if (it.is_channel_leader())
+    parts[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] =
+        Op::part(shift, total, it.elements(it.size(blockIdx.y)));
+}
+
+/// Results, by the sums of all splits; null `parts` where none are needed.
+template <class Op, uint32_t kVectors, bool kNhwc>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
+    channel_apply_kernel(Op op, ChannelIterator<kNhwc> it, const typename Op::Part* parts) {
+  using Total = typename Op::Total;
+  __shared__ Total shared[kChannelThreads];
+  __shared__ typename Op::Line of_block[it.kMostLeaders];
+  const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
+  typename Op::Own own;
+  if (leads) own = op.load_own(it, writes_stats);
+  Total total{};
+  if (parts)
+    total = it.template join<Total>(parts, shared, [&](const typename Op::Part& part, uint32_t split) {
+      return Op::total(part, it.elements(it.size(split)));
+    });
+  if (leads) of_block[threadIdx.x] = op.own_line(own, it, total, parts, writes_stats);
+  if (!op.out) return;
+  typename Op::Line lines[it.kChannels];
+  load_lines(lines, of_block, it);
+  it.template for_vectors<kVectors, true>([&](uint32_t i, uint32_t number) {
+    typename Op::template Vectors<kVectors> in;
+    op.load(in, it, i, number);
+    op.store(in, it, i, number, lines);
+  });
+}
+
+/// Both in one launch, where a thread has at most kVectors, which stay in registers.
+template <class Op, uint32_t kVectors, bool kNhwc>
+__global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>*(kVectors == 1 ? 2 : 1))
+    channel_resident_kernel(Op op, ChannelIterator<kNhwc> it) {
+  using C = compute_t<typename Op::Element>;
+  constexpr int kChannels = it.kChannels;
+  __shared__ Sums<C> shared[kChannels * kChannelThreads], of_blocks[it.kMostLeaders];
+  __shared__ typename Op::Line of_block[it.kMostLeaders];
+  const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
+  typename Op::template Vectors<kVectors> in;
+  uint32_t first = 0, count = 0;
+  it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
+    first = i, count = number;
+    op.load(in, it, i, number);
+  });
+  C centres[kChannels] = {};
+  if (count > 0) op.load_centres(centres, it, 0);
+  typename Op::Own own;
+  if (leads) own = op.load_own(it, writes_stats);
+  Sums<C> sums[kChannels] = {};
+#pragma unroll
+  for (uint32_t k = 0; k < kVectors; ++k) op.add(sums, in, k, k < count, centres);
+  const Sums<C> sum = it.over_cluster(it.fold(sums, shared), of_blocks);
+  if (leads) {
+    const uint32_t elements = it.elements(it.count);
+    of_block[threadIdx.x] =
+        op.own_line(own, it, Op::total(Op::part(C(0), sum, elements), elements), true, writes_stats);
+  }
+  typename Op::Line lines[kChannels];
+  load_lines(lines, of_block, it);
+  op.store_residual(in, it, first, count);
+  op.store(in, it, first, count, lines);
+  it.leave_cluster();
+}
+
+inline int64_t channel_stride(const View& parameter) { return parameter ? broadcast_strides(parameter)[1] : 0; }
+
+/// Calls f(iterator) for the images' layout.
+template <class F>
+void visit_channels(const ChannelTiling& tiling, F&& f) {
+  if (tiling.nhwc) f(ChannelIterator<true>(tiling));
+  else f(ChannelIterator<false>(tiling));
+}
+
+template <uint32_t kVectors, class Op>
+void launch_sums(const Launch& launch, const ChannelTiling& tiling, const Op& op, typename Op::Part* parts) {
+  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
+    launch(channel_sums_kernel<Op, kVectors, kNhwc>, dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it,
+           parts);
+  });
+}
+template <uint32_t kVectors, class Op>
+void launch_apply(const Launch& launch, const ChannelTiling& tiling, const Op& op, const typename Op::Part* parts) {
+  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
+    launch(channel_apply_kernel<Op, kVectors, kNhwc>, dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it,
+           parts);
+  });
+}
+template <class Op>
+void launch_resident(const Launch& launch, const ChannelTiling& tiling, const Op& op) {
+  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
+    launch.in_clusters(tiling.of_thread(tiling.per_split) == 1
+                           ? channel_resident_kernel<Op, 1, kNhwc>
+                           : channel_resident_kernel<Op, ChannelTiling::kResident, kNhwc>,
+                       dim3(1, tiling.splits), dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it);
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,93 @@
+// The one place that decides how the backend "cuda" normalises and takes softmax. Host code without CUDA, so that
+// decisions are tested and planned where there is no GPU.
+#pragma once
+
+#include <gradus/backends/cuda/device/reduce_plan.h>
+#include <gradus/backends/cuda/runtime/device_properties.h>
+#include <gradus/core/backend.h>
+
+namespace gradus::cuda_detail {
+
+enum class NormAlgorithm : uint8_t {
+  composite,  ///< none of ours: Backend's default body
+  rows,       ///< normalize_rows.cu: contiguous rows, each kept in registers by a team of threads
+  channels,   ///< normalize_channels*.cu: batch norm of dense images, channels kept in registers or cut into splits
+  strided,    ///< normalize_strided.cu: any axes and strides
+};
+
+/// Rows of `size` elements, each of a team of `threads`; a block has `teams` of them.
+struct RowTiling {
+  uint32_t rows = 0, size = 0, threads = 0, teams = 1, blocks = 0;
+  bool vectorized = false;  ///< 16 bytes at a time, else single elements
+};
+
+/// Threads of a block where channels are cut.
+inline constexpr uint32_t kChannelThreads = 512;
+
+/// Dense images cut among blocks: of each channel `count` vectors of four elements (NCHW), or of each four channels
+/// `count` pixels (NHWC), in `splits`. There is one wave of blocks.
+struct ChannelTiling {
+  static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
+
+  bool nhwc = false;
+  uint32_t channels = 0, count = 0;
+  Divisor vectors;                            ///< of a plane; NHWC: of a pixel
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
+  uint32_t splits = 1, per_split = 0;
+  bool resident = false;  ///< a block, or all blocks of a cluster, have their channels in registers: one launch
+
+  /// Blocks along x of the grid, which has `splits` along y.
+  uint32_t groups() const { return nhwc ? ceil_div(vectors.divisor, 1 << outputs_log2) : channels; }
+  /// Partial results of the splits.
+  size_t sums() const { return size_t{splits} * channels; }
+  /// The most vectors of `size` that a thread has.
+  uint32_t of_thread(uint32_t size) const { return ceil_div(size, 1 << lanes_log2); }
+};
+
+struct NormPlan {
+  NormAlgorithm algorithm = NormAlgorithm::composite;
+  size_t workspace_bytes = 0;  ///< all scratch memory
+  RowTiling rows;
+  ChannelTiling channels;
+  /// strided: the sums over the axes of the statistics, and over those of weight and bias where they are others.
+  ReducePlan statistics, parameters;
+  bool takes_sums = false;   ///< backward
+  bool shared_sums = false;  ///< strided, backward: the same sums serve dx, weight and bias
+  bool vectorized = false;   ///< strided: four elements at a time
+  size_t sums_bytes = 0;     ///< strided, backward: of the workspace, in front, for the sums that dx needs
+
+  /// For observers: "rows", "channels_resident", "channels_split", …
+  const char* name() const;
+};
+
+NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
+NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
+
+bool is_contiguous(const StridedLayout& view);
+/// True when kernels that compute in the wide type of `dtype` can move the running statistics.
+bool is_kept_dense(const RunningStatistics& running, DType dtype);
+
+/// strided: all elements, in views y, x, statistics, weight, bias, or dx, dy, x, statistics, weight.
+StridedLoop<5> elements_of(const NormalizeArgs& problem);
+StridedLoop<5> elements_of(const NormalizeBackwardArgs& problem);
+/// A view as broadcast along axes of size 1.
+Strides broadcast_strides(const StridedLayout& view);
+/// x's shape with size 1 at the axes in `axes`, or at all others.
+Shape with_ones(Shape shape, uint32_t axes, bool at_the_others = false);
+/// Axes at which a view has size 1.
+uint32_t axes_of_size_one(const Shape& shape);
+
+/// How softmax, or its gradient, takes rows of `size` elements. No workspace.
+struct SoftmaxPlan {
+  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block walks over it twice
+  uint32_t lanes = 0, values = 0;
+  bool vectorized = false;  ///< in registers: four elements at a time
+  uint32_t threads = 0, blocks = 0;
+
+  /// For observers: "lanes" or "block".
+  const char* name() const { return in_registers ? "lanes" : "block"; }
+};
+/// `operands` have one shape; the rows are along `axis`.
+SoftmaxPlan select_softmax(std::initializer_list<View> operands, int axis, const DeviceProperties& device);
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,236 @@
+// Which kernels of normalisation and softmax the backend "cuda" runs, decided without a GPU for the properties of an
+// H200: decisions are written down in norm_plans.txt, one a line. Where a change is meant,
+//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of normalisation on CUDA are those written down"
+// overwrites them, and the difference shows what changed.
+#include <set>
+#include <sstream>
+
+#include <gradus/backends/cuda/norm/select.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/decisions.h>
+
+using namespace gradus;
+using namespace gradus::cuda_detail;
+
+namespace {
+
+struct NormLayer {
+  const char* name;
+  Shape x;
+  uint32_t axes;
+  Shape parameters;
+};
+
+const NormLayer norm_layers[] = {
+    {"ResNet for CIFAR-10", {128, 64, 32, 32}, 0b1101, {1, 64, 1, 1}},
+    {"", {128, 128, 16, 16}, 0b1101, {1, 128, 1, 1}},
+    {"", {128, 256, 8, 8}, 0b1101, {1, 256, 1, 1}},
+    {"", {128, 512, 4, 4}, 0b1101, {1, 512, 1, 1}},
+    {"", {32, 64, 32, 32}, 0b1101, {1, 64, 1, 1}},
+    {"", {32, 256, 8, 8}, 0b1101, {1, 256, 1, 1}},
+    {"", {32, 512, 4, 4}, 0b1101, {1, 512, 1, 1}},
+    {"planes of an odd size", {32, 512, 7, 7}, 0b1101, {1, 512, 1, 1}},
+    {"an odd number of channels", {16, 3, 8, 8}, 0b1101, {1, 3, 1, 1}},
+    {"neither has vectors", {4, 3, 5, 5}, 0b1101, {1, 3, 1, 1}},
+    {"one image", {1, 64, 56, 56}, 0b1101, {1, 64, 1, 1}},
+    {"batch norm of rows", {128, 100}, 0b01, {1, 100}},
+    {"batch norm of sequences", {16, 8, 100}, 0b101, {1, 8, 1}},
+    {"transformer", {1024, 128}, 0b10, {1, 128}},
+    {"", {8192, 1024}, 0b10, {1, 1024}},
+    {"", {16, 4, 8}, 0b110, {1, 4, 8}},
+    {"rows of an odd size", {1000, 33}, 0b10, {1, 33}},
+    {"long rows", {64, 8192}, 0b10, {1, 8192}},
+    {"longer rows", {64, 8196}, 0b10, {1, 8196}},
+    {"group norm", {32, 8, 4, 14, 14}, 0b11100, {1, 8, 4, 1, 1}},
+    {"instance norm", {32, 32, 14, 14}, 0b1100, {1, 32, 1, 1}},
+};
+
+MutableView view_of(DType dtype, const Shape& shape, const Strides& strides, uintptr_t address = 4096) {
+  MutableView view;
+  view.dtype = dtype, view.shape = shape, view.strides = strides;
+  view.data = reinterpret_cast<void*>(address);  // of which only the alignment counts
+  return view;
+}
+MutableView dense(DType dtype, const Shape& shape) { return view_of(dtype, shape, contiguous_strides(shape)); }
+
+/// What is asked of a layer.
+struct NormCase {
+  DType dtype = DType::f32;
+  bool channels_last = false, backward = false, fixed = false, relu = false;
+  int64_t slice = 0;         ///< images: channels that x has beside these
+  uintptr_t address = 4096;  ///< of x and what has its shape
+  DeviceProperties device = kH200;
+};
+
+NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
+  const DType wide = c.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const auto strides_of = [&](const Shape& shape) {
+    return c.channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+  };
+  Shape whole = layer.x;
+  whole[1] += c.slice;
+  const MutableView x = view_of(c.dtype, layer.x, strides_of(whole), c.address);
+  const MutableView y = view_of(c.dtype, layer.x, strides_of(layer.x), c.address);
+  const MutableView statistics = dense(wide, reduced_shape(layer.x, layer.axes, true));
+  const MutableView parameter = dense(wide, layer.parameters);
+  const View weight(view_of(wide, layer.x, broadcast_strides(parameter)));
+  if (c.backward)
+    return select(NormalizeBackwardArgs{.dy = y,
+                                        .x = x,
+                                        .mean = statistics,
+                                        .variance = statistics,
+                                        .weight = weight,
+                                        .y = c.relu ? View(y) : View(),
+                                        .axes = layer.axes,
+                                        .eps = 1e-5,
+                                        .fixed_statistics = c.fixed,
+                                        .dx = y,
+                                        .dweight = parameter,
+                                        .dbias = parameter},
+                  c.device);
+  return select(NormalizeArgs{.x = x,
+                              .axes = layer.axes,
+                              .weight = weight,
+                              .bias = weight,
+                              .relu = c.relu,
+                              .eps = 1e-5,
+                              .fixed_statistics = c.fixed,
+                              .y = y,
+                              .mean = statistics,
+                              .variance = statistics},
+                c.device);
+}
+
+std::string describe(const ReducePlan& plan) {
+  std::ostringstream text;
+  text << plan.outputs << "x" << plan.lanes << "/" << plan.splits;
+  return text.str();
+}
+
+/// "channels_split 64x/4 2048": algorithm, blocks, /splits, workspace; rows: rows of a block x threads of each.
+std::string describe(const NormPlan& plan) {
+  std::ostringstream text;
+  text << plan.name();
+  if (plan.algorithm == NormAlgorithm::rows)
+    text << " " << plan.rows.blocks << " of " << plan.rows.teams << "x" << plan.rows.threads
+         << (plan.rows.vectorized ? " vectors" : "");
+  else if (plan.algorithm == NormAlgorithm::channels)
+    text << " " << plan.channels.groups() << "/" << plan.channels.splits << " of " << (1 << plan.channels.outputs_log2)
+         << "x" << (1 << plan.channels.lanes_log2);
+  else if (plan.algorithm == NormAlgorithm::strided)
+    text << " " << describe(plan.statistics) << " " << describe(plan.parameters) << (plan.vectorized ? " vectors" : "");
+  if (plan.workspace_bytes) text << ", " << plan.workspace_bytes << " bytes";
+  return text.str();
+}
+
+std::string plans_of(const NormLayer& layer) {
+  std::ostringstream text;
+  text << "\n" << (*layer.name ? layer.name : "x") << ": ";
+  for (int i = 0; i < layer.x.size(); ++i) text << (i ? "x" : "") << layer.x[i];
+  text << ", axes";
+  for (int i = 0; i < layer.x.size(); ++i)
+    if (layer.axes >> i & 1) text << " " << i;
+  text << "\n";
+  for (const bool backward : {false, true})
+    for (const bool fixed : {false, true})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+        const auto line = [&](bool channels_last, int64_t slice) {
+          return describe(plan_of(layer, {dtype, channels_last, backward, fixed, false, slice}));
+        };
+        const std::string label = std::string(backward ? "dx" : "y ") + (fixed ? " fixed " : "       ") +
+                                  (dtype == DType::f32   ? "f32 "
+                                   : dtype == DType::f64 ? "f64 "
+                                                         : "bf16");
+        text << label << " nchw  " << line(false, 0) << "\n";
+        if (layer.x.size() != 4) continue;
+        text << label << " nhwc  " << line(true, 0) << "\n";
+        if (dtype == DType::f32) text << label << " slice " << line(false, 1) << " | " << line(true, 1) << "\n";
+      }
+  return text.str();
+}
+
+std::string softmax_plans() {
+  std::ostringstream text;
+  text << "\nsoftmax of rows: size, rows, steps of one | of two elements\n";
+  for (const int64_t size : {1, 10, 16, 17, 60, 64, 65, 100, 256, 257, 1000, 1024, 1025, 4096, 4097, 50257})
+    for (const int64_t rows : {64, 100000}) {
+      const auto plan = [&](int64_t step) {
+        const View x(view_of(DType::f32, {rows, size}, {size * step, step}));
+        const SoftmaxPlan plan = select_softmax({x, x}, 1, kH200);
+        std::ostringstream line;
+        line << plan.name() << " " << plan.blocks << "x" << plan.threads;
+        if (plan.in_registers)
+          line << " of " << plan.lanes << "x" << plan.values << (plan.vectorized ? " vectors" : "");
+        return line.str();
+      };
+      text << size << " x " << rows << ": " << plan(1) << " | " << plan(2) << "\n";
+    }
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("plans of normalisation on CUDA are those written down") {
+  std::string plans =
+      "# What select() in backends/cuda/norm decides on an H200: the result (y, or dx, dw and dbias), \"fixed\"\n"
+      "# statistics, type and layout of x (\"slice\": NCHW | NHWC of an image with one more channel), algorithm, "
+      "blocks,\n"
+      "# bytes of workspace. Written by tests/cuda/norm_select_test.cpp.\n";
+  for (const NormLayer& layer : norm_layers) plans += plans_of(layer);
+  test::check_decisions("cuda/norm_plans.txt", plans + softmax_plans());
+}
+
+TEST_CASE("plans of normalisation on CUDA: each kernel has a layer, and half types are alike") {
+  std::set<std::string> names;
+  for (const NormLayer& layer : norm_layers)
+    for (const bool channels_last : {false, true})
+      for (const bool backward : {false, true})
+        for (const bool relu : {false, true}) {
+          if (channels_last && layer.x.size() != 4) continue;
+          const auto plan = [&](DType dtype) { return plan_of(layer, {dtype, channels_last, backward, false, relu}); };
+          names.insert(plan(DType::f32).name());
+          CHECK(describe(plan(DType::f16)) == describe(plan(DType::bf16)));
+        }
+  CHECK(names == std::set<std::string>{"rows", "channels_resident", "channels_split", "strided", "composite"});
+}
+
+TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and their memory is the workspace") {
+  for (const NormLayer& layer : norm_layers)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+      for (const bool channels_last : {false, true})
+        for (const bool backward : {false, true}) {
+          if (channels_last && layer.x.size() != 4) continue;
+          const NormPlan plan = plan_of(layer, {dtype, channels_last, backward});
+          INFO(plans_of(layer));
+          const size_t pair = dtype == DType::f64 ? 16 : 8;
+          const ChannelTiling& channels = plan.channels;
+          if (plan.algorithm == NormAlgorithm::rows) {
+            CHECK(int64_t{plan.rows.rows} * plan.rows.size == numel_of(layer.x));
+            CHECK((backward || plan.rows.blocks * plan.rows.teams >= plan.rows.rows));
+            CHECK(plan.workspace_bytes == (backward ? pair * plan.rows.blocks * plan.rows.size : 0));
+          } else if (plan.algorithm == NormAlgorithm::channels) {
+            CHECK(int64_t{channels.count} * channels.channels * (channels.nhwc ? 1 : 4) == numel_of(layer.x));
+            CHECK(channels.splits * channels.per_split >= channels.count);
+            CHECK((channels.splits - 1) * channels.per_split < channels.count);
+            CHECK((!channels.resident || channels.of_thread(channels.per_split) <= ChannelTiling::kResident));
+            CHECK(plan.workspace_bytes == (channels.resident ? 0 : pair * channels.splits * channels.channels));
+          }
+        }
+}
+
+TEST_CASE("plans of normalisation on CUDA: alignment, ReLU and older devices") {
+  const auto name = [](const NormLayer& layer, const NormCase& c) { return std::string(plan_of(layer, c).name()); };
+  const NormLayer &images = norm_layers[0], &late = norm_layers[3], &rows = norm_layers[13];
+  CHECK(name(images, {.address = 4100}) == "strided");
+  CHECK(name(images, {.relu = true}) == "channels_split");
+  CHECK(name(images, {.relu = true, .address = 4100}) == "composite");
+  CHECK(plan_of(rows, {}).rows.vectorized);
+  CHECK_FALSE(plan_of(rows, {.address = 4100}).rows.vectorized);
+  CHECK(name(rows, {.fixed = true}) == "strided");
+  CHECK(name(rows, {.relu = true}) == "composite");
+  // Without clusters, channels of NHWC that need several blocks take two launches.
+  constexpr DeviceProperties ampere = {.compute_capability = 80, .multiprocessors = 108, .shared_memory = 163 << 10};
+  CHECK(plan_of(late, {.channels_last = true}).channels.resident);
+  CHECK_FALSE(plan_of(late, {.channels_last = true, .device = ampere}).channels.resident);
+  CHECK(plan_of(late, {.device = ampere}).channels.resident);
+}

@@ -2,6 +2,10 @@
 // tensors' addresses travel as a kernel argument.
 #pragma once
 
+#include <iterator>
+#include <span>
+#include <vector>
+
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {
@@ -18,10 +22,9 @@ struct TensorTable {
   int count = 0;
   uint32_t blocks = 0;  // of the launch
 
-  bool full() const { return count == kMaxTensors; }
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};
-    blocks += static_cast<uint32_t>((numel + kPerBlock - 1) / kPerBlock);
+    blocks += static_cast<uint32_t>(ceil_div(numel, kPerBlock));
   }
   /// The tensor that this block works on, and which elements of it.
   __device__ const Entry& part_of_block(int64_t& begin, int64_t& end) const {
@@ -36,5 +39,31 @@ struct TensorTable {
     return tensors[low].entry;
   }
 };
+
+/// Calls launch(table) for tables of all tensors, each of which add(table, tensor) adds or leaves out.
+template <class Table, class Tensors, class Add, class Launch>
+void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
+  Table table;
+  for (const auto& tensor : tensors) {
+    if (table.count == std::size(table.tensors)) launch(table), table = {};
+    add(table, tensor);
+  }
+  if (table.blocks > 0) launch(table);
+}
+
+/// Calls f.operator()<T>() for each type of parameters.
+template <class F>
+void for_each_floating(F&& f) {
+  f.template operator()<float>(), f.template operator()<double>();
+  f.template operator()<Half>(), f.template operator()<BFloat16>();
+}
+
+/// The tensors that one running index does not serve, which the composites' default bodies handle.
+template <class Tensor, class Flat>
+std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
+  std::vector<Tensor> rest;
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(rest), [&](const Tensor& t) { return !flat(t); });
+  return rest;
+}
 
 }  // namespace gradus::cuda_detail

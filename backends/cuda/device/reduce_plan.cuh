@@ -1,9 +1,9 @@
 // What the threads of a ReducePlan fold, and where it goes.
 #pragma once
 
+#include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/backends/cuda/device/reduce_plan.h>
 
 namespace gradus::cuda_detail {
 

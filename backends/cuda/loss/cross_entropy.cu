@@ -1,8 +1,12 @@
 // Cross-entropy of logits x (N, C) with targets t (N):
 //   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
 //   dx = (exp(p) - onehot(t)) dloss / count
-// A small batch is one launch of one block; a large one is rows first, their losses' sum second. A long row has a
-// block, a short one a warp. A target outside [0, C) makes its row's loss and gradient NaN.
+// A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
+// Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
+// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else a launch for the rows and
+// one of one block for the losses' sum. Rows of up to 1,024 classes: a warp each, three passes; the gradient: a thread
+// for each element. Longer ones: a block of 256 or 1,024 threads each, in vectors of 16 bytes, two passes.
+// Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -1,7 +1,7 @@
-// Loss scaling over all gradients in few launches. The scale's formula is in core/loss_scale.h.
+// Loss scaling over all gradients in few launches: g *= factor, and whether any was inf or NaN. The scale's formula is
+// in core/loss_scale.h. Grid: blocks of 2,048 elements of one gradient each (device/multi_tensor.cuh); block: 256
+// threads, eight elements a thread. Deterministic: no sums.
 #include <gradus/core/loss_scale.h>
-
-#include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
@@ -11,11 +11,10 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
+using namespace cuda_detail;
 
 template <class T>
-using Table = cuda_detail::TensorTable<T*, 128, 2048>;
+using Table = TensorTable<T*, 128, 2048>;
 
 // Several threads may find an inf: all write the same 1.
 template <class T>
@@ -38,38 +37,26 @@ __global__ void update_kernel(double* block, int64_t step, ScaleRule rule) { mov
 
 bool flat(const MutableView& view) { return StridedLoop<1>(view.shape, {&view.strides}).all_contiguous(); }
 
-template <class T>
-void unscale_all(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
-  static_assert(sizeof(Table<T>) + 2 * sizeof(void*) <= 4096);
-  Table<T> table;
-  const Launch launch(found_inf.device);
-  auto flush = [&] {
-    if (table.blocks > 0)
-      launch(unscale_kernel<T>, table.blocks, kThreads, table, factor.as<double>(), found_inf.as<double>());
-    table = {};
-  };
-  for (const MutableView& gradient : gradients) {
-    if (gradient.dtype != dtype_of<T> || !flat(gradient) || gradient.numel() == 0) continue;
-    if (table.full()) flush();
-    table.add(gradient.as<T>(), gradient.numel());
-  }
-  flush();
-}
-
 }  // namespace
 
 void CudaBackend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
   {
     EventScope event("unscale", "cuda", "multi_tensor", {&found_inf});
-    unscale_all<float>(gradients, factor, found_inf);
-    unscale_all<double>(gradients, factor, found_inf);
-    unscale_all<Half>(gradients, factor, found_inf);
-    unscale_all<BFloat16>(gradients, factor, found_inf);
+    const Launch launch(found_inf.device);
+    for_each_floating([&]<class T>() {
+      static_assert(sizeof(Table<T>) + 2 * sizeof(void*) <= 4096);
+      for_each_table<Table<T>>(
+          gradients,
+          [](Table<T>& table, const MutableView& gradient) {
+            if (gradient.dtype == dtype_of<T> && flat(gradient) && gradient.numel() > 0)
+              table.add(gradient.as<T>(), gradient.numel());
+          },
+          [&](const Table<T>& table) {
+            launch(unscale_kernel<T>, table.blocks, kThreads, table, factor.as<double>(), found_inf.as<double>());
+          });
+    });
   }
-  std::vector<MutableView> rest;  // with gaps in memory: the composite's default body handles them
-  for (const MutableView& gradient : gradients)
-    if (!flat(gradient)) rest.push_back(gradient);
-  if (!rest.empty()) Backend::unscale(rest, factor, found_inf);
+  if (const auto rest = not_flat(gradients, flat); !rest.empty()) Backend::unscale(rest, factor, found_inf);
 }
 
 void CudaBackend::update_scale(const MutableView& block, const ScaleRule& rule) {

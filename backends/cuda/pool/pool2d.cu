@@ -2,9 +2,10 @@
 // Backward gathers: dx[n, c, h, w] sums dy of the windows over (h, w) that found their maximum there, in the order of
 // the windows, so that no two threads write one element. x (N, C, H, W), y (N, C, P, Q), any strides.
 //
-// A thread takes a vector of neighbours in memory: channels of a channels-last pixel, else windows of a row. Windows of
-// 2 x 2 that tile the image, those of most nets, have kernels of their own: x, y and the indices each pass through a
-// thread once, up to 16 bytes at a time.
+// Grid: all vectors of the result, 256 threads a block; one thread makes a vector of neighbours in memory: channels of
+// a channels-last pixel, else windows of a row. Windows of 2 x 2 that tile the image, those of most nets, have kernels
+// of their own: x, y and the indices each pass through a thread once, up to 16 bytes at a time.
+// Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

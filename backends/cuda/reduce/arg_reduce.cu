@@ -1,4 +1,5 @@
-// Value and index of the extreme element along an axis (reduce_kernel.cuh). Of equals the first, NaN counts as extreme.
+// Value and index of the extreme element along an axis; grid, block and pipeline: reduce_kernel.cuh. Of equals the
+// first, NaN counts as extreme.
 #include <limits>
 
 #include <gradus/backends/cuda/cuda_backend.h>

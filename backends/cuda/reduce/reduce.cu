@@ -1,4 +1,5 @@
-// y = reduction of x over some axes (reduce_kernel.cuh). Half types accumulate in float, integers in int64.
+// y = sum, mean, max, min, all, any or prod of x over some axes; grid, block and pipeline: reduce_kernel.cuh. Half
+// types accumulate in float, integers in int64.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

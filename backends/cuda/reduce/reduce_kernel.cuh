@@ -1,7 +1,9 @@
-// The one kernel of reduce.cu and arg_reduce.cu. Where x allows it a thread loads vectors of up to 16 bytes, along the
-// reduction, whose elements it folds, or across the outputs, to one of which each element belongs. Vectors are loaded
-// several at a time: the device is full only when some megabytes are under way. A long reduction is cut into splits
-// (ReducePlan), whose partial results a second launch folds. The order depends on shape, strides, alignment and device.
+// The one kernel of reduce.cu and arg_reduce.cu. Grid: x = blocks of outputs, y = splits of the elements of each;
+// block: 256 threads, of which `lanes` share an output (ReducePlan). Where x allows it a thread loads vectors of up to
+// 16 bytes, along the reduction, whose elements it folds, or across the outputs, to one of which each element belongs.
+// Four of them (eight single elements) are loaded at once: the device is full only when some megabytes are under way.
+// A tree folds the threads of an output; a second launch folds the partial results of splits.
+// Deterministic: the order depends on shape, strides, alignment and device.
 //
 // An Op has a type A of partial results, neutral(), load(element, its number in the reduction) and fold(A, A).
 // Results have store(offsets of this output in the views of `outer`, A).

@@ -1,8 +1,9 @@
-// Running totals along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
-//
-// Of a total a block takes a row, kThreads elements at a time, or, where rows lie beside each other in memory, each
-// thread a row. The order of the sums depends on shapes and device alone. Half types accumulate in float, integers in
-// int64. A recurrence is not cut: products of its a could overflow where it does not.
+// Running totals y[k] = y[k - 1] + x[k] (or times) along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k -
+// 1]. Rows of any strides, in either direction. Half types accumulate in float, integers in int64.
+// A thread for each row, 256 a block, where rows are short or neighbours in memory, and for recurrences, which are not
+// cut: products of their a could overflow where they do not. Else a block of 256 threads for each row, 256 elements at
+// a time, whose totals it finds in eight rounds. Grids loop over rows.
+// Deterministic: the order of the sums depends on shapes and device alone.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

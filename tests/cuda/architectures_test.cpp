@@ -22,6 +22,16 @@ TEST_CASE("machine code runs on its own generation, PTX on later ones too") {
   CHECK(may_run_on("native", 90));  // nobody knows: the first launch will tell
 }
 
+TEST_CASE("instructions of a generation need code for it, not only a device") {
+  CHECK(has_code_for("90-real", 90, 90));
+  CHECK(has_code_for("75-real 80-real 90", 103, 90));
+  CHECK_FALSE(has_code_for("80", 90, 90));
+  CHECK_FALSE(has_code_for("80 90-real", 100, 90));
+  CHECK_FALSE(has_code_for("80-real 90", 80, 90));
+  CHECK(has_code_for("native", 90, 90));
+  CHECK_FALSE(has_code_for("native", 80, 90));
+}
+
 TEST_CASE("a device that the build does not serve is told what to do") {
   CHECK(wrong_architecture("80-real", 90) ==
         "gradus was compiled for sm_80, the device is sm_90: rebuild with -DCMAKE_CUDA_ARCHITECTURES=90");

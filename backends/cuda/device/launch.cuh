@@ -33,8 +33,8 @@ class Launch {
     kernel<<<grid, block, bytes, stream_>>>(arguments...);
     check_launch(stream_);
   }
-  /// In clusters of `cluster` blocks, of which `grid` is a multiple, where has_clusters() says so. One block needs
-  /// none.
+  /// In clusters of `cluster` blocks (DeviceProperties::clusters), of which `grid` is a multiple.
+  /// A cluster of one block needs nothing.
   template <class... Parameters, class... Arguments>
   void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
                    const Arguments&... arguments) const {
@@ -60,19 +60,6 @@ class Launch {
   cudaStream_t stream_;
   int multiprocessors_;
 };
-
-/// Whether blocks of `kernel` can form clusters: on Hopper and later, unless the code is for an earlier architecture
-/// and the driver has compiled it for this device.
-template <class Kernel>
-bool has_clusters(Kernel kernel, Device device) {
-  static const bool compiled = [&] {
-    const DeviceGuard guard(device.index);
-    cudaFuncAttributes attributes{};
-    GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-    return attributes.ptxVersion >= 90;
-  }();
-  return compiled && device_properties(device.index).compute_capability >= 90;
-}
 
 /// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).
 __device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
@@ -170,6 +157,27 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0, const int6
       for_each_chunk(rest, body, first + row * inner, at);
     }
   }
+}
+
+/// f(i, offsets) for each element of the nest, a thread for each; i counts from the chunk's first element, offsets from
+/// it in every view.
+template <int N, class F>
+__global__ void __launch_bounds__(kThreads) for_each_kernel(Geometry<N> geometry, F f) {
+  for (uint32_t i = thread_index(); i < geometry.numel; i += thread_count()) {
+    int64_t at[N];
+    geometry.offsets(i, at);
+    f(i, at);
+  }
+}
+
+/// Runs the function that make(base) returns for each chunk of the nest; base[k]: the chunk's first offset in view k.
+template <int N, class Make>
+void for_each(const Launch& launch, const Nest<N>& nest, const Make& make) {
+  for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* base) {
+    const auto f = make(base);
+    launch(for_each_kernel<N, std::remove_const_t<decltype(f)>>, launch.blocks(chunk.numel, kThreads), kThreads,
+           chunk.geometry(), f);
+  });
 }
 
 template <class T>

@@ -11,13 +11,9 @@ namespace {
 
 using namespace cuda_detail;
 
-/// Clusters need a device that has them, and code for it.
 template <class Args>
 NormPlan plan_of(const Args& args) {
-  DeviceProperties device = device_properties(args.x.device.index);
-  if (!has_clusters(join_kernel<Sums<float>, 1, SumResults<float>>, args.x.device))
-    device.compute_capability = std::min(device.compute_capability, 89);
-  return select(args, device);
+  return select(args, device_properties(args.x.device.index));
 }
 
 template <class Args>

@@ -42,13 +42,16 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
   return all;
 }
 
-/// True unless code for these architectures surely does not run on a device of that number.
-inline bool may_run_on(std::string_view architectures, int device) {
+/// True where code for `feature` or later runs on the device.
+inline bool has_code_for(std::string_view architectures, int device, int feature) {
   const std::vector<Architecture> all = parse_architectures(architectures);
   for (const Architecture& architecture : all)
-    if (architecture.runs_on(device)) return true;
-  return all.empty();
+    if (architecture.number >= feature && architecture.runs_on(device)) return true;
+  return all.empty() && device >= feature;
 }
+
+/// True unless code for these architectures surely does not run on a device of that number.
+inline bool may_run_on(std::string_view architectures, int device) { return has_code_for(architectures, device, 0); }
 
 /// What to say where it does not.
 inline std::string wrong_architecture(std::string_view architectures, int device) {

@@ -326,10 +326,11 @@ const DeviceProperties& device_properties(int index) {
       GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, index));
       return value;
     };
-    properties[index] = {
-        10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor),
-        attribute(cudaDevAttrMultiProcessorCount),
-        static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+    const int capability =
+        10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+    properties[index] = {capability, attribute(cudaDevAttrMultiProcessorCount),
+                         static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+                         has_code_for(compiled_architectures(), capability, 90)};
   });
   return properties[index];
 }

@@ -1,0 +1,185 @@
+#include <gradus/backends/cuda/gemm/select.h>
+
+#include <gradus/backends/cuda/device/divisor.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr size_t kLibraryWorkspace = size_t{32} << 20;  // what cuBLAS recommends for sm_90
+
+View transposed(View view) {
+  const int n = view.ndim();
+  std::swap(view.shape[n - 1], view.shape[n - 2]);
+  std::swap(view.strides[n - 1], view.strides[n - 2]);
+  return view;
+}
+
+// The last two axes (rows, columns) as a column-major matrix: of their transpose, or, `transposed`, of themselves.
+// Nothing without a unit stride.
+std::optional<LibraryMatrix> column_major(const View& view) {
+  const int n = view.ndim();
+  const int64_t rows = std::max<int64_t>(view.shape[n - 2], 1), columns = std::max<int64_t>(view.shape[n - 1], 1);
+  const int64_t row_step = view.strides[n - 2], column_step = view.strides[n - 1];
+  if ((columns == 1 || column_step == 1) && (rows == 1 || row_step >= columns))
+    return LibraryMatrix{false, rows == 1 ? columns : row_step};
+  if ((rows == 1 || row_step == 1) && (columns == 1 || column_step >= rows))
+    return LibraryMatrix{true, columns == 1 ? rows : column_step};
+  return std::nullopt;
+}
+
+// True when offsets within the view fit in 31 bits.
+bool has_small_span(const View& view) {
+  int64_t last = 0;
+  for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+  return last < int64_t{1} << 31;
+}
+
+// True when the axis has a unit step and rows along it consist of aligned vectors.
+bool can_vectorize(const View& view, int axis) {
+  return view.strides[axis] == 1 && view.shape[axis] % kGemmVec == 0 && view.strides[1 - axis] % kGemmVec == 0 &&
+         reinterpret_cast<uintptr_t>(view.data) % (kGemmVec * size_of(view.dtype)) == 0;
+}
+
+int64_t tiles_of(const View& y, const GemmTile& tile) {
+  return ceil_div(y.shape[0], tile.rows) * ceil_div(y.shape[1], tile.columns);
+}
+
+// Blocks of a cluster share K where the tiles leave much of the device idle. The barriers of a cluster cost a
+// microsecond, which a shorter K does not repay.
+uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
+  if (K < 512 || !device.clusters) return 1;
+  uint32_t split_k = 1;
+  while (split_k < 8 && 256 * split_k <= K && 2 * split_k * tiles <= 128) split_k *= 2;
+  return split_k;
+}
+
+// Products of two matrices that are too small to fill the device by cuBLAS's tiles.
+std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, const DeviceProperties& device) {
+  if (a.ndim() != 2 || b.ndim() != 2) return std::nullopt;
+  const int64_t M = y.shape[0], N = y.shape[1], K = a.shape[1];
+  const int64_t tiles = tiles_of(y, kSmallTile), dots = tiles_of(y, kDotTile);
+  const bool is_half = size_of(a.dtype) == 2;
+  if (tiles > 2 * device.multiprocessors) return std::nullopt;
+  if (!has_small_span(a) || !has_small_span(b) || !has_small_span(y)) return std::nullopt;
+
+  GemmPlan plan;
+  plan.a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0);
+  plan.b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0);
+  // A block of small_dots reads twelve rows of K for its 32 results, one of small_tiles 48 for 512: that is for few
+  // results or a short K, and tensor cores take over earlier.
+  if (a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots * K <= int64_t{1} << (is_half ? 18 : 19)) {
+    plan.algorithm = GemmAlgorithm::small_dots, plan.tile = kDotTile;
+    // Of many blocks each has fewer warps, so that all are in flight at once.
+    const int64_t rounds = ceil_div(K, plan.a_vectorized && plan.b_vectorized ? 32 * kGemmVec : 32);
+    plan.threads = static_cast<uint32_t>(32 * std::min<int64_t>(rounds, dots > 256 ? kGemmWarps / 2 : kGemmWarps));
+    return plan;
+  }
+  plan.algorithm = GemmAlgorithm::small_tiles, plan.tile = kSmallTile, plan.threads = 32 * kGemmWarps;
+  plan.split_k = split_k_of(K, tiles, device);
+  // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
+  if ((is_half && M * N * K >= int64_t{1} << 23) || (K >= 1024 && K > 512 * plan.split_k)) return std::nullopt;
+  return plan;
+}
+
+GemmPlan library_plan(GemmAlgorithm algorithm, DType dtype, const GemmSwitches& switches) {
+  GemmPlan plan;
+  plan.algorithm = algorithm;
+  if (dtype == DType::f32 && switches.tf32) plan.math_mode = MathMode::tf32;
+  if (size_of(dtype) == 2) plan.math_mode = MathMode::half;
+  plan.workspace_bytes = plan.library_bytes = kLibraryWorkspace;
+  return plan;
+}
+
+// x wᵀ + bias. cuBLASLt is asked for yᵀ = w xᵀ, along whose columns it adds the bias.
+std::optional<GemmPlan> bias_plan(const View& x, const View& w, const View& bias, const View& y,
+                                  const GemmSwitches& switches) {
+  const auto left = column_major(w), right = column_major(x), result = column_major(y);
+  if (y.dtype == DType::f64 || !left || !right || !result || result->transposed || bias.dtype != y.dtype)
+    return std::nullopt;
+  if (y.shape[1] > 1 && bias.strides[0] != 1) return std::nullopt;
+  GemmPlan plan = library_plan(GemmAlgorithm::cublaslt, y.dtype, switches);
+  plan.adds_bias = true, plan.a = *right, plan.b = {!left->transposed, left->leading}, plan.y = *result;
+  return plan;
+}
+
+// Where to copy an operand to.
+size_t reserve(GemmPlan& plan, const View& view) {
+  const size_t offset = static_cast<size_t>(ceil_div(static_cast<int64_t>(plan.workspace_bytes), 256)) * 256;
+  plan.workspace_bytes = offset + static_cast<size_t>(view.numel()) * size_of(view.dtype);
+  return offset;
+}
+
+View dense(View view) {
+  view.strides = contiguous_strides(view.shape);
+  return view;
+}
+
+// Elements from one matrix of the batch to the next; nothing where no one step serves the whole batch.
+std::optional<int64_t> batch_step(const View& view) {
+  int64_t step = 0, expected = -1;
+  for (int axis = view.ndim() - 3; axis >= 0; --axis) {
+    if (view.shape[axis] == 1) continue;
+    if (expected < 0) step = view.strides[axis];
+    else if (view.strides[axis] != expected) return std::nullopt;
+    expected = view.strides[axis] * view.shape[axis];
+  }
+  return step;
+}
+
+// Batches that have no common step are looped over, along the shortest axes.
+void set_batch(GemmPlan& plan, View a, View b, View y) {
+  const int axes = y.ndim() - 2;
+  for (;;) {
+    const auto of_a = batch_step(a), of_b = batch_step(b), of_y = batch_step(y);
+    if (of_a && of_b && of_y) {
+      plan.batch_steps[0] = *of_a, plan.batch_steps[1] = *of_b, plan.batch_steps[2] = *of_y;
+      for (int axis = 0; axis < axes; ++axis) plan.batch *= y.shape[axis];
+      return;
+    }
+    int shortest = 0;
+    for (int axis = 1; axis < axes; ++axis)
+      if (y.shape[shortest] == 1 || (y.shape[axis] > 1 && y.shape[axis] < y.shape[shortest])) shortest = axis;
+    plan.looped_axes |= uint32_t{1} << shortest;
+    a.shape[shortest] = b.shape[shortest] = y.shape[shortest] = 1;
+  }
+}
+
+}  // namespace
+
+const char* GemmPlan::name() const {
+  constexpr const char* names[] = {"integer", "small_dots", "small_tiles", "cublas", "cublaslt"};
+  return names[static_cast<int>(algorithm)];
+}
+
+GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
+                     const GemmSwitches& switches) {
+  if (!is_floating(y.dtype)) return {.algorithm = GemmAlgorithm::integer};
+  if (auto plan = small_plan(a, b, y, device)) {
+    plan->adds_bias = bias;
+    return *plan;
+  }
+  if (bias && switches.cublaslt)
+    if (const auto plan = bias_plan(a, transposed(b), *bias, y, switches)) return *plan;
+
+  // cuBLAS counts in columns, so it is asked for yᵀ = bᵀ aᵀ.
+  const auto result = column_major(y);
+  if (!result) {
+    GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, switches);
+    plan.y_copy = reserve(plan, y);
+    return plan;
+  }
+  if (result->transposed) {
+    GemmPlan plan = select_gemm(transposed(b), transposed(a), nullptr, transposed(y), device, switches);
+    plan.swapped = !plan.swapped;
+    return plan;
+  }
+  GemmPlan plan = library_plan(GemmAlgorithm::cublas, y.dtype, switches);
+  View left = a, right = b;
+  if (!column_major(a)) plan.a_copy = reserve(plan, a), left = dense(a);
+  if (!column_major(b)) plan.b_copy = reserve(plan, b), right = dense(b);
+  plan.a = *column_major(left), plan.b = *column_major(right), plan.y = *result;
+  set_batch(plan, left, right, y);
+  return plan;
+}
+
+}  // namespace gradus::cuda_detail

@@ -16,6 +16,9 @@ inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
 
 constexpr int64_t ceil_div(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
+/// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
+inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
+
 /// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
 /// (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).
 struct Divisor {

@@ -6,32 +6,27 @@
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {
-namespace {
 
 template <class Key>
-void sort_pairs(Device device, const Key* keys, Key* sorted_keys, const int32_t* places, int32_t* order, int64_t count,
-                int bits) {
+void RadixSort<Key>::sort(Device device, int bits) {
   const Launch launch(device);
-  const auto call = [&](void* scratch, size_t& bytes) {
-    GRADUS_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted_keys, places, order,
+  cub::DoubleBuffer<Key> key_buffers(keys, other_keys);
+  cub::DoubleBuffer<int32_t> place_buffers(places, other_places);
+  const auto call = [&](void* memory, size_t& bytes) {
+    GRADUS_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(memory, bytes, key_buffers, place_buffers,
                                                       static_cast<int>(count), 0, bits, launch.stream()));
     check_launch(launch.stream());
   };
   size_t bytes = 0;
   call(nullptr, bytes);
-  const Scratch scratch(std::max<size_t>(bytes, 1), device);
-  call(scratch.data(), bytes);
+  GRADUS_CHECK(bytes <= radix_scratch_bytes(count), DeviceError, "CUB's radix sort of ", count, " keys asks for ",
+               bytes, " bytes of scratch memory, more than the ", radix_scratch_bytes(count), " that it is given");
+  call(scratch, bytes);
+  keys = key_buffers.Current(), other_keys = key_buffers.Alternate();
+  places = place_buffers.Current(), other_places = place_buffers.Alternate();
 }
 
-}  // namespace
-
-void radix_sort(Device device, const uint32_t* keys, uint32_t* sorted_keys, const int32_t* places, int32_t* order,
-                int64_t count, int bits) {
-  sort_pairs(device, keys, sorted_keys, places, order, count, bits);
-}
-void radix_sort(Device device, const uint64_t* keys, uint64_t* sorted_keys, const int32_t* places, int32_t* order,
-                int64_t count, int bits) {
-  sort_pairs(device, keys, sorted_keys, places, order, count, bits);
-}
+template struct RadixSort<uint32_t>;
+template struct RadixSort<uint64_t>;
 
 }  // namespace gradus::cuda_detail

@@ -1,25 +1,54 @@
 // Putting numbers in the order of keys, for whatever has to be sorted on the device.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <utility>
 
 #include <gradus/core/device.h>
 
 namespace gradus::cuda_detail {
 
-/// order = the places 0 … count - 1 (`places`, in any order) by ascending key; of equal keys the earlier one comes
-/// first. Only the lowest `bits` bits of a key count. The four arrays lie on `device` and are different ones;
-/// `sorted_keys` is written too. Runs on this thread's stream. At most 2^31 - 1 keys.
-void radix_sort(Device device, const uint32_t* keys, uint32_t* sorted_keys, const int32_t* places, int32_t* order,
-                int64_t count, int bits);
-void radix_sort(Device device, const uint64_t* keys, uint64_t* sorted_keys, const int32_t* places, int32_t* order,
-                int64_t count, int bits);
-
 /// Bits of the largest of `count` numbers 0 … count - 1.
-constexpr int bits_of(int64_t count) {
-  int bits = 0;
-  while (bits < 63 && (int64_t{1} << bits) < count) ++bits;
-  return bits;
+constexpr int bits_of(int64_t count) { return count < 2 ? 0 : static_cast<int>(std::bit_width(uint64_t(count) - 1)); }
+
+/// An array's share of the workspace, and a limit for CUB's: a table of a kilobyte for each few thousand keys.
+constexpr size_t radix_array_bytes(size_t element, int64_t count) {
+  return (element * static_cast<size_t>(count) + 255) / 256 * 256;
 }
+constexpr size_t radix_scratch_bytes(int64_t count) { return (size_t{1} << 20) + static_cast<size_t>(count) / 2; }
+/// Bytes of RadixSort's workspace.
+constexpr size_t radix_sort_bytes(size_t key, int64_t count) {
+  return 2 * radix_array_bytes(key, count) + 2 * radix_array_bytes(4, count) + radix_scratch_bytes(count);
+}
+
+/// Keys (uint32_t or uint64_t) and the places that they come from, in device memory; at most 2^31 - 1 of them.
+template <class Key>
+struct RadixSort {
+  Key *keys, *other_keys;
+  int32_t *places, *other_places;
+  void* scratch;
+  int64_t count;
+
+  RadixSort(void* workspace, int64_t count) : count(count) {
+    auto* at = static_cast<char*>(workspace);
+    const auto take = [&](size_t bytes) { return std::exchange(at, at + bytes); };
+    const size_t key_bytes = radix_array_bytes(sizeof(Key), count), place_bytes = radix_array_bytes(4, count);
+    keys = reinterpret_cast<Key*>(take(key_bytes)), other_keys = reinterpret_cast<Key*>(take(key_bytes));
+    places = reinterpret_cast<int32_t*>(take(place_bytes)),
+    other_places = reinterpret_cast<int32_t*>(take(place_bytes));
+    scratch = at;
+  }
+  /// The same places, to be sorted by other keys.
+  template <class Other>
+  explicit RadixSort(const RadixSort<Other>& other)
+      : keys(reinterpret_cast<Key*>(other.keys)), other_keys(reinterpret_cast<Key*>(other.other_keys)),
+        places(other.places), other_places(other.other_places), scratch(other.scratch), count(other.count) {
+    static_assert(sizeof(Key) <= sizeof(Other));
+  }
+  /// keys and places by ascending key, of which the lowest `bits` bits count; of equal keys the earlier one comes
+  /// first. Runs on this thread's stream.
+  void sort(Device device, int bits);
+};
 
 }  // namespace gradus::cuda_detail

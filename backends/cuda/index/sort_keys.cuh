@@ -92,20 +92,42 @@ __device__ void sort_in_block(K* keys, uint32_t* places, uint32_t slots) {
   }
 }
 
-/// The rows along an axis of x, of the indices, and of the values, which may have null data.
+/// The rows of x along an axis, and where the order of each goes, as a kernel argument.
+template <class T>
 struct SortedRows {
-  Nest<3> nest;  // over the other axes
-  int64_t size;  // of a row of x
-  struct Steps {
-    int64_t x, indices, values;
-  } steps{0, 0, 0};
+  Geometry<3> others;  // the other axes: of x, indices, values
+  struct Steps {       // along the axis
+    int64_t x = 0, indices = 0, values = 0;
+  } steps;
+  const T* x;
+  int64_t* indices;
+  T* values;  // may be null
+  bool descending;
 
-  SortedRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
-      : size(x.ndim() ? x.shape[axis] : 1) {
+  SortedRows(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices)
+      : x(x.as<T>()), indices(indices.as<int64_t>()), values(values.data ? values.as<T>() : static_cast<T*>(nullptr)),
+        descending(descending) {
     const Strides& value_strides = values.data ? values.strides : indices.strides;
-    Shape others = x.shape;
-    if (x.ndim()) others[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
-    nest = Nest<3>(StridedLoop<3>(others, {&x.strides, &indices.strides, &value_strides}));
+    Shape shape = x.shape;
+    if (x.ndim()) shape[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
+    others = Nest<3>(StridedLoop<3>(shape, {&x.strides, &indices.strides, &value_strides})).geometry();
+  }
+
+  struct Row {
+    const SortedRows& rows;
+    int64_t at[3];
+
+    __device__ Key<T> key(uint32_t i) const { return ordered_key(rows.x[at[0] + i * rows.steps.x], rows.descending); }
+    /// Element `from` is the one with `rank` others before it.
+    __device__ void store(uint32_t rank, uint32_t from) const {
+      rows.indices[at[1] + rank * rows.steps.indices] = from;
+      if (rows.values) rows.values[at[2] + rank * rows.steps.values] = rows.x[at[0] + from * rows.steps.x];
+    }
+  };
+  __device__ Row operator[](uint32_t r) const {
+    Row row{*this, {}};
+    others.offsets(r, row.at);
+    return row;
   }
 };
 

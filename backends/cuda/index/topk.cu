@@ -1,20 +1,18 @@
-// The k first of sort, k being small: a block per row finds the last key that belongs to them digit by digit, from the
-// highest (radix selection), collects them and puts them in order. Of equal keys those with the lowest index belong to
-// them.
+// The k first of sort, k being small.  Any strides.
+// Grid: a block for each row.  Block: 32 to 1024 threads; a thread looks at every blockDim-th element of the row.
+// Phases: find_last finds the last key that belongs to the k first digit by digit, from the highest (radix selection),
+//   and of equal keys the last place; the elements up to it are collected in shared memory and put in order.
+// Deterministic: of equal keys those with the lowest index belong to the k first; counters are integers.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/index/select.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/index/sort_keys.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::Geometry;
-using cuda_detail::Key;
-using cuda_detail::Launch;
-using cuda_detail::SortedRows;
+using namespace cuda_detail;
 
-constexpr uint32_t kMostThreads = 1024, kMost = 1024;  // of a block; elements that it can put in order
-constexpr int64_t kLongRow = 1 << 17;                  // few rows of more than that are sorted by all multiprocessors
 constexpr uint32_t kDigits = 256, kNoDigit = kDigits;
 
 /// Where the element of some rank was found: its digit, its rank among the elements with this digit, and their number.
@@ -86,22 +84,18 @@ __device__ Found find_last(uint32_t size, uint32_t rank, int bits, NumberAt&& nu
   return found;
 }
 
-// Views of `rows`: x, indices, values. `slots`: the power of two that k fits in.
 template <class T>
-__global__ void __launch_bounds__(kMostThreads)
-    topk_kernel(const T* x, Geometry<3> rows, SortedRows::Steps steps, uint32_t size, uint32_t k, uint32_t slots,
-                bool largest, int64_t* indices, T* values) {
-  __shared__ Key<T> keys[kMost];
-  __shared__ uint32_t places[kMost];
+__global__ void __launch_bounds__(1024) topk_kernel(SortedRows<T> rows, uint32_t size, uint32_t k, uint32_t slots) {
+  __shared__ Key<T> keys[kBlockTopk];
+  __shared__ uint32_t places[kBlockTopk];
   __shared__ uint32_t taken;
-  int64_t at[3];
-  rows.offsets(blockIdx.x, at);
-  const auto key_at = [&](uint32_t i) { return cuda_detail::ordered_key(x[at[0] + i * steps.x], largest); };
+  const auto row = rows[blockIdx.x];
+  const auto key_at = [&](uint32_t i) { return row.key(i); };
 
   Key<T> last_key;
   uint32_t last_place = size - 1;
   const Found found = find_last(
-      size, k - 1, cuda_detail::kKeyBits<T>, key_at, [](uint32_t) { return true; }, last_key);
+      size, k - 1, kKeyBits<T>, key_at, [](uint32_t) { return true; }, last_key);
   if (found.members > found.rank + 1)  // more of the last key than belong to the k first
     find_last(
         size, found.rank, 32, [](uint32_t i) { return i; }, [&](uint32_t i) { return key_at(i) == last_key; },
@@ -116,31 +110,22 @@ __global__ void __launch_bounds__(kMostThreads)
     const uint32_t slot = atomicAdd(&taken, 1);  // in any order: all pairs differ, so sorting gives one result
     keys[slot] = key, places[slot] = i;
   }
-  cuda_detail::sort_in_block(keys, places, slots);
-  for (uint32_t i = threadIdx.x; i < k; i += blockDim.x) {
-    indices[at[1] + i * steps.indices] = places[i];
-    values[at[2] + i * steps.values] = x[at[0] + places[i] * steps.x];
-  }
+  sort_in_block(keys, places, slots);
+  for (uint32_t i = threadIdx.x; i < k; i += blockDim.x) row.store(i, places[i]);
 }
 
 }  // namespace
 
 void CudaBackend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
   if (indices.numel() == 0) return;
-  const SortedRows rows(x, axis, values, indices);
-  const Launch launch(x.device);
-  const int64_t k = x.ndim() ? indices.shape[axis] : 1;
-  const bool few_long = rows.size > kLongRow && rows.nest.numel < launch.multiprocessors();
-  if (k > kMost || few_long || rows.size > cuda_detail::kMaxChunk || rows.nest.numel > cuda_detail::kMaxChunk)
-    return Backend::topk(x, axis, largest, values, indices);
-  EventScope event("topk", "cuda", "radix_select", {&x, &indices}, x.numel());
-  uint32_t slots = 1, threads = 32;
-  while (slots < k) slots *= 2;
-  while (threads < kMostThreads && threads < rows.size) threads *= 2;
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, k = x.ndim() ? indices.shape[axis] : 1, rows = x.numel() / size;
+  const TopkPlan plan = select_topk(rows, size, k, device_properties(x.device.index));
+  if (plan.algorithm == TopkAlgorithm::sort) return Backend::topk(x, axis, largest, values, indices);
+  EventScope event("topk", "cuda", plan.name(), {&x, &indices}, x.numel());
   visit(x.dtype, [&]<class T>() {
-    launch(topk_kernel<T>, static_cast<uint32_t>(rows.nest.numel), threads, x.as<T>(), rows.nest.geometry(), rows.steps,
-           static_cast<uint32_t>(rows.size), static_cast<uint32_t>(k), slots, largest, indices.as<int64_t>(),
-           values.as<T>());
+    Launch(x.device)(topk_kernel<T>, static_cast<uint32_t>(rows), plan.threads,
+                     SortedRows<T>(x, axis, largest, values, indices), static_cast<uint32_t>(size),
+                     static_cast<uint32_t>(k), plan.slots);
   });
 }
 

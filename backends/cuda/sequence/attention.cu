@@ -1,117 +1,470 @@
-// Attention: short sequences by attention.cuh's kernels, whose blocks keep rows of weights in shared memory, the others
-// by products, softmax and dropout.
+// Attention over short sequences in one launch each way: weights = softmax(scale q kT + mask), y = dropout(weights) v;
+//   dscore = weights (dropout(dy vT) - sum of dy y along the row),  dq = scale dscore k,  dk = scale dscoreT q,
+//   dv = dropout(weights)T dy.
+// q (N, H, L, E), k (N, H, S, E), v (N, H, S, V), y (N, H, L, V): unit steps along E and V; weights (N, H, L, S) dense.
+// Grid: heads times parts of 16 queries (forward), times parts of 16 keys and of 16 queries (backward).
+// Block: 128 threads for 16 rows of the weights of a head, backward also for 16 of their columns; a warp has four of
+//   these.
+// Phases: products of the 16 rows with tiles of 64 rows of the other side, a lane two dot products for each of its
+//   warp's rows; they stay in shared memory across all tiles; softmax; then sums of the other side's rows weighted by
+//   them, a lane one column in 32.
+// Deterministic: sums over lanes are fixed trees, sums over tiles in order.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/backends/cuda/sequence/attention.cuh>
+#include <gradus/core/random.h>
+#include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::Launch;
-namespace kernels = cuda_detail::attention;
+using namespace cuda_detail;
 
-constexpr int64_t kLongest = 128, kMost = 1 << 20;  // sequence, and weights in all; more are worth cuBLAS's tiles
+constexpr int kWarps = 4, kBlockThreads = 32 * kWarps, kWarpRows = 4, kRows = kAttentionRows, kTile = kAttentionTile;
+static_assert(kRows == kWarps * kWarpRows);
 
-bool contiguous(const View& view) { return view.strides == contiguous_strides(view.shape); }
+// A matrix (rows, columns) of each head, columns side by side; steps are in elements.
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t image, head, row;
+  int columns;
 
-bool has_dense_rows(std::initializer_list<const StridedLayout*> views) {
-  for (const StridedLayout* view : views)
-    if (view->shape[3] > 1 && view->strides[3] != 1) return false;
-  return true;
+  template <class AnyView>
+  explicit HeadRows(const AnyView& view)
+      : data(view.template as<std::remove_const_t<T>>()), image(view.strides[0]), head(view.strides[1]),
+        row(view.strides[2]), columns(static_cast<int>(view.shape[3])) {}
+};
+
+struct Sizes {
+  int images, heads, queries, keys;
+};
+
+// What is added to the scores, with steps of 0 where it is broadcast; none: data is null.
+struct Mask {
+  const void* data = nullptr;
+  bool boolean = false;
+  int64_t image = 0, head = 0, row = 0, column = 0;
+};
+
+// `random` draws where keep < 1.
+template <class C>
+struct Rule {
+  C scale, dropout_scale;
+  bool causal, drops;
+  double keep;
+  RandomState random;
+};
+
+// A block's part of one head, and its shared memory: 16 rows, a tile, a number for each row of the tile, and one or two
+// matrices of 16 rows over the other side's length. Rows are counted from the warp's first.
+template <class T, int kHead>
+struct Block {
+  using C = compute_t<T>;
+  using Products = C[kWarpRows][2];
+  using Sums = C[kWarpRows][kHead / 32];
+  using Four = Vec<C, 4>;
+  static constexpr int kPitch = kHead + kAttentionPad;  // eight lanes read four elements each from as many banks
+
+  C* memory;                            // (16, kHead), (64, kPitch), (64), (1 or 2, 16, pitch)
+  int pitch;                            // of the matrices
+  int head_number, image, head, first;  // first: of the block's rows
+
+  __device__ Block(const Sizes& sizes, unsigned char* memory, int length, int block, int parts)
+      : memory(reinterpret_cast<C*>(memory)), pitch(attention_pitch(length)), head_number(block / parts),
+        image(head_number / sizes.heads), head(head_number % sizes.heads), first(block % parts * kRows) {}
+
+  __device__ static int warp() { return threadIdx.x / 32; }
+  __device__ static int lane() { return threadIdx.x % 32; }
+  __device__ C* rows() const { return memory; }
+  __device__ C* tile(int r) const { return memory + kRows * kHead + r * kPitch; }
+  __device__ C* tile_numbers() const { return tile(kTile); }
+  __device__ C* matrix(int which, int r) const {
+    return tile_numbers() + kTile + (which * kRows + warp() * kWarpRows + r) * pitch;
+  }
+  __device__ int row(int r) const { return first + warp() * kWarpRows + r; }
+  template <class U>
+  __device__ U* of_head(const HeadRows<U>& rows) const {
+    return rows.data + image * rows.image + head * rows.head;
+  }
+
+  // kCount rows from `from` on to shared memory, zeros outside.
+  template <int kCount>
+  __device__ void load(const HeadRows<const T>& matrix, int from, int count, C* to, int to_pitch) const {
+    const T* data = of_head(matrix);
+#pragma unroll 16
+    for (int k = 0; k < kCount * kHead / kBlockThreads; ++k) {
+      const int i = k * kBlockThreads + threadIdx.x, row = i / kHead, column = i % kHead;
+      const bool inside = from + row < count && column < matrix.columns;
+      to[row * to_pitch + column] = inside ? static_cast<C>(data[(from + row) * matrix.row + column]) : C(0);
+    }
+  }
+  __device__ void load_rows(const HeadRows<const T>& matrix, int count) const {
+    load<kRows>(matrix, first, count, rows(), kHead);
+  }
+  __device__ void load_tile(const HeadRows<const T>& matrix, int from, int count) const {
+    load<kTile>(matrix, from, count, tile(0), kPitch);
+  }
+
+  // Products of the warp's rows with rows lane and lane() + 32 of the tile.
+  __device__ void multiply(Products& sums) const {
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) sums[r][0] = sums[r][1] = C(0);
+#pragma unroll 4
+    for (int column = 0; column < kHead; column += 4) {
+      Four b[2];
+#pragma unroll
+      for (int k = 0; k < 2; ++k) b[k] = *reinterpret_cast<const Four*>(tile(lane() + 32 * k) + column);
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r) {
+        const Four a = *reinterpret_cast<const Four*>(rows() + (warp() * kWarpRows + r) * kHead + column);
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[r][k] += a.value[i] * b[k].value[i];
+      }
+    }
+  }
+  // f(row, half, row of the tile) for each of the lane's products.
+  template <class F>
+  __device__ void for_each_product(F&& f) const {
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) f(r, half, lane() + 32 * half);
+  }
+
+  // Adds the tile's rows, which are `from` + 0 … 63 of the other side, weighted by the warp's rows of a matrix.
+  __device__ void add_weighted(int which, int from, Sums& sums) const {
+#pragma unroll 2
+    for (int j = 0; j < kTile; j += 4) {
+      Four weights[kWarpRows];
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r) weights[r] = *reinterpret_cast<const Four*>(matrix(which, r) + from + j);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int k = 0; k < kHead / 32; ++k) {
+          const C value = tile(j + i)[lane() + 32 * k];
+#pragma unroll
+          for (int r = 0; r < kWarpRows; ++r) sums[r][k] += weights[r].value[i] * value;
+        }
+    }
+  }
+  // to = scale times the sums of all `length` rows of the other side, weighted by a matrix.
+  __device__ void store_weighted(int which, const HeadRows<const T>& other, int length, C scale, const HeadRows<T>& to,
+                                 int count) const {
+    Sums sums = {};
+    for (int from = 0; from < length; from += kTile) {
+      load_tile(other, from, length);
+      __syncthreads();
+      add_weighted(which, from, sums);
+      __syncthreads();
+    }
+    store(sums, scale, to, count);
+  }
+  __device__ void store(const Sums& sums, C scale, const HeadRows<T>& to, int count) const {
+    T* data = of_head(to);
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r)
+#pragma unroll
+      for (int k = 0; k < kHead / 32; ++k) {
+        const int column = lane() + 32 * k;
+        if (row(r) < count && column < to.columns) data[row(r) * to.row + column] = static_cast<T>(sums[r][k] * scale);
+      }
+  }
+};
+
+// Folds several numbers side by side over the lanes.
+template <class C, int kCount, class F>
+__device__ void warp_reduce_all(C (&values)[kCount], F&& fold) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = fold(values[i], shfl_xor(values[i], distance));
 }
 
-// Calls f.operator()<T, kHead>() for the smallest head that has room for these columns.
+template <class T>
+struct Forward {
+  Sizes sizes;
+  Rule<compute_t<T>> rule;
+  HeadRows<const T> q, k, v;
+  Mask mask;
+  T* weights;
+  bool* kept;  // null without dropout
+  HeadRows<T> y;
+
+  template <class C>
+  __device__ C masked(C score, int image, int head, int row, int key) const {
+    if (mask.data && row < sizes.queries && key < sizes.keys) {
+      const int64_t at = image * mask.image + head * mask.head + row * mask.row + key * mask.column;
+      if (!mask.boolean) score += static_cast<C>(static_cast<const T*>(mask.data)[at]);
+      else if (!static_cast<const bool*>(mask.data)[at]) score = -INFINITY;
+    }
+    return key >= sizes.keys || (rule.causal && key > row) ? -INFINITY : score;
+  }
+};
+
+// Scores become weights, the warp's rows side by side, which are stored; and dropped.
+template <class T, int kHead>
+__device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
+  using C = compute_t<T>;
+  const auto& [sizes, rule, q, k, v, mask, weights, kept, y] = task;
+  const uint64_t offset = rule.random.offset + (rule.random.device_offset ? *rule.random.device_offset : 0);
+  C largest[kWarpRows], sum[kWarpRows];
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) largest[r] = -INFINITY, sum[r] = 0;
+  const auto larger = [](C a, C b) { return a < b || b != b ? b : a; };  // a NaN stays
+  for (int key = block.lane(); key < sizes.keys; key += 32)
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) largest[r] = larger(largest[r], block.matrix(0, r)[key]);
+  warp_reduce_all(largest, larger);
+  for (int key = block.lane(); key < sizes.keys; key += 32)
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      C& score = block.matrix(0, r)[key];
+      score = ::exp(score - largest[r]), sum[r] += score;
+    }
+  warp_reduce_all(sum, Add());
+  for (int key = block.lane(); key < block.pitch; key += 32)
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      C& power = block.matrix(0, r)[key];
+      const int row = block.row(r);
+      C weight = key < sizes.keys ? power / sum[r] : C(0);
+      if (key < sizes.keys && row < sizes.queries) {
+        const int64_t at = (static_cast<int64_t>(block.head_number) * sizes.queries + row) * sizes.keys + key;
+        weights[at] = static_cast<T>(weight);
+        if (rule.drops) {
+          const bool stays = random_bernoulli(rule.random.seed, offset, static_cast<uint64_t>(at), rule.keep);
+          kept[at] = stays;
+          weight = stays ? weight * rule.dropout_scale : C(0);
+        }
+      }
+      power = weight;
+    }
+}
+
+template <class T, int kHead>
+__global__ void __launch_bounds__(kBlockThreads) forward_kernel(Forward<T> task) {
+  using C = compute_t<T>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  const Sizes& sizes = task.sizes;
+  const Block<T, kHead> block(sizes, memory, sizes.keys, blockIdx.x, ceil_div(sizes.queries, kRows));
+  block.load_rows(task.q, sizes.queries);
+  for (int from = 0; from < sizes.keys; from += kTile) {
+    block.load_tile(task.k, from, sizes.keys);
+    __syncthreads();
+    C scores[kWarpRows][2];
+    block.multiply(scores);
+    block.for_each_product([&](int r, int half, int at) {
+      block.matrix(0, r)[from + at] =
+          task.masked(scores[r][half] * task.rule.scale, block.image, block.head, block.row(r), from + at);
+    });
+    __syncthreads();
+  }
+  softmax(task, block);
+  block.store_weighted(0, task.v, sizes.keys, C(1), task.y, sizes.queries);
+}
+
+template <class T>
+struct Backward {
+  Sizes sizes;
+  Rule<compute_t<T>> rule;
+  HeadRows<const T> dy, y, q, k, v;
+  const T* weights;
+  const bool* kept;
+  HeadRows<T> dq, dk, dv;
+};
+
+// A weight and whether dropout left it: read early, used where the products are there.
+template <class T>
+struct Weight {
+  using C = compute_t<T>;
+  C value, factor;
+  __device__ void read(const Backward<T>& task, int head_number, int query, int key) {
+    const int queries = task.sizes.queries, keys = task.sizes.keys;
+    const bool inside = query < queries && key < keys;
+    const int64_t at = (static_cast<int64_t>(head_number) * queries + query) * keys + key;
+    value = inside ? static_cast<C>(task.weights[at]) : C(0);
+    factor = !task.rule.drops ? C(1) : inside && task.kept[at] ? task.rule.dropout_scale : C(0);
+  }
+  // From the product of dy and v, and the sum of dy y along the row.
+  __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
+};
+
+// Products of kCount rows of dy, of which the first lies at `dy`, the others `step` rows behind each other, with those
+// of y; 0 from row `count` on.
+template <class T, int kHead, class C, int kCount>
+__device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
+                             int first, int step, int count, C (&products)[kCount]) {
+  const T* y_rows = block.of_head(y);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    products[i] = 0;
+#pragma unroll
+    for (int k = 0; k < kHead / 32; ++k) {
+      const int column = block.lane() + 32 * k, row = first + i * step;
+      if (column < y.columns && row < count)
+        products[i] += dy[i * step * pitch + column] * static_cast<C>(y_rows[row * y.row + column]);
+    }
+  }
+  warp_reduce_all(products, Add());
+}
+
+// dq of 16 queries.
+template <class T, int kHead>
+__device__ void query_gradients(const Backward<T>& task, const Block<T, kHead>& block) {
+  using C = compute_t<T>;
+  const auto& [images, heads, queries, keys] = task.sizes;
+  block.load_rows(task.dy, queries);
+  C of_row[kWarpRows];
+  for (int from = 0; from < keys; from += kTile) {
+    block.load_tile(task.v, from, keys);
+    Weight<T> weights[kWarpRows][2];
+    block.for_each_product(
+        [&](int r, int half, int at) { weights[r][half].read(task, block.head_number, block.row(r), from + at); });
+    __syncthreads();
+    if (from == 0)
+      row_products(block, block.rows() + block.warp() * kWarpRows * kHead, kHead, task.y, block.row(0), 1, queries,
+                   of_row);
+    C products[kWarpRows][2];
+    block.multiply(products);
+    block.for_each_product([&](int r, int half, int at) {
+      block.matrix(0, r)[from + at] = weights[r][half].dscore(products[r][half], of_row[r]);
+    });
+    __syncthreads();
+  }
+  block.store_weighted(0, task.k, keys, task.rule.scale, task.dq, queries);
+}
+
+// dk and dv of 16 keys.
+template <class T, int kHead>
+__device__ void key_gradients(const Backward<T>& task, const Block<T, kHead>& block) {
+  using C = compute_t<T>;
+  const auto& [images, heads, queries, keys] = task.sizes;
+  block.load_rows(task.v, keys);
+  C sums[kWarpRows][kHead / 32] = {};
+  for (int from = 0; from < queries; from += kTile) {
+    block.load_tile(task.dy, from, queries);
+    Weight<T> weights[kWarpRows][2];
+    block.for_each_product(
+        [&](int r, int half, int at) { weights[r][half].read(task, block.head_number, from + at, block.row(r)); });
+    __syncthreads();
+    constexpr int kOfWarp = kTile / kWarps;
+    C of_rows[kOfWarp];
+    row_products(block, block.tile(block.warp()), block.kPitch, task.y, from + block.warp(), kWarps, queries, of_rows);
+#pragma unroll
+    for (int i = 0; i < kOfWarp; ++i)
+      if (block.lane() == i) block.tile_numbers()[block.warp() + i * kWarps] = of_rows[i];
+    __syncthreads();
+    C products[kWarpRows][2];
+    block.multiply(products);
+    block.for_each_product([&](int r, int half, int at) {
+      const Weight<T>& weight = weights[r][half];
+      block.matrix(0, r)[from + at] = weight.value * weight.factor;
+      block.matrix(1, r)[from + at] = weight.dscore(products[r][half], block.tile_numbers()[at]);
+    });
+    __syncwarp();
+    block.add_weighted(0, from, sums);
+    __syncthreads();
+  }
+  block.store(sums, C(1), task.dv, keys);
+  block.store_weighted(1, task.q, queries, task.rule.scale, task.dk, keys);
+}
+
+// Parts of 16 keys come first.
+template <class T, int kHead>
+__global__ void __launch_bounds__(kBlockThreads) backward_kernel(Backward<T> task) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const Sizes& sizes = task.sizes;
+  const int key_parts = ceil_div(sizes.keys, kRows), query_parts = ceil_div(sizes.queries, kRows);
+  const int key_blocks = sizes.images * sizes.heads * key_parts, block = blockIdx.x;
+  if (block < key_blocks) key_gradients(task, Block<T, kHead>(sizes, memory, sizes.queries, block, key_parts));
+  else query_gradients(task, Block<T, kHead>(sizes, memory, sizes.keys, block - key_blocks, query_parts));
+}
+
+AttentionPlan plan_of(const View& q, const View& k, const View& v, const StridedLayout& weights,
+                      const StridedLayout& kept, std::initializer_list<const StridedLayout*> views, bool backward) {
+  bool dense = true;
+  for (const StridedLayout* view : {&weights, &kept}) dense &= view->strides == contiguous_strides(view->shape);
+  for (const StridedLayout* view : views) dense &= view->shape[3] <= 1 || view->strides[3] == 1;
+  return select_attention({q.dtype, q.shape, k.shape, v.shape, dense}, backward, device_properties(q.device.index));
+}
+
+// Calls f.operator()<T, kHead>() for the plan's head.
 template <class F>
-void visit_kernel(DType dtype, int64_t columns, const F& f) {
+void visit_kernel(const AttentionPlan& plan, DType dtype, const F& f) {
   visit_floating(dtype, [&]<class T>() {
-    if (columns <= 32) f.template operator()<T, 32>();
-    else if (columns <= 64) f.template operator()<T, 64>();
+    if (plan.head == 32) f.template operator()<T, 32>();
+    else if (plan.head == 64) f.template operator()<T, 64>();
     else f.template operator()<T, 128>();
   });
 }
 
-// Bytes of shared memory of either kernel.
-template <class T, int kHead>
-size_t bytes_for(int64_t queries, int64_t keys, bool forward) {
-  using Shared = kernels::Shared<compute_t<T>, kHead>;
-  const size_t of_keys = Shared::bytes(static_cast<int>(keys), 1);
-  return forward ? of_keys : std::max(of_keys, Shared::bytes(static_cast<int>(queries), 2));
-}
-
-// Whether the kernels serve heads of q's and v's sizes.
-bool served(const View& q, const View& k, const View& v, std::initializer_list<const StridedLayout*> views) {
-  const int64_t queries = q.shape[2], keys = k.shape[2], columns = std::max(q.shape[3], v.shape[3]);
-  if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0 || columns > 128 || !has_dense_rows(views)) return false;
-  if (queries > kLongest || keys > kLongest || q.shape[0] * q.shape[1] * queries * keys > kMost) return false;
-  int available = 0;
-  GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&available, cudaDevAttrMaxSharedMemoryPerBlockOptin, q.device.index));
-  bool fits = false;
-  visit_kernel(q.dtype, columns, [&]<class T, int kHead>() {
-    fits = bytes_for<T, kHead>(queries, keys, false) <= static_cast<size_t>(available);
-  });
-  return fits;
-}
-
-template <class T, class AnyView>
-kernels::Rows<T> rows_of(const AnyView& view) {
-  return {view.template as<std::remove_const_t<T>>(), view.strides[0], view.strides[1], view.strides[2],
-          static_cast<int>(view.shape[3])};
-}
-
-kernels::Sizes sizes_of(const View& q, const View& k) {
+Sizes sizes_of(const View& q, const View& k) {
   const auto size = [](int64_t n) { return static_cast<int>(n); };
   return {size(q.shape[0]), size(q.shape[1]), size(q.shape[2]), size(k.shape[2])};
 }
 
-kernels::Mask mask_of(const View& mask) {
+Mask mask_of(const View& mask) {
   if (!mask) return {};
   return {mask.data, mask.dtype == DType::boolean, mask.strides[0], mask.strides[1], mask.strides[2], mask.strides[3]};
 }
 
 template <class T>
-kernels::Rule<compute_t<T>> numbers_of(const AttentionRule& rule, bool drops) {
+Rule<compute_t<T>> numbers_of(const AttentionRule& rule, bool drops) {
   using C = compute_t<T>;
   const double keep = 1 - rule.dropout;
   const C dropout_scale = static_cast<C>(static_cast<T>(static_cast<C>(1 / keep)));  // as dropout has it
   return {static_cast<C>(rule.scale), dropout_scale, rule.causal, drops, keep, rule.random};
 }
 
-uint32_t parts_of(const View& q, int64_t length) {
-  return static_cast<uint32_t>(q.shape[0] * q.shape[1] * ((length + kernels::kRows - 1) / kernels::kRows));
-}
-
 }  // namespace
 
 void CudaBackend::attention(const AttentionArgs& args) {
-  const View &q = args.q, &k = args.k, &v = args.v;
-  const MutableView &weights = args.weights, &kept = args.kept, &y = args.y;
-  if (!contiguous(weights) || !contiguous(kept) || !served(q, k, v, {&q, &k, &v, &y})) return Backend::attention(args);
-  EventScope event("attention", "cuda", "tiles", {&q, &k, &v}, 2 * weights.numel() * (q.shape[3] + v.shape[3]));
-  const Launch launch(q.device);
-  visit_kernel(q.dtype, std::max(q.shape[3], v.shape[3]), [&]<class T, int kHead>() {
-    launch.with_shared(kernels::forward_kernel<T, kHead>, parts_of(q, q.shape[2]), kernels::kThreads,
-                       bytes_for<T, kHead>(q.shape[2], k.shape[2], true), sizes_of(q, k),
-                       numbers_of<T>(args.rule, kept.data), rows_of<const T>(q), rows_of<const T>(k),
-                       rows_of<const T>(v), mask_of(args.mask), weights.as<T>(), kept.as<bool>(), rows_of<T>(y));
+  const auto& [q, k, v, mask, rule, weights, kept, y] = args;
+  const AttentionPlan plan = plan_of(q, k, v, weights, kept, {&q, &k, &v, &y}, false);
+  if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention(args);
+  EventScope event("attention", "cuda", plan.name(), {&q, &k, &v}, 2 * weights.numel() * (q.shape[3] + v.shape[3]));
+  visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
+    using In = HeadRows<const T>;
+    const Forward<T> task{sizes_of(args.q, args.k),
+                          numbers_of<T>(args.rule, args.kept.data),
+                          In(args.q),
+                          In(args.k),
+                          In(args.v),
+                          mask_of(args.mask),
+                          args.weights.as<T>(),
+                          args.kept.as<bool>(),
+                          HeadRows<T>(args.y)};
+    Launch(args.q.device).with_shared(forward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes, task);
   });
 }
 
 void CudaBackend::attention_backward(const AttentionBackwardArgs& args) {
-  const View &dy = args.dy, &q = args.q, &k = args.k, &v = args.v, &weights = args.weights, &kept = args.kept,
-             &y = args.y;
-  const MutableView &dq = args.dq, &dk = args.dk, &dv = args.dv;
-  if (!contiguous(weights) || !contiguous(kept) || !served(q, k, v, {&dy, &q, &k, &v, &y, &dq, &dk, &dv}))
-    return Backend::attention_backward(args);
-  EventScope event("attention_backward", "cuda", "tiles", {&dy, &q, &k, &v},
+  const auto& [dy, q, k, v, weights, kept, y, rule, dq, dk, dv] = args;
+  const AttentionPlan plan = plan_of(q, k, v, weights, kept, {&q, &k, &v, &dy, &y, &dq, &dk, &dv}, true);
+  if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention_backward(args);
+  EventScope event("attention_backward", "cuda", plan.name(), {&dy, &q, &k, &v},
                    2 * weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
-  const Launch launch(q.device);
-  visit_kernel(q.dtype, std::max(q.shape[3], v.shape[3]), [&]<class T, int kHead>() {
-    const kernels::Saved<T> saved{rows_of<const T>(dy), rows_of<const T>(y), rows_of<const T>(q), rows_of<const T>(k),
-                                  rows_of<const T>(v),  weights.as<T>(),     kept.as<bool>()};
-    launch.with_shared(kernels::backward_kernel<T, kHead>, parts_of(q, q.shape[2]) + parts_of(q, k.shape[2]),
-                       kernels::kThreads, bytes_for<T, kHead>(q.shape[2], k.shape[2], false), sizes_of(q, k),
-                       numbers_of<T>(args.rule, kept.data), saved, rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv));
+  visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
+    using In = HeadRows<const T>;
+    using Out = HeadRows<T>;
+    const Backward<T> task{sizes_of(args.q, args.k),
+                           numbers_of<T>(args.rule, args.kept.data),
+                           In(args.dy),
+                           In(args.y),
+                           In(args.q),
+                           In(args.k),
+                           In(args.v),
+                           args.weights.as<T>(),
+                           args.kept.as<bool>(),
+                           Out(args.dq),
+                           Out(args.dk),
+                           Out(args.dv)};
+    Launch(args.q.device).with_shared(backward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes, task);
   });
 }
 

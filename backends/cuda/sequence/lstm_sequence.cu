@@ -1,51 +1,242 @@
-// An LSTM over whole sequences: one launch where lstm_sequence.cuh's kernels hold the weights, otherwise step by step.
+// An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
+//   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
+// and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
+// Grid: clusters of tile.blocks blocks; a cluster walks tile.sequences sequences through all steps, for sequences do
+//   not depend on each other, and nothing waits for the whole device.
+// Block: a warp for four hidden units. A lane holds its share of their rows of w_hh (backward: columns) in registers,
+//   and ends with one gate of one unit in one sequence.
+// Pipeline: every warp sends what it made of a step to all blocks of the cluster (st.async), whose barriers count the
+//   bytes. Two buffers take turns: what goes into one needs what every warp made of the other, so none is overwritten
+//   unread. What the next step reads of device memory is loaded before the wait.
+// Deterministic: sums over lanes are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/backends/cuda/sequence/lstm_sequence.cuh>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/cluster.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
+
+namespace gradus::cuda_detail::lstm {
+
+inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // units of a warp
+
+// The hidden states' sizes.
+struct Sizes {
+  int length, batch, size;
+  bool reverse;
+
+  __device__ int step(int i) const { return reverse ? length - 1 - i : i; }
+  __device__ int64_t state(int t, int sequence, int unit) const {
+    return (static_cast<int64_t>(t) * batch + sequence) * size + unit;
+  }
+  __device__ int64_t gate(int t, int sequence, int gate, int unit) const {
+    return ((static_cast<int64_t>(t) * batch + sequence) * kGates + gate) * size + unit;
+  }
+  // What a gate of unit `to` takes from unit `from`; 0 outside.
+  template <class T>
+  __device__ float weight(const T* w_hh, int gate, int to, int from) const {
+    return to < size && from < size ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
+  }
+};
+
+#if __CUDA_ARCH__ >= 900
+
+// What went through the cluster after the step before, kWidth numbers of each sequence.
+template <int kSequences, int kWidth>
+struct Exchange {
+  alignas(16) float numbers[2][kSequences][kWidth];
+  Mbarrier full[2];
+
+  __device__ void init() {
+    if (threadIdx.x >= kWarp) return;
+    if (threadIdx.x == 0)
+      for (Mbarrier& barrier : full) barrier.init();
+    __syncwarp();  // init is compiled to an instruction of the whole warp, expect_tx to one of lane 0
+    if (threadIdx.x == 0)
+      for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
+  }
+  // Until the numbers that were sent in step i - 1 are there.
+  __device__ const float (&received(int i))[kSequences][kWidth] {
+    full[i & 1].wait((i - 1) / 2 & 1);
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // in step i + 1
+    return numbers[i & 1];
+  }
+  __device__ void send(int i, int sequence, int at, float value, int block) {
+    st_async(value, &numbers[(i + 1) & 1][sequence][at], &full[(i + 1) & 1], block);
+  }
+};
+
+// Sums over all inputs of their products with kRows rows of weights, over kLanes lanes. The lane has of each row the
+// weights of inputs 4 (lane + kLanes chunk) + 0 … 3, and keeps the sum (row, sequence) whose number is the highest bits
+// of its own among the lanes.
+template <int kLanes, int kSequences, int kRows, int kWeights, int kWidth>
+__device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
+  constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;
+  float sums[kSums] = {};
+#pragma unroll
+  for (int s = 0; s < kSequences; ++s)
+#pragma unroll
+    for (int chunk = 0; chunk < kWeights / 4; ++chunk) {
+      const float4 x = reinterpret_cast<const float4*>(inputs[s])[lane % kLanes + kLanes * chunk];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        float& sum = sums[row * kSequences + s];
+        sum = fmaf(weights[row][4 * chunk], x.x, sum), sum = fmaf(weights[row][4 * chunk + 1], x.y, sum);
+        sum = fmaf(weights[row][4 * chunk + 2], x.z, sum), sum = fmaf(weights[row][4 * chunk + 3], x.w, sum);
+      }
+    }
+  warp_reduce_scatter<kLanes / 2, kSharers, kSums / 2>(sums, lane);
+  return group_reduce<kSharers>(sums[0], Add());
+}
+
+#endif
+
+// h and c of every step from `gates`, which is left with the gates' values.
+template <int kIndex, class T>
+__global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
+    sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
+#if __CUDA_ARCH__ >= 900
+  // Half a warp multiplies the rows of two units.
+  constexpr LstmTile kTile = kLstmTiles[kIndex];
+  constexpr int kSize = kTile.size, kSequences = kTile.sequences, kLanes = 16, kRows = 2 * kGates;
+  __shared__ Exchange<kSequences, kSize> exchange;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int block = blockIdx.x % kTile.blocks, first = blockIdx.x / kTile.blocks * kSequences;
+  const int warps_unit = block * (kSize / kTile.blocks) + warp * kUnits;
+
+  float weights[kRows][kSize / kLanes];
+#pragma unroll
+  for (int row = 0; row < kRows; ++row)
+#pragma unroll
+    for (int i = 0; i < kSize / kLanes; ++i)
+      weights[row][i] = sizes.weight(w_hh, row % kGates, warps_unit + lane / kLanes * 2 + row / kGates,
+                                     4 * (lane % kLanes + kLanes * (i / 4)) + i % 4);
+  for (int i = threadIdx.x; i < kSequences * kSize; i += blockDim.x) {
+    const int sequence = first + i / kSize, unit = i % kSize;
+    const bool inside = sequence < sizes.batch && unit < sizes.size;
+    exchange.numbers[0][i / kSize][unit] = inside ? static_cast<float>(h0[sequence * sizes.size + unit]) : 0.0f;
+  }
+  exchange.init();
+
+  // What the lane has in the end: one gate of one unit, in one sequence; with one sequence, so does its neighbour.
+  const int own = lane & 1, sequence = first + own % kSequences, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size, stores = kSequences == 2 || own == 0;
+  float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
+  float from_input = inside ? static_cast<float>(gates[sizes.gate(sizes.step(0), sequence, gate, unit)]) : 0.0f;
+  cluster_sync();
+
+  for (int i = 0; i < sizes.length; ++i) {
+    const int t = sizes.step(i);
+    const float sum_of_input = from_input;
+    if (inside && i + 1 < sizes.length)
+      from_input = static_cast<float>(gates[sizes.gate(sizes.step(i + 1), sequence, gate, unit)]);
+    const auto* h_before = i == 0 ? exchange.numbers[0] : exchange.received(i);
+    const float sum = sum_of_input + multiply<kLanes, kSequences>(weights, h_before, lane);
+    const float value = gate == 2 ? ::tanhf(sum) : scalar::Unary<UnaryOp::sigmoid>::apply(sum, {});
+    const auto of_gate = [&](int k) { return __shfl_sync(0xffffffffu, value, (lane & ~6) | k << 1); };
+    const float input = of_gate(0), forget = of_gate(1), candidate = of_gate(2), output = of_gate(3);
+    c = forget * c + input * candidate;
+    const T h = static_cast<T>(output * ::tanhf(c));
+    c = static_cast<float>(static_cast<T>(c));
+    if (!stores) continue;
+    if (i + 1 < sizes.length)
+      for (int to = gate; to < kTile.blocks; to += kGates)
+        exchange.send(i, own % kSequences, unit, static_cast<float>(h), to);
+    if (inside) {
+      gates[sizes.gate(t, sequence, gate, unit)] = static_cast<T>(value);
+      if (gate == 0) cells[sizes.state(t, sequence, unit)] = static_cast<T>(c);
+      if (gate == 1) hidden[sizes.state(t, sequence, unit)] = h;
+    }
+  }
+  cluster_sync();  // nobody leaves while others write into its memory
+#endif
+}
+
+// Gradients of the gates' sums at every step and of the first states. dc holds the gradient of the last cell and is
+// left with that of c0; dhidden may be null.
+template <int kIndex, class T>
+__global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
+    sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
+                             T* dc, T* dgates, T* dh0) {
+#if __CUDA_ARCH__ >= 900
+  // A warp multiplies the columns of four units.
+  constexpr LstmTile kTile = kLstmTiles[kIndex];
+  constexpr int kSize = kTile.size, kSequences = kTile.sequences, kWeights = kGates * kSize / kWarp;
+  __shared__ Exchange<kSequences, kGates * kSize> exchange;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int block = blockIdx.x % kTile.blocks, first = blockIdx.x / kTile.blocks * kSequences;
+  const int warps_unit = block * (kSize / kTile.blocks) + warp * kUnits;
+
+  float weights[kUnits][kWeights];
+#pragma unroll
+  for (int column = 0; column < kUnits; ++column)
+#pragma unroll
+    for (int i = 0; i < kWeights; ++i)
+      weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
+  exchange.init();
+
+  // The lane's gate of its unit, in its sequence; with one sequence, lanes four apart have the same.
+  const int own = lane / 4 & 1, sequence = first + own % kSequences, gate = lane % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size, stores = inside && (kSequences == 2 || own == 0);
+  struct Saved {
+    float input = 0, forget = 0, candidate = 0, output = 0, c_before = 0, dh = 0;
+  };
+  const auto saved_of = [&](int i) {
+    Saved saved;
+    if (!inside) return saved;
+    const int t = sizes.step(i);
+    const auto active = [&](int k) { return static_cast<float>(gates[sizes.gate(t, sequence, k, unit)]); };
+    saved.input = active(0), saved.forget = active(1), saved.candidate = active(2), saved.output = active(3);
+    saved.c_before = static_cast<float>(i == 0 ? c0[sizes.state(0, sequence, unit)]
+                                               : cells[sizes.state(sizes.step(i - 1), sequence, unit)]);
+    if (dhidden) saved.dh = static_cast<float>(dhidden[sizes.state(t, sequence, unit)]);
+    return saved;
+  };
+
+  const int64_t at_start = sizes.state(0, sequence, unit);
+  float dcell = inside ? static_cast<float>(dc[at_start]) : 0.0f;
+  float c = inside ? static_cast<float>(cells[sizes.state(sizes.step(sizes.length - 1), sequence, unit)]) : 0.0f;
+  Saved next = saved_of(sizes.length - 1);
+  cluster_sync();
+
+  for (int i = 0; i < sizes.length; ++i) {  // backwards
+    const int forward = sizes.length - 1 - i, t = sizes.step(forward);
+    const Saved saved = next;
+    if (forward > 0) next = saved_of(forward - 1);
+    const float tanh_of_c = ::tanhf(c);
+    const float dh = saved.dh + (i == 0 ? 0.0f : multiply<kWarp, kSequences>(weights, exchange.received(i), lane));
+    dcell += dh * saved.output * (1 - tanh_of_c * tanh_of_c);
+    const auto [input, forget, candidate, output, c_before, unused] = saved;
+    const float slopes[kGates] = {dcell * candidate * (input * (1 - input)), dcell * c_before * (forget * (1 - forget)),
+                                  dcell * input * (1 - candidate * candidate),
+                                  dh * tanh_of_c * (output * (1 - output))};
+    const T slope = static_cast<T>(gate == 0 ? slopes[0] : gate == 1 ? slopes[1] : gate == 2 ? slopes[2] : slopes[3]);
+    dcell = static_cast<float>(static_cast<T>(dcell * forget));
+    c = c_before;
+    for (int to = kSequences == 2 ? 0 : own; to < kTile.blocks; to += 3 - kSequences)
+      exchange.send(i, own % kSequences, unit * kGates + gate, static_cast<float>(slope), to);
+    if (stores) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
+  }
+  const float dh = multiply<kWarp, kSequences>(weights, exchange.received(sizes.length), lane);
+  if (stores && gate == 0) dc[at_start] = static_cast<T>(dcell), dh0[at_start] = static_cast<T>(dh);
+  cluster_sync();
+#endif
+}
+
+}  // namespace gradus::cuda_detail::lstm
 
 namespace gradus {
 namespace {
 
-using cuda_detail::Launch;
-namespace lstm = cuda_detail::lstm;
+using namespace cuda_detail;
 
-bool contiguous(const StridedLayout& view) {
-  const Strides wanted = contiguous_strides(view.shape);
-  for (int i = 0; i < view.ndim(); ++i)
-    if (view.shape[i] != 1 && view.strides[i] != wanted[i]) return false;
+bool contiguous(std::initializer_list<const StridedLayout*> views) {
+  for (const StridedLayout* view : views) {
+    const Strides wanted = contiguous_strides(view->shape);
+    for (int i = 0; i < view->ndim(); ++i)
+      if (view->shape[i] != 1 && view->strides[i] != wanted[i]) return false;
+  }
   return true;
-}
-
-constexpr int kLargest = 128;  // hidden units whose weights the registers of a cluster hold
-
-// Calls f.operator()<T, kSize, kBlocks, kSequences>() with what the kernels are compiled for. Blocks should find a
-// multiprocessor each: few sequences may spread over more of them, many go two by two.
-template <class F>
-void visit_kernel(DType dtype, const lstm::Sizes& sizes, const Launch& launch, const F& f) {
-  const int multiprocessors = launch.multiprocessors();
-  const auto with_type = [&]<class T>() {
-    const auto with_pairs = [&]<int kSize>() {
-      if (2 * sizes.batch <= multiprocessors) f.template operator()<T, kSize, 2, 1>();
-      else f.template operator()<T, kSize, 2, 2>();
-    };
-    if (sizes.size <= 64) with_pairs.template operator()<64>();
-    else if (4 * sizes.batch <= multiprocessors) f.template operator()<T, kLargest, 4, 2>();
-    else with_pairs.template operator()<kLargest>();
-  };
-  if (dtype == DType::f32) with_type.template operator()<float>();
-  else if (dtype == DType::f16) with_type.template operator()<Half>();
-  else with_type.template operator()<BFloat16>();
-}
-
-// Whether the kernels serve these arguments, hidden states of this shape (L, N, H) among them.
-bool served(const Shape& states, DType dtype, Device device, std::initializer_list<const StridedLayout*> views) {
-  constexpr int64_t kMost = int64_t{1} << 24;  // grids and steps are 32-bit numbers
-  for (const StridedLayout* view : views)
-    if (!contiguous(*view)) return false;
-  return cuda_detail::has_clusters(lstm::sequence_kernel<float, 64, 2, 1>, device) && dtype != DType::f64 &&
-         states[0] > 0 && states[0] < kMost && states[1] > 0 && states[1] < kMost && states[2] > 0 &&
-         states[2] <= kLargest;
 }
 
 lstm::Sizes sizes_of(const Shape& states, bool reverse) {
@@ -53,8 +244,15 @@ lstm::Sizes sizes_of(const Shape& states, bool reverse) {
   return {size(0), size(1), size(2), reverse};
 }
 
-uint32_t clusters_of(const lstm::Sizes& sizes, int sequences) {
-  return static_cast<uint32_t>((sizes.batch + sequences - 1) / sequences);
+// Calls f.operator()<number of the plan's tile, T>().
+template <class F>
+void visit_kernel(const LstmPlan& plan, DType dtype, const F& f) {
+  visit_floating(dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, double>) [&]<int... I>(std::integer_sequence<int, I...>) {
+        (..., (kLstmTiles[I] == plan.tile ? f.template operator()<I, T>() : void()));
+      }
+    (std::make_integer_sequence<int, std::size(kLstmTiles)>());
+  });
 }
 
 }  // namespace
@@ -62,33 +260,33 @@ uint32_t clusters_of(const lstm::Sizes& sizes, int sequences) {
 void CudaBackend::lstm_sequence(const LstmArgs& args) {
   const MutableView &gates = args.gates, &cells = args.cells, &hidden = args.hidden;
   const View &w_hh = args.w_hh, &h0 = args.h0, &c0 = args.c0;
-  if (!served(hidden.shape, gates.dtype, gates.device, {&gates, &w_hh, &h0, &c0, &cells, &hidden}))
-    return Backend::lstm_sequence(args);
-  const lstm::Sizes sizes = sizes_of(hidden.shape, args.reverse);
-  EventScope event("lstm_sequence", "cuda", "clusters", {&gates, &w_hh},
-                   2 * gates.numel() * sizes.size + 25 * cells.numel());
-  const Launch launch(gates.device);
-  visit_kernel(gates.dtype, sizes, launch, [&]<class T, int kSize, int kBlocks, int kSequences>() {
-    launch.in_clusters(lstm::sequence_kernel<T, kSize, kBlocks, kSequences>, kBlocks,
-                       kBlocks * clusters_of(sizes, kSequences), lstm::threads_of(kSize, kBlocks), sizes, gates.as<T>(),
-                       w_hh.as<T>(), h0.as<T>(), c0.as<T>(), cells.as<T>(), hidden.as<T>());
+  const LstmPlan plan = select_lstm(gates.dtype, hidden.shape, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}),
+                                    device_properties(gates.device.index));
+  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
+  EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
+                   2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
+  visit_kernel(plan, gates.dtype, [&]<int kIndex, class T>() {
+    Launch(gates.device)
+        .in_clusters(lstm::sequence_kernel<kIndex, T>, plan.tile.blocks, plan.blocks, plan.tile.threads(),
+                     sizes_of(hidden.shape, args.reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(),
+                     cells.as<T>(), hidden.as<T>());
   });
 }
 
 void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   const View &dhidden = args.dhidden, &gates = args.gates, &w_hh = args.w_hh, &c0 = args.c0, &cells = args.cells;
   const MutableView &dc = args.dc, &dgates = args.dgates, &dh0 = args.dh0;
-  if (!served(cells.shape, gates.dtype, gates.device, {&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}))
-    return Backend::lstm_sequence_backward(args);
-  const lstm::Sizes sizes = sizes_of(cells.shape, args.reverse);
-  EventScope event("lstm_sequence_backward", "cuda", "clusters", {&gates, &w_hh},
-                   2 * gates.numel() * sizes.size + 35 * cells.numel());
-  const Launch launch(gates.device);
-  visit_kernel(gates.dtype, sizes, launch, [&]<class T, int kSize, int kBlocks, int kSequences>() {
-    launch.in_clusters(lstm::sequence_backward_kernel<T, kSize, kBlocks, kSequences>, kBlocks,
-                       kBlocks * clusters_of(sizes, kSequences), lstm::threads_of(kSize, kBlocks), sizes,
-                       dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(), cells.as<T>(), dc.as<T>(),
-                       dgates.as<T>(), dh0.as<T>());
+  const LstmPlan plan =
+      select_lstm(gates.dtype, cells.shape, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}),
+                  device_properties(gates.device.index));
+  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
+  EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
+                   2 * gates.numel() * cells.shape[2] + 35 * cells.numel());
+  visit_kernel(plan, gates.dtype, [&]<int kIndex, class T>() {
+    Launch(gates.device)
+        .in_clusters(lstm::sequence_backward_kernel<kIndex, T>, plan.tile.blocks, plan.blocks, plan.tile.threads(),
+                     sizes_of(cells.shape, args.reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(),
+                     cells.as<T>(), dc.as<T>(), dgates.as<T>(), dh0.as<T>());
   });
 }
 

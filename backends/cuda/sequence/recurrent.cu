@@ -1,5 +1,6 @@
-// What follows the matrix products in a step of an LSTM, and its gradient: a thread per cell.
+// What follows the matrix products in a step of an LSTM, and its gradient. Any strides.
 //   c = f c_before + i g,  h = o tanh(c)  with i, f, o = sigmoid and g = tanh of their sums, which lie side by side
+// One thread for each cell.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -8,10 +9,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Geometry;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::Nest;
+using namespace cuda_detail;
 
 template <class C>
 __device__ C sigmoid(C x) {
@@ -20,12 +18,13 @@ __device__ C sigmoid(C x) {
 
 // Views: c, gates, c_before, h. `gate` is the step from one gate to the next.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    lstm_cell_kernel(Geometry<4> cells, int64_t gate, T* gates, const T* c_before, T* c, T* h) {
-  using C = compute_t<T>;
-  for (uint32_t cell = cuda_detail::thread_index(); cell < cells.numel; cell += cuda_detail::thread_count()) {
-    int64_t at[4];
-    cells.offsets(cell, at);
+struct Cell {
+  int64_t gate;
+  T* gates;
+  const T* c_before;
+  T *c, *h;
+  __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
+    using C = compute_t<T>;
     T* const sums = gates + at[1];
     const C i = sigmoid(static_cast<C>(sums[0])), f = sigmoid(static_cast<C>(sums[gate]));
     const C g = ::tanh(static_cast<C>(sums[2 * gate])), o = sigmoid(static_cast<C>(sums[3 * gate]));
@@ -35,17 +34,16 @@ __global__ void __launch_bounds__(kThreads)
     c[at[0]] = static_cast<T>(next);
     h[at[3]] = static_cast<T>(o * ::tanh(next));
   }
-}
+};
 
 // Views: dc, dgates, dh, gates, c_before, c.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    lstm_cell_backward_kernel(Geometry<6> cells, int64_t gate, int64_t dgate, const T* dh, const T* gates,
-                              const T* c_before, const T* c, T* dc, T* dgates) {
-  using C = compute_t<T>;
-  for (uint32_t cell = cuda_detail::thread_index(); cell < cells.numel; cell += cuda_detail::thread_count()) {
-    int64_t at[6];
-    cells.offsets(cell, at);
+struct CellBackward {
+  int64_t gate, dgate;
+  const T *dh, *gates, *c_before, *c;
+  T *dc, *dgates;
+  __device__ void operator()(uint32_t, const int64_t (&at)[6]) const {
+    using C = compute_t<T>;
     const T* const active = gates + at[3];
     const C i = static_cast<C>(active[0]), f = static_cast<C>(active[gate]);
     const C g = static_cast<C>(active[2 * gate]), o = static_cast<C>(active[3 * gate]);
@@ -58,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
     to[3 * dgate] = static_cast<T>(gradient * t * (o * (C(1) - o)));
     dc[at[0]] = static_cast<T>(dcell * f);
   }
-}
+};
 
 }  // namespace
 
@@ -66,12 +64,10 @@ void CudaBackend::lstm_cell(const MutableView& gates, const View& c_before, cons
                             const MutableView& h) {
   EventScope event("lstm_cell", "cuda", "cells", {&gates, &c_before}, 25 * c.numel());
   const Nest<4> nest(StridedLoop<4>(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides}));
-  const int64_t gate = c.shape[1] * gates.strides[1];
-  const Launch launch(c.device);
   visit_floating(c.dtype, [&]<class T>() {
-    cuda_detail::for_each_chunk(nest, [&](const Nest<4>& piece, int64_t, const int64_t* at) {
-      launch(lstm_cell_kernel<T>, launch.blocks(piece.numel, kThreads), kThreads, piece.geometry(), gate,
-             gates.as<T>() + at[1], c_before.as<T>() + at[2], c.as<T>() + at[0], h.as<T>() + at[3]);
+    for_each(Launch(c.device), nest, [&](const int64_t* base) {
+      return Cell<T>{c.shape[1] * gates.strides[1], gates.as<T>() + base[1], c_before.as<T>() + base[2],
+                     c.as<T>() + base[0], h.as<T>() + base[3]};
     });
   });
 }
@@ -81,13 +77,11 @@ void CudaBackend::lstm_cell_backward(const View& dh, const View& gates, const Vi
   EventScope event("lstm_cell_backward", "cuda", "cells", {&dh, &gates}, 35 * c.numel());
   const Nest<6> nest(StridedLoop<6>(
       c.shape, {&dc.strides, &dgates.strides, &dh.strides, &gates.strides, &c_before.strides, &c.strides}));
-  const int64_t gate = c.shape[1] * gates.strides[1], dgate = c.shape[1] * dgates.strides[1];
-  const Launch launch(c.device);
   visit_floating(c.dtype, [&]<class T>() {
-    cuda_detail::for_each_chunk(nest, [&](const Nest<6>& piece, int64_t, const int64_t* at) {
-      launch(lstm_cell_backward_kernel<T>, launch.blocks(piece.numel, kThreads), kThreads, piece.geometry(), gate,
-             dgate, dh.as<T>() + at[2], gates.as<T>() + at[3], c_before.as<T>() + at[4], c.as<T>() + at[5],
-             dc.as<T>() + at[0], dgates.as<T>() + at[1]);
+    for_each(Launch(c.device), nest, [&](const int64_t* base) {
+      return CellBackward<T>{c.shape[1] * gates.strides[1], c.shape[1] * dgates.strides[1], dh.as<T>() + base[2],
+                             gates.as<T>() + base[3],       c_before.as<T>() + base[4],     c.as<T>() + base[5],
+                             dc.as<T>() + base[0],          dgates.as<T>() + base[1]};
     });
   });
 }

@@ -1,0 +1,81 @@
+// How the backend "cuda" computes attention and LSTMs over sequences, decided without a GPU for the properties of an
+// H200; decisions are written down in sequence_plans.txt. Where a change is meant,
+//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and LSTMs on CUDA are those written *"
+// overwrites them, and the difference shows what changed.
+#include <sstream>
+
+#include <gradus/backends/cuda/sequence/select.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/decisions.h>
+
+using namespace gradus;
+using namespace gradus::cuda_detail;
+
+namespace {
+
+AttentionPlan plan_attention(DType dtype, int64_t N, int64_t H, int64_t L, int64_t S, int64_t E, int64_t V,
+                             bool backward, const DeviceProperties& device = kH200) {
+  return select_attention({dtype, {N, H, L, E}, {N, H, S, E}, {N, H, S, V}, true}, backward, device);
+}
+
+}  // namespace
+
+TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
+  std::ostringstream plans;
+  plans
+      << "# What select_attention() and select_lstm() in backends/cuda/sequence decide on an H200. Attention of q (N, "
+         "H, "
+         "L, E),\n# k (N, H, S, E), v (N, H, S, V): algorithm, head, blocks and bytes of shared memory. LSTM of states "
+         "(L, N, H):\n# algorithm, hidden units, blocks and sequences of a cluster, all blocks. Written by\n# "
+         "tests/cuda/sequence_select_test.cpp.\n\n";
+  constexpr int64_t heads[][6] = {{16, 4, 64, 64, 32, 32},  {1, 1, 1, 1, 1, 1},        {2, 8, 128, 128, 64, 64},
+                                  {2, 8, 129, 129, 64, 64}, {64, 8, 64, 64, 64, 64},   {8, 12, 128, 128, 64, 64},
+                                  {4, 4, 100, 30, 96, 128}, {4, 4, 30, 100, 16, 33},   {1, 1, 128, 128, 128, 128},
+                                  {1, 1, 16, 16, 129, 16},  {96, 8, 512, 512, 64, 64}, {1, 4, 17, 65, 40, 8}};
+  for (const auto& [N, H, L, S, E, V] : heads)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+      for (const bool backward : {false, true}) {
+        const AttentionPlan plan = plan_attention(dtype, N, H, L, S, E, V, backward);
+        plans << "attention" << (backward ? "_backward" : "") << " " << N << " " << H << " " << L << " " << S << " "
+              << E << " " << V << " " << name(dtype) << ": " << plan.name() << " " << plan.head << " " << plan.blocks
+              << " " << plan.shared_bytes << "\n";
+      }
+  plans << "\n";
+  constexpr int64_t states[][3] = {{64, 32, 128}, {64, 33, 128}, {64, 34, 128}, {64, 66, 128}, {64, 67, 128},
+                                   {64, 32, 64},  {64, 67, 64},  {64, 32, 65},  {64, 32, 129}, {64, 512, 128},
+                                   {1, 1, 1},     {0, 32, 128},  {64, 0, 128}};
+  for (const auto& [L, N, H] : states)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+      const LstmPlan plan = select_lstm(dtype, {L, N, H}, true, kH200);
+      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.name() << " "
+            << plan.tile.size << " " << plan.tile.blocks << " " << plan.tile.sequences << " " << plan.blocks << "\n";
+    }
+  test::check_decisions("cuda/sequence_plans.txt", plans.str());
+}
+
+TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices with little shared memory") {
+  AttentionProblem problem{DType::f32, {2, 2, 64, 32}, {2, 2, 64, 32}, {2, 2, 64, 32}, true};
+  CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::tiles);
+  problem.dense = false;
+  CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::products);
+  constexpr DeviceProperties turing = {.compute_capability = 75, .multiprocessors = 40, .shared_memory = 64 << 10};
+  for (const bool backward : {false, true}) {  // both directions, or neither
+    CHECK(plan_attention(DType::f32, 1, 1, 128, 128, 64, 64, backward, turing).shared_bytes <= turing.shared_memory);
+    CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm ==
+          AttentionAlgorithm::products);
+  }
+}
+
+TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and a kernel for each tile") {
+  CHECK(select_lstm(DType::f32, {64, 32, 128}, false, kH200).algorithm == LstmAlgorithm::steps);
+  DeviceProperties device = kH200;
+  device.clusters = false;
+  CHECK(select_lstm(DType::f32, {64, 32, 128}, true, device).algorithm == LstmAlgorithm::steps);
+  for (int64_t N = 1; N < 300; ++N)
+    for (const int64_t H : {1, 64, 65, 128}) {
+      const LstmPlan plan = select_lstm(DType::f16, {5, N, H}, true, kH200);
+      CHECK(std::count(std::begin(kLstmTiles), std::end(kLstmTiles), plan.tile) == 1);
+      CHECK(plan.tile.size >= H);
+      CHECK(plan.blocks / static_cast<uint32_t>(plan.tile.blocks) * static_cast<uint32_t>(plan.tile.sequences) >= N);
+    }
+}

@@ -84,13 +84,9 @@ void CachingAllocator::make_free(Block* block) {
 
 // Marks how far the block's users have to get before it may be given out again.
 void CachingAllocator::wait_for_users(Block* block) {
-  DeviceGuard guard(block->device);
-  for (cudaStream_t user : block->users) {
-    cudaEvent_t event;
-    GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    block->waits_for.push_back(event);
-    GRADUS_CUDA_CHECK(cudaEventRecord(event, user));
-  }
+  const DeviceGuard guard(block->device);
+  for (cudaStream_t user : block->users)
+    GRADUS_CUDA_CHECK(cudaEventRecord(block->waits_for.emplace_back(block->device), user));
   block->users.clear();
   waiting_.push_back(block);
 }
@@ -108,18 +104,13 @@ void CachingAllocator::release(Block* block) {
 void CachingAllocator::collect_finished(bool wait) {
   if (this_thread_captures()) return;
   for (Block* block : std::exchange(deferred_, {})) wait_for_users(block);
-  auto finished = [&](Block* block) {
-    while (!block->waits_for.empty()) {
-      const cudaEvent_t event = block->waits_for.back();
-      if (wait) GRADUS_CUDA_CHECK(cudaEventSynchronize(event));
-      else if (!is_done(event)) return false;
-      GRADUS_CUDA_CHECK(cudaEventDestroy(event));
-      block->waits_for.pop_back();
-    }
-    make_free(block);
-    return true;
-  };
-  std::erase_if(waiting_, finished);
+  std::erase_if(waiting_, [&](Block* block) {
+    if (wait)
+      for (const PooledEvent& event : block->waits_for) GRADUS_CUDA_CHECK(cudaEventSynchronize(event));
+    const bool finished = forget_reached(block->waits_for);
+    if (finished) make_free(block);
+    return finished;
+  });
 }
 
 void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
@@ -159,15 +150,22 @@ void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
               "; use a smaller batch or free tensors first");
 }
 
-// Gives the unused blocks of eager work on a device (-1: of all) back to the driver.
-void CachingAllocator::release_cached(int device) {
+// Gives unused blocks back to the driver, whose wanted(device, pool) is true.
+template <class Wanted>
+void CachingAllocator::release_unused(const Wanted& wanted) {
   std::vector<Block*> unused;
-  for (auto& [key, sizes] : free_) {
-    if (std::get<Pool>(key) != 0 || (device >= 0 && std::get<0>(key) != device)) continue;
-    for (auto& [capacity, blocks] : sizes) unused.insert(unused.end(), blocks.begin(), blocks.end());
-    sizes.clear();
-  }
+  std::erase_if(free_, [&](const auto& entry) {
+    const auto& [key, sizes] = entry;
+    if (!wanted(std::get<int>(key), std::get<Pool>(key))) return false;
+    for (const auto& [capacity, blocks] : sizes) unused.insert(unused.end(), blocks.begin(), blocks.end());
+    return true;
+  });
   for (Block* block : unused) release(block);
+}
+
+// Those of eager work on a device (-1: of all).
+void CachingAllocator::release_cached(int device) {
+  release_unused([&](int of, Pool pool) { return pool == 0 && (device < 0 || of == device); });
 }
 
 void CachingAllocator::empty_cache() {
@@ -197,16 +195,7 @@ void CachingAllocator::release_pool(Pool pool) noexcept {
     std::lock_guard lock(mutex_);
     for (auto& [data, block] : blocks_)
       if (block.pool == pool) block.orphan = true;
-    std::vector<Block*> unused;
-    for (auto it = free_.begin(); it != free_.end();) {
-      if (std::get<Pool>(it->first) != pool) {
-        ++it;
-        continue;
-      }
-      for (auto& [capacity, blocks] : it->second) unused.insert(unused.end(), blocks.begin(), blocks.end());
-      it = free_.erase(it);
-    }
-    for (Block* block : unused) release(block);
+    release_unused([&](int, Pool of) { return of == pool; });
   } catch (...) {  // a failed device: nothing to save
   }
 }

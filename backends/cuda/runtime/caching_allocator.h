@@ -14,8 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-
+#include <gradus/backends/cuda/runtime/handle_pool.h>
 #include <gradus/core/runtime.h>
 
 namespace gradus::cuda_detail {
@@ -48,7 +47,7 @@ class CachingAllocator {
     Pool pool = 0;
     bool orphan = false;                 // its graph is gone
     std::vector<cudaStream_t> users;     // other streams that work on it
-    std::vector<cudaEvent_t> waits_for;  // freed, but those streams have not got there yet
+    std::vector<PooledEvent> waits_for;  // freed, but those streams have not got there yet
   };
   using Key = std::tuple<int, cudaStream_t, Pool>;
 
@@ -57,6 +56,8 @@ class CachingAllocator {
   void make_free(Block* block);
   void wait_for_users(Block* block);
   void release(Block* block);
+  template <class Wanted>
+  void release_unused(const Wanted& wanted);
   void release_cached(int device);
   void collect_finished(bool wait);
   [[noreturn]] void fail_out_of_memory(size_t bytes, int device) const;

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
 
 #include <gradus/backends/cuda/cuda.h>
 #include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/caching_allocator.h>
+#include <gradus/backends/cuda/runtime/handle_pool.h>
 #include <gradus/backends/cuda/runtime/pinned_allocator.h>
 
 namespace gradus {
 namespace cuda_detail {
 namespace {
-
-constexpr int kMaxDevices = 64;
 
 // The capture that this thread is in.
 struct Capture {
@@ -53,69 +53,38 @@ cudaStream_t shared_stream(int device) {
   return streams[device].load();
 }
 
-// Events of a device that nobody uses. To make or destroy one waits for as long as another thread's launch waits for
-// room in its queue: what watches over collectives must not.
-struct IdleEvents {
-  std::mutex mutex;
-  std::vector<cudaEvent_t> events;
-
-  static IdleEvents& of(int device, bool timing) {
-    static auto* const idle = new IdleEvents[kMaxDevices][2];  // outlives all events
-    return idle[device][timing];
-  }
-};
-
 class CudaEvent final : public Event {
  public:
   explicit CudaEvent(bool timing) : timing_(timing) {}
-  ~CudaEvent() override {
-    if (!event_) return;
-    IdleEvents& idle = IdleEvents::of(device_, timing_);
-    const std::lock_guard lock(idle.mutex);
-    idle.events.push_back(event_);
-  }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
 
   void record(const Stream& stream) override {
-    DeviceGuard guard(stream.device.index);
-    if (!event_) {
-      device_ = stream.device.index;
-      IdleEvents& idle = IdleEvents::of(device_, timing_);
-      const std::lock_guard lock(idle.mutex);
-      if (idle.events.empty()) {
-        GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event_, timing_ ? cudaEventDefault : cudaEventDisableTiming));
-      } else {
-        event_ = idle.events.back();
-        idle.events.pop_back();
-      }
-    }
-    GRADUS_CHECK(device_ == stream.device.index, DeviceError, "an event of cuda:", device_,
+    const DeviceGuard guard(stream.device.index);
+    if (!event_) event_.emplace(stream.device.index, timing_);
+    GRADUS_CHECK(event_->device() == stream.device.index, DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
-    GRADUS_CUDA_CHECK(cudaEventRecord(event_, static_cast<cudaStream_t>(stream.handle)));
+    GRADUS_CUDA_CHECK(cudaEventRecord(*event_, static_cast<cudaStream_t>(stream.handle)));
   }
   void block(const Stream& stream) const override {
     if (!event_) return;  // nothing recorded: nothing to wait for
-    DeviceGuard guard(stream.device.index);
-    GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), event_, 0));
+    const DeviceGuard guard(stream.device.index);
+    GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), *event_, 0));
   }
   void synchronize() const override {
-    if (event_) GRADUS_CUDA_CHECK(cudaEventSynchronize(event_));
+    if (event_) GRADUS_CUDA_CHECK(cudaEventSynchronize(*event_));
   }
-  bool query() const override { return !event_ || is_done(event_); }
+  bool query() const override { return !event_ || is_done(*event_); }
   double elapsed_ms(const Event& start) const override {
     const auto& first = static_cast<const CudaEvent&>(start);
     GRADUS_CHECK(timing_ && first.timing_, DeviceError, "events tell time only when made with timing = true");
     GRADUS_CHECK(event_ && first.event_, DeviceError, "elapsed time needs both events to be recorded");
     float milliseconds = 0;
-    GRADUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, first.event_, event_));
+    GRADUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, *first.event_, *event_));
     return milliseconds;
   }
 
  private:
   const bool timing_;
-  int device_ = 0;
-  cudaEvent_t event_ = nullptr;
+  std::optional<PooledEvent> event_;
 };
 
 class CudaGraph final : public CapturedGraph {
@@ -195,21 +164,13 @@ class CudaRuntime final : public DeviceRuntime {
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool non_blocking) override;
 
   Stream current_stream(int index) override {
-    Stream stream;
-    stream.device = Device(DeviceType::cuda, known(index));
-    stream.handle = cuda_detail::current_stream(stream.device.index);
-    return stream;
+    return stream_of(known(index), cuda_detail::current_stream(known(index)));
   }
   void set_current_stream(const Stream& stream) override {
     GRADUS_CHECK(stream.handle, DeviceError, "the legacy null stream is not used here: take one from new_stream()");
     chosen_stream[known(stream.device.index)] = static_cast<cudaStream_t>(stream.handle);
   }
-  Stream new_stream(int index) override {
-    Stream stream;
-    stream.device = Device(DeviceType::cuda, known(index));
-    stream.handle = make_stream(stream.device.index);
-    return stream;
-  }
+  Stream new_stream(int index) override { return stream_of(known(index), make_stream(known(index))); }
   std::unique_ptr<Event> new_event(bool timing) override { return std::make_unique<CudaEvent>(timing); }
   void synchronize(int index) override {
     GRADUS_CHECK(!capture, DeviceError, "synchronize() waits for the device and cannot be part of a captured graph");
@@ -228,6 +189,11 @@ class CudaRuntime final : public DeviceRuntime {
     GRADUS_CHECK(index < device_count_, DeviceError, "no device cuda:", index, ": this machine has ", device_count_,
                  " CUDA device", device_count_ == 1 ? "" : "s");
     return index;
+  }
+  static Stream stream_of(int device, cudaStream_t handle) {
+    Stream stream;
+    stream.device = Device(DeviceType::cuda, device), stream.handle = handle;
+    return stream;
   }
   void copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes);
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include <gradus/backends/cuda/runtime/device_guard.h>
-
 namespace gradus::cuda_detail {
 
 void* PinnedAllocator::allocate(size_t bytes) {
@@ -13,13 +11,14 @@ void* PinnedAllocator::allocate(size_t bytes) {
   const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 4096));
   std::lock_guard lock(mutex_);
   std::vector<Blocks::iterator>& candidates = free_[capacity];
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const Blocks::iterator block = candidates[i];
-    if (!idle(block->second)) continue;
-    candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(i));
+  const RelaxedCapture relaxed;
+  const auto idle = std::find_if(candidates.begin(), candidates.end(),
+                                 [](const Blocks::iterator& block) { return forget_reached(block->second.copies); });
+  if (idle != candidates.end()) {
+    const Blocks::iterator block = *idle;
+    candidates.erase(idle);
     return const_cast<char*>(block->first);
   }
-  RelaxedCapture relaxed;
   void* data = nullptr;
   const cudaError_t error = cudaHostAlloc(&data, capacity, cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
@@ -48,22 +47,10 @@ void PinnedAllocator::record_use(const void* address, int device, cudaStream_t s
   if (block == blocks_.begin()) return;
   --block;
   if (static_cast<const char*>(address) >= block->first + block->second.capacity) return;
-  idle(block->second);  // forgets the copies that are done
-  DeviceGuard guard(device);
-  cudaEvent_t event;
-  GRADUS_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  block->second.copies.push_back(event);
-  GRADUS_CUDA_CHECK(cudaEventRecord(event, stream));
-}
-
-bool PinnedAllocator::idle(Block& block) {
-  RelaxedCapture relaxed;
-  std::erase_if(block.copies, [](cudaEvent_t event) {
-    if (!is_done(event)) return false;
-    GRADUS_CUDA_CHECK(cudaEventDestroy(event));
-    return true;
-  });
-  return block.copies.empty();
+  const RelaxedCapture relaxed;
+  forget_reached(block->second.copies);
+  const DeviceGuard guard(device);
+  GRADUS_CUDA_CHECK(cudaEventRecord(block->second.copies.emplace_back(device), stream));
 }
 
 }  // namespace gradus::cuda_detail

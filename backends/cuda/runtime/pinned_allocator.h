@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include <cuda_runtime_api.h>
+#include <gradus/backends/cuda/runtime/handle_pool.h>
 
 namespace gradus::cuda_detail {
 
@@ -20,11 +20,9 @@ class PinnedAllocator {
  private:
   struct Block {
     size_t capacity = 0;
-    std::vector<cudaEvent_t> copies;
+    std::vector<PooledEvent> copies;
   };
   using Blocks = std::map<const char*, Block>;  // by first address
-
-  bool idle(Block& block);
 
   std::mutex mutex_;
   Blocks blocks_;

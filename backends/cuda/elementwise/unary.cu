@@ -1,4 +1,5 @@
-// Element-wise functions of one argument and their derivatives: dx = dy * op'(saved). Formulas in core/scalar_ops.h.
+// y = op(x) and dx = dy op'(saved), element by element; formulas in core/scalar_ops.h. Any strides.
+// One thread for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -23,10 +23,14 @@ constexpr int kRows = kSmallTile.rows, kColumns = kSmallTile.columns, kVec = kGe
 constexpr int kDepth = 8, kPad = 4;  // of a warp's tiles in shared memory
 constexpr int kDotRows = kDotTile.rows, kDotColumns = kDotTile.columns;
 
-// Steps are in elements; all offsets fit in 31 bits.
+// In elements; all offsets fit in 31 bits.
+struct Steps {
+  int row, column;
+};
 struct Sizes {
   int M, N, K;
-  int a_row, a_column, b_row, b_column, y_row, y_column, bias_step;
+  Steps a, b, y;
+  int bias_step;
   bool a_vectorized, b_vectorized;
 };
 
@@ -40,7 +44,7 @@ struct Operands {
   __device__ void store_epilogue(int m, int n, compute_t<T> sum) const {
     using C = compute_t<T>;
     if (m >= sizes.M || n >= sizes.N) return;
-    T& out = y[m * sizes.y_row + n * sizes.y_column];
+    T& out = y[m * sizes.y.row + n * sizes.y.column];
     if (bias) sum += static_cast<C>(bias[n * sizes.bias_step]);
     if (accumulate) sum += static_cast<C>(out);
     out = static_cast<T>(sum);
@@ -57,9 +61,9 @@ __global__ void __launch_bounds__(32 * kWarps) dot_kernel(Operands<T> operands) 
   // What is outside is read again where it is inside, and not written.
   const T *a_rows[kDotRows], *b_columns[kDotColumns];
 #pragma unroll
-  for (int i = 0; i < kDotRows; ++i) a_rows[i] = operands.a + min(first_row + i, sizes.M - 1) * sizes.a_row;
+  for (int i = 0; i < kDotRows; ++i) a_rows[i] = operands.a + min(first_row + i, sizes.M - 1) * sizes.a.row;
 #pragma unroll
-  for (int j = 0; j < kDotColumns; ++j) b_columns[j] = operands.b + min(first_column + j, sizes.N - 1) * sizes.b_column;
+  for (int j = 0; j < kDotColumns; ++j) b_columns[j] = operands.b + min(first_column + j, sizes.N - 1) * sizes.b.column;
   C sums[kDotRows * kDotColumns] = {};
   for (int k = static_cast<int>(threadIdx.x) * kWidth; k < sizes.K; k += static_cast<int>(blockDim.x) * kWidth) {
     Vec<T, kWidth> left[kDotRows], right[kDotColumns];
@@ -178,9 +182,9 @@ __device__ void multiply_tiles(const Operands<T>& operands, typename SmallTileSh
   const Sizes& sizes = operands.sizes;
   const int lane = threadIdx.x % 32, row = lane / 8 * 4, column = lane % 8 * 4;
   const int first_row = blockIdx.y * kRows, first_column = blockIdx.x * kColumns;
-  TileLoader<T, kRows> left(operands.a + first_row * sizes.a_row, sizes.a_column, sizes.a_row, sizes.K,
+  TileLoader<T, kRows> left(operands.a + first_row * sizes.a.row, sizes.a.column, sizes.a.row, sizes.K,
                             sizes.M - first_row, sizes.a_vectorized);
-  TileLoader<T, kColumns> right(operands.b + first_column * sizes.b_column, sizes.b_row, sizes.b_column, sizes.K,
+  TileLoader<T, kColumns> right(operands.b + first_column * sizes.b.column, sizes.b.row, sizes.b.column, sizes.K,
                                 sizes.N - first_column, sizes.b_vectorized);
   const int round = static_cast<int>(gridDim.z) * kWarps * kDepth;
   int k = (static_cast<int>(blockIdx.z) * kWarps + static_cast<int>(threadIdx.x / 32)) * kDepth;
@@ -241,19 +245,17 @@ __global__ void __launch_bounds__(32 * kWarps, 2) tile_kernel(Operands<T> operan
 void small_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
   EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops());
-  const auto step = [](const StridedLayout& view, int axis) { return static_cast<int>(view.strides[axis]); };
-  const Sizes sizes{.M = static_cast<int>(a.shape[0]),
-                    .N = static_cast<int>(b.shape[1]),
-                    .K = static_cast<int>(a.shape[1]),
-                    .a_row = step(a, 0),
-                    .a_column = step(a, 1),
-                    .b_row = step(b, 0),
-                    .b_column = step(b, 1),
-                    .y_row = step(y, 0),
-                    .y_column = step(y, 1),
-                    .bias_step = bias ? step(*bias, 0) : 0,
-                    .a_vectorized = plan.a_vectorized,
-                    .b_vectorized = plan.b_vectorized};
+  const auto size = [](int64_t n) { return static_cast<int>(n); };
+  const auto steps = [&](const StridedLayout& view) { return Steps{size(view.strides[0]), size(view.strides[1])}; };
+  const Sizes sizes{size(y.shape[0]),
+                    size(y.shape[1]),
+                    size(a.shape[1]),
+                    steps(a),
+                    steps(b),
+                    steps(y),
+                    bias ? size(bias->strides[0]) : 0,
+                    plan.a_vectorized,
+                    plan.b_vectorized};
   const auto blocks = [](int size, int tile) { return static_cast<uint32_t>(ceil_div(size, tile)); };
   const dim3 grid(blocks(sizes.N, plan.tile.columns), blocks(sizes.M, plan.tile.rows), plan.split_k);
   const Launch launch(y.device);

@@ -1,8 +1,10 @@
 // y[n, c, p, q] = sum over k, l of rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]], k and l
-// being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil). One
-// thread for each element of y; the stencils travel as kernel parameters. Windows of one size and weight at equal
-// distances, as of most pooling, its gradient and enlargement to the nearest pixel, need no tables: a thread makes a
-// vector of neighbours of y. The mean of whole planes is a reduction.
+// being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil).
+// x (N, C, H, W), y (N, C, P, Q): any strides.
+// windows_kernel: windows of one size and weight at equal distances, as of most pooling, its gradient and enlargement
+//   to the nearest pixel, need no tables: one thread for a vector of neighbours of y, channels or columns.
+// resample_kernel: one thread for each element of y; the stencils travel as kernel parameters.
+// The mean of whole planes is a reduction.  Deterministic: each sum in the order of its taps.
 #include <optional>
 
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -14,14 +16,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Along;
-using cuda_detail::can_vectorize;
-using cuda_detail::DeviceTable;
-using cuda_detail::Divisor;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::Strides4;
-using cuda_detail::Vec;
+using namespace cuda_detail;
 
 struct Taps {
   const int32_t *begin, *source;
@@ -69,7 +64,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     resample_kernel(Sizes sizes, Taps rows, Taps columns, const T* x, Strides4 x_strides, T* y, Strides4 y_strides) {
   using C = compute_t<T>;
-  for (uint32_t e = cuda_detail::thread_index(); e < sizes.numel; e += cuda_detail::thread_count()) {
+  for (uint32_t e = thread_index(); e < sizes.numel; e += thread_count()) {
     const auto [n, c, p, q] = Place(sizes, e);
     const T* plane = x + n * x_strides.n + c * x_strides.c;
     C sum = 0;
@@ -115,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows 
   using C = compute_t<T>;
   constexpr bool kChannels = kAlong == Along::channels;
   const C weight = static_cast<C>(rows.weight * columns.weight);
-  for (uint32_t e = cuda_detail::thread_index(); e < sizes.numel; e += cuda_detail::thread_count()) {
+  for (uint32_t e = thread_index(); e < sizes.numel; e += thread_count()) {
     auto [n, c, p, q] = Place(sizes, e);
     (kChannels ? c : q) *= kVec;
     const T* window = x + n * x_strides.n + c * x_strides.c + rows.first(p) * x_strides.h;
@@ -124,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows 
 #pragma unroll 4
       for (int l = 0; l < columns.count; ++l) {
         if constexpr (kChannels) {
-          const auto tap = cuda_detail::load<kVec>(window + (columns.first(q) + l) * x_strides.w);
+          const auto tap = load<kVec>(window + (columns.first(q) + l) * x_strides.w);
 #pragma unroll
           for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(tap.value[j]);
         } else {
@@ -136,24 +131,22 @@ __global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows 
     Vec<T, kVec> result;
 #pragma unroll
     for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(weight * sum[j]);
-    cuda_detail::store(y + n * y_strides.n + c * y_strides.c + p * y_strides.h + q * y_strides.w, result);
+    store(y + n * y_strides.n + c * y_strides.c + p * y_strides.h + q * y_strides.w, result);
   }
 }
 
 // Calls run<kAlong, kVec>() with the largest vectors that serve. Columns have vectors where a window is one element:
 // the threads of a warp that each read several windows of several elements would share no sector of a load.
 template <class T, class Run>
-void visit_packs(const View& x, const View& y, const Windows& columns, const Run& run) {
+void visit_vectors(const View& x, const View& y, const Windows& columns, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);
   const auto channels_fit = [&](int vec) {
     return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
   };
   const auto columns_fit = [&](int vec) { return columns.count == 1 && can_vectorize<T>(y, Along::columns, vec); };
-  if (cuda_detail::neighbours_of(y) == Along::channels)
-    cuda_detail::run_largest<kFull>(channels_fit,
-                                    [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });
-  else
-    cuda_detail::run_largest<kFull>(columns_fit, [&]<int kVec>() { run.template operator()<Along::columns, kVec>(); });
+  if (neighbours_of(y) == Along::channels)
+    run_largest<kFull>(channels_fit, [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });
+  else run_largest<kFull>(columns_fit, [&]<int kVec>() { run.template operator()<Along::columns, kVec>(); });
 }
 
 bool is_mean(const Stencil& stencil, const Windows& windows) {
@@ -168,12 +161,12 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   const auto down = windows_of(rows), across = windows_of(columns);
   if (down && across && is_mean(rows, *down) && is_mean(columns, *across)) return reduce(ReduceOp::mean, x, 0b1100, y);
   EventScope event("resample2d", "cuda", down && across ? "windows" : "direct", {&x, &y}, 2 * y.numel());
-  GRADUS_CHECK(y.numel() <= cuda_detail::kMaxChunk, ShapeError, "cuda resamples to at most ", cuda_detail::kMaxChunk,
-               " elements at once, got ", y.numel(), "; split the batch");
+  GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
+               y.numel(), "; split the batch");
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     if (down && across) {
-      visit_packs<T>(x, y, *across, [&]<Along kAlong, int kVec>() {
+      visit_vectors<T>(x, y, *across, [&]<Along kAlong, int kVec>() {
         const Sizes sizes(y, kAlong, kVec);
         // Smaller blocks where there would not be two for every multiprocessor.
         const uint32_t threads =
@@ -184,7 +177,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
       return;
     }
     const DeviceStencil row_taps(launch, y.device, rows), column_taps(launch, y.device, columns);
-    launch(resample_kernel<T>, launch.blocks(y.numel(), kThreads), kThreads, Sizes(y, cuda_detail::neighbours_of(y), 1),
+    launch(resample_kernel<T>, launch.blocks(y.numel(), kThreads), kThreads, Sizes(y, neighbours_of(y), 1),
            row_taps.taps(), column_taps.taps(), x.as<T>(), Strides4(x.strides), y.as<T>(), Strides4(y.strides));
   });
 }

@@ -7,12 +7,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Divisor;
-using cuda_detail::Geometry;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::Nest;
-using cuda_detail::Scratch;
+using namespace cuda_detail;
 
 // Adds up `mine` over the threads before this one, and over all.
 __device__ uint32_t sum_before(uint32_t mine, uint32_t* total) {
@@ -94,8 +89,8 @@ void CudaBackend::nonzero(const View& x, const MutableView& positions) {
   EventScope event("nonzero", "cuda", "count", {&x, &positions});
   const Nest<1> nest = Nest<1>::logical(x.shape, {&x.strides});
   if (nest.numel == 0 || positions.numel() == 0) return;
-  GRADUS_CHECK(nest.numel < cuda_detail::kMaxChunk, ShapeError, "cuda looks for non-zeros in fewer than ",
-               cuda_detail::kMaxChunk, " elements at once, got ", nest.numel, "; look in parts");
+  GRADUS_CHECK(nest.numel < kMaxChunk, ShapeError, "cuda looks for non-zeros in fewer than ", kMaxChunk,
+               " elements at once, got ", nest.numel, "; look in parts");
   Sizes sizes{x.ndim(), {}};
   for (int axis = 0; axis < x.ndim(); ++axis) sizes.size[axis] = Divisor(x.shape[axis]);
   const Launch launch(x.device);

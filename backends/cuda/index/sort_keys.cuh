@@ -6,24 +6,22 @@
 
 namespace gradus::cuda_detail {
 
+template <class T>
+using Key = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t>;
+
 /// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in
 /// negative ones. -0 counts as 0, every NaN as the largest.
-__device__ inline uint64_t key_of(int64_t x) { return static_cast<uint64_t>(x) ^ (uint64_t{1} << 63); }
-__device__ inline uint32_t key_of(int32_t x) { return static_cast<uint32_t>(x) ^ (uint32_t{1} << 31); }
-__device__ inline uint32_t key_of(uint8_t x) { return x; }
-__device__ inline uint32_t key_of(bool x) { return x; }
-__device__ inline uint64_t key_of(double x) {
-  if (x != x) return ~uint64_t{0};
-  const auto bits = static_cast<uint64_t>(__double_as_longlong(x == 0 ? 0.0 : x));
-  return bits >> 63 ? ~bits : bits | (uint64_t{1} << 63);
-}
-__device__ inline uint32_t key_of(float x) {
-  if (x != x) return ~uint32_t{0};
-  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
-  return bits >> 31 ? ~bits : bits | (uint32_t{1} << 31);
-}
 template <class T>
-using Key = decltype(key_of(compute_t<T>{}));
+__device__ Key<T> key_of(T x) {
+  constexpr Key<T> kSign = Key<T>{1} << (8 * sizeof(Key<T>) - 1);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (x != x) return ~Key<T>{0};
+    const auto bits = __builtin_bit_cast(Key<T>, x == 0 ? T(0) : x);
+    return bits & kSign ? ~bits : bits | kSign;
+  } else {
+    return std::is_signed_v<T> ? static_cast<Key<T>>(x) ^ kSign : static_cast<Key<T>>(x);
+  }
+}
 template <class T>
 inline constexpr int kKeyBits = sizeof(T) == 1 ? 8 : 8 * sizeof(Key<T>);
 

@@ -1,5 +1,7 @@
 // Random numbers: the streams of core/random.h, element by element in logical order, hence the same bits as on the CPU.
-// Dropout draws, masks and scales in one pass.
+// Dropout draws, masks and scales in one pass. Any strides.
+// One thread for four neighbours in logical order, which share random words (device/map.cuh). Deterministic: a number
+// depends on seed, offset and index alone.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/random.h>
@@ -10,11 +12,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Geometry;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::Nest;
-using cuda_detail::Vec;
+using namespace cuda_detail;
 
 // A draw whose offset is settled on the device, where a replayed graph finds a new one.
 struct Draw {
@@ -56,10 +54,9 @@ __global__ void __launch_bounds__(kThreads)
                    compute_t<T> scale) {
   draw.begin();
   const RandomState& state = draw.state;
-  for (uint32_t i = 4 * cuda_detail::thread_index(); i < geometry.numel; i += 4 * cuda_detail::thread_count()) {
+  for (uint32_t i = 4 * thread_index(); i < geometry.numel; i += 4 * thread_count()) {
     Vec<bool, 4> kept;
-    cuda_detail::four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i,
-                            kept.value);
+    four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i, kept.value);
     const auto scaled = [&](T value, bool is_kept) {
       return is_kept ? static_cast<T>(static_cast<compute_t<T>>(value) * scale) : T(0);
     };
@@ -95,22 +92,22 @@ struct DropoutBackward {
 
 void CudaBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
   EventScope event("uniform", "cuda", "generate", {});
-  visit_floating(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Uniform<T>{{state}, low, high}, y); });
+  visit_floating(y.dtype, [&]<class T>() { generate<T>(Uniform<T>{{state}, low, high}, y); });
 }
 
 void CudaBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
   EventScope event("normal", "cuda", "generate", {});
-  visit_floating(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Normal<T>{{state}, mean, deviation}, y); });
+  visit_floating(y.dtype, [&]<class T>() { generate<T>(Normal<T>{{state}, mean, deviation}, y); });
 }
 
 void CudaBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
   EventScope event("bernoulli", "cuda", "generate", {});
-  visit(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Bernoulli<T>{{state}, p}, y); });
+  visit(y.dtype, [&]<class T>() { generate<T>(Bernoulli<T>{{state}, p}, y); });
 }
 
 void CudaBackend::randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) {
   EventScope event("randint", "cuda", "generate", {});
-  visit(y.dtype, [&]<class T>() { cuda_detail::generate<T>(Integer<T>{{state}, low, high}, y); });
+  visit(y.dtype, [&]<class T>() { generate<T>(Integer<T>{{state}, low, high}, y); });
 }
 
 void CudaBackend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
@@ -121,13 +118,13 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
-    cuda_detail::for_each_chunk(nest, [&](const Nest<3>& piece, int64_t first, const int64_t* at) {
+    for_each_chunk(nest, [&](const Nest<3>& piece, int64_t first, const int64_t* at) {
       const T* from = x.as<T>() + at[1];
       T* to = y.as<T>() + at[0];
       bool* kept = mask.as<bool>() + at[2];
       Geometry<3> geometry = piece.geometry();
-      geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) &&
-                            cuda_detail::aligned(from) && cuda_detail::aligned(to) && cuda_detail::aligned(kept);
+      geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) && aligned(from) &&
+                            aligned(to) && aligned(kept);
       launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, Draw{state}, geometry, from, to,
              kept, static_cast<uint64_t>(first), 1 - p, scale);
     });
@@ -138,7 +135,7 @@ void CudaBackend::dropout_backward(const View& dy, const View& mask, double p, c
   EventScope event("dropout_backward", "cuda", "fused", {&dy, &mask}, dx.numel());
   visit_floating(dx.dtype, [&]<class T>() {
     const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
-    cuda_detail::map<T, T, bool>(DropoutBackward<T>{scale}, dx, dy, mask);
+    map<T, T, bool>(DropoutBackward<T>{scale}, dx, dy, mask);
   });
 }
 

@@ -14,17 +14,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Along;
-using cuda_detail::can_vectorize;
-using cuda_detail::Divisor;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::load;
-using cuda_detail::neighbours_of;
-using cuda_detail::run_largest;
-using cuda_detail::store;
-using cuda_detail::Strides4;
-using cuda_detail::Vec;
+using namespace cuda_detail;
 
 struct Window {
   int kernel[2], stride[2], padding[2], dilation[2];
@@ -82,20 +72,25 @@ __device__ Place place_of(const Pool& pool, uint32_t e) {
 }
 
 template <class T>
-__device__ T* plane_of(T* data, const Strides4& strides, const Place& place) {
-  return data + place.n * strides.n + place.c * strides.c;
-}
+struct Image {
+  T* data;
+  Strides4 strides;
+
+  explicit Image(const auto& view) : data(view.template as<std::remove_const_t<T>>()), strides(view.strides) {}
+  __device__ T* plane(const Place& at) const { return data + at.n * strides.n + at.c * strides.c; }
+  __device__ T* element(const Place& at) const { return plane(at) + at.row * strides.h + at.column * strides.w; }
+};
 
 // kTiles: the windows are tiles, all within the image. Others know no vectors of columns.
 template <bool kTiles, Along kAlong, int kVec, class T>
-__global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, Strides4 x_strides, T* y,
-                                                        Strides4 y_strides, int32_t* indices, Strides4 index_strides) {
+__global__ void __launch_bounds__(kThreads)
+    pool_kernel(Pool pool, Image<const T> x, Image<T> y, Image<int32_t> indices) {
   using C = compute_t<T>;
   static_assert(kTiles || kAlong == Along::channels || kVec == 1);
   const Window window = kTiles ? kTile : pool.window;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+  for (uint32_t e = thread_index(); e < pool.vectors; e += thread_count()) {
     const Place at = place_of<kAlong, kVec>(pool, e);
-    const T* image = plane_of(x, x_strides, at);
+    const T* image = x.plane(at);
     C best[kVec];
     Vec<int32_t, kVec> best_index;
 #pragma unroll
@@ -106,14 +101,14 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, S
       for (int s = 0; s < window.kernel[1]; ++s) {
         const int w = at.column * window.stride[1] - window.padding[1] + s * window.dilation[1];
         if (!kTiles && (w < 0 || w >= pool.W)) continue;
-        const T* row = image + h * x_strides.h;
+        const T* row = image + h * x.strides.h;
         Vec<T, kVec> tap;
         if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row over the vector
           const auto over = load<2 * kVec>(row + (w - s));
 #pragma unroll
           for (int k = 0; k < kVec; ++k) tap.value[k] = over.value[2 * k + s];
         } else {
-          tap = load<kVec>(row + w * x_strides.w);
+          tap = load<kVec>(row + w * x.strides.w);
         }
 #pragma unroll
         for (int k = 0; k < kVec; ++k) {
@@ -126,24 +121,23 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(Pool pool, const T* x, S
     Vec<T, kVec> maximum;
 #pragma unroll
     for (int k = 0; k < kVec; ++k) maximum.value[k] = static_cast<T>(best[k]);
-    store(plane_of(y, y_strides, at) + at.row * y_strides.h + at.column * y_strides.w, maximum);
-    store(plane_of(indices, index_strides, at) + at.row * index_strides.h + at.column * index_strides.w, best_index);
+    store(y.element(at), maximum);
+    store(indices.element(at), best_index);
   }
 }
 
 // Each thread writes the tiles of a vector of windows; tiles without a window, at the lower and right edges, become 0.
 template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
-    tiles_backward_kernel(Pool pool, const T* dy, Strides4 dy_strides, const int32_t* indices, Strides4 index_strides,
-                          T* dx, Strides4 dx_strides) {
+    tiles_backward_kernel(Pool pool, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
   using C = compute_t<T>;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+  for (uint32_t e = thread_index(); e < pool.vectors; e += thread_count()) {
     const Place at = place_of<kAlong, kVec>(pool, e);
     Vec<T, kVec> gradient;
     Vec<int32_t, kVec> index;
     if (at.row < pool.P && at.column < pool.Q) {
-      gradient = load<kVec>(plane_of(dy, dy_strides, at) + at.row * dy_strides.h + at.column * dy_strides.w);
-      index = load<kVec>(plane_of(indices, index_strides, at) + at.row * index_strides.h + at.column * index_strides.w);
+      gradient = load<kVec>(dy.element(at));
+      index = load<kVec>(indices.element(at));
     } else {
 #pragma unroll
       for (int k = 0; k < kVec; ++k) gradient.value[k] = T(0), index.value[k] = -1;
@@ -152,12 +146,12 @@ __global__ void __launch_bounds__(kThreads)
     const auto gradient_at = [&](int k, int32_t here) {
       return static_cast<T>(index.value[k] == here ? C(0) + static_cast<C>(gradient.value[k]) : C(0));
     };
-    T* image = plane_of(dx, dx_strides, at);
+    T* image = dx.plane(at);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int h = 2 * at.row + r, w = 2 * at.column;
       if (h >= pool.H) break;
-      T* row = image + h * dx_strides.h;
+      T* row = image + h * dx.strides.h;
       if constexpr (kAlong == Along::columns) {
         Vec<T, 2 * kVec> tiles;
 #pragma unroll
@@ -170,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
           Vec<T, kVec> channels;
 #pragma unroll
           for (int k = 0; k < kVec; ++k) channels.value[k] = gradient_at(k, h * pool.W + w + s);
-          store(row + (w + s) * dx_strides.w, channels);
+          store(row + (w + s) * dx.strides.w, channels);
         }
       }
     }
@@ -190,25 +184,24 @@ __device__ Windows windows_over(int at, int kernel, const Divisor& stride, int p
 // One vector of dx to a thread.
 template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(Pool pool, const T* dy, Strides4 dy_strides, const int32_t* indices, Strides4 index_strides, T* dx,
-                    Strides4 dx_strides) {
+    backward_kernel(Pool pool, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
   using C = compute_t<T>;
   static_assert(kAlong == Along::channels || kVec == 1);
   const Window& window = pool.window;
-  for (uint32_t e = cuda_detail::thread_index(); e < pool.vectors; e += cuda_detail::thread_count()) {
+  for (uint32_t e = thread_index(); e < pool.vectors; e += thread_count()) {
     const Place at = place_of<kAlong, kVec>(pool, e);
     const int32_t here = at.row * pool.W + at.column;
     const Windows rows =
         windows_over(at.row, window.kernel[0], pool.stride_h, window.padding[0], window.dilation[0], pool.P);
     const Windows columns =
         windows_over(at.column, window.kernel[1], pool.stride_w, window.padding[1], window.dilation[1], pool.Q);
-    const T* gradients = plane_of(dy, dy_strides, at);
-    const int32_t* winners = plane_of(indices, index_strides, at);
+    const T* gradients = dy.plane(at);
+    const int32_t* winners = indices.plane(at);
     C sum[kVec] = {};
     for (int p = rows.first; p <= rows.last; ++p)
       for (int q = columns.first; q <= columns.last; ++q) {
-        const auto gradient = load<kVec>(gradients + p * dy_strides.h + q * dy_strides.w);
-        const auto winner = load<kVec>(winners + p * index_strides.h + q * index_strides.w);
+        const auto gradient = load<kVec>(gradients + p * dy.strides.h + q * dy.strides.w);
+        const auto winner = load<kVec>(winners + p * indices.strides.h + q * indices.strides.w);
 #pragma unroll
         for (int k = 0; k < kVec; ++k)
           if (winner.value[k] == here) sum[k] += static_cast<C>(gradient.value[k]);
@@ -216,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
     Vec<T, kVec> total;
 #pragma unroll
     for (int k = 0; k < kVec; ++k) total.value[k] = static_cast<T>(sum[k]);
-    store(plane_of(dx, dx_strides, at) + at.row * dx_strides.h + at.column * dx_strides.w, total);
+    store(dx.element(at), total);
   }
 }
 
@@ -264,8 +257,8 @@ void CudaBackend::max_pool2d(const View& x, const MutableView& y, const MutableV
   visit_floating(y.dtype, [&]<class T>() {
     visit_packs<T>(tiles, x, y, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
       const Pool pool = make_pool(x.shape, y.shape, geometry, P, Q, kAlong, kVec);
-      launch(pool_kernel<kTiles, kAlong, kVec, T>, launch.blocks(pool.vectors, kThreads), kThreads, pool, x.as<T>(),
-             Strides4(x.strides), y.as<T>(), Strides4(y.strides), indices.as<int32_t>(), Strides4(indices.strides));
+      launch(pool_kernel<kTiles, kAlong, kVec, T>, launch.blocks(pool.vectors, kThreads), kThreads, pool,
+             Image<const T>(x), Image<T>(y), Image<int32_t>(indices));
     });
   });
 }
@@ -285,8 +278,8 @@ void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const
       }();
       const Pool pool =
           make_pool(dx.shape, dy.shape, geometry, kTiles ? (H + 1) / 2 : H, kTiles ? (W + 1) / 2 : W, kAlong, kVec);
-      launch(kernel, launch.blocks(pool.vectors, kThreads), kThreads, pool, dy.as<T>(), Strides4(dy.strides),
-             indices.as<int32_t>(), Strides4(indices.strides), dx.as<T>(), Strides4(dx.strides));
+      launch(kernel, launch.blocks(pool.vectors, kThreads), kThreads, pool, Image<const T>(dy),
+             Image<const int32_t>(indices), Image<T>(dx));
     });
   });
 }

@@ -47,8 +47,8 @@ struct ReducePlan {
 #endif
 };
 
-/// Rows of up to so many elements stay in registers; longer ones are walked over by a block of so many threads.
+/// Rows of up to so many elements are a warp's; longer ones have a block of more threads.
 inline constexpr int64_t kWarpRow = 1024;
-inline uint32_t row_threads(int64_t size) { return size <= 4096 ? 256 : 1024; }
+inline uint32_t row_threads(int64_t size) { return size <= kWarpRow ? 32 : size <= 4096 ? 256 : 1024; }
 
 }  // namespace gradus::cuda_detail

@@ -4,30 +4,19 @@
 // A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
 // keeps two or eight elements in registers; the losses' sum is a tree over the block. Else a launch for the rows and
-// one of one block for the losses' sum. Rows of up to 1,024 classes: a warp each, three passes; the gradient: a thread
-// for each element. Longer ones: a block of 256 or 1,024 threads each, in vectors of 16 bytes, two passes.
-// Deterministic: fixed trees and orders.
+// one of one block for the losses' sum. A row has a block of 32 threads, or of 256 or 1,024 where it is long, which
+// walks over it in vectors of 16 bytes: first for maximum and sum at once (online_softmax.cuh), then for p, or once
+// for the gradient. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/map.cuh>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
 
 namespace gradus {
 namespace {
 
-using cuda_detail::Add;
-using cuda_detail::block_reduce;
-using cuda_detail::Divisor;
-using cuda_detail::exponential;
-using cuda_detail::LargerNumber;
-using cuda_detail::Launch;
-using cuda_detail::rough_exponential;
-using cuda_detail::Row;
-using cuda_detail::Vec;
-using cuda_detail::VectorizedRows;
-using cuda_detail::warp_reduce;
+using namespace cuda_detail;
 
 // A matrix or a vector by its strides.
 template <class T>
@@ -55,35 +44,18 @@ __device__ void store_loss(const Sizes& sizes, int64_t i, Matrix<const T> x, int
   wide_losses[i] = loss;
 }
 
-// One warp per row: p = log_softmax(x) and the row's loss.
-template <class T, class C>
-__global__ void rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
-                            C* wide_losses) {
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
-  const int lane = threadIdx.x % 32;
-  for (int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; i < sizes.rows; i += warps) {
-    C max = -C(INFINITY), sum = 0;
-    for (int64_t j = lane; j < sizes.classes; j += 32) max = LargerNumber()(static_cast<C>(x(i, j)), max);
-    max = warp_reduce(max, LargerNumber());
-    for (int64_t j = lane; j < sizes.classes; j += 32) sum += rough_exponential(static_cast<C>(x(i, j)) - max);
-    const C log_sum = ::log(warp_reduce(sum, Add()));
-    for (int64_t j = lane; j < sizes.classes; j += 32)
-      p(i, j) = static_cast<T>(static_cast<C>(x(i, j)) - max - log_sum);
-    if (lane == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
-  }
-}
-
-// One block per row.
+// One block per row: p = log_softmax(x) and the row's loss.
 template <class T, class C>
 __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
-    long_rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
-                     C* wide_losses) {
+    rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
+                C* wide_losses) {
   __shared__ C shared[32];
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
     const Row<const T> from = x.row_at(i);
     const Row<T> to = p.row_at(i);
-    const VectorizedRows row(sizes.classes, from, to);
-    const auto [max, sum] = cuda_detail::running_sum_of_row<C>(row, from, shared);
+    VectorizedRows row(sizes.classes, from, to);
+    if (sizes.classes <= 32) row.head = row.tail = row.size;  // an element to a lane
+    const auto [max, sum] = running_sum_of_row<C>(row, from, shared);
     const C log_sum = ::log(sum);
     row.walk([&, max = max]<int kWidth>(int64_t j) {
       const auto in = from.template load<kWidth>(j);
@@ -141,10 +113,10 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
       values[k] = j < sizes.classes ? static_cast<C>(x(i, j)) : -C(INFINITY);
       max = LargerNumber()(values[k], max);
     }
-    max = cuda_detail::group_reduce<kLanes>(max, LargerNumber());
+    max = group_reduce<kLanes>(max, LargerNumber());
 #pragma unroll
     for (int k = 0; k < kValues; ++k) sum += rough_exponential(values[k] -= max);
-    const C log_sum = ::log(cuda_detail::group_reduce<kLanes>(sum, Add()));
+    const C log_sum = ::log(group_reduce<kLanes>(sum, Add()));
     const bool valid = t >= 0 && t < sizes.classes, counts = inside && t != sizes.ignore_index;
     C loss = counts && !valid ? C(NAN) : C(0);
 #pragma unroll
@@ -185,21 +157,11 @@ struct RowGradient {
   }
 };
 
-template <class T, class C>
-__global__ void __launch_bounds__(cuda_detail::kThreads)
-    backward_kernel(Sizes sizes, Divisor classes, uint32_t numel, Matrix<const T> dloss, Matrix<const T> p,
-                    Matrix<const int64_t> target, const T* weight_sum, Matrix<T> dx) {
-  for (uint32_t e = cuda_detail::thread_index(); e < numel; e += cuda_detail::thread_count()) {
-    uint32_t j = e;
-    const uint32_t i = classes.split(j);
-    dx(i, j) = RowGradient<T, C>(sizes, target(i), dloss(i), weight_sum)(p(i, j), j);
-  }
-}
 // One block per row.
 template <class T, class C>
 __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
-    long_rows_backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
-                              const T* weight_sum, Matrix<T> dx) {
+    backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
+                    const T* weight_sum, Matrix<T> dx) {
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
     const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
     const Row<const T> from = p.row_at(i);
@@ -240,11 +202,9 @@ void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
              weight_sum.as<T>());
       return;
     }
-    const cuda_detail::Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
-    const bool long_rows = sizes.classes > cuda_detail::kWarpRow;
-    launch(long_rows ? long_rows_kernel<T, C> : rows_kernel<T, C>, launch.blocks(sizes.rows, long_rows ? 1 : 4),
-           long_rows ? cuda_detail::row_threads(sizes.classes) : 128, sizes, matrix<T>(x), matrix<int64_t>(target),
-           matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
+    const Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
+    launch(rows_kernel<T, C>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), sizes, matrix<T>(x),
+           matrix<int64_t>(target), matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
     launch(sum_kernel<T, C>, 1, 1024, sizes, static_cast<const C*>(wide_losses.as<C>()), matrix<int64_t>(target),
            loss.as<T>(), weight_sum.as<T>());
   });
@@ -254,20 +214,13 @@ void CudaBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
   const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target,
              &weight_sum = args.weight_sum;
   const MutableView& dx = args.dx;
-  if (dx.numel() > cuda_detail::kMaxChunk) return Backend::cross_entropy_backward(args);
   EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
   if (dx.numel() == 0) return;
   const Sizes sizes{dx.shape[0], dx.shape[1], args.ignore_index, args.reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    using C = compute_t<T>;
-    if (sizes.classes > cuda_detail::kWarpRow)
-      return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1),
-                    cuda_detail::row_threads(sizes.classes), sizes, matrix<T>(dloss), matrix<T>(log_probabilities),
-                    matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
-    launch(backward_kernel<T, C>, launch.blocks(dx.numel(), cuda_detail::kThreads), cuda_detail::kThreads, sizes,
-           Divisor(sizes.classes), static_cast<uint32_t>(dx.numel()), matrix<T>(dloss), matrix<T>(log_probabilities),
-           matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+    launch(backward_kernel<T, compute_t<T>>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), sizes,
+           matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
   });
 }
 

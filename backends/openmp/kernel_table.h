@@ -2,8 +2,8 @@
 #pragma once
 
 #include <gradus/backends/openmp/conv2d/depthwise_kernel.h>
-#include <gradus/backends/openmp/conv2d/pixel_kernel.h>
-#include <gradus/backends/openmp/conv2d/stencil_kernel.h>
+#include <gradus/backends/openmp/conv2d/direct_kernel.h>
+#include <gradus/backends/openmp/conv2d/nhwc_kernel.h>
 #include <gradus/backends/openmp/conv2d/winograd_kernel.h>
 #include <gradus/backends/openmp/gemm/dot_kernel.h>
 #include <gradus/backends/openmp/gemm/gemv_kernel.h>
@@ -39,10 +39,10 @@ constexpr Kernels<T> kernels() {
           .row_dots = row_dots<T>,
           .combine_rows = combine_rows<T>,
           .dot = dot<T>,
-          .stencil = stencil<T>,
-          .stencil_sums = stencil_sums<T>,
-          .channel_stencil = channel_stencil<T>,
-          .channel_stencil_sums = channel_stencil_sums<T>,
+          .direct = direct<T>,
+          .direct_sums = direct_sums<T>,
+          .depthwise = depthwise<T>,
+          .depthwise_sums = depthwise_sums<T>,
           .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
           .transpose_masked = transpose_masked<T>,
@@ -85,9 +85,9 @@ constexpr Kernels<T> kernels() {
           .pool_columns = pool_columns<T>,
           .repeat_columns = repeat_columns<T>,
           .weighted_sum = weighted_sum<T>,
-          .pixel_product = pixel_product<T>,
-          .pixel_gradient = pixel_gradient<T>,
-          .pixel_sums = pixel_sums<T>};
+          .nhwc_product = nhwc_product<T>,
+          .nhwc_gradient = nhwc_gradient<T>,
+          .nhwc_sums = nhwc_sums<T>};
 }
 
 constexpr HalfKernels half_kernels() {

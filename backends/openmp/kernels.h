@@ -54,21 +54,21 @@ struct DotArgs {
   int64_t out_row_stride;
 };
 
-/// A part of a stencil: the `rows` planes (at most kStencilReach) that start at `offset` and lie a row apart each.
-struct StencilTerm {
+/// A part of a direct convolution's sum: the `rows` planes (at most kDirectReach) from `offset` on, a row apart each.
+struct DirectTerm {
   int64_t offset, rows;
 };
-constexpr int64_t kStencilReach = 7;
+constexpr int64_t kDirectReach = 7;
 
 /// out[i, j] = bias + sum over terms t and r < t.rows of w[t, r] * planes[t.offset + (i + r) * pitch + j], then max(.,
 /// 0) if asked. The weights of the terms follow each other. Whole vectors of the planes are read; of `out` only (rows,
 /// columns) is written.
 template <class T>
-struct StencilArgs {
+struct DirectArgs {
   int64_t rows, columns;
   const T* planes;
   int64_t pitch;
-  const StencilTerm* terms;
+  const DirectTerm* terms;
   int64_t term_count;
   const T* weights;
   T bias;
@@ -81,13 +81,13 @@ struct StencilArgs {
 /// sum over i and those j that are `lane` modulo the vector size of g[i * g_pitch + j] * planes[t.offset + (i + r) *
 /// pitch + j]. Whole vectors of g are read; it is 0 behind its columns.
 template <class T>
-struct StencilSumsArgs {
+struct DirectSumsArgs {
   int64_t rows, columns;
   const T* g;
   int64_t g_pitch;
   const T* planes;
   int64_t pitch;
-  const StencilTerm* terms;
+  const DirectTerm* terms;
   int64_t term_count;
   T* sums;
 };
@@ -96,7 +96,7 @@ struct StencilSumsArgs {
 /// out[i * out_step + c] = bias[c] + sum over t of weights[weight_offsets[t] + c] * x[i * x_step + offsets[t] + c],
 /// then max(., 0) if asked.
 template <class T>
-struct ChannelStencilArgs {
+struct DepthwiseArgs {
   int64_t pixels, channels;
   const T* x;
   int64_t x_step;
@@ -113,7 +113,7 @@ struct ChannelStencilArgs {
 /// Its gradient with respect to the weights: sums[sum_offsets[t] + c] += sum over i of
 /// g[i * g_step + c] * x[i * x_step + offsets[t] + c].
 template <class T>
-struct ChannelSumsArgs {
+struct DepthwiseSumsArgs {
   int64_t pixels, channels;
   const T* g;
   int64_t g_step;
@@ -281,7 +281,7 @@ struct FetchAhead {
 /// x[run.from + i] * weights[run.row + i][j]. A row of the weights is Kernels::tile_columns long, which `columns` is at
 /// most; what follows the columns is 0.
 template <class T>
-struct PixelProductArgs {
+struct NhwcProductArgs {
   PixelBox box;
   const T* from;  ///< x
   T* to;          ///< y
@@ -298,7 +298,7 @@ struct PixelProductArgs {
 /// out[m * tile_columns + j] = sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with
 /// tile_rows and tile_columns of Kernels at most.
 template <class T>
-struct PixelGradientArgs {
+struct NhwcGradientArgs {
   PixelBox box;
   const T* x;
   const T* dy;
@@ -385,7 +385,7 @@ template <class T>
 struct Kernels {
   int vector_size;   ///< elements in a vector
   int tile_rows;     ///< most rows of a register tile
-  int pixel_rows;    ///< most pixels of a tile of pixel_product
+  int pixel_rows;    ///< most pixels of a tile of nhwc_product
   int tile_columns;  ///< columns of a register tile
   /// A (rows, depth) by strides, into rows * depth elements.
   void (*pack_a)(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* packed);
@@ -395,10 +395,10 @@ struct Kernels {
   void (*row_dots)(const RowDotsArgs<T>&);
   void (*combine_rows)(const CombineArgs<T>&);
   void (*dot)(const DotArgs<T>&);
-  void (*stencil)(const StencilArgs<T>&);
-  void (*stencil_sums)(const StencilSumsArgs<T>&);
-  void (*channel_stencil)(const ChannelStencilArgs<T>&);
-  void (*channel_stencil_sums)(const ChannelSumsArgs<T>&);
+  void (*direct)(const DirectArgs<T>&);
+  void (*direct_sums)(const DirectSumsArgs<T>&);
+  void (*depthwise)(const DepthwiseArgs<T>&);
+  void (*depthwise_sums)(const DepthwiseSumsArgs<T>&);
   /// out[i] = sum of the i-th of `count` vectors
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   /// out[c * out_stride + r] = in[r * in_stride + c]
@@ -465,10 +465,10 @@ struct Kernels {
   void (*repeat_columns)(const T* x, T weight, T* y, int64_t count);
   /// y[i] = sum over t < terms of weights[t] * x[offsets[t] + i]
   void (*weighted_sum)(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count);
-  void (*pixel_product)(const PixelProductArgs<T>&);
-  void (*pixel_gradient)(const PixelGradientArgs<T>&);
+  void (*nhwc_product)(const NhwcProductArgs<T>&);
+  void (*nhwc_gradient)(const NhwcGradientArgs<T>&);
   /// out[j] += sum over the pixels of dy[j], for j < columns (the steps are the box's y_step).
-  void (*pixel_sums)(const PixelBox& box, const T* dy, int64_t columns, T* out);
+  void (*nhwc_sums)(const PixelBox& box, const T* dy, int64_t columns, T* out);
 };
 
 struct KernelTable {

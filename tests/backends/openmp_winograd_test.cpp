@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include <gradus/backends/openmp/conv2d/conv2d_winograd.h>
+#include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
 #include <gradus/core/convolution_accuracy.h>
 #include <gradus/core/observer.h>
@@ -56,9 +56,9 @@ struct WinogradOperands {
 void forward(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& x, const Array& y) {
   if (&on == &naive())
     return on.conv2d_bias_relu({.x = x, .w = o.w, .bias = o.bias, .relu = true, .geometry = o.geometry, .y = y});
-  openmp::convolve_winograd(openmp::kernel_table(), tiles_of(accuracy, x, o.w, y, o.geometry, false, false),
-                            Images<const float>(View(x)), Images<const float>(View(o.w)), o.bias.data<float>(), true,
-                            Images<float>(MutableView(y)), o.geometry);
+  openmp::run(tiles_of(accuracy, x, o.w, y, o.geometry, false, false),
+              {openmp::kernel_table(), o.geometry, false, Images<const float>(View(x)), nullptr,
+               Images<const float>(View(o.w)), o.bias.data<float>(), true, Images<float>(MutableView(y))});
 }
 void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& dy,
                    const Array* y, const Array& dx) {
@@ -66,9 +66,9 @@ void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOper
   const MutableView out(dx);
   if (&on == &naive())
     return on.conv2d_bias_relu_backward({.dy = dy, .x = dx, .w = o.w, .y = mask, .geometry = o.geometry, .dx = out});
-  openmp::convolve_winograd_backward_data(openmp::kernel_table(), tiles_of(accuracy, dy, o.w, dx, o.geometry, true, y),
-                                          Images<const float>(View(dy)), mask.as<float>(),
-                                          Images<const float>(View(o.w)), Images<float>(out), o.geometry);
+  openmp::run(tiles_of(accuracy, dy, o.w, dx, o.geometry, true, y),
+              {openmp::kernel_table(), o.geometry, true, Images<const float>(View(dy)), mask.as<float>(),
+               Images<const float>(View(o.w)), nullptr, false, Images<float>(out)});
 }
 
 // Sees which implementation of a convolution ran.

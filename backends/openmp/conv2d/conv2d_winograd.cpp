@@ -7,30 +7,12 @@
 // register tile of filters after the other is multiplied with all tiles of the part, so that M is small.
 #include <vector>
 
-#include <gradus/backends/openmp/conv2d/conv2d_winograd.h>
-#include <gradus/backends/openmp/conv2d/pixels.h>
+#include <gradus/backends/openmp/conv2d/conv2d.h>
+#include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel.h>
 
 namespace gradus::openmp {
 namespace {
-
-// What is convolved: x (N, C, H, W) with padding, to y, with stride 1. The gradient of the image has dy for x.
-struct Problem {
-  const Images<const float>& x;
-  const float* mask;  // as of PixelSource
-  const float* w;
-  int64_t k_stride, c_stride;  // of w, from one output or input channel to the next; groups follow each other
-  bool turned;                 // w's taps count from the last one
-  const float* bias;           // may be null
-  bool relu;
-  const Images<float>& y;
-  int64_t padding[2], groups;
-};
-
-// Columns [begin, begin + width) of group g: what a register tile sums up.
-struct FilterTile {
-  int64_t g, begin, width;
-};
 
 // Images [n, n_end), rows of tiles [row, row_end), tiles of filters [filter, filter_end).
 struct Part {
@@ -40,13 +22,13 @@ struct Part {
 
 class Winograd {
  public:
-  Winograd(const KernelTable& table, const WinogradTiles& tiles, const Problem& problem)
-      : kernels_(table.f32), winograd_(tiles.tile == 2 ? table.winograd_2x2 : table.winograd_4x4), t_(tiles),
-        p_(problem), x_(problem.x), y_(problem.y), channels_(x_.C / p_.groups), filters_(y_.C / p_.groups),
-        width_(kernels_.tile_columns), source_(kernels_, x_, p_.mask), target_(kernels_, y_), u_rows_(tiles.depth) {
-    for (int64_t g = 0; g < p_.groups; ++g)
-      for (int64_t at = 0; at < filters_; at += width_)
-        filter_tiles_.push_back({g, at, std::min(width_, filters_ - at)});
+  Winograd(const WinogradTiles& tiles, const ConvOperands<float>& operands)
+      : t_(tiles), o_(operands), kernels_(o_.kernels()),
+        winograd_(tiles.tile == 2 ? o_.table.winograd_2x2 : o_.table.winograd_4x4), x_(o_.x), y_(o_.y),
+        channels_(o_.channels()), filters_(o_.filters()), width_(kernels_.tile_columns), source_(kernels_, x_, o_.mask),
+        target_(kernels_, y_), u_rows_(tiles.depth), filter_tiles_(filter_tiles(o_.geometry.groups, filters_, width_)) {
+    for (int axis = 0; axis < 2; ++axis)
+      padding_[axis] = o_.backward ? 2 - o_.geometry.padding[axis] : o_.geometry.padding[axis];
     for (int64_t i = 0; i < t_.depth; ++i) u_rows_[i] = i * width_;
   }
 
@@ -92,14 +74,15 @@ class Winograd {
     if (tile.width < width_) std::fill_n(taps.get(), t_.taps_size, 0.0f);
     for (int64_t c = begin; c < end; c += kWinogradChannelsAtOnce) {
       const int64_t count = std::min(end - c, kWinogradChannelsAtOnce);
-      const float* from = p_.w + tile.g * filters_ * channels_ * 9 + tile.begin * p_.k_stride + c * p_.c_stride;
-      if (p_.c_stride == 9) kernels_.transpose(from, p_.k_stride, tile.width, count * 9, taps.get(), width_);
+      const int64_t k_stride = o_.filter_stride(), c_stride = o_.channel_stride();
+      const float* from = o_.w.data + tile.g * o_.group_stride() + tile.begin * k_stride + c * c_stride;
+      if (c_stride == 9) kernels_.transpose(from, k_stride, tile.width, count * 9, taps.get(), width_);
       else
         for (int64_t i = 0; i < count; ++i)
-          kernels_.transpose(from + i * p_.c_stride, p_.k_stride, tile.width, 9, taps.get() + i * 9 * width_, width_);
+          kernels_.transpose(from + i * c_stride, k_stride, tile.width, 9, taps.get() + i * 9 * width_, width_);
       winograd_.weights({.channels = count,
-                         .taps = taps.get() + (p_.turned ? 8 * width_ : 0),
-                         .tap_step = p_.turned ? -width_ : width_,
+                         .taps = taps.get() + (o_.backward ? 8 * width_ : 0),
+                         .tap_step = o_.backward ? -width_ : width_,
                          .to = u + c * width_,
                          .position_step = t_.u_position});
     }
@@ -112,14 +95,14 @@ class Winograd {
                            .rows = {},
                            .pixel_step = pixels.step[2],
                            .columns = x_.W,
-                           .padding = p_.padding[1],
+                           .padding = padding_[1],
                            .to = v,
                            .tile_step = t_.v_step,
                            .position_step = v_position(part.tile_rows() * t_.columns)};
     for (int64_t n = part.n; n < part.n_end; ++n)
       for (int64_t row = part.row; row < part.row_end; ++row, args.to += t_.columns * t_.v_step) {
         for (int64_t i = 0; i < t_.tile + 2; ++i) {
-          const int64_t h = row * t_.tile - p_.padding[0] + i;
+          const int64_t h = row * t_.tile - padding_[0] + i;
           args.rows[i] = h >= 0 && h < x_.H ? pixels.at(n, h, 0) + g * channels_ : nullptr;
         }
         winograd_.input(args);
@@ -160,8 +143,8 @@ class Winograd {
                             .columns = y_.W,
                             .row_step = to.step[1],
                             .pixel_step = to.step[2],
-                            .bias = p_.bias ? p_.bias + first_channel(tile) : nullptr,
-                            .relu = p_.relu};
+                            .bias = o_.bias ? o_.bias + first_channel(tile) : nullptr,
+                            .relu = o_.relu};
     for (int64_t n = part.n; n < part.n_end; ++n)
       for (int64_t row = part.row; row < part.row_end; ++row, args.from += t_.columns * width_) {
         args.to = to.at(n, row * t_.tile, 0) + first_channel(tile) - channel;
@@ -171,7 +154,7 @@ class Winograd {
   }
 
   void run(const Part& part, const float* kept_u, float* in, float* out, float* v, float* u, float* m) const {
-    const int64_t top = part.row * t_.tile - p_.padding[0], bottom = part.row_end * t_.tile - p_.padding[0] + 2;
+    const int64_t top = part.row * t_.tile - padding_[0], bottom = part.row_end * t_.tile - padding_[0] + 2;
     const int64_t first_row = std::clamp<int64_t>(top, 0, x_.H);
     const Pixels<const float> from =
         source_.load({part.n, part.n_end, first_row, std::clamp<int64_t>(bottom, first_row, x_.H), 0, x_.C}, in);
@@ -194,54 +177,23 @@ class Winograd {
     target_.store(written, out);
   }
 
+  const WinogradTiles& t_;
+  const ConvOperands<float>& o_;
   const Kernels<float>& kernels_;
   const WinogradKernels& winograd_;
-  const WinogradTiles& t_;
-  const Problem& p_;
   const Images<const float>& x_;
   const Images<float>& y_;
   const int64_t channels_, filters_;  // in a group
   const int64_t width_;               // of a register tile
-  const PixelSource<float> source_;
-  const PixelTarget<float> target_;
+  const NhwcSource<float> source_;
+  const NhwcTarget<float> target_;
   const Scratch<int64_t> u_rows_;  // where the rows of U begin
-  std::vector<FilterTile> filter_tiles_;
+  const std::vector<FilterTile> filter_tiles_;
+  int64_t padding_[2];
 };
 
 }  // namespace
 
-void convolve_winograd(const KernelTable& table, const WinogradTiles& tiles, const Images<const float>& x,
-                       const Images<const float>& w, const float* bias, bool relu, const Images<float>& y,
-                       const Conv2dGeometry& geometry) {
-  const Problem problem{x,
-                        nullptr,
-                        w.data,
-                        w.C * 9,
-                        9,
-                        false,
-                        bias,
-                        relu,
-                        y,
-                        {geometry.padding[0], geometry.padding[1]},
-                        geometry.groups};
-  Winograd(table, tiles, problem).run();
-}
-
-void convolve_winograd_backward_data(const KernelTable& table, const WinogradTiles& tiles,
-                                     const Images<const float>& dy, const float* mask, const Images<const float>& w,
-                                     const Images<float>& dx, const Conv2dGeometry& geometry) {
-  const Problem problem{dy,
-                        mask,
-                        w.data,
-                        9,
-                        w.C * 9,
-                        true,
-                        nullptr,
-                        false,
-                        dx,
-                        {2 - geometry.padding[0], 2 - geometry.padding[1]},
-                        geometry.groups};
-  Winograd(table, tiles, problem).run();
-}
+void run(const WinogradTiles& tiles, const ConvOperands<float>& o) { Winograd(tiles, o).run(); }
 
 }  // namespace gradus::openmp

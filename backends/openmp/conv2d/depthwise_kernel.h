@@ -1,7 +1,7 @@
 // Depthwise convolution of channels-last images: lanes are channels, so an output pixel is a sum of pixels, each times
 // a vector of weights.
-//   channel_stencil       out[i][c] = bias[c] + sum over taps t of w[t][c] x[i step + offset[t]][c]
-//   channel_stencil_sums  dw[t][c] += sum over i of g[i][c] x[i step + offset[t]][c]
+//   depthwise       out[i][c] = bias[c] + sum over taps t of w[t][c] x[i step + offset[t]][c]
+//   depthwise_sums  dw[t][c] += sum over i of g[i][c] x[i step + offset[t]][c]
 // Every multiply-add reads one vector of x, which is as fast as a core can do both.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace gradus::openmp::GRADUS_ISA {
 
 /// `P` pixels, of one vector of channels; `get` and `put` move all of its lanes or those that exist.
 template <class T, int P, class Get, class Put>
-inline __attribute__((always_inline)) void channel_tile(const ChannelStencilArgs<T>& args, int64_t pixel,
-                                                        int64_t channel, Get get, Put put) {
+inline __attribute__((always_inline)) void channel_tile(const DepthwiseArgs<T>& args, int64_t pixel, int64_t channel,
+                                                        Get get, Put put) {
   const int64_t step = args.x_step;
   const T* x = args.x + pixel * step + channel;
   const Vector<T> bias = args.bias ? get(args.bias + channel) : Vector<T>{};
@@ -33,7 +33,7 @@ inline __attribute__((always_inline)) void channel_tile(const ChannelStencilArgs
 }
 
 template <class T, int P>
-void channel_tiles(const ChannelStencilArgs<T>& args, int64_t pixel) {
+void channel_tiles(const DepthwiseArgs<T>& args, int64_t pixel) {
   int64_t c = 0;
   for (; c + kLanes<T> <= args.channels; c += kLanes<T>)
     channel_tile<T, P>(
@@ -45,7 +45,7 @@ void channel_tiles(const ChannelStencilArgs<T>& args, int64_t pixel) {
 }
 
 template <class T>
-void channel_stencil(const ChannelStencilArgs<T>& args) {
+void depthwise(const DepthwiseArgs<T>& args) {
   int64_t pixel = 0;
   for (; pixel + 8 <= args.pixels; pixel += 8) channel_tiles<T, 8>(args, pixel);
   if (pixel + 4 <= args.pixels) channel_tiles<T, 4>(args, pixel), pixel += 4;
@@ -55,7 +55,7 @@ void channel_stencil(const ChannelStencilArgs<T>& args) {
 
 /// `Taps` sums of one vector of channels.
 template <class T, int Taps, class Get, class Put>
-inline __attribute__((always_inline)) void sum_channels(const ChannelSumsArgs<T>& args, int64_t tap, int64_t channel,
+inline __attribute__((always_inline)) void sum_channels(const DepthwiseSumsArgs<T>& args, int64_t tap, int64_t channel,
                                                         Get get, Put put) {
   Vector<T> sum[Taps];
   const T* x[Taps];
@@ -76,7 +76,7 @@ inline __attribute__((always_inline)) void sum_channels(const ChannelSumsArgs<T>
 }
 
 template <class T, int Taps>
-void sum_taps(const ChannelSumsArgs<T>& args, int64_t tap) {
+void sum_taps(const DepthwiseSumsArgs<T>& args, int64_t tap) {
   int64_t c = 0;
   for (; c + kLanes<T> <= args.channels; c += kLanes<T>)
     sum_channels<T, Taps>(
@@ -88,7 +88,7 @@ void sum_taps(const ChannelSumsArgs<T>& args, int64_t tap) {
 }
 
 template <class T>
-void channel_stencil_sums(const ChannelSumsArgs<T>& args) {
+void depthwise_sums(const DepthwiseSumsArgs<T>& args) {
   int64_t t = 0;
   for (; t + 9 <= args.taps; t += 9) sum_taps<T, 9>(args, t);
   for (; t + 3 <= args.taps; t += 3) sum_taps<T, 3>(args, t);

@@ -66,7 +66,7 @@ ConvAlgorithm winograd_if_faster(ConvAlgorithm exact, const ConvSettings& settin
   for (const int64_t tile : {2, 4}) {
     if (tile == 4 && settings.accuracy != ConvolutionAccuracy::winograd_4x4) break;
     const double positions = static_cast<double>((tile + 2) * (tile + 2));
-    const double tiles = static_cast<double>(out[0] * divide_up(out[2], tile) * divide_up(out[3], tile));
+    const double tiles = static_cast<double>(out[0] * ceil_div(out[2], tile) * ceil_div(out[3], tile));
     const double cost =
         positions * groups *
         (tiles * (kProduct * channels * vectors(filters) + kInput * vectors(channels) + kOutput * vectors(filters)) +
@@ -116,7 +116,7 @@ void cut_into(ConvPlan& plan, Tiles tiles, const ConvProblem& p, const Wanted&..
 // The tiles of y from x, or of dx from dy.
 void cut_images(ConvPlan& plan, const ConvProblem& p) {
   if (plan.algorithm == ConvAlgorithm::depthwise) return cut_into(plan, DepthwiseTiles{}, p);
-  if (p.out.N * p.out.C * p.out.H * p.out.W == 0) return;
+  if (p.out.numel() == 0) return;
   switch (plan.algorithm) {
     case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
     case ConvAlgorithm::implicit_gemm_nchw: return cut_into(plan, NchwTiles{}, p);

@@ -1,21 +1,21 @@
 // Which algorithm computes a convolution, how its work is cut into pieces, and how much scratch memory that takes: the
 // one place that decides. Both functions depend on their arguments alone; the kernels do what the plan says. The
 // choices do not depend on the number of threads (only `workspace_bytes` does), so neither do the results. Left to the
-// kernels is how they store a band (conv2d_data.cpp, BandOutput) and how fine they share out the packing of weights.
+// kernels is how they store a band (conv2d_nchw.cpp, BandOutput) and how fine they share out the packing of weights.
 // tests/backends/conv2d_decisions.txt lists what they choose for usual layers.
 #pragma once
 
 #include <variant>
 
-#include <gradus/backends/openmp/conv2d/planes.h>
+#include <gradus/backends/openmp/conv2d/nchw.h>
 #include <gradus/core/convolution_accuracy.h>
 
 namespace gradus::openmp {
 
 /// In the order of KernelTable::conv2d, the names that observers see.
 enum class ConvAlgorithm : uint8_t {
-  implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_pixels.cpp, conv2d_pixels_weight.cpp
-  implicit_gemm_nchw,  ///< sums are vectors of neighbouring pixels: conv2d_data.cpp, conv2d_weight.cpp
+  implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_nhwc.cpp, conv2d_nhwc_weight.cpp
+  implicit_gemm_nchw,  ///< sums are vectors of neighbouring pixels: conv2d_nchw.cpp, conv2d_nchw_weight.cpp
   direct,              ///< few channels in a group: conv2d_direct.cpp
   depthwise,           ///< one channel in a group, lanes are channels: conv2d_depthwise.cpp
   winograd_2x2,        ///< conv2d_winograd.cpp, tiles of 2x2 results
@@ -53,12 +53,9 @@ struct NhwcWeightTiles {
 /// y from x, or dx from dy, by implicit_gemm_nchw, in bands of output rows of one image.
 struct NchwTiles {
   PlaneLayout planes;   ///< of a band
-  int64_t step[2];      ///< between output pixels of a pass
-  int64_t reach[2];     ///< how far beyond an output pixel's place its taps read
-  int64_t size[2];      ///< output pixels of the largest pass
   int64_t band, bands;  ///< rows of a pass; bands of an image
   int64_t matrix_size;  ///< shared: the weights of a pass and group before they are packed
-  int64_t planes_size, sums_size, masked_size;
+  int64_t planes_size, sums_size;
 };
 
 /// dw by implicit_gemm_nchw. An item is a band of output rows of one image; a part sums up some items.
@@ -68,7 +65,7 @@ struct NchwWeightTiles {
   int64_t items_in_part, parts, images;  ///< images that are laid out at once where a band is a whole image
   int64_t length;                        ///< of the dot products
   int64_t partial_size, offsets_size;    ///< shared
-  int64_t x_size, dy_size, masked_size;
+  int64_t x_size, dy_size;
 };
 
 struct DirectTiles {

@@ -1,6 +1,6 @@
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
 
-#include <gradus/backends/openmp/conv2d/pixels.h>
+#include <gradus/backends/openmp/conv2d/nhwc.h>
 
 namespace gradus::openmp {
 
@@ -11,74 +11,67 @@ constexpr int64_t kChunkWork = int64_t{1} << 17;     // multiply-adds that are w
 constexpr int64_t kChunksWanted = 32;
 
 static int64_t grain_of(int64_t pieces, int64_t work) {
-  return std::max(divide_up(pieces, kChunksWanted), divide_up(kChunkWork, work + 1));
+  return std::max(ceil_div(pieces, kChunksWanted), ceil_div(kChunkWork, work + 1));
 }
 
-// Taps along one axis of the gradient of an image: coordinate residue + i stride takes tap r of dy's coordinate i + at.
+// What the taps of axes read: rows (columns) from `least` to `most` beyond a position's place.
 namespace {
-struct BackwardTaps {
-  int64_t least = 0, most = 0;     // at
-  int64_t total = 0, largest = 0;  // taps of all residues; of the one with most
+struct TapRange {
+  int64_t least = 0, most = 0;
+  int64_t total = 0, largest = 0;  // taps of all axes; of the one with most
 };
 }  // namespace
-static BackwardTaps backward_taps(int64_t kernel, int64_t stride, int64_t dilation, int64_t padding, int64_t size) {
-  BackwardTaps taps;
-  for (int64_t residue = 0; residue < std::min(stride, size); ++residue) {
-    int64_t count = 0;
-    for (int64_t r = 0; r < kernel; ++r) {
-      const int64_t distance = residue + padding - r * dilation;
-      if (distance % stride != 0) continue;
-      const int64_t at = distance / stride;
-      taps.least = taps.total ? std::min(taps.least, at) : at;
-      taps.most = taps.total ? std::max(taps.most, at) : at;
-      ++taps.total, ++count;
+static TapRange tap_range(const std::vector<WindowAxis>& axes) {
+  TapRange range;
+  for (const WindowAxis& axis : axes) {
+    for (const WindowAxis::Tap& tap : axis.taps) {
+      range.least = range.total ? std::min(range.least, tap.at) : tap.at;
+      range.most = range.total ? std::max(range.most, tap.at) : tap.at;
+      ++range.total;
     }
-    taps.largest = std::max(taps.largest, count);
+    range.largest = std::max(range.largest, static_cast<int64_t>(axis.taps.size()));
   }
-  return taps;
-}
-static BackwardTaps backward_taps(const ConvProblem& p, int axis) {
-  return backward_taps(p.kernel(axis), p.g.stride[axis], p.g.dilation[axis], p.g.padding[axis], p.out_size(axis));
+  return range;
 }
 
-// Scratch memory of fill_planes.
-static int64_t masked_size(const ImageLayout& x, bool mask) { return mask && moves_pixels(x, x.C) ? x.C * x.W : 0; }
+// Sets the planes that a convolution reads forward, but for their rows and pitch, and how many rows and columns beyond
+// an output's place.
+static void set_planes(PlaneLayout& planes, int64_t channels, const ConvProblem& p, int64_t (&reach)[2]) {
+  planes.channels = channels;
+  for (int axis = 0; axis < 2; ++axis) {
+    planes.split[axis] = p.g.stride[axis], planes.shift[axis] = p.g.padding[axis];
+    reach[axis] = (p.w.size(axis) - 1) * p.g.dilation[axis] / p.g.stride[axis];
+  }
+}
 
 int64_t cut(NchwTiles& t, const ConvProblem& p) {
   constexpr int64_t kBandsWanted = 16;
-  int64_t all_taps = 1, most_taps = 1;  // of all passes; of one
-  t.planes.channels = p.in.C;
+  int64_t all_taps = 1, most_taps = 1, reach[2], size[2];  // of all passes; of the largest
+  set_planes(t.planes, p.in.C, p, reach);
   for (int axis = 0; axis < 2; ++axis) {
-    const int64_t stride = p.g.stride[axis], kernel = p.kernel(axis), out = p.out_size(axis);
-    if (p.backward) {
-      const BackwardTaps taps = backward_taps(p, axis);
-      t.planes.shift[axis] = -taps.least;
-      t.step[axis] = stride, t.reach[axis] = taps.most - taps.least, t.size[axis] = divide_up(out, stride);
-      all_taps *= taps.total, most_taps *= taps.largest;
-    } else {
-      t.planes.split[axis] = stride, t.planes.shift[axis] = p.g.padding[axis];
-      t.step[axis] = 1, t.reach[axis] = (kernel - 1) * p.g.dilation[axis] / stride, t.size[axis] = out;
-      all_taps *= kernel, most_taps *= kernel;
-    }
+    const std::vector<WindowAxis> axes = p.axes(axis);
+    const TapRange taps = tap_range(axes);
+    if (p.backward) t.planes.split[axis] = 1, t.planes.shift[axis] = -taps.least, reach[axis] = taps.most - taps.least;
+    size[axis] = axes[0].size;
+    all_taps *= taps.total, most_taps *= taps.largest;
   }
-  t.planes.set_pitch(p.in.W, t.size[1], t.reach[1]);
+  t.planes.set_pitch(p.in.W, size[1], reach[1]);
   const int64_t filters = p.out.C / p.g.groups, channels = p.in.C / p.g.groups;
   // As many rows as fit the cache, fewer where there are few images.
   const int64_t row = (p.in.C * t.planes.split[0] * t.planes.split[1] + filters) * t.planes.pitch * p.element();
-  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row, 1) - t.reach[0]);
-  const int64_t wanted = divide_up(t.size[0], divide_up(kBandsWanted, std::max<int64_t>(p.in.N, 1)));
+  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row, 1) - reach[0]);
+  const int64_t wanted = ceil_div(size[0], ceil_div(kBandsWanted, std::max<int64_t>(p.in.N, 1)));
   const int64_t most = std::max<int64_t>(1, std::min(fit, std::max<int64_t>(wanted, 4)));
-  t.band = divide_up(t.size[0], divide_up(t.size[0], most));
-  t.bands = divide_up(t.size[0], t.band);
-  t.planes.rows = t.band + t.reach[0];
+  t.band = ceil_div(size[0], ceil_div(size[0], most));
+  t.bands = ceil_div(size[0], t.band);
+  t.planes.rows = t.band + reach[0];
 
   const Registers tile = registers(p.settings, p.dtype);
-  const int64_t slack = t.planes.pitch + t.reach[1] + 2 * tile.columns;  // the last tile reads beyond
+  const int64_t slack = t.planes.pitch + reach[1] + 2 * tile.columns;  // the last tile reads beyond
   t.matrix_size = filters * channels * most_taps;
   t.planes_size = p.in.C * t.planes.channel_stride() + slack;
   t.sums_size = filters * round_up(t.band * t.planes.pitch, tile.vector);
-  t.masked_size = masked_size(p.in, p.mask);
-  const int64_t of_thread = t.planes_size + t.sums_size + t.masked_size;
+  const int64_t of_thread = t.planes_size + t.sums_size;
   return p.out.C * channels * all_taps * p.element() + channels * all_taps * int64_t{sizeof(int64_t)} +
          std::max(t.matrix_size, p.threads(p.in.N * t.bands) * of_thread) * p.element();
 }
@@ -88,25 +81,21 @@ int64_t cut(NchwWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
   const ImageLayout &x = p.in, &dy = p.out;
   const int64_t vector = registers(p.settings, p.dtype).vector, taps = p.w.C * p.w.H * p.w.W;
   int64_t reach[2];
-  t.x.channels = x.C;
-  for (int axis = 0; axis < 2; ++axis) {
-    t.x.split[axis] = p.g.stride[axis], t.x.shift[axis] = p.g.padding[axis];
-    reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / p.g.stride[axis];
-  }
+  set_planes(t.x, x.C, p, reach);
   t.x.set_pitch(x.W, dy.W, reach[1]);
 
   // A band of output rows at a time; where a whole image is little, several images.
   const int64_t row_bytes = (x.C * p.g.stride[0] * p.g.stride[1] + dy.C) * t.x.pitch * p.element();
   const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
-  const int64_t most = std::min(fit, divide_up(kPositions, t.x.pitch));
-  t.bands = dy.H > 0 ? divide_up(dy.H, most) : 0, t.band = t.bands > 0 ? divide_up(dy.H, t.bands) : 0;
+  const int64_t most = std::min(fit, ceil_div(kPositions, t.x.pitch));
+  t.bands = dy.H > 0 ? ceil_div(dy.H, most) : 0, t.band = t.bands > 0 ? ceil_div(dy.H, t.bands) : 0;
   t.x.rows = t.band + reach[0];
   t.items = dy.N * t.bands;
   t.length = round_up(std::max<int64_t>((t.band - 1) * t.x.pitch + dy.W, 0), vector);
   const int64_t parts_wanted =
-      std::min({kParts, divide_up(t.items * t.length, kPositions), kPartElements / std::max<int64_t>(1, dy.C * taps)});
-  t.items_in_part = divide_up(std::max<int64_t>(t.items, 1), std::max<int64_t>(parts_wanted, 1));
-  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+      std::min({kParts, ceil_div(t.items * t.length, kPositions), kPartElements / std::max<int64_t>(1, dy.C * taps)});
+  t.items_in_part = ceil_div(std::max<int64_t>(t.items, 1), std::max<int64_t>(parts_wanted, 1));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
   const int64_t images_fit =
       std::min(kPositions / std::max<int64_t>(t.length, 1), kCacheBytes / std::max<int64_t>(row_bytes * t.x.rows, 1));
   t.images = t.bands == 1 ? std::clamp<int64_t>(images_fit, 1, t.items_in_part) : 1;
@@ -120,9 +109,8 @@ int64_t cut(NchwWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
   t.partial_size = t.parts * (dy.C * taps + dy.C);
   t.x_size = t.images * x.C * t.x.channel_stride() + slack;
   t.dy_size = t.images * dy.C * t.dy.channel_stride();
-  t.masked_size = masked_size(dy, p.mask);
   return t.offsets_size * int64_t{sizeof(int64_t)} +
-         (t.partial_size + p.threads(t.parts) * (t.x_size + t.dy_size + t.masked_size)) * p.element();
+         (t.partial_size + p.threads(t.parts) * (t.x_size + t.dy_size)) * p.element();
 }
 
 int64_t cut(NhwcTiles& t, const ConvProblem& p) {
@@ -131,43 +119,42 @@ int64_t cut(NhwcTiles& t, const ConvProblem& p) {
   constexpr int64_t kDepth = 288;              // 36 KiB for a tile
   int64_t steps[2][2], rows[2], all_taps = 1;  // steps: read, written
   for (int axis = 0; axis < 2; ++axis) {
-    const int64_t stride = p.g.stride[axis], kernel = p.kernel(axis);
-    BackwardTaps taps{-p.g.padding[axis], (kernel - 1) * p.g.dilation[axis] - p.g.padding[axis], kernel, kernel};
-    if (p.backward) taps = backward_taps(p, axis);
+    const std::vector<WindowAxis> axes = p.axes(axis);
+    const TapRange taps = tap_range(axes);
     t.least[axis] = taps.least, t.most[axis] = taps.total ? taps.most : -1;
-    steps[axis][0] = p.backward ? 1 : stride, steps[axis][1] = p.backward ? stride : 1;
-    rows[axis] = divide_up(p.out_size(axis), steps[axis][1]);  // of the first pass, which has most
+    steps[axis][0] = axes[0].step, steps[axis][1] = axes[0].out_step;
+    rows[axis] = axes[0].size;  // the first pass has most
     all_taps *= taps.total;
   }
   const int64_t width = registers(p.settings, p.dtype).columns, channels = p.in.C / p.g.groups;
-  const int64_t tiles = p.g.groups * divide_up(p.out.C / p.g.groups, width), images = p.out.N;
+  const int64_t tiles = p.g.groups * ceil_div(p.out.C / p.g.groups, width), images = p.out.N;
 
   const int64_t row_bytes = (steps[0][0] * p.in.W * p.in.C + steps[0][1] * p.out.W * p.out.C) * p.element();
-  const int64_t most_filter_parts = divide_up(tiles, 2), wanted = divide_up(kParts, most_filter_parts);
+  const int64_t most_filter_parts = ceil_div(tiles, 2), wanted = ceil_div(kParts, most_filter_parts);
   t.images = 1, t.rows = rows[0];
   // What a part reads and writes, half of it if that is several images, is in the cache beside what the next one reads.
   const int64_t fit = kCacheBytes / std::max<int64_t>(row_bytes, 1);  // rows
   if (fit >= 2 * rows[0]) {
     t.images =
-        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows[0], 1), divide_up(images, wanted)), 1, images);
-    const int64_t least = divide_up(kLeastPixels, std::max<int64_t>(rows[0] * rows[1], 1));
+        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows[0], 1), ceil_div(images, wanted)), 1, images);
+    const int64_t least = ceil_div(kLeastPixels, std::max<int64_t>(rows[0] * rows[1], 1));
     if (tiles > 2) t.images = std::clamp(least, t.images, images);
   }
   if (t.images == 1) {
-    const int64_t bands = std::max(divide_up(rows[0], std::max<int64_t>(fit, 1)),
-                                   std::min(divide_up(wanted, images), divide_up(rows[0], 4)));
-    t.rows = divide_up(rows[0], bands);
+    const int64_t bands = std::max(ceil_div(rows[0], std::max<int64_t>(fit, 1)),
+                                   std::min(ceil_div(wanted, images), ceil_div(rows[0], 4)));
+    t.rows = ceil_div(rows[0], bands);
   }
-  t.bands = divide_up(rows[0], t.rows);
-  const int64_t pixel_parts = divide_up(images, t.images) * t.bands;
-  t.filter_tiles = divide_up(tiles, std::clamp<int64_t>(divide_up(kParts, pixel_parts), 1, most_filter_parts));
-  t.filter_parts = divide_up(tiles, t.filter_tiles);
+  t.bands = ceil_div(rows[0], t.rows);
+  const int64_t pixel_parts = ceil_div(images, t.images) * t.bands;
+  t.filter_tiles = ceil_div(tiles, std::clamp<int64_t>(ceil_div(kParts, pixel_parts), 1, most_filter_parts));
+  t.filter_parts = ceil_div(tiles, t.filter_tiles);
   t.parts = pixel_parts * t.filter_parts;
 
   t.depth = kDepth;
-  t.packing_pieces = divide_up(channels, divide_up(kPackGrain, p.w.H * p.w.W * width));
-  t.packed_channels = divide_up(channels, std::max<int64_t>(t.packing_pieces, 1));
-  t.pack_size = tap_stride(p.w) == 1 ? t.packed_channels * p.w.H * p.w.W * width : 0;
+  t.packing_pieces = ceil_div(channels, ceil_div(kPackGrain, p.w.H * p.w.W * width));
+  t.packed_channels = ceil_div(channels, std::max<int64_t>(t.packing_pieces, 1));
+  t.pack_size = p.w.tap_stride() == 1 ? t.packed_channels * p.w.H * p.w.W * width : 0;
   const int64_t rows_read = std::min(p.in.H, (t.rows - 1) * steps[0][0] + t.most[0] - t.least[0] + 1);
   t.in_size = in_place(p.in, p.mask) ? 0 : t.images * std::max<int64_t>(rows_read, 0) * p.in.W * p.in.C;
   t.out_size =
@@ -184,18 +171,18 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
   const ImageLayout &x = p.in, &dy = p.out;
   const Registers tile = registers(p.settings, p.dtype);
   const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;
-  const int64_t tiles = groups * divide_up(dy.C / groups, width), part_size = tiles * taps * channels * width;
+  const int64_t tiles = groups * ceil_div(dy.C / groups, width), part_size = tiles * taps * channels * width;
   // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
   t.joins_taps =
       2 * channels < tile.rows && groups == 1 && p.g.dilation[1] == 1 && (!in_place(x, false) || x.w_stride == x.C);
 
   const int64_t row_bytes = (x.W * x.C * p.g.stride[0] + dy.W * dy.C) * p.element();
   const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1));
-  t.bands = std::max<int64_t>(1, divide_up(dy.H, fit));
-  t.item_rows = divide_up(dy.H, t.bands);
-  t.bands = t.item_rows > 0 ? divide_up(dy.H, t.item_rows) : 0;
+  t.bands = std::max<int64_t>(1, ceil_div(dy.H, fit));
+  t.item_rows = ceil_div(dy.H, t.bands);
+  t.bands = t.item_rows > 0 ? ceil_div(dy.H, t.item_rows) : 0;
   const int64_t image_pixels = std::max<int64_t>(1, dy.H * dy.W);
-  t.item_images = t.bands == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy.H, divide_up(kPixels, image_pixels)), 1,
+  t.item_images = t.bands == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy.H, ceil_div(kPixels, image_pixels)), 1,
                                                      std::max<int64_t>(dy.N, 1))
                                : 1;
   t.block_rows = t.bands == 1 && 2 * image_pixels <= 3 * kPixels
@@ -203,16 +190,16 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
                      : std::clamp<int64_t>(kPixels / std::max<int64_t>(dy.W, 1), 1, std::max<int64_t>(t.item_rows, 1));
   t.block_images = t.block_rows == t.item_rows ? std::clamp<int64_t>(kPixels / image_pixels, 1, t.item_images) : 1;
 
-  t.filter_tiles = divide_up(tiles, std::min(divide_up(tiles, 2), kParts));
-  t.filter_parts = divide_up(tiles, t.filter_tiles);
-  const int64_t batch_parts = t.filter_parts >= kFilterPartsEnough ? 1 : divide_up(kParts, t.filter_parts);
+  t.filter_tiles = ceil_div(tiles, std::min(ceil_div(tiles, 2), kParts));
+  t.filter_parts = ceil_div(tiles, t.filter_tiles);
+  const int64_t batch_parts = t.filter_parts >= kFilterPartsEnough ? 1 : ceil_div(kParts, t.filter_parts);
   const int64_t wanted = std::min(batch_parts, kPartElements / (part_size + 1) + 1);
-  t.item_images = std::min(t.item_images, std::max<int64_t>(1, divide_up(dy.N, wanted)));
-  t.items = divide_up(dy.N, t.item_images) * t.bands;
-  t.items_in_part = std::max<int64_t>(1, divide_up(t.items, wanted));
-  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+  t.item_images = std::min(t.item_images, std::max<int64_t>(1, ceil_div(dy.N, wanted)));
+  t.items = ceil_div(dy.N, t.item_images) * t.bands;
+  t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, wanted));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
   t.unpacked_channels = std::clamp<int64_t>(kUnpackGrain / (taps * width), 1, std::max<int64_t>(channels, 1));
-  t.unpacking_pieces = divide_up(channels, t.unpacked_channels);
+  t.unpacking_pieces = ceil_div(channels, t.unpacked_channels);
 
   const int64_t rows_read =
       std::min(x.H, std::max<int64_t>(0, (t.item_rows - 1) * p.g.stride[0] + (p.w.H - 1) * p.g.dilation[0] + 1));
@@ -220,7 +207,7 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
   t.x_size = in_place(x, false) ? 0 : t.item_images * rows_read * x.W * x.C;
   t.dy_size = in_place(dy, p.mask) ? 0 : t.item_images * t.item_rows * dy.W * std::min(t.filter_tiles * width, dy.C);
   t.total_size = t.unpacked_channels * width;
-  t.by_channel_size = tap_stride(p.w) == 1 ? t.total_size * taps : 0;
+  t.by_channel_size = p.w.tap_stride() == 1 ? t.total_size * taps : 0;
   return (t.sums_size + t.bias_sums_size +
           std::max(p.threads(t.parts * t.filter_parts) * (t.x_size + t.dy_size),
                    p.threads(tiles * t.unpacking_pieces) * (t.total_size + t.by_channel_size))) *
@@ -240,9 +227,9 @@ int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
   constexpr int64_t kTransformGrain = 2048;  // pairs of channel and filter that are worth a chunk of work
   const Registers tile = registers(p.settings, p.dtype);
   const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, width = tile.columns;
-  const int64_t filter_tiles = p.g.groups * divide_up(filters, width), bytes = p.element();
+  const int64_t filter_tiles = p.g.groups * ceil_div(filters, width), bytes = p.element();
   t.tile = tile_size, t.positions = (t.tile + 2) * (t.tile + 2);
-  t.rows = divide_up(p.out.H, t.tile), t.columns = divide_up(p.out.W, t.tile);
+  t.rows = ceil_div(p.out.H, t.tile), t.columns = ceil_div(p.out.W, t.tile);
   // V and U have a vector more than they need, so that rows and positions at powers of two do not share sets of a
   // cache.
   t.v_step = round_up(channels, tile.vector) + tile.vector, t.u_position = channels * width + tile.vector;
@@ -255,14 +242,14 @@ int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
                               : std::max(kPartBytes / tile_bytes, kLeastTiles);
   const int64_t images = std::clamp<int64_t>(tiles / (t.rows * t.columns), 1, p.out.N);
   const int64_t rows = images > 1 ? t.rows : std::clamp<int64_t>(tiles / t.columns, 1, t.rows);
-  t.parts[0] = divide_up(p.out.N, images), t.parts[1] = divide_up(t.rows, rows);
-  const int64_t wanted = divide_up(kPartsWanted, t.parts[0] * t.parts[1]);
-  t.part_filter_tiles = divide_up(filter_tiles, std::min(wanted, divide_up(filter_tiles, kLeastFilterTiles)));
-  t.parts[2] = divide_up(filter_tiles, t.part_filter_tiles);
-  t.part_images = divide_up(p.out.N, t.parts[0]), t.part_rows = divide_up(t.rows, t.parts[1]);
+  t.parts[0] = ceil_div(p.out.N, images), t.parts[1] = ceil_div(t.rows, rows);
+  const int64_t wanted = ceil_div(kPartsWanted, t.parts[0] * t.parts[1]);
+  t.part_filter_tiles = ceil_div(filter_tiles, std::min(wanted, ceil_div(filter_tiles, kLeastFilterTiles)));
+  t.parts[2] = ceil_div(filter_tiles, t.part_filter_tiles);
+  t.part_images = ceil_div(p.out.N, t.parts[0]), t.part_rows = ceil_div(t.rows, t.parts[1]);
   t.keeps_u = !large && t.parts[0] * t.parts[1] > 1;
-  t.packing_pieces = divide_up(channels * width, kTransformGrain);
-  t.packed_channels = divide_up(channels, t.packing_pieces);
+  t.packing_pieces = ceil_div(channels * width, kTransformGrain);
+  t.packed_channels = ceil_div(channels, t.packing_pieces);
 
   const int64_t part_tiles = t.part_images * t.part_rows * t.columns, rows_written = t.part_rows * t.tile;
   t.v_size = t.positions * (part_tiles * t.v_step + tile.vector);
@@ -281,29 +268,25 @@ int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
 // How many rows of `total` are worked on together: `fit` at most, in bands of nearly equal height.
 static int64_t band_of(int64_t total, int64_t fit) {
   const int64_t most = std::max<int64_t>(1, std::min(total, fit));
-  return std::max<int64_t>(1, divide_up(total, std::max<int64_t>(1, divide_up(total, most))));
+  return std::max<int64_t>(1, ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))));
 }
 
 int64_t cut(DirectTiles& t, const ConvProblem& p) {
   constexpr int64_t kBandBytes = int64_t{32} << 10;  // of planes, which every filter reads anew
   const int64_t vector = registers(p.settings, p.dtype).vector, filters = p.out.C / p.g.groups;
   int64_t reach[2];
-  t.planes.channels = p.w.C;
-  for (int axis = 0; axis < 2; ++axis) {
-    t.planes.split[axis] = p.g.stride[axis], t.planes.shift[axis] = p.g.padding[axis];
-    reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / p.g.stride[axis];
-  }
+  set_planes(t.planes, p.w.C, p, reach);
   t.planes.pitch = round_up(p.out.W, vector) + reach[1];
   const int64_t row_bytes = p.w.C * p.g.stride[0] * p.g.stride[1] * t.planes.pitch * p.element();
   t.band = band_of(p.out.H, kBandBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
-  t.bands = divide_up(p.out.H, t.band);
+  t.bands = ceil_div(p.out.H, t.band);
   t.planes.rows = t.band + reach[0];
   const int64_t bands = p.out.N * p.g.groups * t.bands;
   t.grain = grain_of(bands, filters * p.w.C * p.w.H * p.w.W * t.band * p.out.W);
 
   t.planes_size = p.w.C * t.planes.channel_stride();
   t.sums_size = p.out.w_stride == 1 ? 0 : filters * t.band * round_up(p.out.W, vector);
-  const int64_t chunks = divide_up(bands, t.grain);
+  const int64_t chunks = ceil_div(bands, t.grain);
   return p.threads(chunks) * (heap_bytes(t.planes_size, p.element()) + heap_bytes(t.sums_size, p.element()));
 }
 
@@ -312,50 +295,48 @@ int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx,
   const ImageLayout& dy = p.out;
   const int64_t vector = registers(p.settings, p.dtype).vector, groups = p.g.groups, filters = dy.C / groups;
   int64_t positions[2] = {0, 0}, dy_reach[2] = {0, 0}, x_reach[2];  // positions: of a pass or of dy
+  set_planes(t.x, p.w.C, p, x_reach);
   for (int axis = 0; axis < 2; ++axis) {
-    const int64_t stride = p.g.stride[axis];
-    t.x.split[axis] = stride, t.x.shift[axis] = p.g.padding[axis];
-    x_reach[axis] = (p.kernel(axis) - 1) * p.g.dilation[axis] / stride;
-    if (wants_dw) positions[axis] = p.out_size(axis);
+    if (wants_dw) positions[axis] = dy.size(axis);
     if (!wants_dx) continue;
-    positions[axis] = std::max(positions[axis], divide_up(p.in_size(axis), stride));
-    const BackwardTaps taps =
-        backward_taps(p.kernel(axis), stride, p.g.dilation[axis], p.g.padding[axis], p.in_size(axis));
+    const std::vector<WindowAxis> axes = conv_axes(true, p.g, axis, dx.size(axis), dy.size(axis), p.w.size(axis));
+    const TapRange taps = tap_range(axes);
+    positions[axis] = std::max(positions[axis], axes[0].size);
     t.dy.shift[axis] = std::max<int64_t>(0, -taps.least);
     dy_reach[axis] = std::max<int64_t>(0, taps.most);
   }
-  t.dy.channels = filters, t.x.channels = p.w.C;
+  t.dy.channels = filters;
   t.dy.pitch = t.dy.shift[1] + round_up(positions[1], vector) + dy_reach[1];
   t.x.pitch = round_up(dy.W, vector) + x_reach[1];
   const int64_t row_bytes =
       (t.dy.channels * t.dy.pitch + t.x.channels * t.x.split[0] * t.x.split[1] * t.x.pitch) * p.element();
   t.band = band_of(positions[0], kBandBytes / std::max<int64_t>(row_bytes, 1));
-  t.bands = divide_up(positions[0], t.band);
+  t.bands = ceil_div(positions[0], t.band);
   t.dy.rows = t.dy.shift[0] + t.band + dy_reach[0], t.x.rows = t.band + x_reach[0];
   t.items = dy.N * t.bands;
 
   const int64_t taps = wants_dw ? p.w.C * p.w.H * p.w.W : 0;
   const int64_t work = filters * p.w.C * p.w.H * p.w.W * t.band * (dy.W + dx.W);
-  const int64_t parts_wanted = std::min(divide_up(kParts, groups), divide_up(t.items * groups * work, kChunkWork));
-  t.items_in_part = std::max<int64_t>(1, divide_up(t.items, std::max<int64_t>(parts_wanted, 1)));
-  t.parts = std::max<int64_t>(1, divide_up(t.items, t.items_in_part));
+  const int64_t parts_wanted = std::min(ceil_div(kParts, groups), ceil_div(t.items * groups * work, kChunkWork));
+  t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, std::max<int64_t>(parts_wanted, 1)));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
   t.grain = grain_of(t.parts * groups, t.items_in_part * work);
 
   t.partial_size = wants_dw ? t.parts * (dy.C * taps + dy.C) : 0;
   t.dy_size = filters * t.dy.channel_stride();
   t.x_size = wants_dw ? t.x.channels * t.x.channel_stride() : 0;
   t.sums_size = wants_dx && dx.w_stride * p.g.stride[1] != 1
-                    ? std::max<int64_t>(2, p.w.C) * t.band * round_up(divide_up(dx.W, p.g.stride[1]), vector)
+                    ? std::max<int64_t>(2, p.w.C) * t.band * round_up(ceil_div(dx.W, p.g.stride[1]), vector)
                     : 0;
   t.vectors_size = filters * taps * vector;
   int64_t of_thread = 0;
   for (int64_t size : {t.dy_size, t.x_size, t.sums_size, t.vectors_size}) of_thread += heap_bytes(size, p.element());
-  return heap_bytes(t.partial_size, p.element()) + p.threads(divide_up(t.parts * groups, t.grain)) * of_thread;
+  return heap_bytes(t.partial_size, p.element()) + p.threads(ceil_div(t.parts * groups, t.grain)) * of_thread;
 }
 
 // A copy with the channels last, of planes.
 static int64_t channels_last_bytes(const ImageLayout& x, int64_t element) {
-  return x.c_stride == 1 ? 0 : x.N * x.C * x.H * x.W * element;
+  return x.c_stride == 1 ? 0 : x.numel() * element;
 }
 
 int64_t cut(DepthwiseTiles& t, const ConvProblem& p) {
@@ -369,15 +350,14 @@ int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool
   const ImageLayout &dy = p.out, &x = p.in;
   const int64_t taps = p.w.H * p.w.W, items = dy.N * dy.H, element = p.element();
   if (wants_dx && dx.N * dx.H * dx.W > 0) {
-    // Of the residues mod stride the first one has the taps that count.
-    int64_t row_taps[2];
+    int64_t row_taps[2];  // of the first residue mod stride, which has those that count
     for (int axis = 0; axis < 2; ++axis)
-      row_taps[axis] = backward_taps(p.kernel(axis), p.g.stride[axis], p.g.dilation[axis], p.g.padding[axis], 1).total;
+      row_taps[axis] = tap_range(conv_axes(true, p.g, axis, 1, dy.size(axis), p.w.size(axis))).total;
     t.grain = grain_of(dx.N * dx.H, dx.W * dx.C * row_taps[0] * row_taps[1]);
   }
   const int64_t parts_wanted = std::clamp<int64_t>(items * dy.W * x.C * taps / kChunkWork, 1, kParts);
-  t.items_in_part = std::max<int64_t>(1, divide_up(items, parts_wanted));
-  t.parts = std::max<int64_t>(1, divide_up(items, t.items_in_part));
+  t.items_in_part = std::max<int64_t>(1, ceil_div(items, parts_wanted));
+  t.parts = std::max<int64_t>(1, ceil_div(items, t.items_in_part));
   t.weights_size = wants_dx ? taps * p.w.N : 0;
   t.partial_size = wants_dw ? t.parts * (taps * x.C + x.C) : 0;
   const int64_t of_dx = wants_dx ? t.weights_size * element + channels_last_bytes(dx, element) : 0;

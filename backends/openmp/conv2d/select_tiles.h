@@ -14,9 +14,10 @@ struct ConvProblem {
   bool backward, mask;
 
   int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
-  int64_t kernel(int axis) const { return axis == 0 ? w.H : w.W; }
-  int64_t in_size(int axis) const { return axis == 0 ? in.H : in.W; }
-  int64_t out_size(int axis) const { return axis == 0 ? out.H : out.W; }
+  // Of `out`, but for gradients of weights.
+  std::vector<WindowAxis> axes(int axis) const {
+    return conv_axes(backward, g, axis, out.size(axis), in.size(axis), w.size(axis));
+  }
   int64_t threads(int64_t chunks) const { return std::min<int64_t>(settings.threads, chunks); }
 };
 

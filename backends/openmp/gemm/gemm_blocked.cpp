@@ -38,9 +38,9 @@ class Product {
 
  private:
   void pack_b() {
-    const int64_t tiles = divide_up(columns_ - packed_columns_begin_, kernels_.tile_columns);
+    const int64_t tiles = ceil_div(columns_ - packed_columns_begin_, kernels_.tile_columns);
     const Matrix<const T>& b = args_.b;
-    const int64_t grain = divide_up(kLeastPacked, kernels_.tile_columns * depth_);
+    const int64_t grain = ceil_div(kLeastPacked, kernels_.tile_columns * depth_);
     parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {
       const int64_t offset = begin * kernels_.tile_columns, column = packed_columns_begin_ + offset;
       const int64_t count = std::min(columns_ - column, (end - begin) * kernels_.tile_columns);

@@ -33,7 +33,7 @@ class HalfProduct {
       : halves_(table.halves), kernels_(table.f32), plan_(plan), args_(args),
         pairs_(plan.algorithm == GemmAlgorithm::blocked_pairs),
         block_(pairs_ ? table.bf16_pairs_block : table.f32.block),
-        steps_(pairs_ ? divide_up(args.depth, 2) : args.depth), steps_at_once_(plan.depth_at_once) {}
+        steps_(pairs_ ? ceil_div(args.depth, 2) : args.depth), steps_at_once_(plan.depth_at_once) {}
 
   void run() const {
     if (plan_.algorithm == GemmAlgorithm::combine_rows) return few_rows(/*along_rows=*/true);
@@ -89,10 +89,10 @@ class HalfProduct {
 
   // `count` columns of C from `first` on.
   void columns(int64_t first, int64_t count, const int64_t* offsets) const {
-    const int64_t tile = kernels_.tile_columns, tiles = divide_up(count, tile), width = tiles * tile;
+    const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
     const Scratch<float> packed_b(width * steps_);  // for one piece of the depth after another
-    const int64_t groups = divide_up(tiles, kTilesTogether), pieces = divide_up(steps_, steps_at_once_);
-    parallel_for(groups * pieces, divide_up(kLeastPacked, kTilesTogether * tile * steps_at_once_),
+    const int64_t groups = ceil_div(tiles, kTilesTogether), pieces = ceil_div(steps_, steps_at_once_);
+    parallel_for(groups * pieces, ceil_div(kLeastPacked, kTilesTogether * tile * steps_at_once_),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end; ++i) {
                      const int64_t k = i / groups * steps_at_once_, length = std::min(steps_at_once_, steps_ - k);

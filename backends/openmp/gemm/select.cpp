@@ -70,21 +70,21 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
   constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
   constexpr int64_t kShallow = 32;  // a depth with which C costs more to write than to compute: row by row
   int64_t row_step = depth <= kShallow ? std::min(rows, tile.rows) : rows, column_step = columns;
-  while (row_step > tile.rows * kRowPanels) row_step = divide_up(row_step, 2);
-  const auto blocks = [&] { return divide_up(rows, row_step) * divide_up(columns, column_step); };
+  while (row_step > tile.rows * kRowPanels) row_step = ceil_div(row_step, 2);
+  const auto blocks = [&] { return ceil_div(rows, row_step) * ceil_div(columns, column_step); };
   while (blocks() < kBlocksWanted && row_step * column_step * depth >= 2 * kLeastBlock) {
     const bool tall = row_step > tile.rows * kRowPanelsWanted, wide = column_step > tile.columns * kColumnTilesWanted;
-    if (tall || (!wide && row_step >= column_step && row_step > tile.rows)) row_step = divide_up(row_step, 2);
-    else if (column_step > tile.columns) column_step = round_up(divide_up(column_step, 2), tile.columns);
+    if (tall || (!wide && row_step >= column_step && row_step > tile.rows)) row_step = ceil_div(row_step, 2);
+    else if (column_step > tile.columns) column_step = round_up(ceil_div(column_step, 2), tile.columns);
     else break;
   }
-  row_step = divide_up(rows, divide_up(rows, row_step));
-  return {row_step, column_step, divide_up(rows, row_step), divide_up(columns, column_step)};
+  row_step = ceil_div(rows, ceil_div(rows, row_step));
+  return {row_step, column_step, ceil_div(rows, row_step), ceil_div(columns, column_step)};
 }
 
 void cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, const Registers& tile) {
-  plan.columns_at_once = round_up(divide_up(p.columns, divide_up(p.columns, most)), tile.columns);
-  const int64_t last = (divide_up(p.columns, plan.columns_at_once) - 1) * plan.columns_at_once;
+  plan.columns_at_once = round_up(ceil_div(p.columns, ceil_div(p.columns, most)), tile.columns);
+  const int64_t last = (ceil_div(p.columns, plan.columns_at_once) - 1) * plan.columns_at_once;
   plan.cut = cut_of(p.rows, std::min(plan.columns_at_once, p.columns), depth, tile);
   plan.last_cut = cut_of(p.rows, p.columns - last, depth, tile);
 }
@@ -112,7 +112,7 @@ int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile,
   plan.a_in_place = p.a.row == 1 && p.a.column != 0 && p.depth <= kDepthInPlace;
   plan.b_in_place = p.b.column == 1 && p.depth <= kDepthInPlace && p.rows <= kRowsInPlace;
   const int64_t most = plan.a_in_place || plan.b_in_place ? kDepthInPlace : kDepthBlock;
-  plan.depth_at_once = divide_up(p.depth, divide_up(p.depth, most));
+  plan.depth_at_once = ceil_div(p.depth, ceil_div(p.depth, most));
   cut_columns(plan, p, p.depth, kColumnsAtOnce, tile);
   const auto bytes = [&](const Cut& cut, int64_t columns) {
     const int64_t packed_b = round_up(plan.b_in_place ? columns % tile.vector : columns, tile.columns);
@@ -137,19 +137,19 @@ int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table,
     const int64_t least = kLeastChunk / (p.rows * p.depth) + 1;
     plan.grain =
         round_up(plan.algorithm == combine_rows ? std::max(least, std::min(p.columns / 4, kLongRow)) : least, 64);
-    const int64_t chunks = divide_up(p.columns, plan.grain);
+    const int64_t chunks = ceil_div(p.columns, plan.grain);
     return (p.rows * p.depth +
             std::min<int64_t>(threads, chunks) * (p.rows + p.starts) * std::min(plan.grain, p.columns)) *
            kFloat;
   }
   const bool pairs = p.dtype == DType::bf16 && table.bf16_pairs_block;
   plan.algorithm = pairs ? blocked_pairs : blocked;
-  const int64_t steps = pairs ? divide_up(p.depth, 2) : p.depth;
-  plan.depth_at_once = divide_up(steps, divide_up(steps, kDepthBlock));
+  const int64_t steps = pairs ? ceil_div(p.depth, 2) : p.depth;
+  plan.depth_at_once = ceil_div(steps, ceil_div(steps, kDepthBlock));
   cut_columns(plan, p, steps, std::clamp(kMostPacked / steps, kLeastColumnsAtOnce, kColumnsAtOnce), tile);
   const auto bytes = [&](const Cut& cut, int64_t columns) {
-    const int64_t tiles = divide_up(columns, tile.columns), length = plan.depth_at_once;
-    const int64_t packings = divide_up(tiles, kTilesTogether) * divide_up(steps, length);
+    const int64_t tiles = ceil_div(columns, tile.columns), length = plan.depth_at_once;
+    const int64_t packings = ceil_div(tiles, kTilesTogether) * ceil_div(steps, length);
     const int64_t packing = std::min<int64_t>(threads, packings) * std::min(kTilesTogether * tile.columns, columns);
     const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
     const int64_t block =
@@ -187,8 +187,8 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   if (p.products > 1) {
     const int64_t work = p.rows * p.columns * p.depth;
     const bool share = work <= kSmallProduct || p.products >= kManyProducts;
-    plan.products_at_once = share ? divide_up(kLeastChunk, work + 1) : p.products;
-    chunks = divide_up(p.products, plan.products_at_once);
+    plan.products_at_once = share ? ceil_div(kLeastChunk, work + 1) : p.products;
+    chunks = ceil_div(p.products, plan.products_at_once);
   }
   const int inside = chunks > 1 ? 1 : threads;  // threads of one product
 
@@ -203,9 +203,9 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
         plan.grain = round_up(columns + 1, 64);
         break;
       }
-      case row_dots: plan.grain = round_up(divide_up(kLeastChunk, p.rows * p.depth), 8); break;
+      case row_dots: plan.grain = round_up(ceil_div(kLeastChunk, p.rows * p.depth), 8); break;
       case split_k_dots:
-        plan.depth_at_once = divide_up(p.depth, kDepthSplits);
+        plan.depth_at_once = ceil_div(p.depth, kDepthSplits);
         bytes = kDepthSplits * p.rows * p.columns * element;
         break;
       case small: bytes = cut_small(plan, p, tile); break;

@@ -165,24 +165,24 @@ class Resample2d {
     const StridedLayout& image = W > 1 || H > 1 ? static_cast<const StridedLayout&>(x_) : y_;
     const bool channels = K > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
     const bool typed = x_.dtype == dtype_of<C> && y_.dtype == dtype_of<C>;
-    const int64_t row_taps = divide_up(rows_.count(), P);
+    const int64_t row_taps = ceil_div(rows_.count(), P);
     if (channels) {
       const int64_t work = K * (row_taps * columns_.count() + Q);
-      parallel_for(N * P, divide_up(kGrain, work), [&](int64_t begin, int64_t end) {
+      parallel_for(N * P, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
         PixelBuffers buffers(*this);
         for (int64_t i = begin; i < end; ++i) row_of_pixels(i / P, i % P, i > begin, buffers);
       });
     } else if (typed && rows_.is_mean() && columns_.is_mean() && has_dense_planes(x_)) {
-      parallel_for(N * K, divide_up(kGrain, H * W), [&](int64_t begin, int64_t end) {
+      parallel_for(N * K, ceil_div(kGrain, H * W), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) mean(i / K, i % K);
       });
     } else if (typed && rows_.is_spread() && columns_.is_spread() && has_dense_planes(y_)) {
-      parallel_for(N * K, divide_up(kGrain, P * Q), [&](int64_t begin, int64_t end) {
+      parallel_for(N * K, ceil_div(kGrain, P * Q), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) spread(i / K, i % K);
       });
     } else {
       const int64_t work = row_taps * W + columns_.count() + Q;
-      parallel_for(N * K * P, divide_up(kGrain, work), [&](int64_t begin, int64_t end) {
+      parallel_for(N * K * P, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
         const Scratch<C> converted(x_.dtype == dtype_of<C> && x_.strides[3] == 1 ? 0 : rows_.most() * W);
         const Scratch<C> sum(W), out(Q);
         for (int64_t i = begin; i < end; ++i)

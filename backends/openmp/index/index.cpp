@@ -76,7 +76,7 @@ void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const
   const int64_t length = nest.shape[nest.ndim - 1];
   const StridedLoop<3> rows = outer_axes(nest);
   const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1), index_step = step_of(rows, 2);
-  parallel_for(rows.numel, divide_up(kGrain, length), [&](int64_t begin, int64_t end) {
+  parallel_for(rows.numel, ceil_div(kGrain, length), [&](int64_t begin, int64_t end) {
     for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
       const int64_t* places = index.as<int64_t>() + at[2];
       copy_rows<T>(

@@ -72,7 +72,7 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
     return entries;
   }
   constexpr int kDigits = 256;
-  const int64_t chunks = divide_up(size, kStretch);
+  const int64_t chunks = ceil_div(size, kStretch);
   std::vector<int64_t> places(static_cast<size_t>(chunks * kDigits));
   const auto each_chunk = [&](auto&& f) {  // f(its first entry, the one behind its last, its places)
     parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
@@ -155,7 +155,7 @@ template <class T, class Entry, class F>
 void write_rows(const SortRows& rows, int64_t room_size, int64_t count, const View& x, const MutableView& values,
                 const MutableView& indices, F&& order) {
   constexpr int64_t words = sizeof(Entry) / sizeof(int64_t);
-  parallel_for(rows.nest.numel, divide_up(kGrain, rows.size), [&](int64_t first, int64_t last) {
+  parallel_for(rows.nest.numel, ceil_div(kGrain, rows.size), [&](int64_t first, int64_t last) {
     const Scratch<int64_t> memory(2 * room_size * words);
     Entry* entries = reinterpret_cast<Entry*>(memory.get());
     for_each_run(rows.nest, first, last, [&](const int64_t* at, int64_t run) {
@@ -206,7 +206,7 @@ void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableVie
   const int64_t k = indices.ndim() ? indices.shape[axis] : 1;
   if (x.numel() == 0 || k == 0) return;
   // Each stretch of a row finds its own first k in memory of its own; these are put in order together.
-  const int64_t stretches = divide_up(rows.size, std::max(kStretch, 8 * k)), stretch = divide_up(rows.size, stretches);
+  const int64_t stretches = ceil_div(rows.size, std::max(kStretch, 8 * k)), stretch = ceil_div(rows.size, stretches);
   const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
   visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
     write_rows<T, Entry>(

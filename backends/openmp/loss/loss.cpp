@@ -35,7 +35,7 @@ void visit_wide(DType dtype, F&& f) {
 }
 
 // Rows per chunk of parallel work.
-int64_t rows_per_chunk(int64_t size) { return divide_up(kGrain / 8, std::max<int64_t>(size, 1)); }
+int64_t rows_per_chunk(int64_t size) { return ceil_div(kGrain / 8, std::max<int64_t>(size, 1)); }
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void OpenmpBackend::pick_backward(const View& dy, const View& target, int64_t ig
   EventScope event("pick_backward", "openmp", "loops", {&dy, &target, &dx});
   const Scratch<int64_t> classes = classes_of(target, ignore_index, dx.shape[1]);
   visit(dx.dtype, [&]<class T> {
-    parallel_for(dx.shape[0], divide_up(kGrain, dx.shape[1] + 1), [&](int64_t begin, int64_t end) {
+    parallel_for(dx.shape[0], ceil_div(kGrain, dx.shape[1] + 1), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T* row = dx.as<T>() + i * dx.strides[0];
         for (int64_t j = 0; j < dx.shape[1]; ++j) row[j * dx.strides[1]] = T(0);

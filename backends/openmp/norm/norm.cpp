@@ -37,7 +37,7 @@ class Normalize {
   void rows() const {
     const Stretches stretches(outer_.numel, 1, inner_.numel);
     if (stretches.count == 1) {
-      parallel_for(outer_.numel, divide_up(kGrain, inner_.numel), [&](int64_t begin, int64_t end) {
+      parallel_for(outer_.numel, ceil_div(kGrain, inner_.numel), [&](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) {
           const Offsets at = offsets_of(outer_, o);
           write_row(at, 0, inner_.numel, fixed_ ? stored(at) : finished(at, moments(at[0], 0, inner_.numel)));
@@ -46,7 +46,7 @@ class Normalize {
       return;
     }
     const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
-      parallel_for(outer_.numel * stretches.count, divide_up(kGrain, stretches.length), [&](int64_t from, int64_t to) {
+      parallel_for(outer_.numel * stretches.count, ceil_div(kGrain, stretches.length), [&](int64_t from, int64_t to) {
         for (int64_t i = from; i < to; ++i) {
           const int64_t s = i % stretches.count, begin = s * stretches.length;
           f(i / stretches.count, s, begin, std::min(inner_.numel, begin + stretches.length));
@@ -131,13 +131,12 @@ class Normalize {
     const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
     const Stretches stretches(blocks, width, inner_.numel);
     const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
-      parallel_for(
-          blocks * stretches.count, divide_up(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
-            for (int64_t i = from; i < to; ++i) {
-              const int64_t s = i % stretches.count, begin = s * stretches.length;
-              f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
-            }
-          });
+      parallel_for(blocks * stretches.count, ceil_div(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+          const int64_t s = i % stretches.count, begin = s * stretches.length;
+          f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
+        }
+      });
     };
     std::vector<Statistics<C>> found(static_cast<size_t>(outer_.numel));
     std::vector<Moments> partial(fixed_ ? 0 : static_cast<size_t>(outer_.numel * stretches.count));

@@ -78,8 +78,8 @@ struct Stretches {
   int64_t length, count;
   Stretches(int64_t pieces, int64_t width, int64_t inner) {
     const int64_t least = std::max<int64_t>(1, kGrain / width);
-    length = std::max(least, divide_up(inner, divide_up(kWantedStretches, std::max<int64_t>(pieces, 1))));
-    count = std::max<int64_t>(1, divide_up(inner, length));
+    length = std::max(least, ceil_div(inner, ceil_div(kWantedStretches, std::max<int64_t>(pieces, 1))));
+    count = std::max<int64_t>(1, ceil_div(inner, length));
   }
 };
 
@@ -88,7 +88,7 @@ struct LaneBlock {
   int64_t begin, count;
   template <int N>
   LaneBlock(const StridedLoop<N>& outer, int64_t index) {
-    const int64_t lanes = outer.shape[outer.ndim - 1], blocks = divide_up(lanes, kMostLanes);
+    const int64_t lanes = outer.shape[outer.ndim - 1], blocks = ceil_div(lanes, kMostLanes);
     const int64_t first = index % blocks * kMostLanes;
     begin = index / blocks * lanes + first;
     count = std::min(kMostLanes, lanes - first);
@@ -96,7 +96,7 @@ struct LaneBlock {
   template <int N>
   static int64_t number(const StridedLoop<N>& outer) {
     const int64_t lanes = outer.shape[outer.ndim - 1];
-    return outer.numel / lanes * divide_up(lanes, kMostLanes);
+    return outer.numel / lanes * ceil_div(lanes, kMostLanes);
   }
 };
 

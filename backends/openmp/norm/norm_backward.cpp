@@ -60,7 +60,7 @@ class NormalizeBackward {
   void rows() const {
     const Stretches stretches(outer_.numel, 1, inner_.numel);
     const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
-      parallel_for(outer_.numel * stretches.count, divide_up(kGrain, std::min(stretches.length, inner_.numel)),
+      parallel_for(outer_.numel * stretches.count, ceil_div(kGrain, std::min(stretches.length, inner_.numel)),
                    [&](int64_t from, int64_t to) {
                      for (int64_t i = from; i < to; ++i) {
                        const int64_t s = i % stretches.count, begin = s * stretches.length;
@@ -92,9 +92,9 @@ class NormalizeBackward {
   // Rows in groups, each of which adds up the gradients of the parameters in memory of its own.
   void rows_with_parameters() const {
     const int64_t most = std::clamp<int64_t>((int64_t{1} << 20) / parameters_, 1, kWantedStretches);
-    const int64_t group = std::max({divide_up(outer_.numel, most), divide_up(kGrain, inner_.numel),
-                                    std::min(2 * kFlush, divide_up(outer_.numel, 8))});
-    const int64_t groups = divide_up(outer_.numel, group);
+    const int64_t group = std::max({ceil_div(outer_.numel, most), ceil_div(kGrain, inner_.numel),
+                                    std::min(2 * kFlush, ceil_div(outer_.numel, 8))});
+    const int64_t groups = ceil_div(outer_.numel, group);
     const Scratch<double> totals(groups * 2 * parameters_);
     parallel_for(outer_.numel, group, [&](int64_t begin, int64_t end) {
       double* total = totals.get() + begin / group * 2 * parameters_;
@@ -227,13 +227,12 @@ class NormalizeBackward {
     const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
     const Stretches stretches(blocks, width, inner_.numel);
     const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
-      parallel_for(
-          blocks * stretches.count, divide_up(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
-            for (int64_t i = from; i < to; ++i) {
-              const int64_t s = i % stretches.count, begin = s * stretches.length;
-              f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
-            }
-          });
+      parallel_for(blocks * stretches.count, ceil_div(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+          const int64_t s = i % stretches.count, begin = s * stretches.length;
+          f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
+        }
+      });
     };
     std::vector<Statistics<C>> statistics;
     for (int64_t o = 0; o < outer_.numel; ++o) statistics.push_back(statistics_of(offsets_of(outer_, o)));

@@ -38,8 +38,8 @@ struct Rows {
   // chunk.
   template <class F>
   void each(F&& make_f) const {
-    const int64_t least = divide_up(kGrain / 4, size);
-    parallel_for(nest.numel, divide_up(least, strip) * strip, [&](int64_t begin, int64_t end) {
+    const int64_t least = ceil_div(kGrain / 4, size);
+    parallel_for(nest.numel, ceil_div(least, strip) * strip, [&](int64_t begin, int64_t end) {
       auto f = make_f();
       for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
         for (int64_t i = 0; i < count; i += strip) {

@@ -32,7 +32,7 @@ bool has_channels_last(const View& x) { return x.shape[1] > 1 && x.strides[1] ==
 // Whole rows of channels-last images, n * rows + row, by several threads.
 template <class Row>
 void parallel_image_rows(int64_t images, int64_t rows, int64_t row_work, Row&& row) {
-  parallel_for(images * rows, divide_up(kGrain, row_work + 1), [&](int64_t begin, int64_t end) {
+  parallel_for(images * rows, ceil_div(kGrain, row_work + 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) row(i / rows, i % rows);
   });
 }
@@ -115,8 +115,8 @@ void max_pool_channels_backward(const View& dy, const View& indices, const Mutab
 struct Span {
   int64_t begin, end;
   Span(int64_t start, int64_t kernel, int64_t dilation, int64_t size) {
-    begin = start < 0 ? divide_up(-start, dilation) : 0;
-    end = start < size ? std::min(kernel, divide_up(size - start, dilation)) : 0;
+    begin = start < 0 ? ceil_div(-start, dilation) : 0;
+    end = start < size ? std::min(kernel, ceil_div(size - start, dilation)) : 0;
   }
 };
 
@@ -174,7 +174,7 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
   if (channels && x.dtype == DType::f32) return max_pool_channels<float>(x, y, indices, geometry);
   if (channels) return max_pool_channels<double>(x, y, indices, geometry);
   const auto planes = [&]<class T> {
-    parallel_for(N * K, divide_up(kGrain, plane * window), [&](int64_t begin, int64_t end) {
+    parallel_for(N * K, ceil_div(kGrain, plane * window), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t n = i / K, c = i % K;
         kernels_of<T>(kernel_table())
@@ -195,9 +195,9 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
   if (vectors && x.dtype == DType::f32) return planes.operator()<float>();
   if (vectors) return planes.operator()<double>();
   visit_floating(x.dtype, [&]<class T> {
-    const int64_t together = std::min(K, kBlock), blocks = divide_up(K, together), rows = y.shape[2];
+    const int64_t together = std::min(K, kBlock), blocks = ceil_div(K, together), rows = y.shape[2];
     const ChannelPool<T> pool{x, y, indices, geometry};
-    parallel_for(N * rows * blocks, divide_up(kGrain, together * y.shape[3] * window), [&](int64_t begin, int64_t end) {
+    parallel_for(N * rows * blocks, ceil_div(kGrain, together * y.shape[3] * window), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t channel = i % blocks * together;
         pool.row(i / blocks / rows, i / blocks % rows, channel, std::min(together, K - channel));
@@ -222,7 +222,7 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   if (channels && dx.dtype == DType::f32) return max_pool_channels_backward<float>(dy, indices, dx, geometry);
   if (channels) return max_pool_channels_backward<double>(dy, indices, dx, geometry);
   const auto planes = [&]<class T> {
-    parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
+    parallel_for(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t n = i / K, c = i % K;
         T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
@@ -243,7 +243,7 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   if (vectors) return planes.operator()<double>();
   visit_floating(dx.dtype, [&]<class T> {
     using C = compute_t<T>;
-    parallel_for(dx.shape[0] * K, divide_up(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
+    parallel_for(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
       const bool in_place = dense && std::is_same_v<T, C>;
       const Scratch<C> buffer(in_place ? 0 : H * W);
       for (int64_t i = begin; i < end; ++i) {

@@ -43,7 +43,7 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
     uint64_t pairs[2 * kBlock / per_block];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t count = std::min(kBlock, end - i), first = i / per_block;
-      kernel_table().philox(state.seed, offset, static_cast<uint64_t>(first), divide_up(count, per_block), pairs);
+      kernel_table().philox(state.seed, offset, static_cast<uint64_t>(first), ceil_div(count, per_block), pairs);
       draw(i, count, pairs);
     }
   });

@@ -172,14 +172,14 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   const bool columns =
       outer.ndim > 0 && outer.shape[outer.ndim - 1] > 1 && x_step < step_of(inner, 0) && inner.numel > 1;
   const int64_t width = columns ? std::min(outer.shape[outer.ndim - 1], kBlock) : 1;
-  const int64_t pieces = divide_up(outer.numel, width);
+  const int64_t pieces = ceil_div(outer.numel, width);
   const int64_t least = std::max<int64_t>(1, kGrain / width);
-  const int64_t stretch = std::max(least, divide_up(inner.numel, divide_up(kWantedPieces, pieces)));
-  const int64_t stretches = std::max<int64_t>(1, divide_up(inner.numel, stretch));
+  const int64_t stretch = std::max(least, ceil_div(inner.numel, ceil_div(kWantedPieces, pieces)));
+  const int64_t stretches = std::max<int64_t>(1, ceil_div(inner.numel, stretch));
 
   const Scratch<A> partial(stretches * outer.numel);
   const int64_t work = width * std::max<int64_t>(1, std::min(stretch, inner.numel));
-  parallel_for(pieces * stretches, divide_up(kGrain, work), [&](int64_t first, int64_t last) {
+  parallel_for(pieces * stretches, ceil_div(kGrain, work), [&](int64_t first, int64_t last) {
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t begin = piece % pieces * width, end = std::min(outer.numel, begin + width);
       const int64_t from = piece / pieces * stretch, to = std::min(inner.numel, from + stretch);
@@ -251,7 +251,7 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
     // Neighbouring columns together, where that is how memory lies.
     const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
                          step > 1 && size <= INT32_MAX;
-    parallel_for(nest.numel, divide_up(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
+    parallel_for(nest.numel, ceil_div(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
       for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
         int64_t rows[kBlock];  // of the extremes of neighbouring columns
         for (int64_t i = 0; i < count; ++i) {

@@ -22,7 +22,7 @@ constexpr int64_t kRows = 64;
 // step_of(nest, k) apart. `size` is a row's length.
 template <int N>
 void parallel_rows(const StridedLoop<N>& nest, int64_t size, int64_t together, RunFunction walk) {
-  const int64_t grain = std::max(together, divide_up(divide_up(kGrain, size), together) * together);
+  const int64_t grain = std::max(together, ceil_div(ceil_div(kGrain, size), together) * together);
   parallel_for(nest.numel, grain, [&](int64_t first, int64_t last) {
     for_each_run(nest, first, last, [&](const int64_t* at, int64_t run) {
       for (int64_t i = 0; i < run; i += together) {

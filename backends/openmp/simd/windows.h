@@ -22,12 +22,12 @@ struct WindowAxis {
   int64_t inner_begin() const {
     int64_t begin = 0;
     for (const Tap& tap : taps)
-      if (tap.at < 0) begin = std::max(begin, divide_up(-tap.at, step));
+      if (tap.at < 0) begin = std::max(begin, ceil_div(-tap.at, step));
     return std::min(begin, size);
   }
   int64_t inner_end() const {
     int64_t end = size;
-    for (const Tap& tap : taps) end = std::min(end, tap.at < source ? divide_up(source - tap.at, step) : 0);
+    for (const Tap& tap : taps) end = std::min(end, tap.at < source ? ceil_div(source - tap.at, step) : 0);
     return std::max(end, inner_begin());
   }
 };
@@ -46,7 +46,7 @@ inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64
                                              int64_t padding, int64_t dilation) {
   std::vector<WindowAxis> axes;
   for (int64_t residue = 0; residue < std::min(stride, size); ++residue) {
-    WindowAxis axis{divide_up(size - residue, stride), residue, stride, 1, source, {}};
+    WindowAxis axis{ceil_div(size - residue, stride), residue, stride, 1, source, {}};
     for (int64_t r = window - 1; r >= 0; --r)
       if (const int64_t distance = residue + padding - r * dilation; distance % stride == 0)
         axis.taps.push_back({r, distance / stride});

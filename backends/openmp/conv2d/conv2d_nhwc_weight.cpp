@@ -8,7 +8,8 @@
 // same filters are added in order, so that threads change no bit.
 #include <vector>
 
-#include <gradus/backends/openmp/conv2d/conv2d_pixels.h>
+#include <gradus/backends/openmp/conv2d/conv2d.h>
+#include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel.h>
 
 namespace gradus::openmp {
@@ -20,8 +21,8 @@ struct Reach {
 };
 Reach reach_of(int64_t r, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out) {
   const int64_t shift = padding - r * dilation;  // output i reads i stride - shift
-  const int64_t begin = shift > 0 ? divide_up(shift, stride) : 0;
-  const int64_t end = in + shift > 0 ? divide_up(in + shift, stride) : 0;
+  const int64_t begin = shift > 0 ? ceil_div(shift, stride) : 0;
+  const int64_t end = in + shift > 0 ? ceil_div(in + shift, stride) : 0;
   return {std::min(begin, out), std::min(end, out)};
 }
 
@@ -35,12 +36,11 @@ struct TapRun {
 template <class T>
 class WeightGradient {
  public:
-  WeightGradient(const Kernels<T>& kernels, const NhwcWeightTiles& tiles, const Images<const T>& dy, const T* mask,
-                 const Images<const T>& x, const Images<T>& dw, T* dbias, const Conv2dGeometry& geometry)
-      : kernels_(kernels), t_(tiles), dy_(dy), x_(x), dw_(dw), dbias_(dbias), geometry_(geometry),
-        gradients_(kernels, dy, mask), images_(kernels, x, nullptr), width_(kernels.tile_columns), channels_(dw.C),
-        taps_(dw.H * dw.W), filters_(dy.C / geometry.groups), group_tiles_(divide_up(filters_, width_)),
-        tiles_(group_tiles_ * geometry.groups) {
+  WeightGradient(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o)
+      : kernels_(o.kernels()), t_(tiles), dy_(o.dy), x_(o.x), dw_(o.dw), dbias_(o.dbias), geometry_(o.geometry),
+        gradients_(kernels_, dy_, o.mask), images_(kernels_, x_, nullptr), width_(kernels_.tile_columns),
+        channels_(dw_.C), taps_(dw_.H * dw_.W), filters_(dy_.C / geometry_.groups),
+        group_tiles_(ceil_div(filters_, width_)), tiles_(group_tiles_ * geometry_.groups) {
     find_runs();
   }
 
@@ -88,7 +88,7 @@ class WeightGradient {
       for (int64_t s = 0; s < dw_.W; ++s) runs_.push_back({s, 1, reach(s)});
     }
     for (const TapRun& run : runs_)
-      panels_ = std::max(panels_, divide_up(run.taps * channels_, int64_t{kernels_.tile_rows}));
+      panels_ = std::max(panels_, ceil_div(run.taps * channels_, int64_t{kernels_.tile_rows}));
   }
 
   int64_t part_size() const { return tiles_ * taps_ * channels_ * width_; }
@@ -123,12 +123,12 @@ class WeightGradient {
         const ImagePart next_part = item_at(item + 1, first, last);
         next = {
             {gradients_.memory(next_part), gradients_.mask_memory(next_part), images_.memory(read_with(next_part))}};
-        const int64_t blocks = divide_up(dy_part.images(), t_.block_images) * divide_up(dy_part.rows(), t_.block_rows);
+        const int64_t blocks = ceil_div(dy_part.images(), t_.block_images) * ceil_div(dy_part.rows(), t_.block_rows);
         share_out(next, blocks * (tile_end - tile) * panels_ * dw_.H * static_cast<int64_t>(runs_.size()));
       }
       if (dbias_)
-        kernels_.pixel_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
-                            dy.at(dy_part.image, dy_part.row, 0), last - first, bias_sums + first);
+        kernels_.nhwc_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
+                           dy.at(dy_part.image, dy_part.row, 0), last - first, bias_sums + first);
       for (int64_t i = dy_part.image; i < dy_part.image_end; i += t_.block_images)
         for (int64_t row = dy_part.row; row < dy_part.row_end; row += t_.block_rows) {
           const ImagePart block{i,   std::min(i + t_.block_images, dy_part.image_end),
@@ -146,7 +146,7 @@ class WeightGradient {
   // The block's share in one tile of filters, `offset` channels into dy's pixels.
   void sum_block(const ImagePart& block, int64_t tile, const Pixels<const T>& x, const Pixels<const T>& dy,
                  int64_t offset, bool accumulate, FetchAhead& next, T* sums) const {
-    PixelGradientArgs<T> args;
+    NhwcGradientArgs<T> args;
     args.columns = columns(tile);
     args.accumulate = accumulate;
     const auto [stride_h, stride_w] = geometry_.stride;
@@ -174,7 +174,7 @@ class WeightGradient {
             args.dy = dy.at(block.image, rows.begin, run.columns.begin) + offset;
           }
           fetch(next);
-          kernels_.pixel_gradient(args);
+          kernels_.nhwc_gradient(args);
         }
       }
   }
@@ -182,7 +182,7 @@ class WeightGradient {
   // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
   // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
   void add_up(int64_t tile, int64_t c, int64_t count, const T* sums, T* total, T* by_channel) const {
-    const bool neighbouring_taps = tap_stride(dw_) == 1;
+    const bool neighbouring_taps = dw_.tap_stride() == 1;
     T* const to = dw_.data + first_channel(tile) * dw_.n_stride + c * dw_.c_stride;
     for (int64_t tap = 0; tap < taps_; ++tap) {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
@@ -207,7 +207,7 @@ class WeightGradient {
   const Images<T>& dw_;
   T* const dbias_;
   const Conv2dGeometry& geometry_;
-  const PixelSource<T> gradients_, images_;
+  const NhwcSource<T> gradients_, images_;
   const int64_t width_, channels_, taps_;        // columns of a tile; input channels of a group
   const int64_t filters_, group_tiles_, tiles_;  // filters of a group, their tiles, all tiles
   std::vector<TapRun> runs_;
@@ -217,17 +217,10 @@ class WeightGradient {
 }  // namespace
 
 template <class T>
-void convolve_pixels_backward_weight(const Kernels<T>& kernels, const NhwcWeightTiles& tiles, const Images<const T>& dy,
-                                     const T* mask, const Images<const T>& x, const Images<T>& dw, T* dbias,
-                                     const Conv2dGeometry& geometry) {
-  WeightGradient<T>(kernels, tiles, dy, mask, x, dw, dbias, geometry).run();
+void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o) {
+  WeightGradient<T>(tiles, o).run();
 }
-
-template void convolve_pixels_backward_weight(const Kernels<float>&, const NhwcWeightTiles&, const Images<const float>&,
-                                              const float*, const Images<const float>&, const Images<float>&, float*,
-                                              const Conv2dGeometry&);
-template void convolve_pixels_backward_weight(const Kernels<double>&, const NhwcWeightTiles&,
-                                              const Images<const double>&, const double*, const Images<const double>&,
-                                              const Images<double>&, double*, const Conv2dGeometry&);
+template void run(const NhwcWeightTiles&, const ConvGradientOperands<float>&);
+template void run(const NhwcWeightTiles&, const ConvGradientOperands<double>&);
 
 }  // namespace gradus::openmp

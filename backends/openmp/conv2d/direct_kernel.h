@@ -1,7 +1,7 @@
 // Convolutions with few channels, vectors along the image row: a plane of sums over shifted planes, and its gradient
 // with respect to the weights.
-//   stencil       out[i, j] = bias + sum over terms t, r of w[t, r] plane[t][i + r, j]
-//   stencil_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
+//   direct        out[i, j] = bias + sum over terms t, r of w[t, r] plane[t][i + r, j]
+//   direct_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
 // A tile is P neighbouring output rows of one vector: a row of the plane that is loaded once serves all of the tile's
 // rows that it reaches, R of them for a term of R rows. With one channel a loaded vector would else serve one
 // multiplication.
@@ -12,7 +12,7 @@
 
 namespace gradus::openmp::GRADUS_ISA {
 
-constexpr int kStencilTileRows = 8;
+constexpr int kDirectTileRows = 8;
 
 /// sum[p] += sum over r < R of w[r] x[p + r]
 template <class T, int P, int R>
@@ -30,13 +30,13 @@ inline __attribute__((always_inline)) void add_term(Vector<T> (&sum)[P], const T
 }
 
 template <class T, int P>
-void stencil_tile(const StencilArgs<T>& args, int64_t row, int64_t column) {
+void direct_tile(const DirectArgs<T>& args, int64_t row, int64_t column) {
   const int64_t at = row * args.pitch + column, pitch = args.pitch, count = args.columns - column;
   const T *planes = args.planes + at, *w = args.weights;
   Vector<T> sum[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) sum[p] = broadcast(args.bias);
-  for (const StencilTerm *term = args.terms, *end = term + args.term_count; term < end; w += term->rows, ++term) {
+  for (const DirectTerm *term = args.terms, *end = term + args.term_count; term < end; w += term->rows, ++term) {
     const T* x = planes + term->offset;
     switch (term->rows) {
       case 1: add_term<T, P, 1>(sum, x, pitch, w); break;
@@ -48,7 +48,7 @@ void stencil_tile(const StencilArgs<T>& args, int64_t row, int64_t column) {
       default: add_term<T, P, 7>(sum, x, pitch, w);
     }
   }
-  static_assert(kStencilReach == 7);
+  static_assert(kDirectReach == 7);
   const Vector<T> least = broadcast(args.relu ? T(0) : -T(__builtin_inf()));
   T* out = args.out + row * args.out_pitch + column;
 #pragma GCC unroll 8
@@ -58,18 +58,18 @@ void stencil_tile(const StencilArgs<T>& args, int64_t row, int64_t column) {
   }
 }
 
-template <class T, int P = kStencilTileRows>
-inline auto stencil_tile_of_height(int64_t rows) -> void (*)(const StencilArgs<T>&, int64_t, int64_t) {
-  if constexpr (P == 1) return stencil_tile<T, 1>;
-  else return rows == P ? stencil_tile<T, P> : stencil_tile_of_height<T, P - 1>(rows);
+template <class T, int P = kDirectTileRows>
+inline auto direct_tile_of_height(int64_t rows) -> void (*)(const DirectArgs<T>&, int64_t, int64_t) {
+  if constexpr (P == 1) return direct_tile<T, 1>;
+  else return rows == P ? direct_tile<T, P> : direct_tile_of_height<T, P - 1>(rows);
 }
 
 template <class T>
-void stencil(const StencilArgs<T>& args) {
-  const int64_t tiles = (args.rows + kStencilTileRows - 1) / kStencilTileRows;
+void direct(const DirectArgs<T>& args) {
+  const int64_t tiles = (args.rows + kDirectTileRows - 1) / kDirectTileRows;
   for (int64_t i = 0; i < tiles; ++i) {  // of nearly equal height
     const int64_t row = args.rows * i / tiles, end = args.rows * (i + 1) / tiles;
-    const auto tile = stencil_tile_of_height<T>(end - row);
+    const auto tile = direct_tile_of_height<T>(end - row);
     for (int64_t column = 0; column < args.columns; column += kLanes<T>) tile(args, row, column);
   }
 }
@@ -98,7 +98,7 @@ inline __attribute__((always_inline)) void add_products(Vector<T> (&sum)[Terms][
 
 /// All of g against the planes of `Terms` terms of R rows.
 template <class T, int R, int Terms>
-void sum_products(const StencilSumsArgs<T>& args, const StencilTerm* terms, T* sums) {
+void sum_products(const DirectSumsArgs<T>& args, const DirectTerm* terms, T* sums) {
   const T* x[Terms];
   Vector<T> sum[Terms][R];
 #pragma GCC unroll 4
@@ -128,7 +128,7 @@ void sum_products(const StencilSumsArgs<T>& args, const StencilTerm* terms, T* s
 
 /// As many of the `count` terms as have R rows, several at a time to keep the multipliers busy; returns their number.
 template <class T, int R>
-int64_t sum_terms_of_height(const StencilSumsArgs<T>& args, const StencilTerm* terms, int64_t count, T* sums) {
+int64_t sum_terms_of_height(const DirectSumsArgs<T>& args, const DirectTerm* terms, int64_t count, T* sums) {
   constexpr int kTogether = R <= 2   ? 4
                             : R == 3 ? 3
                             : R <= 5 ? 2
@@ -143,10 +143,10 @@ int64_t sum_terms_of_height(const StencilSumsArgs<T>& args, const StencilTerm* t
 }
 
 template <class T>
-void stencil_sums(const StencilSumsArgs<T>& args) {
+void direct_sums(const DirectSumsArgs<T>& args) {
   T* sums = args.sums;
   for (int64_t t = 0; t < args.term_count;) {
-    const StencilTerm* terms = args.terms + t;
+    const DirectTerm* terms = args.terms + t;
     const int64_t left = args.term_count - t;
     int64_t done = 0;
     switch (terms->rows) {

@@ -1,4 +1,4 @@
-// The register tiles of convolutions over pixels (conv2d_pixels.h): images whose channels lie side by side.
+// The register tiles of convolutions over pixels (conv2d_nhwc.cpp): images whose channels lie side by side.
 //   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors
 //             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
@@ -15,7 +15,7 @@ namespace gradus::openmp::GRADUS_ISA {
 constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
 
 template <class T, int MR, int NV>
-void product_tile(const T* const* from, T* const* to, const PixelProductArgs<T>& args) {
+void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& args) {
   const int64_t last = args.columns - (NV - 1) * kLanes<T>;  // columns in the last vector
   const bool whole = last >= kLanes<T>;
   const auto read = [&](const T* at, int v) {
@@ -63,7 +63,7 @@ void product_tile(const T* const* from, T* const* to, const PixelProductArgs<T>&
 }
 
 template <class T>
-using ProductTile = void (*)(const T* const*, T* const*, const PixelProductArgs<T>&);
+using ProductTile = void (*)(const T* const*, T* const*, const NhwcProductArgs<T>&);
 
 template <class T, int NV, int MR = kPixelRows>
 inline ProductTile<T> product_tile_of_height(int64_t rows) {
@@ -72,7 +72,7 @@ inline ProductTile<T> product_tile_of_height(int64_t rows) {
 }
 
 template <class T>
-void pixel_product(const PixelProductArgs<T>& args) {
+void nhwc_product(const NhwcProductArgs<T>& args) {
   const PixelBox& box = args.box;
   const int64_t pixels = box.count[0] * box.count[1] * box.count[2], tiles = (pixels + kPixelRows - 1) / kPixelRows;
   const T* from[kPixelRows];
@@ -99,7 +99,7 @@ void pixel_product(const PixelProductArgs<T>& args) {
 }
 
 template <class T, int MR, int NV, bool partial>
-void gradient_tile(const PixelGradientArgs<T>& args) {
+void gradient_tile(const NhwcGradientArgs<T>& args) {
   const PixelBox& box = args.box;
   const int64_t last = args.columns - (NV - 1) * kLanes<T>;
   Vector<T> sum[MR][NV];
@@ -134,7 +134,7 @@ void gradient_tile(const PixelGradientArgs<T>& args) {
 }
 
 template <class T>
-using GradientTile = void (*)(const PixelGradientArgs<T>&);
+using GradientTile = void (*)(const NhwcGradientArgs<T>&);
 
 template <class T, int NV, bool partial, int MR = kTileRows>
 inline GradientTile<T> gradient_tile_of_height(int64_t rows) {
@@ -143,7 +143,7 @@ inline GradientTile<T> gradient_tile_of_height(int64_t rows) {
 }
 
 template <class T>
-void pixel_gradient(const PixelGradientArgs<T>& args) {
+void nhwc_gradient(const NhwcGradientArgs<T>& args) {
   const bool partial = args.columns % kLanes<T> != 0;
   if (args.columns > kLanes<T>)
     (partial ? gradient_tile_of_height<T, 2, true>(args.rows) : gradient_tile_of_height<T, 2, false>(args.rows))(args);
@@ -152,7 +152,7 @@ void pixel_gradient(const PixelGradientArgs<T>& args) {
 }
 
 template <class T>
-void pixel_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
+void nhwc_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
   for (int64_t column = 0; column < columns; column += kLanes<T>) {
     const int64_t left = columns - column;
     const bool whole = left >= kLanes<T>;

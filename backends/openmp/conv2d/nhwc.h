@@ -3,7 +3,10 @@
 // part that a thread works on is transposed to its own memory and back.
 #pragma once
 
-#include <gradus/backends/openmp/conv2d/planes.h>
+#include <gradus/backends/openmp/conv2d/images.h>
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <algorithm>
 
 namespace gradus::openmp {
 
@@ -33,11 +36,8 @@ inline void fetch(FetchAhead& ahead) {
 }
 /// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
 inline void share_out(FetchAhead& ahead, int64_t tiles) {
-  for (FetchAhead::Place& place : ahead.places) place.bytes = divide_up(place.bytes, std::max<int64_t>(tiles, 1));
+  for (FetchAhead::Place& place : ahead.places) place.bytes = ceil_div(place.bytes, std::max<int64_t>(tiles, 1));
 }
-
-/// Elements between neighbouring taps of weights: 1, or as many as a channels-last filter has channels.
-inline int64_t tap_stride(const ImageLayout& w) { return w.W > 1 ? w.w_stride : w.H > 1 ? w.h_stride : 1; }
 
 inline bool has_pixels(const ImageLayout& x) { return x.c_stride == 1 || x.C == 1; }
 /// True where pixels are read from where they lie; a mask is applied to a copy.
@@ -71,9 +71,9 @@ FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& p
 
 /// A batch that is read as pixels. With a mask (laid out in memory like x), only elements with mask > 0 count.
 template <class T>
-class PixelSource {
+class NhwcSource {
  public:
-  PixelSource(const Kernels<T>& kernels, const Images<const T>& x, const T* mask)
+  NhwcSource(const Kernels<T>& kernels, const Images<const T>& x, const T* mask)
       : kernels_(kernels), x_(x), mask_(mask) {}
 
   bool in_place() const { return openmp::in_place(x_, mask_); }
@@ -124,9 +124,9 @@ class PixelSource {
 
 /// A batch that is written as pixels.
 template <class T>
-class PixelTarget {
+class NhwcTarget {
  public:
-  PixelTarget(const Kernels<T>& kernels, const Images<T>& y) : kernels_(kernels), y_(y) {}
+  NhwcTarget(const Kernels<T>& kernels, const Images<T>& y) : kernels_(kernels), y_(y) {}
 
   /// The memory that store() writes.
   FetchAhead::Place memory(const ImagePart& part) const {

@@ -9,30 +9,12 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
+#include <gradus/backends/openmp/conv2d/images.h>
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/backend.h>
+#include <gradus/backends/openmp/simd/windows.h>
 
 namespace gradus::openmp {
-
-/// A batch of images under one-letter sizes.
-struct ImageLayout {
-  int64_t N, C, H, W;
-  int64_t n_stride, c_stride, h_stride, w_stride;
-
-  explicit ImageLayout(const StridedLayout& x)
-      : N(x.shape[0]), C(x.shape[1]), H(x.shape[2]), W(x.shape[3]), n_stride(x.strides[0]), c_stride(x.strides[1]),
-        h_stride(x.strides[2]), w_stride(x.strides[3]) {}
-};
-template <class T>
-struct Images : ImageLayout {
-  T* data;
-
-  template <class AnyView>
-  explicit Images(const AnyView& view) : ImageLayout(view), data(view.template as<std::remove_const_t<T>>()) {}
-};
 
 /// Row h of an image is row (h + shift[0]) / split[0] - first_row of phase (h + shift[0]) % split[0]; columns alike.
 struct PlaneLayout {
@@ -54,25 +36,19 @@ struct PlaneLayout {
   }
 };
 
-/// True where `channels` that are neighbours in memory are moved together: not where they are so few that strided loads
-/// are cheaper.
-inline bool moves_pixels(const ImageLayout& x, int64_t channels) {
-  return x.c_stride == 1 && x.w_stride != 1 && channels > 4;
-}
-
 /// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory
-/// like the images), only elements with mask > 0 count; channels that are moved together then pass through `masked`, a
-/// row of pixels.
+/// like the images), only elements with mask > 0 count.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
-                 int64_t first_row, const T* mask, T* planes, T* masked = nullptr) {
+                 int64_t first_row, const T* mask, T* planes) {
   const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
-  const bool together = moves_pixels(x, layout.channels);
+  // Channels that are neighbours in memory are moved together, unless so few that strided loads are cheaper.
+  const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
   // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
   // 0.
   const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
-    *begin = std::min(offset < 0 ? divide_up(-offset, step) : 0, most);
-    *end = std::max(*begin, offset < size ? std::min(divide_up(size - offset, step), most) : 0);
+    *begin = std::min(offset < 0 ? ceil_div(-offset, step) : 0, most);
+    *end = std::max(*begin, offset < size ? std::min(ceil_div(size - offset, step), most) : 0);
   };
   for (int64_t a = 0; a < step[0]; ++a)
     for (int64_t b = 0; b < step[1]; ++b) {
@@ -110,22 +86,27 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
       const int64_t w_step = step[1] * x.w_stride, count = right - left;
       for (int64_t i = top; i < bottom; ++i) {
         const int64_t from = n * x.n_stride + (h0 + i * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
-        const T* pixels = x.data + from;
-        int64_t pixel_stride = w_step;
-        if (mask) {
-          kernels.copy_rows({.rows = count,
-                             .count = layout.channels,
-                             .from = pixels,
-                             .from_stride = w_step,
-                             .to = masked,
-                             .to_stride = layout.channels,
-                             .mask = mask + from});
-          pixels = masked, pixel_stride = layout.channels;
-        }
-        kernels.transpose(pixels, pixel_stride, count, layout.channels, planes + layout.offset(0, a, b, i, left),
-                          layout.channel_stride());
+        T* to = planes + layout.offset(0, a, b, i, left);
+        if (mask)
+          kernels.transpose_masked(x.data + from, mask + from, w_step, count, layout.channels, to,
+                                   layout.channel_stride());
+        else kernels.transpose(x.data + from, w_step, count, layout.channels, to, layout.channel_stride());
       }
     }
+}
+
+/// A tap along one axis: `index` in the kernel reads phase `phase`, `at` rows (columns) further than the output.
+struct PlaneTap {
+  int64_t index, phase, at;
+};
+/// The taps of rows or columns of a convolution over such planes.
+inline std::vector<PlaneTap> plane_taps(const PlaneLayout& layout, int axis, const WindowAxis& window) {
+  std::vector<PlaneTap> taps;
+  for (const WindowAxis::Tap& tap : window.taps) {
+    const int64_t at = tap.at + layout.shift[axis];
+    taps.push_back({tap.index, at % layout.split[axis], at / layout.split[axis]});
+  }
+  return taps;
 }
 
 }  // namespace gradus::openmp

@@ -1,4 +1,4 @@
-// Convolutions with few channels in a group: the stencils of the openmp backend against naive, at sizes around the
+// Convolutions with few channels in a group: the openmp backend's direct algorithm against naive, at sizes around the
 // edges of vectors and tiles.
 #include <limits>
 

@@ -1,0 +1,82 @@
+// What the algorithms of a convolution work on, in float or double, and how they are called: by the type of the plan's
+// tiles (select.h). conv2d.cpp is their front.
+#pragma once
+
+#include <gradus/backends/openmp/conv2d/select.h>
+
+namespace gradus::openmp {
+
+/// y = x * w (+ bias, then relu if asked). Or `backward`: the gradient of the image, which is a convolution too, of dy
+/// (here x) with the filters flipped and transposed, to dx (here y).
+template <class T>
+struct ConvOperands {
+  const KernelTable& table;
+  const Conv2dGeometry& geometry;
+  bool backward;
+  Images<const T> x;
+  const T* mask;  ///< laid out like x, which counts only where mask > 0; null: everywhere
+  Images<const T> w;
+  const T* bias;  ///< null: none
+  bool relu;
+  Images<T> y;
+
+  const Kernels<T>& kernels() const { return kernels_of<T>(table); }
+  /// In a group, of x and of y; and the strides of w along them and from group to group.
+  int64_t channels() const { return x.C / geometry.groups; }
+  int64_t filters() const { return y.C / geometry.groups; }
+  int64_t channel_stride() const { return backward ? w.n_stride : w.c_stride; }
+  int64_t filter_stride() const { return backward ? w.c_stride : w.n_stride; }
+  int64_t group_stride() const { return w.N / geometry.groups * w.n_stride; }
+  std::vector<WindowAxis> axes(int axis) const {
+    return conv_axes(backward, geometry, axis, y.size(axis), x.size(axis), w.size(axis));
+  }
+};
+
+/// The gradients of a convolution: those of dx and dw that have data, and dbias, which goes with dw, if not null. What
+/// is not wanted has sizes alone, and so has what nobody reads then: w without dx, x without dw.
+template <class T>
+struct ConvGradientOperands {
+  const KernelTable& table;
+  const Conv2dGeometry& geometry;
+  Images<const T> dy;
+  const T* mask;  ///< of dy, as above
+  Images<const T> x, w;
+  Images<T> dx, dw;
+  T* dbias;
+
+  const Kernels<T>& kernels() const { return kernels_of<T>(table); }
+};
+
+// Weights (w, dw) are contiguous; implicit_gemm_nhwc's may be channels-last with several channels instead.
+template <class T>
+void run(const NhwcTiles& tiles, const ConvOperands<T>& o);
+template <class T>
+void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o);
+template <class T>
+void run(const NchwTiles& tiles, const ConvOperands<T>& o);
+template <class T>
+void run(const NchwWeightTiles& tiles, const ConvGradientOperands<T>& o);
+/// Forward. Gradients: what an image's gradients read is read from memory once.
+template <class T>
+void run(const DirectTiles& tiles, const ConvOperands<T>& o);
+template <class T>
+void run(const DirectBackwardTiles& tiles, const ConvGradientOperands<T>& o);
+template <class T>
+void run(const DepthwiseTiles& tiles, const ConvOperands<T>& o);
+template <class T>
+void run(const DepthwiseTiles& tiles, const ConvGradientOperands<T>& o);
+/// 3x3, stride 1, dilation 1.
+void run(const WinogradTiles& tiles, const ConvOperands<float>& o);
+
+/// Columns [begin, begin + width) of group g of the filters: what a register tile sums up.
+struct FilterTile {
+  int64_t g, begin, width;
+};
+inline std::vector<FilterTile> filter_tiles(int64_t groups, int64_t filters, int64_t width) {
+  std::vector<FilterTile> tiles;
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t at = 0; at < filters; at += width) tiles.push_back({g, at, std::min(width, filters - at)});
+  return tiles;
+}
+
+}  // namespace gradus::openmp

@@ -1,0 +1,54 @@
+// Images, and filters, under one-letter sizes.
+#pragma once
+
+#include <type_traits>
+
+#include <gradus/backends/openmp/simd/windows.h>
+#include <gradus/core/backend.h>
+
+namespace gradus::openmp {
+
+struct ImageLayout {
+  int64_t N, C, H, W;
+  int64_t n_stride, c_stride, h_stride, w_stride;
+
+  explicit ImageLayout(const StridedLayout& x)
+      : N(x.shape[0]), C(x.shape[1]), H(x.shape[2]), W(x.shape[3]), n_stride(x.strides[0]), c_stride(x.strides[1]),
+        h_stride(x.strides[2]), w_stride(x.strides[3]) {}
+
+  /// Height or width.
+  int64_t size(int axis) const { return axis == 0 ? H : W; }
+  int64_t numel() const { return N * C * H * W; }
+  /// Elements between neighbouring taps of filters: 1, or as many as a channels-last filter has channels.
+  int64_t tap_stride() const { return W > 1 ? w_stride : H > 1 ? h_stride : 1; }
+};
+
+template <class T>
+struct Images : ImageLayout {
+  T* data = nullptr;
+
+  /// Sizes alone.
+  explicit Images(const StridedLayout& x) : ImageLayout(x) {}
+  template <class AnyView>
+  explicit Images(const AnyView& x) : ImageLayout(x), data(x.template as<std::remove_const_t<T>>()) {}
+
+  /// The images from a channel on.
+  Images from_channel(int64_t channel) const {
+    Images part = *this;
+    if (data) part.data += channel * c_stride;
+    return part;
+  }
+};
+
+/// How a convolution's result goes along an axis: its `size` elements, or `backward`, where the result is the gradient
+/// of the image, those that are equal mod stride, together.
+inline std::vector<WindowAxis> conv_axes(bool backward, const Conv2dGeometry& g, int axis, int64_t size, int64_t source,
+                                         int64_t kernel) {
+  const auto of = [&](auto make) {
+    return make(size, source, kernel, g.stride[axis], g.padding[axis], g.dilation[axis]);
+  };
+  if (backward) return of(backward_axes);
+  return {of(forward_axis)};
+}
+
+}  // namespace gradus::openmp

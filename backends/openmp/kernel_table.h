@@ -102,4 +102,23 @@ constexpr HalfKernels half_kernels() {
           .pair_up = pair_up};
 }
 
+// A name that observers see: `name`_avx2.
+#define GRADUS_TEXT_OF(isa) #isa
+#define GRADUS_TEXT(isa) GRADUS_TEXT_OF(isa)
+#define GRADUS_NAMED(name) name "_" GRADUS_TEXT(GRADUS_ISA)
+
+constexpr KernelTable kernel_table() {
+  return {.gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("split_k_dots"),
+                   GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
+          .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("implicit_gemm_nchw"), GRADUS_NAMED("direct"),
+                     GRADUS_NAMED("depthwise"), GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
+          .vectors = GRADUS_NAMED("vectors"),
+          .f32 = kernels<float>(),
+          .f64 = kernels<double>(),
+          .halves = half_kernels(),
+          .philox = philox_pairs,
+          .winograd_2x2 = winograd_kernels<2>(),
+          .winograd_4x4 = winograd_kernels<4>()};
+}
+
 }  // namespace gradus::openmp::GRADUS_ISA

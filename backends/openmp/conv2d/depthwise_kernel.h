@@ -10,38 +10,31 @@
 
 namespace gradus::openmp::GRADUS_ISA {
 
-/// `P` pixels, of one vector of channels; `get` and `put` move all of its lanes or those that exist.
-template <class T, int P, class Get, class Put>
+/// `P` pixels, of one vector of channels.
+template <class T, int P, class Some>
 inline __attribute__((always_inline)) void channel_tile(const DepthwiseArgs<T>& args, int64_t pixel, int64_t channel,
-                                                        Get get, Put put) {
+                                                        Some lanes) {
   const int64_t step = args.x_step;
   const T* x = args.x + pixel * step + channel;
-  const Vector<T> bias = args.bias ? get(args.bias + channel) : Vector<T>{};
+  const Vector<T> bias = args.bias ? lanes.get(args.bias + channel) : Vector<T>{};
   Vector<T> sum[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) sum[p] = bias;
   for (int64_t t = 0; t < args.taps; ++t) {
-    const Vector<T> w = get(args.weights + args.weight_offsets[t] + channel);
+    const Vector<T> w = lanes.get(args.weights + args.weight_offsets[t] + channel);
     const T* from = x + args.offsets[t];
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p, from += step) sum[p] = multiply_add(w, get(from), sum[p]);
+    for (int p = 0; p < P; ++p, from += step) sum[p] = multiply_add(w, lanes.get(from), sum[p]);
   }
   const Vector<T> least = broadcast(args.relu ? T(0) : -T(__builtin_inf()));
   T* out = args.out + pixel * args.out_step + channel;
 #pragma GCC unroll 8
-  for (int p = 0; p < P; ++p, out += args.out_step) put(out, sum[p] < least ? least : sum[p]);  // NaN stays
+  for (int p = 0; p < P; ++p, out += args.out_step) lanes.put(out, sum[p] < least ? least : sum[p]);  // NaN stays
 }
 
 template <class T, int P>
 void channel_tiles(const DepthwiseArgs<T>& args, int64_t pixel) {
-  int64_t c = 0;
-  for (; c + kLanes<T> <= args.channels; c += kLanes<T>)
-    channel_tile<T, P>(
-        args, pixel, c, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
-  if (const int64_t left = args.channels - c)
-    channel_tile<T, P>(
-        args, pixel, c, [=](const T* from) { return load_first(from, left); },
-        [=](T* to, Vector<T> v) { store_first<T>(to, v, left); });
+  for_lanes<T>(args.channels, [&](int64_t c, auto lanes) { channel_tile<T, P>(args, pixel, c, lanes); });
 }
 
 template <class T>
@@ -54,37 +47,30 @@ void depthwise(const DepthwiseArgs<T>& args) {
 }
 
 /// `Taps` sums of one vector of channels.
-template <class T, int Taps, class Get, class Put>
+template <class T, int Taps, class Some>
 inline __attribute__((always_inline)) void sum_channels(const DepthwiseSumsArgs<T>& args, int64_t tap, int64_t channel,
-                                                        Get get, Put put) {
+                                                        Some lanes) {
   Vector<T> sum[Taps];
   const T* x[Taps];
 #pragma GCC unroll 9
   for (int t = 0; t < Taps; ++t) {
-    sum[t] = get(args.sums + args.sum_offsets[tap + t] + channel);
+    sum[t] = lanes.get(args.sums + args.sum_offsets[tap + t] + channel);
     x[t] = args.x + args.offsets[tap + t] + channel;
   }
   const T* g = args.g + channel;
   int64_t at = 0;
   for (int64_t i = 0; i < args.pixels; ++i, g += args.g_step, at += args.x_step) {
-    const Vector<T> gradient = get(g);
+    const Vector<T> gradient = lanes.get(g);
 #pragma GCC unroll 9
-    for (int t = 0; t < Taps; ++t) sum[t] = multiply_add(gradient, get(x[t] + at), sum[t]);
+    for (int t = 0; t < Taps; ++t) sum[t] = multiply_add(gradient, lanes.get(x[t] + at), sum[t]);
   }
 #pragma GCC unroll 9
-  for (int t = 0; t < Taps; ++t) put(args.sums + args.sum_offsets[tap + t] + channel, sum[t]);
+  for (int t = 0; t < Taps; ++t) lanes.put(args.sums + args.sum_offsets[tap + t] + channel, sum[t]);
 }
 
 template <class T, int Taps>
 void sum_taps(const DepthwiseSumsArgs<T>& args, int64_t tap) {
-  int64_t c = 0;
-  for (; c + kLanes<T> <= args.channels; c += kLanes<T>)
-    sum_channels<T, Taps>(
-        args, tap, c, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
-  if (const int64_t left = args.channels - c)
-    sum_channels<T, Taps>(
-        args, tap, c, [=](const T* from) { return load_first(from, left); },
-        [=](T* to, Vector<T> v) { store_first<T>(to, v, left); });
+  for_lanes<T>(args.channels, [&](int64_t c, auto lanes) { sum_channels<T, Taps>(args, tap, c, lanes); });
 }
 
 template <class T>

@@ -18,9 +18,7 @@ template <class T, int MR, int NV>
 void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& args) {
   const int64_t last = args.columns - (NV - 1) * kLanes<T>;  // columns in the last vector
   const bool whole = last >= kLanes<T>;
-  const auto read = [&](const T* at, int v) {
-    return v < NV - 1 || whole ? load(at + v * kLanes<T>) : load_first(at + v * kLanes<T>, last);
-  };
+  const auto read = [&](const T* at, int v) { return load_some(at + v * kLanes<T>, v < NV - 1 || whole, last); };
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)  // written when all is summed up
 #pragma GCC unroll 2
@@ -57,18 +55,8 @@ void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& 
     for (int v = 0; v < NV; ++v) {
       const Vector<T> value = sum[m][v] < least ? least : sum[m][v];  // a NaN stays
       T* at = to[m] + v * kLanes<T>;
-      if (v < NV - 1 || whole) store(at, value);
-      else store_first<T>(at, value, last);
+      store_some(at, value, v < NV - 1 || whole, last);
     }
-}
-
-template <class T>
-using ProductTile = void (*)(const T* const*, T* const*, const NhwcProductArgs<T>&);
-
-template <class T, int NV, int MR = kPixelRows>
-inline ProductTile<T> product_tile_of_height(int64_t rows) {
-  if constexpr (MR == 1) return product_tile<T, 1, NV>;
-  else return rows == MR ? product_tile<T, MR, NV> : product_tile_of_height<T, NV, MR - 1>(rows);
 }
 
 template <class T>
@@ -93,8 +81,9 @@ void nhwc_product(const NhwcProductArgs<T>& args) {
       for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
       place.at += place.bytes;
     }
-    if (args.columns > kLanes<T>) product_tile_of_height<T, 2>(height)(from, to, args);
-    else product_tile_of_height<T, 1>(height)(from, to, args);
+    with_constant<2>(args.columns > kLanes<T> ? 2 : 1, [&]<int NV> {
+      with_constant<kPixelRows>(height, [&]<int MR> { product_tile<T, MR, NV>(from, to, args); });
+    });
   }
 }
 
@@ -134,43 +123,30 @@ void gradient_tile(const NhwcGradientArgs<T>& args) {
 }
 
 template <class T>
-using GradientTile = void (*)(const NhwcGradientArgs<T>&);
-
-template <class T, int NV, bool partial, int MR = kTileRows>
-inline GradientTile<T> gradient_tile_of_height(int64_t rows) {
-  if constexpr (MR == 1) return gradient_tile<T, 1, NV, partial>;
-  else return rows == MR ? gradient_tile<T, MR, NV, partial> : gradient_tile_of_height<T, NV, partial, MR - 1>(rows);
-}
-
-template <class T>
 void nhwc_gradient(const NhwcGradientArgs<T>& args) {
-  const bool partial = args.columns % kLanes<T> != 0;
-  if (args.columns > kLanes<T>)
-    (partial ? gradient_tile_of_height<T, 2, true>(args.rows) : gradient_tile_of_height<T, 2, false>(args.rows))(args);
-  else
-    (partial ? gradient_tile_of_height<T, 1, true>(args.rows) : gradient_tile_of_height<T, 1, false>(args.rows))(args);
+  with_constant<2>(args.columns > kLanes<T> ? 2 : 1, [&]<int NV> {
+    with_constant<kTileRows>(args.rows, [&]<int MR> {
+      if (args.columns % kLanes<T> != 0) gradient_tile<T, MR, NV, true>(args);
+      else gradient_tile<T, MR, NV, false>(args);
+    });
+  });
 }
 
 template <class T>
 void nhwc_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
-  for (int64_t column = 0; column < columns; column += kLanes<T>) {
-    const int64_t left = columns - column;
-    const bool whole = left >= kLanes<T>;
+  for_lanes<T>(columns, [&](int64_t column, auto lanes) {
     Vector<T> sum[4] = {};  // several, since an addition waits for the one before
     for (int64_t n = 0; n < box.count[0]; ++n)
       for (int64_t p = 0; p < box.count[1]; ++p) {
         const T* at = dy + n * box.y_step[0] + p * box.y_step[1] + column;
         int64_t q = 0;
-        for (; whole && q + 4 <= box.count[2]; q += 4)
+        for (; lanes.count == kLanes<T> && q + 4 <= box.count[2]; q += 4)
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) sum[i] += load(at + (q + i) * box.y_step[2]);
-        for (; q < box.count[2]; ++q)
-          sum[0] += whole ? load(at + q * box.y_step[2]) : load_first(at + q * box.y_step[2], left);
+          for (int i = 0; i < 4; ++i) sum[i] += lanes.get(at + (q + i) * box.y_step[2]);
+        for (; q < box.count[2]; ++q) sum[0] += lanes.get(at + q * box.y_step[2]);
       }
-    const Vector<T> total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    if (whole) store(out + column, load(out + column) + total);
-    else store_first<T>(out + column, load_first(out + column, left) + total, left);
-  }
+    lanes.put(out + column, lanes.get(out + column) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
+  });
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

@@ -18,20 +18,6 @@ struct AsItIs {
   }
 };
 
-/// The sums of the lanes of `count` vectors, four at a time by adding neighbours.
-template <class T, int count>
-inline void lane_sums(const Vector<T>* v, T* sums) {
-  if constexpr (kLanes<T> >= 4 && count % 4 == 0) {
-    for (int j = 0; j < count; j += 4) {
-      Vector<T> quarters = add_pairs<T>(add_pairs<T>(v[j], v[j + 1]), add_pairs<T>(v[j + 2], v[j + 3]));
-      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs<T>(quarters, quarters);
-      for (int i = 0; i < 4; ++i) sums[j + i] = quarters[i];
-    }
-  } else {
-    for (int j = 0; j < count; ++j) sums[j] = sum_of<T>(v[j]);
-  }
-}
-
 template <class T, class Source, int MR, int NJ>
 void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t row, int64_t column) {
   const T* a = args.a + row * args.a_row_stride;
@@ -85,13 +71,8 @@ void row_dots(const RowDotsArgs<T, typename Source::Element>& args) {
   constexpr int kMost = kRegisters == 32 ? 4 : 2;
   int64_t row = 0;
   for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, Source, kMost>(args, row);
-  if (args.rows - row == 3) {
-    if constexpr (kMost == 4) row_dots_panel<T, Source, 3>(args, row);
-  } else if (args.rows - row == 2) {
-    row_dots_panel<T, Source, 2>(args, row);
-  } else if (args.rows - row == 1) {
-    row_dots_panel<T, Source, 1>(args, row);
-  }
+  if (row < args.rows)
+    with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, Source, MR>(args, row); });
 }
 
 // Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one

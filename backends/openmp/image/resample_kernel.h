@@ -18,7 +18,7 @@ void gather_columns(const GatherArgs<T>& args) {
       sum = args.weights ? multiply_add(load(args.weights + k * args.pitch + q), v, sum) : v;
     }
     const int64_t left = args.columns - q;
-    left >= lanes ? store(args.y + q, sum) : store_first<T>(args.y + q, sum, left);
+    store_some(args.y + q, sum, left >= lanes, left);
   }
 }
 
@@ -29,7 +29,7 @@ void pool_columns(const T* x, int64_t step, int64_t taps, const T* weights, T* y
     Vector<T> sum{};
     for (int64_t k = 0; k < taps; ++k)
       sum = multiply_add(broadcast(weights[k]), strip.load_inputs(x + q * step + k), sum);
-    strip.count == kLanes<T> ? store(y + q, sum) : store_first<T>(y + q, sum, strip.count);
+    store_some(y + q, sum, strip.count == kLanes<T>, strip.count);
   }
 }
 
@@ -38,12 +38,8 @@ void repeat_columns(const T* x, T weight, T* y, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
   for (int64_t q = 0; q < count; q += 2 * lanes) {
     const int64_t left = count - q, inputs = (left + 1) / 2;
-    const Vector<T> v = (inputs >= lanes ? load(x + q / 2) : load_first(x + q / 2, inputs)) * broadcast(weight);
-    const Vector<T> low = interleave_low(v, v, IndicesUpTo<kLanes<T>>());
-    const Vector<T> high = interleave_high(v, v, IndicesUpTo<kLanes<T>>());
-    left >= lanes ? store(y + q, low) : store_first<T>(y + q, low, left);
-    if (left >= 2 * lanes) store(y + q + lanes, high);
-    else if (left > lanes) store_first<T>(y + q + lanes, high, left - lanes);
+    const Vector<T> v = load_some(x + q / 2, inputs >= lanes, inputs) * broadcast(weight);
+    store_interleaved<T>(y + q, v, v, left);
   }
 }
 
@@ -60,15 +56,12 @@ void weighted_sum(const T* x, int64_t terms, const int64_t* offsets, const T* we
     }
     store(y + i, low), store(y + i + kLanes<T>, high);
   }
-  for (; i < count; i += kLanes<T>) {
-    const int64_t left = count - i;
+  for_lanes<T>(count - i, [&](int64_t rest, auto lanes) {
     Vector<T> sum{};
-    for (int64_t t = 0; t < terms; ++t) {
-      const T* from = x + offsets[t] + i;
-      sum = multiply_add(broadcast(weights[t]), left >= kLanes<T> ? load(from) : load_first(from, left), sum);
-    }
-    left >= kLanes<T> ? store(y + i, sum) : store_first<T>(y + i, sum, left);
-  }
+    for (int64_t t = 0; t < terms; ++t)
+      sum = multiply_add(broadcast(weights[t]), lanes.get(x + offsets[t] + i + rest), sum);
+    lanes.put(y + i + rest, sum);
+  });
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

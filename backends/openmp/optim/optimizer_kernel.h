@@ -11,24 +11,15 @@ void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>
   // Copies, which the stores below cannot change: they stay in registers.
   const StepArgs<T> args = arguments;
   const rules::FullStep<Rule, T> step = full_step;
-  // `get` and `put` move all lanes, or the first ones behind the last whole vector.
-  const auto run = [&](int64_t i, auto get, auto put) {
-    Lanes<T> p = get(args.parameter + i), state[3] = {};
+  for_lanes<T>(args.count, [&](int64_t i, auto lanes) {
+    Lanes<T> p = lanes.get(args.parameter + i), state[3] = {};
     for (int k = 0; k < 3; ++k)
-      if (args.states[k]) state[k] = get(args.states[k] + i);
-    step(p, Lanes<T>(get(args.gradient + i)), state[0], state[1], state[2]);
-    put(args.parameter + i, p.v);
+      if (args.states[k]) state[k] = lanes.get(args.states[k] + i);
+    step(p, Lanes<T>(lanes.get(args.gradient + i)), state[0], state[1], state[2]);
+    lanes.put(args.parameter + i, p.v);
     for (int k = 0; k < 3; ++k)
-      if (args.states[k]) put(args.states[k] + i, state[k].v);
-  };
-  int64_t i = 0;
-  for (; i + kLanes<T> <= args.count; i += kLanes<T>)
-    run(
-        i, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
-  if (const int64_t left = args.count - i)
-    run(
-        i, [=](const T* from) { return load_first(from, left); },
-        [=](T* to, Vector<T> v) { store_first(to, v, left); });
+      if (args.states[k]) lanes.put(args.states[k] + i, state[k].v);
+  });
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

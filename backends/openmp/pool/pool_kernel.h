@@ -97,7 +97,7 @@ void max_pool(const PoolArgs<T>& args) {
           index = won ? lane_columns + static_cast<Integer>(at) : index;
         }
       T* y = args.y + p * args.columns + q;
-      strip.count == lanes ? store(y, best) : store_first<T>(y, best, strip.count);
+      store_some(y, best, strip.count == lanes, strip.count);
       store_indices<T>(args.indices + p * args.columns + q, index, strip.count);
     }
   }
@@ -105,17 +105,12 @@ void max_pool(const PoolArgs<T>& args) {
 
 template <class T>
 void max_pool_channels(const ChannelPoolArgs<T>& args) {
-  constexpr int64_t lanes = kLanes<T>;
   using Integer = IntegerOf<T>;
   for (int64_t i = 0; i < args.pixels; ++i) {
     const T* x = args.x + i * args.x_step;
     const Integer moved = static_cast<Integer>(i * args.place_step);
-    for (int64_t c = 0; c < args.channels; c += lanes) {
-      const int64_t count = args.channels - c < lanes ? args.channels - c : lanes;
-      const auto get = [&](int64_t t) {
-        const T* from = x + args.offsets[t] + c;
-        return count == lanes ? load(from) : load_first(from, count);
-      };
+    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
+      const auto get = [&](int64_t t) { return lanes.get(x + args.offsets[t] + c); };
       Vector<T> best = args.taps ? get(0) : broadcast(-T(__builtin_inf()));
       Mask<T> index = Mask<T>{} + (args.taps ? static_cast<Integer>(args.places[0]) + moved : Integer(-1));
       for (int64_t t = 1; t < args.taps; ++t) {
@@ -124,61 +119,47 @@ void max_pool_channels(const ChannelPoolArgs<T>& args) {
         best = won ? value : best;
         index = won ? Mask<T>{} + (static_cast<Integer>(args.places[t]) + moved) : index;
       }
-      T* y = args.y + i * args.y_step + c;
-      count == lanes ? store(y, best) : store_first<T>(y, best, count);
-      store_indices<T>(args.indices + i * args.index_step + c, index, count);
-    }
+      lanes.put(args.y + i * args.y_step + c, best);
+      store_indices<T>(args.indices + i * args.index_step + c, index, lanes.count);
+    });
   }
 }
 
 /// Every input looks which of its windows chose it.
 template <class T>
 void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
-  constexpr int64_t lanes = kLanes<T>;
   for (int64_t i = 0; i < args.pixels; ++i) {
     const Mask<T> place = Mask<T>{} + static_cast<IntegerOf<T>>(args.place + i * args.place_step);
-    for (int64_t c = 0; c < args.channels; c += lanes) {
-      const int64_t count = args.channels - c < lanes ? args.channels - c : lanes;
+    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
       Vector<T> sum{};
       for (int64_t t = 0; t < args.taps; ++t) {
-        const T* from = args.dy + i * args.dy_step + args.offsets[t] + c;
-        const Vector<T> dy = count == lanes ? load(from) : load_first(from, count);
-        const Mask<T> index = load_indices<T>(args.indices + i * args.index_step + args.index_offsets[t] + c, count);
+        const Vector<T> dy = lanes.get(args.dy + i * args.dy_step + args.offsets[t] + c);
+        const int32_t* indices = args.indices + i * args.index_step + args.index_offsets[t] + c;
+        const Mask<T> index = load_indices<T>(indices, lanes.count);
         sum += index == place ? dy : Vector<T>{};
       }
-      T* dx = args.dx + i * args.dx_step + c;
-      count == lanes ? store(dx, sum) : store_first<T>(dx, sum, count);
-    }
+      lanes.put(args.dx + i * args.dx_step + c, sum);
+    });
   }
 }
 
 /// The gradient of pooling by 2 x 2 windows that do not overlap: every input looks whether its window chose it.
 template <class T>
 void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
-  constexpr int64_t lanes = kLanes<T>;
   using Integer = IntegerOf<T>;
   Mask<T> lane_columns;
   for (int i = 0; i < kLanes<T>; ++i) lane_columns[i] = static_cast<Integer>(2 * i);
   for (int64_t p = 0; p < args.rows; ++p) {
-    for (int64_t q = 0; q < args.columns; q += lanes) {
-      const int64_t count = args.columns - q < lanes ? args.columns - q : lanes;
-      const T* gradient = args.dy + p * args.columns + q;
-      const int32_t* chosen = args.indices + p * args.columns + q;
-      const Vector<T> dy = count == lanes ? load(gradient) : load_first(gradient, count);
-      const Mask<T> index = load_indices<T>(chosen, count);
+    for_lanes<T>(args.columns, [&](int64_t q, auto lanes) {
+      const Vector<T> dy = lanes.get(args.dy + p * args.columns + q);
+      const Mask<T> index = load_indices<T>(args.indices + p * args.columns + q, lanes.count);
       for (int64_t r = 0; r < 2; ++r) {
         const int64_t row = (2 * p + r) * args.width;
         const Mask<T> at = lane_columns + static_cast<Integer>(row + 2 * q);
         const Vector<T> even = index == at ? dy : Vector<T>{}, odd = index == at + 1 ? dy : Vector<T>{};
-        T* to = args.dx + row + 2 * q;
-        const Vector<T> low = interleave_low(even, odd, IndicesUpTo<kLanes<T>>());
-        const Vector<T> high = interleave_high(even, odd, IndicesUpTo<kLanes<T>>());
-        const int64_t width = 2 * count;
-        width >= lanes ? store(to, low) : store_first<T>(to, low, width);
-        if (width == 2 * lanes) store(to + lanes, high);
-        else if (width > lanes) store_first<T>(to + lanes, high, width - lanes);
+        store_interleaved<T>(args.dx + row + 2 * q, even, odd, 2 * lanes.count);
       }
-    }
+    });
   }
 }
 

@@ -135,17 +135,17 @@ int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
 /// In each lane the extreme of the rows and the first row that has it, NaN counting as extreme.
 template <class T, bool largest>
 inline void extremes_of_lanes(const RowsOf<const T>& x, T* best, int64_t* row) {
-  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
-    Vector<T> most = get(x.data + c);
+  for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
+    Vector<T> most = lanes.get(x.data + c);
     Mask<T> at{};
     for (int64_t r = 1; r < x.rows; ++r) {
-      const Vector<T> v = get(x.data + r * x.stride + c);
+      const Vector<T> v = lanes.get(x.data + r * x.stride + c);
       const Mask<T> wins = (largest ? v > most : v < most) | ((v != v) & (most == most));
       most = wins ? v : most;
       at = wins ? (at & 0) + static_cast<IntegerOf<T>>(r) : at;
     }
-    put(best + c, most);
-    for (int64_t i = c; i < x.lanes && i < c + kLanes<T>; ++i) row[i] = at[i - c];
+    lanes.put(best + c, most);
+    for (int64_t i = 0; i < lanes.count; ++i) row[c + i] = at[i];
   });
 }
 template <class T>

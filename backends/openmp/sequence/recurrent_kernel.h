@@ -11,44 +11,34 @@ inline Lanes<T> sigmoid(Lanes<T> x) {
   return scalar::Unary<UnaryOp::sigmoid>::apply(x, {});
 }
 
-/// step(load, store, j) for each j at which a vector starts; load and store take an address and leave out what lies
-/// behind `count`.
-template <class T, class Step>
-inline void for_vectors(int64_t count, const Step& step) {
-  int64_t j = 0;
-  for (; j + kLanes<T> <= count; j += kLanes<T>)
-    step([](const T* from) { return Lanes<T>(load(from)); }, [](T* to, Lanes<T> x) { store(to, x.v); }, j);
-  if (const int64_t left = count - j)
-    step([left](const T* from) { return Lanes<T>(load_first(from, left)); },
-         [left](T* to, Lanes<T> x) { store_first(to, x.v, left); }, j);
-}
-
 template <class T>
 void lstm_cell(const LstmArgs<T>& row) {
-  for_vectors<T>(row.count, [&](auto load_at, auto store_at, int64_t j) {
-    const Lanes<T> i = sigmoid(load_at(row.gates[0] + j)), f = sigmoid(load_at(row.gates[1] + j));
-    const Lanes<T> g = tanh(load_at(row.gates[2] + j)), o = sigmoid(load_at(row.gates[3] + j));
-    const Lanes<T> c = f * load_at(row.c_before + j) + i * g;
-    store_at(row.c + j, c);
-    store_at(row.h + j, o * tanh(c));
-    store_at(row.gates[0] + j, i), store_at(row.gates[1] + j, f);
-    store_at(row.gates[2] + j, g), store_at(row.gates[3] + j, o);
+  for_lanes<T>(row.count, [&](int64_t j, auto lanes) {
+    const auto put = [&](T* to, Lanes<T> x) { lanes.put(to, x.v); };
+    const Lanes<T> i = sigmoid<T>(lanes.get(row.gates[0] + j)), f = sigmoid<T>(lanes.get(row.gates[1] + j));
+    const Lanes<T> g = tanh<T>(lanes.get(row.gates[2] + j)), o = sigmoid<T>(lanes.get(row.gates[3] + j));
+    const Lanes<T> c = f * lanes.get(row.c_before + j) + i * g;
+    put(row.c + j, c);
+    put(row.h + j, o * tanh(c));
+    put(row.gates[0] + j, i), put(row.gates[1] + j, f);
+    put(row.gates[2] + j, g), put(row.gates[3] + j, o);
   });
 }
 
 template <class T>
 void lstm_cell_backward(const LstmBackwardArgs<T>& row) {
-  for_vectors<T>(row.count, [&](auto load_at, auto store_at, int64_t j) {
+  for_lanes<T>(row.count, [&](int64_t j, auto lanes) {
+    const auto put = [&](T* to, Lanes<T> x) { lanes.put(to, x.v); };
     const Lanes<T> one = 1;
-    const Lanes<T> i = load_at(row.gates[0] + j), f = load_at(row.gates[1] + j);
-    const Lanes<T> g = load_at(row.gates[2] + j), o = load_at(row.gates[3] + j);
-    const Lanes<T> dh = load_at(row.dh + j), t = tanh(load_at(row.c + j));
-    const Lanes<T> dc = load_at(row.dc + j) + dh * o * (one - t * t);
-    store_at(row.dgates[0] + j, dc * g * i * (one - i));
-    store_at(row.dgates[1] + j, dc * load_at(row.c_before + j) * f * (one - f));
-    store_at(row.dgates[2] + j, dc * i * (one - g * g));
-    store_at(row.dgates[3] + j, dh * t * o * (one - o));
-    store_at(row.dc + j, dc * f);
+    const Lanes<T> i = lanes.get(row.gates[0] + j), f = lanes.get(row.gates[1] + j);
+    const Lanes<T> g = lanes.get(row.gates[2] + j), o = lanes.get(row.gates[3] + j);
+    const Lanes<T> dh = lanes.get(row.dh + j), t = tanh<T>(lanes.get(row.c + j));
+    const Lanes<T> dc = lanes.get(row.dc + j) + dh * o * (one - t * t);
+    put(row.dgates[0] + j, dc * g * i * (one - i));
+    put(row.dgates[1] + j, dc * lanes.get(row.c_before + j) * f * (one - f));
+    put(row.dgates[2] + j, dc * i * (one - g * g));
+    put(row.dgates[3] + j, dh * t * o * (one - o));
+    put(row.dc + j, dc * f);
   });
 }
 

@@ -16,20 +16,16 @@ namespace gradus::openmp::GRADUS_ISA {
 /// y[i] = f(x[i]) and y[i] = f(a[i], b[i]), a vector at a time.
 template <class T, class F>
 inline void map(const T* x, T* y, int64_t count, F f) {
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) store(y + i, f(load(x + i)));
-  if (i < count) store_first<T>(y + i, f(load_first(x + i, count - i)), count - i);
+  for_lanes<T>(count, [&](int64_t i, auto lanes) { lanes.put(y + i, f(lanes.get(x + i))); });
 }
 template <class T, class F>
 inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) store(y + i, f(load(a + i), load(b + i)));
-  if (i < count) store_first<T>(y + i, f(load_first(a + i, count - i), load_first(b + i, count - i)), count - i);
+  for_lanes<T>(count, [&](int64_t i, auto lanes) { lanes.put(y + i, f(lanes.get(a + i), lanes.get(b + i))); });
 }
 
 /// Truths as booleans, 1 or 0; all of them or the first `count`.
 template <class T>
-inline void store_truths(bool* to, Where<T> where, int64_t count = kLanes<T>) {
+inline void store_truths(bool* to, Where<T> where, int64_t count) {
   using Bytes = typename VectorOf<T>::Bytes;
   const Bytes bytes = __builtin_convertvector(where.lanes & 1, Bytes);
   if (count == kLanes<T>) __builtin_memcpy(to, &bytes, kLanes<T>);
@@ -58,11 +54,9 @@ void unary_backward(const T* dy, const T* saved, T* dx, int64_t count, const Una
 template <class T, UnaryOp op>
 void unary_predicate(const T* x, bool* y, int64_t count, const UnaryArgs& arguments) {
   const UnaryArgs args = arguments;
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>)
-    store_truths<T>(y + i, scalar::Unary<op>::apply(Lanes<T>(load(x + i)), args));
-  if (i < count)
-    store_truths<T>(y + i, scalar::Unary<op>::apply(Lanes<T>(load_first(x + i, count - i)), args), count - i);
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    store_truths<T>(y + i, scalar::Unary<op>::apply(Lanes<T>(lanes.get(x + i)), args), lanes.count);
+  });
 }
 
 template <class T, BinaryOp op>
@@ -72,11 +66,10 @@ void binary(const T* a, const T* b, T* y, int64_t count) {
 
 template <class T, BinaryOp op>
 void binary_predicate(const T* a, const T* b, bool* y, int64_t count) {
-  const auto apply = [](Vector<T> u, Vector<T> v) { return scalar::Binary<op>::apply(Lanes<T>(u), Lanes<T>(v)); };
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) store_truths<T>(y + i, apply(load(a + i), load(b + i)));
-  if (const int64_t left = count - i; left > 0)
-    store_truths<T>(y + i, apply(load_first(a + i, left), load_first(b + i, left)), left);
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    const Lanes<T> u = lanes.get(a + i), v = lanes.get(b + i);
+    store_truths<T>(y + i, scalar::Binary<op>::apply(u, v), lanes.count);
+  });
 }
 
 // The kernels of an op, and the tables of all.

@@ -18,80 +18,67 @@ void affine(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y
   for (; i < count; ++i) y[i] = ((x[i] - shift) * scale + offset) * w[i] + b[i];
 }
 
-/// Calls f(first lane, get, put) for vectors of lanes; get and put move those of them that exist.
-template <class T, class F>
-inline void for_lanes(int64_t count, F f) {
-  int64_t c = 0;
-  for (; c + kLanes<T> <= count; c += kLanes<T>)
-    f(
-        c, [](const T* from) { return load(from); }, [](T* to, Vector<T> v) { store(to, v); });
-  if (const int64_t left = count - c; left > 0)
-    f(
-        c, [=](const T* from) { return load_first(from, left); },
-        [=](T* to, Vector<T> v) { store_first<T>(to, v, left); });
-}
-
 template <class T>
 void combine(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count) {
   const Vector<T> shift_v = broadcast(shift), a_v = broadcast(a), b_v = broadcast(b), c_v = broadcast(c);
-  for_lanes<T>(count, [&](int64_t i, auto get, auto put) {
-    const Vector<T> v = w ? get(g + i) * get(w + i) : get(g + i);
-    put(y + i, multiply_add(v, a_v, multiply_add(get(x + i) - shift_v, b_v, c_v)));
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    const Vector<T> v = w ? lanes.get(g + i) * lanes.get(w + i) : lanes.get(g + i);
+    lanes.put(y + i, multiply_add(v, a_v, multiply_add(lanes.get(x + i) - shift_v, b_v, c_v)));
   });
 }
 
 template <class T>
 void lane_sums(const RowsOf<const T>& x, const T* shift, T* sum) {
-  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
-    const Vector<T> shift_v = get(shift + c);
+  for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
+    const Vector<T> shift_v = lanes.get(shift + c);
     Vector<T> total{};
-    for (int64_t r = 0; r < x.rows; ++r) total += get(x.data + r * x.stride + c) - shift_v;
-    put(sum + c, total);
+    for (int64_t r = 0; r < x.rows; ++r) total += lanes.get(x.data + r * x.stride + c) - shift_v;
+    lanes.put(sum + c, total);
   });
 }
 
 template <class T>
 void lane_squares(const RowsOf<const T>& x, const T* shift, T* sum) {
-  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
-    const Vector<T> shift_v = get(shift + c);
+  for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
+    const Vector<T> shift_v = lanes.get(shift + c);
     Vector<T> total{};
     for (int64_t r = 0; r < x.rows; ++r) {
-      const Vector<T> d = get(x.data + r * x.stride + c) - shift_v;
+      const Vector<T> d = lanes.get(x.data + r * x.stride + c) - shift_v;
       total = multiply_add(d, d, total);
     }
-    put(sum + c, total);
+    lanes.put(sum + c, total);
   });
 }
 
 template <class T>
 void lane_products(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product) {
-  for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
-    const Vector<T> shift_v = get(shift + c);
+  for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
+    const Vector<T> shift_v = lanes.get(shift + c);
     Vector<T> sum{}, products{};
     for (int64_t r = 0; r < x.rows; ++r) {
-      const Vector<T> v = get(g.data + r * g.stride + c);
+      const Vector<T> v = lanes.get(g.data + r * g.stride + c);
       sum += v;
-      products = multiply_add(v, get(x.data + r * x.stride + c) - shift_v, products);
+      products = multiply_add(v, lanes.get(x.data + r * x.stride + c) - shift_v, products);
     }
-    put(plain + c, sum), put(product + c, products);
+    lanes.put(plain + c, sum), lanes.put(product + c, products);
   });
 }
 
 template <class T>
 void lane_affine(const RowsOf<const T>& x, const T* shift, const T* scale, const T* offset, const RowsOf<T>& y) {
   for (int64_t r = 0; r < x.rows; ++r)
-    for_lanes<T>(x.lanes, [&](int64_t c, auto get, auto put) {
-      const Vector<T> d = get(x.data + r * x.stride + c) - get(shift + c);
-      put(y.data + r * y.stride + c, multiply_add(d, get(scale + c), get(offset + c)));
+    for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
+      const Vector<T> d = lanes.get(x.data + r * x.stride + c) - lanes.get(shift + c);
+      lanes.put(y.data + r * y.stride + c, multiply_add(d, lanes.get(scale + c), lanes.get(offset + c)));
     });
 }
 
 template <class T>
 void lane_scaled_differences(const RowsOf<const T>& g, const RowsOf<const T>& y, const T* sum, const RowsOf<T>& dx) {
   for (int64_t r = 0; r < y.rows; ++r)
-    for_lanes<T>(y.lanes, [&](int64_t i, auto get, auto put) {
-      put(dx.data + r * dx.stride + i,
-          (get(g.data + r * g.stride + i) - get(sum + i)) * get(y.data + r * y.stride + i));
+    for_lanes<T>(y.lanes, [&](int64_t i, auto lanes) {
+      lanes.put(dx.data + r * dx.stride + i,
+                (lanes.get(g.data + r * g.stride + i) - lanes.get(sum + i)) * lanes.get(y.data + r * y.stride + i));
     });
 }
 
@@ -99,32 +86,12 @@ template <class T>
 void lane_combine(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                   const T* c, const RowsOf<T>& y) {
   for (int64_t r = 0; r < x.rows; ++r)
-    for_lanes<T>(x.lanes, [&](int64_t i, auto get, auto put) {
-      const Vector<T> d = get(x.data + r * x.stride + i) - get(shift + i);
-      const Vector<T> rest = multiply_add(d, get(b + i), get(c + i));
-      put(y.data + r * y.stride + i, multiply_add(get(g.data + r * g.stride + i), get(a + i), rest));
+    for_lanes<T>(x.lanes, [&](int64_t i, auto lanes) {
+      const Vector<T> d = lanes.get(x.data + r * x.stride + i) - lanes.get(shift + i);
+      const Vector<T> rest = multiply_add(d, lanes.get(b + i), lanes.get(c + i));
+      lanes.put(y.data + r * y.stride + i, multiply_add(lanes.get(g.data + r * g.stride + i), lanes.get(a + i), rest));
     });
 }
-
-/// How a whole vector of elements, or the first `count` lanes of the last one, is read and written. Lanes that are not
-/// there read as 0, and keep makes them 0.
-template <class T>
-struct AllLanes {
-  Vector<T> get(const T* from) const { return load(from); }
-  void put(T* to, Vector<T> v) const { store(to, v); }
-  Vector<T> keep(Vector<T> v) const { return v; }
-};
-template <class T>
-struct FirstLanes {
-  int64_t count;
-  Vector<T> get(const T* from) const { return load_first(from, count); }
-  void put(T* to, Vector<T> v) const { store_first<T>(to, v, count); }
-  Vector<T> keep(Vector<T> v) const {
-    Mask<T> lane;
-    for (int k = 0; k < kLanes<T>; ++k) lane[k] = k;
-    return lane < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{};
-  }
-};
 
 /// Adds up in chains, each of which waits for itself alone: add(totals, i, lanes) adds what the elements from i on
 /// give.

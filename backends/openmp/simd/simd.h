@@ -288,6 +288,43 @@ inline void store_some(T* to, Vector<T> v, bool whole, int64_t count) {
   whole ? store(to, v) : store_first(to, v, count);
 }
 
+/// How one vector of elements is read and written: all lanes, or the first `count`. Lanes that are not there read as 0,
+/// and keep makes them 0.
+template <class T>
+struct AllLanes {
+  static constexpr int64_t count = kLanes<T>;
+  Vector<T> get(const T* from) const { return load(from); }
+  void put(T* to, Vector<T> v) const { store(to, v); }
+  Vector<T> keep(Vector<T> v) const { return v; }
+};
+template <class T>
+struct FirstLanes {
+  int64_t count;
+  Vector<T> get(const T* from) const { return load_first(from, count); }
+  void put(T* to, Vector<T> v) const { store_first<T>(to, v, count); }
+  Vector<T> keep(Vector<T> v) const {
+    Mask<T> lane;
+    for (int k = 0; k < kLanes<T>; ++k) lane[k] = k;
+    return lane < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{};
+  }
+};
+
+/// Calls f(i, lanes) for the vectors of `count` elements; each starts at element i.
+template <class T, class F>
+inline void for_lanes(int64_t count, F f) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) f(i, AllLanes<T>());
+  if (i < count) f(i, FirstLanes<T>{count - i});
+}
+
+/// Calls f.template operator()<n>() with n = value, a constant from 1 to `most`.
+template <int most, class F>
+inline void with_constant(int64_t value, F f) {
+  if constexpr (most > 1)
+    if (value != most) return with_constant<most - 1>(value, f);
+  f.template operator()<most>();
+}
+
 /// Lanes 0, 2, 4, … of a followed by those of b; and the others.
 template <class V, int... i>
 inline V even_lanes(V a, V b, Indices<i...>) {
@@ -313,6 +350,20 @@ inline T sum_of(Vector<T> v) {
   v += rotated<T, width>(v, IndicesUpTo<kLanes<T>>());
   if constexpr (width == 1) return v[0];
   else return sum_of<T, width / 2>(v);
+}
+
+/// The sums of the lanes of `count` vectors, four at a time by adding neighbours.
+template <class T, int count>
+inline void lane_sums(const Vector<T>* v, T* sums) {
+  if constexpr (kLanes<T> >= 4 && count % 4 == 0) {
+    for (int j = 0; j < count; j += 4) {
+      Vector<T> quarters = add_pairs<T>(add_pairs<T>(v[j], v[j + 1]), add_pairs<T>(v[j + 2], v[j + 3]));
+      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs<T>(quarters, quarters);
+      for (int i = 0; i < 4; ++i) sums[j + i] = quarters[i];
+    }
+  } else {
+    for (int j = 0; j < count; ++j) sums[j] = sum_of<T>(v[j]);
+  }
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

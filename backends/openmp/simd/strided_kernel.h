@@ -69,18 +69,20 @@ inline V interleave_high(V a, V b, Indices<i...>) {
   return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
 }
 
+/// Stores a[0], b[0], a[1], … : the first `count` of them, at least one.
+template <class T>
+inline void store_interleaved(T* to, Vector<T> a, Vector<T> b, int64_t count) {
+  constexpr int64_t lanes = kLanes<T>;
+  store_some(to, interleave_low(a, b, IndicesUpTo<kLanes<T>>()), count >= lanes, count);
+  if (count > lanes)
+    store_some(to + lanes, interleave_high(a, b, IndicesUpTo<kLanes<T>>()), count >= 2 * lanes, count - lanes);
+}
+
 template <class T>
 void interleave(const T* even, const T* odd, T* out, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
-  for (int64_t i = 0; i < count; i += 2 * lanes, even += lanes, odd += lanes) {
-    const int64_t left = count - i;
-    const Vector<T> a = load(even), b = load(odd);
-    const Vector<T> low = interleave_low(a, b, IndicesUpTo<kLanes<T>>());
-    const Vector<T> high = interleave_high(a, b, IndicesUpTo<kLanes<T>>());
-    left >= lanes ? store(out + i, low) : store_first<T>(out + i, low, left);
-    if (left >= 2 * lanes) store(out + i + lanes, high);
-    else if (left > lanes) store_first<T>(out + i + lanes, high, left - lanes);
-  }
+  for (int64_t i = 0; i < count; i += 2 * lanes, even += lanes, odd += lanes)
+    store_interleaved<T>(out + i, load(even), load(odd), count - i);
 }
 
 }  // namespace gradus::openmp::GRADUS_ISA

@@ -5,7 +5,6 @@
 #include <gradus/backends/openmp/conv2d/direct_kernel.h>
 #include <gradus/backends/openmp/conv2d/nhwc_kernel.h>
 #include <gradus/backends/openmp/conv2d/winograd_kernel.h>
-#include <gradus/backends/openmp/gemm/dot_kernel.h>
 #include <gradus/backends/openmp/gemm/gemv_kernel.h>
 #include <gradus/backends/openmp/image/resample_kernel.h>
 #include <gradus/backends/openmp/optim/optimizer_kernel.h>
@@ -38,7 +37,6 @@ constexpr Kernels<T> kernels() {
           .block = block<T>,
           .row_dots = row_dots<T>,
           .combine_rows = combine_rows<T>,
-          .dot = dot<T>,
           .direct = direct<T>,
           .direct_sums = direct_sums<T>,
           .depthwise = depthwise<T>,
@@ -48,7 +46,6 @@ constexpr Kernels<T> kernels() {
           .transpose_masked = transpose_masked<T>,
           .copy_rows = copy_rows<T>,
           .reverse = reverse<T>,
-          .interleave = interleave<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
           .product = product<T>,
@@ -110,8 +107,8 @@ constexpr HalfKernels half_kernels() {
 constexpr KernelTable kernel_table() {
   return {.gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("split_k_dots"),
                    GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
-          .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("implicit_gemm_nchw"), GRADUS_NAMED("direct"),
-                     GRADUS_NAMED("depthwise"), GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
+          .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise"),
+                     GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
           .vectors = GRADUS_NAMED("vectors"),
           .f32 = kernels<float>(),
           .f64 = kernels<double>(),

@@ -11,85 +11,65 @@
 
 namespace gradus::openmp {
 
-/// Elements [begin, end) of the depth.
-struct DepthRange {
-  int64_t begin, end;
-};
-
-/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, row k of B starts at b +
-/// offsets[k]. B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole
-/// vectors are read, so the rows of B must be readable up to the next multiple of the vector size. Of C only the block
-/// is written. A convolution makes several such products, `segments`, each with its own piece of B and C.
+/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, rows of B are b_row_stride apart.
+/// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
+/// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
-  int64_t segments = 1, b_segment_step = 0, c_segment_step = 0;
-  const DepthRange* ranges = nullptr;  ///< per segment and tile: the k that count, for a packed A
   const T* a;
   int64_t a_step = 0, a_row_stride = 1;  ///< 0: packed; else A[m, k] is a[m * a_row_stride + k * a_step]
   const T* b;
-  const int64_t* offsets;
-  int64_t b_tile_step;
+  int64_t b_row_stride, b_tile_step;
   bool b_packed = false;  ///< by pack_b: tiles follow each other in memory
   T* c;
   int64_t c_row_stride;
   bool accumulate = false;         ///< C += A B
   const T* row_bias = nullptr;     ///< C[m, n] += row_bias[m]
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
-  bool relu = false;               ///< C = max(C, 0), last
 };
 
-/// out[m * out_row_stride + j] += sum over i < length and images n of
-/// a[n * a_image_stride + m * a_row_stride + i] * b[n * b_image_stride + offsets[j] + i].
-/// `length` is a multiple of the vector size.
-template <class T>
-struct DotArgs {
-  int64_t rows, columns, length, images;
-  const T* a;
-  int64_t a_row_stride, a_image_stride;
-  const T* b;
-  int64_t b_image_stride;
-  const int64_t* offsets;
-  T* out;
-  int64_t out_row_stride;
-};
-
-/// A part of a direct convolution's sum: the `rows` planes (at most kDirectReach) from `offset` on, a row apart each.
+/// A part of a direct convolution's sum: the `rows` planes (at most kDirectReach) from `offset` on, a row apart each,
+/// the first of which starts at row `row` of its plane.
 struct DirectTerm {
-  int64_t offset, rows;
+  int64_t offset, rows, row;
 };
-constexpr int64_t kDirectReach = 7;
+constexpr int64_t kDirectReach = 5;
 
-/// out[i, j] = bias + sum over terms t and r < t.rows of w[t, r] * planes[t.offset + (i + r) * pitch + j], then max(.,
-/// 0) if asked. The weights of the terms follow each other. Whole vectors of the planes are read; of `out` only (rows,
-/// columns) is written.
+/// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j], then
+/// max(., 0) if asked, for `filters` filters, whose weights, `weight_count` each, follow each other. Whole vectors of
+/// the planes are read; of `out` only (filters, rows, columns) is written.
 template <class T>
 struct DirectArgs {
-  int64_t rows, columns;
+  int64_t filters, rows, columns;
   const T* planes;
   int64_t pitch;
+  int64_t rows_begin, rows_end;  ///< of the planes; all others are zeros
   const DirectTerm* terms;
   int64_t term_count;
   const T* weights;
-  T bias;
+  int64_t weight_count;
+  const T* bias;  ///< null: none
   bool relu;
   T* out;
-  int64_t out_pitch;
+  int64_t out_step, out_pitch;
 };
 
-/// Its gradient with respect to w, vectors of sums to be added up later: for every term and r < t.rows, sums[lane] +=
-/// sum over i and those j that are `lane` modulo the vector size of g[i * g_pitch + j] * planes[t.offset + (i + r) *
-/// pitch + j]. Whole vectors of g are read; it is 0 behind its columns.
+/// Its gradient with respect to w, vectors of sums to be added up later: for every filter k, term and r < t.rows,
+/// sums[k * sums_step + …][lane] += sum over i and those j that are `lane` modulo the vector size of
+/// g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; it is 0 behind
+/// its columns.
 template <class T>
 struct DirectSumsArgs {
-  int64_t rows, columns;
+  int64_t filters, rows, columns;
   const T* g;
-  int64_t g_pitch;
+  int64_t g_step, g_pitch;
   const T* planes;
   int64_t pitch;
   const DirectTerm* terms;
   int64_t term_count;
   T* sums;
+  int64_t sums_step;
 };
 
 /// Neighbouring pixels of a channels-last image, each a sum over taps of pixels of another one, channel by channel:
@@ -394,7 +374,6 @@ struct Kernels {
   void (*block)(const BlockArgs<T>&);
   void (*row_dots)(const RowDotsArgs<T>&);
   void (*combine_rows)(const CombineArgs<T>&);
-  void (*dot)(const DotArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
   void (*depthwise)(const DepthwiseArgs<T>&);
@@ -409,8 +388,6 @@ struct Kernels {
   void (*copy_rows)(const RowsArgs<T>&);
   /// to[i] = last[-i]
   void (*reverse)(const T* last, T* to, int64_t count);
-  /// out[2 i] = even[i], out[2 i + 1] = odd[i], `count` elements in all. Whole vectors are read.
-  void (*interleave)(const T* even, const T* odd, T* out, int64_t count);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
@@ -474,7 +451,7 @@ struct Kernels {
 struct KernelTable {
   // Implementation names for observers.
   const char* gemm[6];    ///< by GemmAlgorithm
-  const char* conv2d[6];  ///< by ConvAlgorithm
+  const char* conv2d[5];  ///< by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;

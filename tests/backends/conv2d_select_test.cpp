@@ -55,10 +55,6 @@ struct Printer {
         << " filter_tiles " << t.filter_tiles << (t.joins_taps ? " joins_taps" : "") << ", parts " << t.parts << " x "
         << t.filter_parts;
   }
-  void operator()(const NchwTiles& t) const { out << "band " << t.band << " pitch " << t.planes.pitch; }
-  void operator()(const NchwWeightTiles& t) const {
-    out << "band " << t.band << " pitch " << t.x.pitch << " images " << t.images << ", parts " << t.parts;
-  }
   void operator()(const DirectTiles& t) const {
     out << "band " << t.band << " pitch " << t.planes.pitch << " grain " << t.grain;
   }
@@ -73,8 +69,7 @@ struct Printer {
 };
 
 void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
-  static constexpr const char* names[] = {"implicit_gemm_nhwc", "implicit_gemm_nchw", "direct",
-                                          "depthwise",          "winograd_2x2",       "winograd_4x4"};
+  static constexpr const char* names[] = {"implicit_gemm_nhwc", "direct", "depthwise", "winograd_2x2", "winograd_4x4"};
   out << " | " << pass << " | " << names[static_cast<int>(plan.algorithm)] << " | ";
   std::visit(Printer{out}, plan.tiles);
   out << " | " << plan.workspace_bytes << '\n';

@@ -178,7 +178,7 @@ TEST_CASE("convolutions are exact unless the user allows less, and where nothing
     const auto out = [&](int64_t size) { return (size + 2 * c.padding - 2 * dilation - 1) / stride + 1; };
     const Array x = random({c.N, c.C, c.H, c.W}, dtype), w = random({c.K, c.C / c.groups, 3, 3}, dtype);
     const Array y = random({c.N, c.K, out(c.H), out(c.W)}, dtype), dw = Array::empty_like(w);
-    // Without the instruction set, and without the layout, of which each pass has its own.
+    // Without the instruction set and the layout.
     const auto ran = [&] {
       const std::string full = last.take(), algorithm = full.substr(0, full.rfind('_'));
       return algorithm.starts_with("implicit_gemm") ? "implicit_gemm" : algorithm;
@@ -186,7 +186,8 @@ TEST_CASE("convolutions are exact unless the user allows less, and where nothing
     test::openmp().conv2d(x, w, y, g);
     const std::string forward = ran();
     test::openmp().conv2d_backward_data(y, w, x, g);
-    CHECK(ran() == forward);
+    const std::string data = ran();  // of few channels, the exact one is direct
+    CHECK((data == forward || (data == "direct" && forward == "implicit_gemm")));
     test::openmp().conv2d_backward_weight(y, x, dw, g);
     CHECK(!ran().starts_with("winograd"));
     return forward;

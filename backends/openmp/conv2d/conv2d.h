@@ -52,10 +52,6 @@ template <class T>
 void run(const NhwcTiles& tiles, const ConvOperands<T>& o);
 template <class T>
 void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o);
-template <class T>
-void run(const NchwTiles& tiles, const ConvOperands<T>& o);
-template <class T>
-void run(const NchwWeightTiles& tiles, const ConvGradientOperands<T>& o);
 /// Forward. Gradients: what an image's gradients read is read from memory once.
 template <class T>
 void run(const DirectTiles& tiles, const ConvOperands<T>& o);

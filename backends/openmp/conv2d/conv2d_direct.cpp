@@ -36,8 +36,8 @@ class Terms {
     for (int64_t c = 0; c < layout.channels; ++c)
       for (const Taps& run : runs)
         for (const PlaneTap& column : columns) {
-          terms_.push_back(
-              {layout.offset(c, run[0].phase, column.phase, run[0].at, column.at), static_cast<int64_t>(run.size())});
+          terms_.push_back({layout.offset(c, run[0].phase, column.phase, run[0].at, column.at),
+                            static_cast<int64_t>(run.size()), run[0].at});
           for (const PlaneTap& row : run) weights_.push_back({c, row.index * kernel_columns + column.index});
         }
   }
@@ -59,28 +59,26 @@ class Terms {
   std::vector<Weight> weights_;
 };
 
-// Output pixels that share their terms, and the terms' weights for each output channel, whose groups' are those of w at
-// group_stride, its own and its channels' at the other strides.
+// Output pixels that share their terms, and the weights of the terms for every output channel.
 template <class T>
 struct Pass {
   WindowAxis rows, columns;
   Terms terms;
-  std::vector<T> weights;
-
-  Pass(const PlaneLayout& layout, const ConvOperands<T>& o, const WindowAxis& rows, const WindowAxis& columns)
-      : rows(rows), columns(columns), terms(layout, rows, columns, o.w.W) {
-    for (int64_t k = 0; k < o.y.C; ++k) {
-      const T* w = o.w.data + k / o.filters() * o.group_stride() + k % o.filters() * o.filter_stride();
-      for (int64_t i = 0; i < terms.weights(); ++i) weights.push_back(w[terms.place(i, o.channel_stride())]);
-    }
-  }
+  T* weights;
 };
 
 template <class T>
-std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>& o) {
+std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>& o, T* weights) {
   std::vector<Pass<T>> passes;
   for (const WindowAxis& rows : o.axes(0))
-    for (const WindowAxis& columns : o.axes(1)) passes.emplace_back(layout, o, rows, columns);
+    for (const WindowAxis& columns : o.axes(1)) {
+      const Terms& terms =
+          passes.emplace_back(Pass<T>{rows, columns, Terms(layout, rows, columns, o.w.W), weights}).terms;
+      for (int64_t k = 0; k < o.y.C; ++k) {
+        const T* w = o.w.data + k / o.filters() * o.group_stride() + k % o.filters() * o.filter_stride();
+        for (int64_t i = 0; i < terms.weights(); ++i) *weights++ = w[terms.place(i, o.channel_stride())];
+      }
+    }
   return passes;
 }
 
@@ -88,8 +86,9 @@ std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>&
 template <class T>
 struct Band {
   const ConvOperands<T>& o;
+  const PlaneLayout& layout;
   const T* planes;
-  int64_t pitch, first, band, n, g;
+  int64_t first, band, n, g;
   const Kernels<T>& kernels = o.kernels();
   const int64_t count = o.filters();
 
@@ -100,24 +99,15 @@ struct Band {
     const int64_t height = rows(*pass), h_step = y.h_stride * pass->rows.out_step;
     if (height <= 0) return;
     T* out = y.data + n * y.n_stride + pass->rows.out_begin * y.h_stride + first * h_step;
-    if (column_passes == 2 && y.w_stride == 1) {  // stride 2: what lies between the columns of one pass are the other's
-      const int64_t sum_pitch = round_up(pass->columns.size, kernels.vector_size), size = height * sum_pitch;
-      for (int64_t k = 0; k < count; ++k) {
-        for (int64_t b = 0; b < 2; ++b) compute(pass[b], g * count + k, sums + b * size, sum_pitch);
-        for (int64_t i = 0; i < height; ++i)
-          kernels.interleave(sums + i * sum_pitch, sums + size + i * sum_pitch, out + k * y.c_stride + i * h_step, y.W);
-      }
-      return;
-    }
     for (const Pass<T>* last = pass + column_passes; pass < last; ++pass) {
       const int64_t width = pass->columns.size, w_step = y.w_stride * pass->columns.out_step;
       T* columns = out + pass->columns.out_begin * y.w_stride;
       if (w_step == 1 || width == 1) {
-        for (int64_t k = 0; k < count; ++k) compute(*pass, g * count + k, columns + k * y.c_stride, h_step);
+        compute(*pass, columns, y.c_stride, h_step);
         continue;
       }
       const int64_t sum_pitch = round_up(width, kernels.vector_size), size = height * sum_pitch;
-      for (int64_t k = 0; k < count; ++k) compute(*pass, g * count + k, sums + k * size, sum_pitch);
+      compute(*pass, sums, size, sum_pitch);
       for (int64_t i = 0; i < height; ++i) {
         if (y.c_stride == 1 && count > 1) {
           kernels.transpose(sums + i * sum_pitch, size, count, width, columns + i * h_step, w_step);
@@ -131,17 +121,22 @@ struct Band {
   }
 
  private:
-  void compute(const Pass<T>& pass, int64_t channel, T* out, int64_t out_pitch) const {
-    kernels.direct({.rows = rows(pass),
+  void compute(const Pass<T>& pass, T* out, int64_t out_step, int64_t out_pitch) const {
+    kernels.direct({.filters = count,
+                    .rows = rows(pass),
                     .columns = pass.columns.size,
                     .planes = planes,
-                    .pitch = pitch,
+                    .pitch = layout.pitch,
+                    .rows_begin = layout.first_inside() - first,
+                    .rows_end = layout.last_inside(o.x.H) + 1 - first,
                     .terms = pass.terms.data(),
                     .term_count = pass.terms.count(),
-                    .weights = pass.weights.data() + channel * pass.terms.weights(),
-                    .bias = o.bias ? o.bias[channel] : T(0),
+                    .weights = pass.weights + g * count * pass.terms.weights(),
+                    .weight_count = pass.terms.weights(),
+                    .bias = o.bias ? o.bias + g * count : nullptr,
                     .relu = o.relu,
                     .out = out,
+                    .out_step = out_step,
                     .out_pitch = out_pitch});
   }
   int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.rows.size - first); }
@@ -152,13 +147,14 @@ struct Band {
 template <class T>
 void run(const DirectTiles& t, const ConvOperands<T>& o) {
   const int64_t groups = o.geometry.groups;
-  const std::vector<Pass<T>> passes = passes_of(t.planes, o);
+  const SmallScratch<T> weights(t.weights_size);
+  const std::vector<Pass<T>> passes = passes_of(t.planes, o, weights.get());
   parallel_for(o.y.N * groups * t.bands, t.grain, [&](int64_t begin, int64_t end) {
     const SmallScratch<T> planes(t.planes_size), sums(t.sums_size);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t n = i / t.bands / groups, g = i / t.bands % groups, first = i % t.bands * t.band;
       fill_planes<T>(o.kernels(), t.planes, o.x.from_channel(g * o.w.C), n, first, nullptr, planes.get());
-      Band<T>{o, planes.get(), t.planes.pitch, first, t.band, n, g}.run(passes.data(), 1, sums.get());
+      Band<T>{o, t.planes, planes.get(), first, t.band, n, g}.run(passes.data(), 1, sums.get());
     }
   });
 }
@@ -168,9 +164,10 @@ void run(const DirectBackwardTiles& t, const ConvGradientOperands<T>& o) {
   const Kernels<T>& kernels = o.kernels();
   const Images<const T>&dy = o.dy, &x = o.x, &w = o.w;
   const Images<T>&dx = o.dx, &dw = o.dw;
-  const int64_t groups = o.geometry.groups, filters = dy.C / groups, lanes = kernels.vector_size;
+  const int64_t groups = o.geometry.groups, filters = dy.C / groups;
   const ConvOperands<T> image{o.table, o.geometry, true, dy, o.mask, w, nullptr, false, dx};
-  const std::vector<Pass<T>> passes = dx.data ? passes_of(t.dy, image) : std::vector<Pass<T>>();
+  const SmallScratch<T> gathered(t.weights_size);
+  const std::vector<Pass<T>> passes = dx.data ? passes_of(t.dy, image, gathered.get()) : std::vector<Pass<T>>();
   const auto column_passes = static_cast<size_t>(std::min(o.geometry.stride[1], dx.W));
   const auto along = [&](int axis) {
     return conv_axes(false, o.geometry, axis, dy.size(axis), x.size(axis), w.size(axis))[0];
@@ -193,25 +190,27 @@ void run(const DirectBackwardTiles& t, const ConvGradientOperands<T>& o) {
         fill_planes(kernels, t.dy, dy.from_channel(g * filters), n, first,
                     o.mask ? o.mask + g * filters * dy.c_stride : nullptr, dy_planes.get());
         if (dx.data) {
-          const Band<T> piece{image, dy_planes.get(), t.dy.pitch, first, t.band, n, g};
+          const Band<T> piece{image, t.dy, dy_planes.get(), first, t.band, n, g};
           for (size_t i = 0; i < passes.size(); i += column_passes) piece.run(&passes[i], column_passes, sums.get());
         }
         const int64_t height = std::min(t.band, dy.H - first);
         if (!dw.data || height <= 0) continue;
         fill_planes<T>(kernels, t.x, x.from_channel(g * w.C), n, first, nullptr, x_planes.get());
-        for (int64_t k = 0; k < filters; ++k) {
-          const T* rows = dy_planes.get() + k * dy_plane + t.dy.shift[0] * t.dy.pitch;
-          if (o.dbias) dbias[k] += kernels.sum(rows, height * t.dy.pitch);
-          kernels.direct_sums({.rows = height,
-                               .columns = dy.W,
-                               .g = rows + t.dy.shift[1],
-                               .g_pitch = t.dy.pitch,
-                               .planes = x_planes.get(),
-                               .pitch = t.x.pitch,
-                               .terms = terms.data(),
-                               .term_count = terms.count(),
-                               .sums = vectors.get() + k * taps * lanes});
-        }
+        const T* rows = dy_planes.get() + t.dy.shift[0] * t.dy.pitch;
+        for (int64_t k = 0; o.dbias && k < filters; ++k)
+          dbias[k] += kernels.sum(rows + k * dy_plane, height * t.dy.pitch);
+        kernels.direct_sums({.filters = filters,
+                             .rows = height,
+                             .columns = dy.W,
+                             .g = rows + t.dy.shift[1],
+                             .g_step = dy_plane,
+                             .g_pitch = t.dy.pitch,
+                             .planes = x_planes.get(),
+                             .pitch = t.x.pitch,
+                             .terms = terms.data(),
+                             .term_count = terms.count(),
+                             .sums = vectors.get(),
+                             .sums_step = taps});
       }
       if (dw.data)
         kernels.sum_lanes(vectors.get(), filters * taps, partial.get() + part * part_size + g * filters * taps);

@@ -26,10 +26,9 @@ class Winograd {
       : t_(tiles), o_(operands), kernels_(o_.kernels()),
         winograd_(tiles.tile == 2 ? o_.table.winograd_2x2 : o_.table.winograd_4x4), x_(o_.x), y_(o_.y),
         channels_(o_.channels()), filters_(o_.filters()), width_(kernels_.tile_columns), source_(kernels_, x_, o_.mask),
-        target_(kernels_, y_), u_rows_(tiles.depth), filter_tiles_(filter_tiles(o_.geometry.groups, filters_, width_)) {
+        target_(kernels_, y_), filter_tiles_(filter_tiles(o_.geometry.groups, filters_, width_)) {
     for (int axis = 0; axis < 2; ++axis)
       padding_[axis] = o_.backward ? 2 - o_.geometry.padding[axis] : o_.geometry.padding[axis];
-    for (int64_t i = 0; i < t_.depth; ++i) u_rows_[i] = i * width_;
   }
 
   void run() const {
@@ -115,7 +114,7 @@ class Winograd {
     block.rows = tiles;
     block.columns = columns;
     block.a_row_stride = t_.v_step, block.a_step = 1;
-    block.offsets = u_rows_.get();
+    block.b_row_stride = width_;
     block.b_tile_step = 0;
     block.c_row_stride = width_;
     for (int64_t c = 0; c < channels_; c += t_.depth) {
@@ -187,7 +186,6 @@ class Winograd {
   const int64_t width_;               // of a register tile
   const NhwcSource<float> source_;
   const NhwcTarget<float> target_;
-  const Scratch<int64_t> u_rows_;  // where the rows of U begin
   const std::vector<FilterTile> filter_tiles_;
   int64_t padding_[2];
 };

@@ -1,8 +1,7 @@
 // Images laid out so that a convolution reads them with plain vector loads, without an im2col: every channel becomes a
 // plane with the padding written out, in which the rows follow each other at a fixed pitch. Output pixel (p, q) is
 // position p * pitch + q, and what tap (r, s) reads for all output pixels is the plane shifted by one offset. Positions
-// between the end of an output row and the next row are computed in vain; to keep them few, the padding at the end of a
-// row is the padding at the start of the next.
+// between the end of an output row and the next row are computed in vain.
 //
 // A stride is undone by splitting: with stride 2, even and odd rows (columns) form planes of their own, called phases,
 // in which consecutive output pixels are consecutive again.
@@ -20,20 +19,17 @@ namespace gradus::openmp {
 struct PlaneLayout {
   int64_t channels = 0, split[2] = {1, 1}, shift[2] = {0, 0};
   int64_t rows = 0, pitch = 0;
-  int64_t gap = 0;  // behind every channel
 
   int64_t plane() const { return rows * pitch; }
-  int64_t channel_stride() const { return split[0] * split[1] * plane() + gap; }
+  int64_t channel_stride() const { return split[0] * split[1] * plane(); }
   int64_t offset(int64_t channel, int64_t row_phase, int64_t column_phase, int64_t row, int64_t column) const {
     return channel * channel_stride() + (row_phase * split[1] + column_phase) * plane() + row * pitch + column;
   }
 
-  /// The least pitch for images of width `W` when outputs of width `columns` read up to `reach` columns further.
-  void set_pitch(int64_t W, int64_t columns, int64_t reach) {
-    const int64_t read = columns + reach, held = (W - 1 + shift[1]) / split[1] + 1;
-    const int64_t shared = split[1] == 1 ? std::max<int64_t>(shift[1], 0) : 0;  // zeros that the next row starts with
-    pitch = std::max({std::min(read, std::max(read - shared, held)), columns, int64_t{1}});
-  }
+  /// All rows that hold the image, of some phase or other, are in [first_inside(), last_inside()], counted as in
+  /// first_row.
+  int64_t first_inside() const { return shift[0] / split[0]; }
+  int64_t last_inside(int64_t H) const { return (H - 1 + shift[0]) / split[0]; }
 };
 
 /// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory

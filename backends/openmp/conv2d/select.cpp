@@ -77,8 +77,7 @@ ConvAlgorithm winograd_if_faster(ConvAlgorithm exact, const ConvSettings& settin
 }
 
 ConvAlgorithm implicit_gemm(const ConvSettings& settings, DType dtype, int64_t columns) {
-  return fills_vectors(registers(settings, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc
-                                                            : ConvAlgorithm::implicit_gemm_nchw;
+  return fills_vectors(registers(settings, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc : ConvAlgorithm::direct;
 }
 
 // Channels-last weights, which implicit_gemm_nhwc uses as they are.
@@ -119,7 +118,6 @@ void cut_images(ConvPlan& plan, const ConvProblem& p) {
   if (p.out.numel() == 0) return;
   switch (plan.algorithm) {
     case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
-    case ConvAlgorithm::implicit_gemm_nchw: return cut_into(plan, NchwTiles{}, p);
     case ConvAlgorithm::direct: return cut_into(plan, DirectTiles{}, p);
     case ConvAlgorithm::winograd_2x2: return cut_into(plan, WinogradTiles{}, p, 2);
     case ConvAlgorithm::winograd_4x4: return cut_into(plan, WinogradTiles{}, p, 4);
@@ -186,36 +184,44 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   const ImageLayout x_seen = dw ? seen(x, dtype, false) : ImageLayout(x);
   const ImageLayout dx_seen = dx ? seen(*dx, dtype, false) : ImageLayout(x);
 
-  plan.at_once = depthwise || has_few_channels(w, g);
-  if (plan.at_once) {
-    plan.data.algorithm = depthwise ? ConvAlgorithm::depthwise : ConvAlgorithm::direct;
-    plan.data.workspace_bytes = (dw ? copy_bytes(&x, dtype, false) : 0) + (dx ? copy_bytes(&w, dtype, true) : 0) +
-                                copy_bytes(dx, dtype, false) + copy_bytes(dw, dtype, true) +
-                                copy_bytes(dbias, dtype, true);
+  const bool few = has_few_channels(w, g);
+  plan.data.algorithm = depthwise ? ConvAlgorithm::depthwise
+                        : few     ? ConvAlgorithm::direct
+                              : winograd_if_faster(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true,
+                                                   x.shape, w.shape, dy.shape, g);
+  plan.weight.algorithm = depthwise ? ConvAlgorithm::depthwise
+                          : few     ? ConvAlgorithm::direct
+                                    : implicit_gemm(settings, dtype, w.shape[0] / g.groups);
+  // Those that are wanted, by an algorithm that has them all.
+  const auto cut_gradients = [&](ConvPlan& pass, const StridedLayout* dx, const StridedLayout* dw) {
+    pass.workspace_bytes = copy_bytes(dx ? &w : nullptr, dtype, true) + copy_bytes(dx, dtype, false);
+    if (dw)
+      pass.workspace_bytes +=
+          copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, true) + copy_bytes(dbias, dtype, true);
     const ConvProblem p{settings, dtype, x_seen, seen(w, dtype, true), dy_seen, g, true, mask};
     const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
-    if (depthwise) cut_into(plan.data, DepthwiseTiles{}, p, dx_seen, wants_dx, wants_dw);
-    else cut_into(plan.data, DirectBackwardTiles{}, p, dx_seen, wants_dx, wants_dw);
-    plan.workspace_bytes += plan.data.workspace_bytes;
-    return plan;
-  }
-  if (dx) {
+    if (depthwise) cut_into(pass, DepthwiseTiles{}, p, dx_seen, wants_dx, wants_dw);
+    else cut_into(pass, DirectBackwardTiles{}, p, dx_seen, wants_dx, wants_dw);
+  };
+  const bool direct_data = depthwise || plan.data.algorithm == ConvAlgorithm::direct,
+             direct_weight = depthwise || plan.weight.algorithm == ConvAlgorithm::direct;
+  plan.at_once = direct_data && direct_weight;
+  if (direct_data && (dx || direct_weight)) cut_gradients(plan.data, dx, direct_weight ? dw : nullptr);
+  else if (dx) {
     ConvPlan& data = plan.data;
-    data.algorithm = winograd_if_faster(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true, dx->shape,
-                                        w.shape, dy.shape, g);
     data.dense_weights = data.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
     data.workspace_bytes = copy_bytes(&w, dtype, data.dense_weights) + copy_bytes(dx, dtype, false);
     cut_images(data, {settings, dtype, dy_seen, seen(w, dtype, data.dense_weights), dx_seen, g, true, mask});
   }
-  if (dw) {
+  if (dw && direct_weight && !plan.at_once) cut_gradients(plan.weight, nullptr, dw);
+  else if (dw && !direct_weight) {
     ConvPlan& weight = plan.weight;
-    weight.algorithm = implicit_gemm(settings, dtype, dw->shape[0] / g.groups);
-    weight.dense_weights = weight.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(*dw);
+    weight.dense_weights = !is_channels_last(*dw);
     weight.workspace_bytes =
         copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, weight.dense_weights) + copy_bytes(dbias, dtype, true);
-    const ConvProblem p{settings, dtype, x_seen, seen(*dw, dtype, weight.dense_weights), dy_seen, g, true, mask};
-    if (weight.algorithm == ConvAlgorithm::implicit_gemm_nchw) cut_into(weight, NchwWeightTiles{}, p);
-    else if (dy.shape[1] > 0) cut_into(weight, NhwcWeightTiles{}, p);
+    if (dy.shape[1] > 0)
+      cut_into(weight, NhwcWeightTiles{},
+               {settings, dtype, x_seen, seen(*dw, dtype, weight.dense_weights), dy_seen, g, true, mask});
   }
   plan.workspace_bytes += std::max(plan.data.workspace_bytes, plan.weight.workspace_bytes);
   return plan;

@@ -1,7 +1,6 @@
 // Which algorithm computes a convolution, how its work is cut into pieces, and how much scratch memory that takes: the
 // one place that decides. Both functions depend on their arguments alone; the kernels do what the plan says. The
-// choices do not depend on the number of threads (only `workspace_bytes` does), so neither do the results. Left to the
-// kernels is how they store a band (conv2d_nchw.cpp, BandOutput) and how fine they share out the packing of weights.
+// choices do not depend on the number of threads (only `workspace_bytes` does), so neither do the results.
 // tests/backends/conv2d_decisions.txt lists what they choose for usual layers.
 #pragma once
 
@@ -15,8 +14,7 @@ namespace gradus::openmp {
 /// In the order of KernelTable::conv2d, the names that observers see.
 enum class ConvAlgorithm : uint8_t {
   implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_nhwc.cpp, conv2d_nhwc_weight.cpp
-  implicit_gemm_nchw,  ///< sums are vectors of neighbouring pixels: conv2d_nchw.cpp, conv2d_nchw_weight.cpp
-  direct,              ///< few channels in a group: conv2d_direct.cpp
+  direct,              ///< sums are vectors of neighbouring pixels: conv2d_direct.cpp
   depthwise,           ///< one channel in a group, lanes are channels: conv2d_depthwise.cpp
   winograd_2x2,        ///< conv2d_winograd.cpp, tiles of 2x2 results
   winograd_4x4,
@@ -50,27 +48,10 @@ struct NhwcWeightTiles {
   int64_t x_size, dy_size, total_size, by_channel_size;
 };
 
-/// y from x, or dx from dy, by implicit_gemm_nchw, in bands of output rows of one image.
-struct NchwTiles {
-  PlaneLayout planes;   ///< of a band
-  int64_t band, bands;  ///< rows of a pass; bands of an image
-  int64_t matrix_size;  ///< shared: the weights of a pass and group before they are packed
-  int64_t planes_size, sums_size;
-};
-
-/// dw by implicit_gemm_nchw. An item is a band of output rows of one image; a part sums up some items.
-struct NchwWeightTiles {
-  PlaneLayout x, dy;  ///< of an item
-  int64_t band, bands, items;
-  int64_t items_in_part, parts, images;  ///< images that are laid out at once where a band is a whole image
-  int64_t length;                        ///< of the dot products
-  int64_t partial_size, offsets_size;    ///< shared
-  int64_t x_size, dy_size;
-};
-
 struct DirectTiles {
   PlaneLayout planes;          ///< of a band of one group of one image
   int64_t band, bands, grain;  ///< grain: bands in a chunk of parallel work
+  int64_t weights_size;        ///< shared
   int64_t planes_size, sums_size;
 };
 
@@ -79,7 +60,7 @@ struct DirectBackwardTiles {
   PlaneLayout dy, x;  ///< of one group of an item
   int64_t band, bands, items;
   int64_t items_in_part, parts, grain;  ///< parts of a group; those in a chunk of parallel work
-  int64_t partial_size;                 ///< shared
+  int64_t partial_size, weights_size;   ///< shared
   int64_t dy_size, x_size, sums_size, vectors_size;
 };
 
@@ -110,8 +91,8 @@ struct ConvPlan {
   ConvAlgorithm algorithm;
   bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
   int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included; what fits the stack is not counted
-  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, NchwTiles, NchwWeightTiles, DirectTiles, DirectBackwardTiles,
-               DepthwiseTiles, WinogradTiles>
+  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles, DirectBackwardTiles, DepthwiseTiles,
+               WinogradTiles>
       tiles = {};  ///< of the algorithm and pass; none where the result is empty
 };
 

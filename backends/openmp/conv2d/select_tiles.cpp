@@ -44,75 +44,6 @@ static void set_planes(PlaneLayout& planes, int64_t channels, const ConvProblem&
   }
 }
 
-int64_t cut(NchwTiles& t, const ConvProblem& p) {
-  constexpr int64_t kBandsWanted = 16;
-  int64_t all_taps = 1, most_taps = 1, reach[2], size[2];  // of all passes; of the largest
-  set_planes(t.planes, p.in.C, p, reach);
-  for (int axis = 0; axis < 2; ++axis) {
-    const std::vector<WindowAxis> axes = p.axes(axis);
-    const TapRange taps = tap_range(axes);
-    if (p.backward) t.planes.split[axis] = 1, t.planes.shift[axis] = -taps.least, reach[axis] = taps.most - taps.least;
-    size[axis] = axes[0].size;
-    all_taps *= taps.total, most_taps *= taps.largest;
-  }
-  t.planes.set_pitch(p.in.W, size[1], reach[1]);
-  const int64_t filters = p.out.C / p.g.groups, channels = p.in.C / p.g.groups;
-  // As many rows as fit the cache, fewer where there are few images.
-  const int64_t row = (p.in.C * t.planes.split[0] * t.planes.split[1] + filters) * t.planes.pitch * p.element();
-  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row, 1) - reach[0]);
-  const int64_t wanted = ceil_div(size[0], ceil_div(kBandsWanted, std::max<int64_t>(p.in.N, 1)));
-  const int64_t most = std::max<int64_t>(1, std::min(fit, std::max<int64_t>(wanted, 4)));
-  t.band = ceil_div(size[0], ceil_div(size[0], most));
-  t.bands = ceil_div(size[0], t.band);
-  t.planes.rows = t.band + reach[0];
-
-  const Registers tile = registers(p.settings, p.dtype);
-  const int64_t slack = t.planes.pitch + reach[1] + 2 * tile.columns;  // the last tile reads beyond
-  t.matrix_size = filters * channels * most_taps;
-  t.planes_size = p.in.C * t.planes.channel_stride() + slack;
-  t.sums_size = filters * round_up(t.band * t.planes.pitch, tile.vector);
-  const int64_t of_thread = t.planes_size + t.sums_size;
-  return p.out.C * channels * all_taps * p.element() + channels * all_taps * int64_t{sizeof(int64_t)} +
-         std::max(t.matrix_size, p.threads(p.in.N * t.bands) * of_thread) * p.element();
-}
-
-int64_t cut(NchwWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
-  constexpr int64_t kPositions = 1024;  // summed before lanes are added: what the first-level cache holds
-  const ImageLayout &x = p.in, &dy = p.out;
-  const int64_t vector = registers(p.settings, p.dtype).vector, taps = p.w.C * p.w.H * p.w.W;
-  int64_t reach[2];
-  set_planes(t.x, x.C, p, reach);
-  t.x.set_pitch(x.W, dy.W, reach[1]);
-
-  // A band of output rows at a time; where a whole image is little, several images.
-  const int64_t row_bytes = (x.C * p.g.stride[0] * p.g.stride[1] + dy.C) * t.x.pitch * p.element();
-  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
-  const int64_t most = std::min(fit, ceil_div(kPositions, t.x.pitch));
-  t.bands = dy.H > 0 ? ceil_div(dy.H, most) : 0, t.band = t.bands > 0 ? ceil_div(dy.H, t.bands) : 0;
-  t.x.rows = t.band + reach[0];
-  t.items = dy.N * t.bands;
-  t.length = round_up(std::max<int64_t>((t.band - 1) * t.x.pitch + dy.W, 0), vector);
-  const int64_t parts_wanted =
-      std::min({kParts, ceil_div(t.items * t.length, kPositions), kPartElements / std::max<int64_t>(1, dy.C * taps)});
-  t.items_in_part = ceil_div(std::max<int64_t>(t.items, 1), std::max<int64_t>(parts_wanted, 1));
-  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
-  const int64_t images_fit =
-      std::min(kPositions / std::max<int64_t>(t.length, 1), kCacheBytes / std::max<int64_t>(row_bytes * t.x.rows, 1));
-  t.images = t.bands == 1 ? std::clamp<int64_t>(images_fit, 1, t.items_in_part) : 1;
-
-  // dy's rows follow each other at the pitch of x; a channel is filled up to whole vectors.
-  t.dy.channels = dy.C, t.dy.rows = t.band, t.dy.pitch = t.x.pitch;
-  t.dy.gap = round_up(std::max<int64_t>(t.dy.plane(), 1), vector) - t.dy.plane();
-
-  const int64_t slack = t.x.pitch + reach[1] + vector;  // read along with zeros of dy
-  t.offsets_size = taps;
-  t.partial_size = t.parts * (dy.C * taps + dy.C);
-  t.x_size = t.images * x.C * t.x.channel_stride() + slack;
-  t.dy_size = t.images * dy.C * t.dy.channel_stride();
-  return t.offsets_size * int64_t{sizeof(int64_t)} +
-         (t.partial_size + p.threads(t.parts) * (t.x_size + t.dy_size)) * p.element();
-}
-
 int64_t cut(NhwcTiles& t, const ConvProblem& p) {
   constexpr int64_t kLeastPixels = 128;        // in a part, if it can be: they share what loading the weights costs
   constexpr int64_t kPackGrain = 16384;        // weights that are worth a chunk of packing
@@ -259,7 +190,7 @@ int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
       has_pixels(p.out) ? 0 : t.part_images * rows_written * p.out.W * std::min(t.part_filter_tiles * width, p.out.C);
   t.taps_size = kWinogradChannelsAtOnce * 9 * width;
   const int64_t of_thread = t.in_size + t.out_size + t.v_size + t.m_size + (t.keeps_u ? 0 : t.u_size + t.taps_size);
-  return t.depth * int64_t{sizeof(int64_t)} + (t.keeps_u ? filter_tiles * t.u_size : 0) * bytes +
+  return (t.keeps_u ? filter_tiles * t.u_size : 0) * bytes +
          std::max(t.keeps_u ? p.threads(filter_tiles * t.packing_pieces) * t.taps_size : 0,
                   p.threads(t.parts[0] * t.parts[1] * t.parts[2]) * of_thread) *
              bytes;
@@ -272,22 +203,25 @@ static int64_t band_of(int64_t total, int64_t fit) {
 }
 
 int64_t cut(DirectTiles& t, const ConvProblem& p) {
-  constexpr int64_t kBandBytes = int64_t{32} << 10;  // of planes, which every filter reads anew
+  constexpr int64_t kBandBytes = int64_t{32} << 10;  // of planes, which every filter reads anew,
+  constexpr int64_t kLeastRows = 16;                 // but as many rows as two tiles have
   const int64_t vector = registers(p.settings, p.dtype).vector, filters = p.out.C / p.g.groups;
   int64_t reach[2];
   set_planes(t.planes, p.w.C, p, reach);
   t.planes.pitch = round_up(p.out.W, vector) + reach[1];
   const int64_t row_bytes = p.w.C * p.g.stride[0] * p.g.stride[1] * t.planes.pitch * p.element();
-  t.band = band_of(p.out.H, kBandBytes / std::max<int64_t>(row_bytes, 1) - reach[0]);
+  t.band = band_of(p.out.H, std::max(kLeastRows, kBandBytes / std::max<int64_t>(row_bytes, 1) - reach[0]));
   t.bands = ceil_div(p.out.H, t.band);
   t.planes.rows = t.band + reach[0];
   const int64_t bands = p.out.N * p.g.groups * t.bands;
   t.grain = grain_of(bands, filters * p.w.C * p.w.H * p.w.W * t.band * p.out.W);
 
+  t.weights_size = p.out.C * p.w.C * p.w.H * p.w.W;
   t.planes_size = p.w.C * t.planes.channel_stride();
   t.sums_size = p.out.w_stride == 1 ? 0 : filters * t.band * round_up(p.out.W, vector);
   const int64_t chunks = ceil_div(bands, t.grain);
-  return p.threads(chunks) * (heap_bytes(t.planes_size, p.element()) + heap_bytes(t.sums_size, p.element()));
+  return heap_bytes(t.weights_size, p.element()) +
+         p.threads(chunks) * (heap_bytes(t.planes_size, p.element()) + heap_bytes(t.sums_size, p.element()));
 }
 
 int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw) {
@@ -295,6 +229,7 @@ int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx,
   const ImageLayout& dy = p.out;
   const int64_t vector = registers(p.settings, p.dtype).vector, groups = p.g.groups, filters = dy.C / groups;
   int64_t positions[2] = {0, 0}, dy_reach[2] = {0, 0}, x_reach[2];  // positions: of a pass or of dy
+  int64_t weights = wants_dx ? p.w.N * p.w.C : 0;                   // those of dx's passes
   set_planes(t.x, p.w.C, p, x_reach);
   for (int axis = 0; axis < 2; ++axis) {
     if (wants_dw) positions[axis] = dy.size(axis);
@@ -302,6 +237,7 @@ int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx,
     const std::vector<WindowAxis> axes = conv_axes(true, p.g, axis, dx.size(axis), dy.size(axis), p.w.size(axis));
     const TapRange taps = tap_range(axes);
     positions[axis] = std::max(positions[axis], axes[0].size);
+    weights *= taps.total;
     t.dy.shift[axis] = std::max<int64_t>(0, -taps.least);
     dy_reach[axis] = std::max<int64_t>(0, taps.most);
   }
@@ -322,16 +258,18 @@ int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx,
   t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
   t.grain = grain_of(t.parts * groups, t.items_in_part * work);
 
+  t.weights_size = weights;
   t.partial_size = wants_dw ? t.parts * (dy.C * taps + dy.C) : 0;
   t.dy_size = filters * t.dy.channel_stride();
   t.x_size = wants_dw ? t.x.channels * t.x.channel_stride() : 0;
   t.sums_size = wants_dx && dx.w_stride * p.g.stride[1] != 1
-                    ? std::max<int64_t>(2, p.w.C) * t.band * round_up(ceil_div(dx.W, p.g.stride[1]), vector)
+                    ? p.w.C * t.band * round_up(ceil_div(dx.W, p.g.stride[1]), vector)
                     : 0;
   t.vectors_size = filters * taps * vector;
   int64_t of_thread = 0;
   for (int64_t size : {t.dy_size, t.x_size, t.sums_size, t.vectors_size}) of_thread += heap_bytes(size, p.element());
-  return heap_bytes(t.partial_size, p.element()) + p.threads(ceil_div(t.parts * groups, t.grain)) * of_thread;
+  return heap_bytes(t.partial_size, p.element()) + heap_bytes(t.weights_size, p.element()) +
+         p.threads(ceil_div(t.parts * groups, t.grain)) * of_thread;
 }
 
 // A copy with the channels last, of planes.

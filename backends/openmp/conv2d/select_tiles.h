@@ -36,8 +36,6 @@ inline Registers registers(const ConvSettings& settings, DType dtype) {
 // and for all gradients, `in` is x and `out` is dy.
 int64_t cut(NhwcTiles& t, const ConvProblem& p);
 int64_t cut(NhwcWeightTiles& t, const ConvProblem& p);
-int64_t cut(NchwTiles& t, const ConvProblem& p);
-int64_t cut(NchwWeightTiles& t, const ConvProblem& p);
 int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size);
 int64_t cut(DirectTiles& t, const ConvProblem& p);
 int64_t cut(DepthwiseTiles& t, const ConvProblem& p);

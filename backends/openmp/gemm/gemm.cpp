@@ -90,11 +90,8 @@ void split_k_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArg
 template <class T>
 class SmallProduct {
  public:
-  SmallProduct(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args)
-      : kernels_(kernels), plan_(plan), width_(kernels.tile_columns), packed_(plan.a_size + plan.b_size) {
-    for (int64_t k = 0; k < args.depth; ++k) packed_offsets_[k] = k * width_;
-    for (int64_t k = 0; k < args.depth; ++k) in_place_offsets_[k] = k * args.b.row_stride;
-  }
+  SmallProduct(const Kernels<T>& kernels, const GemmPlan& plan)
+      : kernels_(kernels), plan_(plan), width_(kernels.tile_columns), packed_(plan.a_size + plan.b_size) {}
 
   void run(const GemmArgs<T>& args) const {
     BlockArgs<T> block;
@@ -109,20 +106,20 @@ class SmallProduct {
     block.accumulate = args.accumulate;
     block.row_bias = args.row_bias;
     block.c_row_stride = args.c.row_stride;
-    const auto columns = [&](int64_t begin, int64_t end, const T* b, int64_t tile_step, const int64_t* offsets) {
+    const auto columns = [&](int64_t begin, int64_t end, const T* b, int64_t tile_step, int64_t row_stride) {
       if (begin == end) return;
       block.columns = end - begin;
-      block.b = b, block.b_tile_step = tile_step, block.offsets = offsets;
+      block.b = b, block.b_tile_step = tile_step, block.b_row_stride = row_stride;
       block.c = args.c.data + begin;
       block.column_bias = args.column_bias ? args.column_bias + begin : nullptr;
       kernels_.block(block);
     };
-    columns(0, plan_.columns_in_place, args.b.data, width_, in_place_offsets_);
+    columns(0, plan_.columns_in_place, args.b.data, width_, args.b.row_stride);
     if (plan_.columns_in_place == args.columns) return;
     T* b = packed_.get() + plan_.a_size;
     kernels_.pack_b(args.b.data + plan_.columns_in_place * args.b.column_stride, args.b.row_stride,
                     args.b.column_stride, args.depth, args.columns - plan_.columns_in_place, b);
-    columns(plan_.columns_in_place, args.columns, b, width_ * args.depth, packed_offsets_);
+    columns(plan_.columns_in_place, args.columns, b, width_ * args.depth, width_);
   }
 
  private:
@@ -130,7 +127,6 @@ class SmallProduct {
   const GemmPlan& plan_;
   const int64_t width_;
   const Scratch<T> packed_;
-  int64_t packed_offsets_[kSmallDepth], in_place_offsets_[kSmallDepth];
 };
 
 template <class T>
@@ -199,7 +195,7 @@ void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, Gemm
     } else {
       const Kernels<T>& kernels = kernels_of<T>(table);
       std::optional<SmallProduct<T>> small;
-      if (plan.algorithm == GemmAlgorithm::small) small.emplace(kernels, plan, args);
+      if (plan.algorithm == GemmAlgorithm::small) small.emplace(kernels, plan);
       for (int64_t i = begin; i < end; ++i)
         if (const GemmArgs<T> one = product_of(args, batch, i); plan.dense_c)
           dense_product(kernels, plan, one, small ? &*small : nullptr);

@@ -22,13 +22,7 @@ class Product {
 
   void run() {
     const Scratch<T> packed_b(round_up(columns_ - packed_columns_begin_, kernels_.tile_columns) * depth_step_);
-    const Scratch<int64_t> offsets(2 * depth_step_);
     packed_b_ = packed_b.get();
-    packed_offsets_ = offsets.get(), in_place_offsets_ = offsets.get() + depth_step_;
-    for (int64_t k = 0; k < depth_step_; ++k) {
-      packed_offsets_[k] = k * kernels_.tile_columns;
-      in_place_offsets_[k] = k * args_.b.row_stride;
-    }
     for (first_ = 0; first_ < args_.depth; first_ += depth_step_) {
       depth_ = std::min(depth_step_, args_.depth - first_);
       pack_b();
@@ -80,7 +74,7 @@ class Product {
                        : args_.b.data + first_ * args_.b.row_stride + column;
     block.b_tile_step = b_packed ? depth_ * kernels_.tile_columns : kernels_.tile_columns;
     block.b_packed = b_packed;
-    block.offsets = b_packed ? packed_offsets_ : in_place_offsets_;
+    block.b_row_stride = b_packed ? kernels_.tile_columns : args_.b.row_stride;
     block.c = args_.c.data + row * args_.c.row_stride + column;
     block.c_row_stride = args_.c.row_stride;
     const bool starts = first_ == 0;
@@ -99,7 +93,6 @@ class Product {
   const int64_t packed_columns_begin_;  // columns before are read in place
   int64_t first_ = 0, depth_ = 0;       // the part of the depth that is multiplied now
   T* packed_b_ = nullptr;
-  int64_t *packed_offsets_ = nullptr, *in_place_offsets_ = nullptr;
 };
 
 }  // namespace

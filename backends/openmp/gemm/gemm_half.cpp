@@ -38,10 +38,8 @@ class HalfProduct {
   void run() const {
     if (plan_.algorithm == GemmAlgorithm::combine_rows) return few_rows(/*along_rows=*/true);
     if (plan_.algorithm == GemmAlgorithm::row_dots) return few_rows(/*along_rows=*/false);
-    const Scratch<int64_t> offsets(steps_at_once_);
-    for (int64_t k = 0; k < steps_at_once_; ++k) offsets[k] = k * kernels_.tile_columns;
     for (int64_t column = 0; column < args_.columns; column += plan_.columns_at_once)
-      columns(column, std::min(plan_.columns_at_once, args_.columns - column), offsets.get());
+      columns(column, std::min(plan_.columns_at_once, args_.columns - column));
   }
 
  private:
@@ -88,7 +86,7 @@ class HalfProduct {
   }
 
   // `count` columns of C from `first` on.
-  void columns(int64_t first, int64_t count, const int64_t* offsets) const {
+  void columns(int64_t first, int64_t count) const {
     const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
     const Scratch<float> packed_b(width * steps_);  // for one piece of the depth after another
     const int64_t groups = ceil_div(tiles, kTilesTogether), pieces = ceil_div(steps_, steps_at_once_);
@@ -112,7 +110,7 @@ class HalfProduct {
         block.rows = std::min(cut.rows, args_.rows - row), block.columns = std::min(cut.columns, count - column);
         block.a = packed_a.get();
         block.b_packed = true;
-        block.offsets = offsets;
+        block.b_row_stride = tile;
         block.c = sums.get(), block.c_row_stride = stride;
         if (has_start()) start(row, block.rows, first + column, block.columns, sums.get(), stride);
         for (int64_t k = 0; k < steps_; k += steps_at_once_) {

@@ -118,8 +118,7 @@ int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile,
     const int64_t packed_b = round_up(plan.b_in_place ? columns % tile.vector : columns, tile.columns);
     const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
     return (packed_b + (plan.a_in_place ? 0 : blocks * cut.rows)) * plan.depth_at_once *
-               static_cast<int64_t>(size_of(p.dtype)) +
-           2 * plan.depth_at_once * int64_t{sizeof(int64_t)};
+           static_cast<int64_t>(size_of(p.dtype));
   };
   const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
   return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));
@@ -154,8 +153,7 @@ int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table,
     const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
     const int64_t block =
         cut.rows * length + cut.rows * half_sums_stride(cut) + std::max(cut.rows * length, p.starts ? cut.columns : 0);
-    return (tiles * tile.columns * steps + std::max(packing * length, blocks * block)) * kFloat +
-           length * int64_t{sizeof(int64_t)};
+    return (tiles * tile.columns * steps + std::max(packing * length, blocks * block)) * kFloat;
   };
   const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
   return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));

@@ -1,8 +1,7 @@
 // The register tile of matrix products and convolutions, and the packing that feeds it.
 //   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs;
 //   each step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
-// A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h. Where B's
-// rows start is given by a table: consecutive for a packed B; for a convolution, the places of the taps in the image.
+// A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +21,19 @@ constexpr int kTileColumns = kTileVectors* kLanes<T>;
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
 
-/// What a tile multiplies: A[m, k] is a[m * a_row_stride + k * a_step], row k of B starts at b + offsets[k].
+/// What a tile multiplies: A[m, k] is a[m * a_row_stride + k * a_step], B[k, n] is b[k * b_row_stride + n].
 template <class T>
 struct TileInput {
   int64_t depth;
   const T* a;
   int64_t a_row_stride, a_step;
   const T* b;
-  const int64_t* offsets;
+  int64_t b_row_stride;
   const char* ahead;   // memory that is wanted next, fetched into the second-level cache: a line for each step
   int64_t ahead_step;  // bytes, or 0: there is none
 };
 
-/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`, clipped at 0 if relu. The biases are
+/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`. The biases are
 /// never null here.
 template <class T>
 struct TileOutput {
@@ -44,7 +43,6 @@ struct TileOutput {
   bool accumulate;
   const T* row_bias;
   const T* column_bias;
-  bool relu;
 };
 
 /// What a tile does with an element of A in all lanes, a vector of B and the sums.
@@ -71,10 +69,9 @@ void tile(const TileInput<T>& in, const TileOutput<T>& out) {
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) sum[m][v] = bias + broadcast(out.row_bias[m]);
   }
-  const T* a = in.a;
+  const T *a = in.a, *row = in.b;
   const int64_t stride = kRows ? in.a_row_stride : 1;
-  for (int64_t k = 0; k < in.depth; ++k, a += in.a_step) {
-    const T* row = in.b + in.offsets[k];
+  for (int64_t k = 0; k < in.depth; ++k, a += in.a_step, row += in.b_row_stride) {
     __builtin_prefetch(in.ahead + k * in.ahead_step, 0, 2);
     Vector<T> b[NV];
 #pragma GCC unroll 2
@@ -92,12 +89,6 @@ void tile(const TileInput<T>& in, const TileOutput<T>& out) {
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
         sum[m][v] += load_some(out.c + m * out.row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
-  }
-  if (out.relu) {
-#pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m)
-#pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) sum[m][v] = sum[m][v] < Vector<T>{} ? Vector<T>{} : sum[m][v];
   }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
@@ -128,37 +119,31 @@ void block(const BlockArgs<T>& args) {
   static constexpr T zeros[kTileRows > kTileColumns<T> ? kTileRows : kTileColumns<T>] = {};
   constexpr int64_t kLineBytes = 64, tile_bytes = kTileColumns<T> * sizeof(T);
   const int64_t panels = panel_count(args.rows);
-  const DepthRange whole{0, args.depth};
-  const DepthRange* range = args.ranges ? args.ranges : &whole;
   const bool packed = args.a_step == 0, by_rows = args.a_row_stride != 1;
-  for (int64_t segment = 0; segment < args.segments; ++segment)
-    for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
-      const int64_t begin = range->begin, left = args.columns - column;
-      TileInput<T> in{range->end - begin,
-                      args.a,
-                      args.a_row_stride,
-                      args.a_step,
-                      args.b + segment * args.b_segment_step + t * args.b_tile_step,
-                      args.offsets + begin,
-                      nullptr,
-                      0};
-      TileOutput<T> out{
-          args.c + segment * args.c_segment_step + column,      args.c_row_stride, left, args.accumulate, zeros,
-          args.column_bias ? args.column_bias + column : zeros, args.relu};
-      for (int64_t i = 0; i < panels; ++i) {
-        const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
-        const int64_t fetched = i * in.depth * kLineBytes;  // of the next tile of B
-        const bool fetch = args.b_packed && left > kTileColumns<T> && fetched < in.depth * tile_bytes;
-        in.ahead = reinterpret_cast<const char*>(in.b + args.b_tile_step) + (fetch ? fetched : 0);
-        in.ahead_step = fetch ? kLineBytes : 0;
-        if (packed) in.a = args.a + row * args.depth + begin * height, in.a_step = height;
-        else in.a = args.a + row * args.a_row_stride + begin * args.a_step;
-        if (args.row_bias) out.row_bias = args.row_bias + row;
-        tile_for<T, Step>(height, left, by_rows)(in, out);
-        out.c += height * args.c_row_stride;
-      }
-      if (args.ranges) ++range;
+  for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
+    const int64_t left = args.columns - column;
+    TileInput<T> in{
+        args.depth, args.a, args.a_row_stride, args.a_step, args.b + t * args.b_tile_step, args.b_row_stride,
+        nullptr,    0};
+    TileOutput<T> out{args.c + column,
+                      args.c_row_stride,
+                      left,
+                      args.accumulate,
+                      zeros,
+                      args.column_bias ? args.column_bias + column : zeros};
+    for (int64_t i = 0; i < panels; ++i) {
+      const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
+      const int64_t fetched = i * args.depth * kLineBytes;  // of the next tile of B
+      const bool fetch = args.b_packed && left > kTileColumns<T> && fetched < args.depth * tile_bytes;
+      in.ahead = reinterpret_cast<const char*>(in.b + args.b_tile_step) + (fetch ? fetched : 0);
+      in.ahead_step = fetch ? kLineBytes : 0;
+      if (packed) in.a = args.a + row * args.depth, in.a_step = height;
+      else in.a = args.a + row * args.a_row_stride;
+      if (args.row_bias) out.row_bias = args.row_bias + row;
+      tile_for<T, Step>(height, left, by_rows)(in, out);
+      out.c += height * args.c_row_stride;
     }
+  }
 }
 
 template <class T>

@@ -259,6 +259,16 @@ inline void store_first(T* to, Vector<T> v, int64_t count) {
 #endif
 }
 
+/// v in a register: compilers else read a vector from memory again for every use, which costs where it straddles lines
+/// of the cache.
+template <class T>
+inline Vector<T> in_register(Vector<T> v) {
+#if defined(__AVX2__)
+  __asm__("" : "+v"(v));
+#endif
+  return v;
+}
+
 /// True where a lane of the mask is set; lanes are all ones or zero.
 template <class M>
 inline bool any(M mask) {

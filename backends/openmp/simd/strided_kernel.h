@@ -78,11 +78,4 @@ inline void store_interleaved(T* to, Vector<T> a, Vector<T> b, int64_t count) {
     store_some(to + lanes, interleave_high(a, b, IndicesUpTo<kLanes<T>>()), count >= 2 * lanes, count - lanes);
 }
 
-template <class T>
-void interleave(const T* even, const T* odd, T* out, int64_t count) {
-  constexpr int64_t lanes = kLanes<T>;
-  for (int64_t i = 0; i < count; i += 2 * lanes, even += lanes, odd += lanes)
-    store_interleaved<T>(out + i, load(even), load(odd), count - i);
-}
-
 }  // namespace gradus::openmp::GRADUS_ISA

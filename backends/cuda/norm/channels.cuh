@@ -150,7 +150,7 @@ struct ChannelIterator : ChannelTiling {
     }
     shared[threadIdx.x] = total;
     for (uint32_t width = step / 2; width > 0; width /= 2) {
-      if (width >= splits) continue;  // nothing lies there
+      if (width >= splits) continue;  // no parts there
       __syncthreads();
       if (lane < width)
         shared[threadIdx.x] = total = Total::join(total, shared[threadIdx.x + width * block_channels()]);

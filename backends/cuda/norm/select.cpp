@@ -54,7 +54,7 @@ bool cut_rows(RowTiling& tiling, DType dtype, std::initializer_list<const void*>
 // ---- Channels ----
 enum class ChannelOrder : uint8_t { other, nchw, nhwc };
 
-/// How a dense array lies, where channels (axis 1) are walked in vectors of four elements of one or of four channels.
+/// The order of a dense array, where channels (axis 1) are walked in vectors of four elements, of one channel or four.
 ChannelOrder channel_order(const View& view) {
   const int n = view.ndim();
   if (n < 2 || !is_aligned(view.data, 4 * size_of(view.dtype))) return ChannelOrder::other;
@@ -101,7 +101,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, bool takes_sums, const Devi
   return tiling;
 }
 
-/// The cut of images that all lie alike (null data: not there); nothing where they do not.
+/// The cut of images of one layout (null data: not there); nothing where there is none.
 std::optional<ChannelTiling> channels_of(const View& x, std::initializer_list<View> others, bool takes_sums,
                                          const DeviceProperties& device) {
   const ChannelOrder order = channel_order(x);

@@ -53,7 +53,7 @@ Pool make_pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& ge
   return pool;
 }
 
-// Where the first element of a vector stands.
+// The first element of a vector.
 struct Place {
   uint32_t n, c;
   int row, column;

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, 4)
 /// Threads for `outputs` of `reduced` vectors each; `adjacent`: the outputs' vectors are neighbours in memory, not the
 /// reduction's.
 template <int kWidth>
-ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int multiprocessors) {
+ReducePlan make_plan(int64_t outputs, int64_t reduced, bool adjacent, int multiprocessors) {
   ReducePlan plan;
   plan.outputs_adjacent = adjacent;
   const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
@@ -133,20 +133,20 @@ ReducePlan packet_plan(int64_t outputs, int64_t reduced, bool adjacent, int mult
   return plan;
 }
 
-/// True when the last axis of `packed` can be walked in aligned vectors of kWidth elements of view 0.
+/// True when the last axis of `walked` can be walked in aligned vectors of kWidth elements of view 0.
 template <int kWidth, class T, int M, int N>
-bool in_packets(const T* x, const Nest<M>& packed, const Nest<N>& other) {
-  const int last = packed.ndim - 1;
-  if (last < 0 || packed.strides[0][last] != 1 || packed.shape[last] % kWidth != 0) return false;
+bool has_vectors(const T* x, const Nest<M>& walked, const Nest<N>& other) {
+  const int last = walked.ndim - 1;
+  if (last < 0 || walked.strides[0][last] != 1 || walked.shape[last] % kWidth != 0) return false;
   const auto whole = [](int64_t step) { return step % kWidth == 0; };
   return reinterpret_cast<uintptr_t>(x) % (kWidth * sizeof(T)) == 0 &&
-         std::all_of(packed.strides[0], packed.strides[0] + last, whole) &&
+         std::all_of(walked.strides[0], walked.strides[0] + last, whole) &&
          std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
 }
 
 /// The nest over vectors instead of elements.
 template <int kWidth, int N>
-Nest<N> over_packets(Nest<N> nest) {
+Nest<N> over_vectors(Nest<N> nest) {
   if (kWidth == 1) return nest;
   const int last = nest.ndim - 1;
   nest.numel /= kWidth, nest.shape[last] /= kWidth;
@@ -158,17 +158,17 @@ template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results);
 
 template <class Op, class Second, int kAlong, int kAcross, class T, int N, class Results>
-void reduce_packets(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
+void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
   using A = typename Op::A;
-  const Nest<N> outputs = over_packets<kAcross>(outer);
-  const Nest<1> reduced = over_packets<kAlong>(inner);
+  const Nest<N> outputs = over_vectors<kAcross>(outer);
+  const Nest<1> reduced = over_vectors<kAlong>(inner);
   GRADUS_CHECK(outputs.numel <= kMaxChunk && reduced.numel <= kMaxChunk, ShapeError, "cuda reduces at most ", kMaxChunk,
                " elements to as many results at once, got ", inner.numel, " to ", outer.numel,
                "; reduce one axis after the other");
   const Launch launch(device);
   const auto innermost = [](const auto& nest) { return nest.ndim ? nest.strides[0][nest.ndim - 1] : INT64_MAX; };
-  const ReducePlan plan = packet_plan<kAlong * kAcross>(outputs.numel, reduced.numel,
-                                                        innermost(outer) < innermost(inner), launch.multiprocessors());
+  const ReducePlan plan = make_plan<kAlong * kAcross>(outputs.numel, reduced.numel, innermost(outer) < innermost(inner),
+                                                      launch.multiprocessors());
   const auto run = [&](A* partial) {
     launch(reduce_kernel<Op, kAlong, kAcross, T, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits), kThreads,
            x, outputs.geometry(), reduced.geometry(), plan, partial, results);
@@ -176,7 +176,7 @@ void reduce_packets(Device device, const T* x, const Nest<N>& outer, const Nest<
   if (plan.splits == 1) return run(nullptr);
   const Scratch partial(sizeof(A) * plan.splits * static_cast<size_t>(outer.numel), device);
   run(partial.as<A>());
-  Nest<N> in_a_row = outer;  // the same outputs, now lying in a row
+  Nest<N> in_a_row = outer;  // the same outputs, in a row
   int64_t step = 1;
   for (int axis = outer.ndim - 1; axis >= 0; --axis) in_a_row.strides[0][axis] = step, step *= outer.shape[axis];
   const Strides between{outer.numel};
@@ -186,21 +186,21 @@ void reduce_packets(Device device, const T* x, const Nest<N>& outer, const Nest<
 
 /// Elements of a load: 16 bytes, and no more than a thread has registers for, with `room` bytes for values of type A.
 template <class T, class A>
-constexpr int packet_width(size_t room) {
+constexpr int vector_width(size_t room) {
   return static_cast<int>(std::max<size_t>(std::min(16 / sizeof(T), room / sizeof(A)), 1));
 }
 
 /// A result for each element of `outer`, of the elements of `inner`. Second folds partial results.
 template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
-  constexpr int kAlong = packet_width<T, typename Op::A>(64), kAcross = packet_width<T, typename Op::A>(32);
+  constexpr int kAlong = vector_width<T, typename Op::A>(64), kAcross = vector_width<T, typename Op::A>(32);
   if constexpr (kAlong > 1)
-    if (inner.ndim <= 2 && in_packets<kAlong>(x, inner, outer))
-      return reduce_packets<Op, Second, kAlong, 1>(device, x, outer, inner, results);
+    if (inner.ndim <= 2 && has_vectors<kAlong>(x, inner, outer))
+      return reduce_vectors<Op, Second, kAlong, 1>(device, x, outer, inner, results);
   if constexpr (kAcross > 1)
-    if (inner.ndim <= 2 && in_packets<kAcross>(x, outer, inner))
-      return reduce_packets<Op, Second, 1, kAcross>(device, x, outer, inner, results);
-  reduce_packets<Op, Second, 1, 1>(device, x, outer, inner, results);
+    if (inner.ndim <= 2 && has_vectors<kAcross>(x, outer, inner))
+      return reduce_vectors<Op, Second, 1, kAcross>(device, x, outer, inner, results);
+  reduce_vectors<Op, Second, 1, 1>(device, x, outer, inner, results);
 }
 
 }  // namespace gradus::cuda_detail

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) block_rows_kernel(Geometry<3> rows, 
   for (uint32_t i = blockIdx.x; i < rows.numel; i += gridDim.x) {
     int64_t at[3];
     rows.offsets(i, at);
-    A before = op == ScanOp::sum ? 0 : 1;  // the total of the pieces so far
+    A before = op == ScanOp::sum ? 0 : 1;  // of the elements so far
     for (int64_t begin = 0; begin < row.size; begin += kThreads) {
       const int64_t k = begin + threadIdx.x, place = row.place(k);
       A total = op == ScanOp::sum ? 0 : 1;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) block_rows_kernel(Geometry<3> rows, 
       __syncthreads();
       if (k < row.size) y[at[0] + place * row.steps[0]] = static_cast<T>(fold<op, A>(before, total));
       before = fold<op, A>(before, totals[now][kThreads - 1]);
-      __syncthreads();  // the next piece writes what has just been read
+      __syncthreads();  // the next round writes what has just been read
     }
   }
 }
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(Geometry<3> rows, 
   }
 }
 
-// How the rows along `axis` lie in y and two inputs of its shape.
+// The rows along `axis` of y and two inputs of its shape.
 struct Rows {
   Row row;
   Nest<3> nest;

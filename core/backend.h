@@ -52,7 +52,7 @@ class Backend {
   /// booleans into int64). all and any write booleans.
   virtual void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) = 0;
   /// Value and index (int64) of the extreme element along `axis`; of equals the first, NaN counts as extreme.
-  /// values and indices keep the rank with size 1; values may have null data.
+  /// values and indices keep the rank with size 1; values may be absent.
   virtual void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                           const MutableView& indices) = 0;
 
@@ -88,7 +88,7 @@ class Backend {
   /// differ in dtype.
   virtual void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) = 0;
   /// values = x in order along `axis`, indices (int64) = where each came from. Stable; NaN is larger than all numbers.
-  /// Both have x's shape; values may have null data.
+  /// Both have x's shape; values may be absent.
   virtual void sort(const View& x, int axis, bool descending, const MutableView& values,
                     const MutableView& indices) = 0;
   /// y[i] = x[i with index[i] at `axis`], for y of index's shape; x's other sizes are at least y's. index is int64
@@ -158,7 +158,7 @@ class Backend {
   /// One step of the rule over all parameters. The block counts it already.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
   /// found_inf (float64 scalar) = 1 if an element of a gradient is inf or NaN, else it stays; then every element times
-  /// `factor` (float64 scalar, may have null data: the gradients stay).
+  /// `factor` (float64 scalar; absent: the gradients stay).
   virtual void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf);
   /// The scale of the next step (ScaleBlock), found_inf = 0.
   virtual void update_scale(const MutableView& block, const ScaleRule& rule);

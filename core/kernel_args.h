@@ -72,8 +72,8 @@ struct ScaleRule {
 /// What happens to each element in an optimizer step: core/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
-/// One parameter of an optimizer step; all share a shape, and those that are not null a dtype. States that the rule
-/// does not use have null data.
+/// One parameter of an optimizer step; all share a shape, and those that are there a dtype. States that the rule does
+/// not use are absent.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
@@ -130,7 +130,7 @@ struct NormalizeArgs {
   bool fixed_statistics = false;  ///< mean and variance are given, else of x
   MutableView y;
   MutableView mean, variance;      ///< of x's rank with size 1 at `axes`; inputs where they are given
-  RunningStatistics running = {};  ///< moves towards those of x (N, C, …), which are (N, C, 1, …) or (1, C, 1, …)
+  RunningStatistics running = {};  ///< moves towards those of x (N, C, …), (N, C, 1, …) or (1, C, 1, …); unless fixed
   GRADUS_FIELDS(x, axes, weight, bias, residual, relu, eps, fixed_statistics, y, mean, variance, running)
 };
 

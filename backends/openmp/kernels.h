@@ -11,9 +11,9 @@
 
 namespace gradus::openmp {
 
-/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, rows of B are b_row_stride apart.
-/// B is read in tiles of Kernels::tile_columns columns; tile t starts at b + t * b_tile_step, and whole vectors are read,
-/// so the rows of B must be readable up to the next multiple of the vector size. Of C only the block is written.
+/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, rows of B are b_row_stride
+/// apart. B is read in tiles of Kernels::tile_columns columns, tile t from b + t * b_tile_step on, by whole vectors, so
+/// its rows must be readable up to the next multiple of the vector size. Of C only the block is written.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
@@ -36,9 +36,9 @@ struct DirectTerm {
 };
 constexpr int64_t kDirectReach = 5;
 
-/// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j], then
-/// max(., 0) if asked, for `filters` filters, whose weights, `weight_count` each, follow each other. Whole vectors of
-/// the planes are read; of `out` only (filters, rows, columns) is written.
+/// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j],
+/// then max(., 0) if asked, for `filters` filters, whose weights, `weight_count` each, follow each other. Whole vectors
+/// of the planes are read; of `out` only (filters, rows, columns) is written.
 template <class T>
 struct DirectArgs {
   int64_t filters, rows, columns;
@@ -57,8 +57,8 @@ struct DirectArgs {
 
 /// Its gradient with respect to w, vectors of sums to be added up later: for every filter k, term and r < t.rows,
 /// sums[k * sums_step + …][lane] += sum over i and those j that are `lane` modulo the vector size of
-/// g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; it is 0 behind
-/// its columns.
+/// g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read, which is 0
+/// behind its columns.
 template <class T>
 struct DirectSumsArgs {
   int64_t filters, rows, columns;

@@ -4,6 +4,7 @@
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/parallel.h>
 
@@ -50,13 +51,6 @@ class Output {
   Array copy_;
 };
 
-// f.template operator()<T>() with T the type that `dtype` computes in.
-template <class F>
-void visit_wide(DType dtype, F&& f) {
-  if (dtype == DType::f64) f.template operator()<double>();
-  else f.template operator()<float>();
-}
-
 // The images of a view, or sizes like `like`'s where it has no data.
 template <class T, class AnyView>
 Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
@@ -100,7 +94,7 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
                      : bias    ? "conv2d_bias"
                                : "conv2d",
                      "openmp", implementation(settings.table, plan), {&x, &w, &y}, flops(y.shape, w.shape));
-    visit_wide(dtype, [&]<class T> {
+    openmp::visit_wide(dtype, [&]<class T> {
       run_plan(plan, openmp::ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()), nullptr,
                                              Images<const T>(weights.view()), dense_bias.view().as<T>(), args.relu,
                                              Images<T>(out.view())});
@@ -145,7 +139,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
       const EventScope scope = !dw   ? event("conv2d_backward_data", {&dy, &w, &dx}, 1)
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)
                                      : event("conv2d_backward", {&dy, &x, &w}, 2);
-      visit_wide(dtype, [&]<class T> {
+      openmp::visit_wide(dtype, [&]<class T> {
         const openmp::ConvGradientOperands<T> o{settings.table,
                                                 geometry,
                                                 Images<const T>(gradient),

@@ -21,8 +21,8 @@ bool is_depthwise(const StridedLayout& w, const Conv2dGeometry& g, std::initiali
           std::all_of(images.begin(), images.end(), has_small_planes));
 }
 
-// A register tile of a matrix product has the group's output channels for rows, which is what it lacks here; from four
-// on it is filled well enough, and from three times three channels on both are as fast.
+// Too few channels on both sides to fill a register tile of pixels by channels even of short vectors: both gradients
+// are direct's then, which computes them at once.
 bool has_few_channels(const StridedLayout& w, const Conv2dGeometry& g) {
   const int64_t channels = w.shape[1], filters = w.shape[0] / g.groups;
   return filters <= 4 && channels * filters <= 9;

@@ -124,38 +124,24 @@ class Truths {
 };
 
 // y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours.
-// `make_result` and `make_source` give each chunk buffers of its own.
-template <class C, class Out, class F>
-void map_runs(const StridedLoop<2>& nest, const MutableView& y, const View& x, F f) {
-  parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
-    Out result(y, step_of(nest, 0));
-    Source<C> source(x, step_of(nest, 1));
-    const bool direct = result.direct() && source.direct();
-    for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
-      result.start_run(at[0]), source.start_run(at[1], run);
-      for (int64_t i = 0, count; i < run; i += count) {
-        count = direct ? run : std::min(kBlock, run - i);
-        f(source.get(i, count), result.get(i), count);
-        result.finish(i, count);
-      }
+template <class C, class Out, int N, class F, class... Views>
+void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views&... operands) {
+  const auto run_all = [&]<size_t... k>(std::index_sequence<k...>) {
+    parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
+      Out result(y, step_of(nest, 0));
+      Source<C> sources[] = {Source<C>(operands, step_of(nest, static_cast<int>(k) + 1))...};
+      const bool direct = result.direct() && (... && sources[k].direct());
+      for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
+        result.start_run(at[0]), (..., sources[k].start_run(at[k + 1], run));
+        for (int64_t i = 0, count; i < run; i += count) {
+          count = direct ? run : std::min(kBlock, run - i);
+          f(sources[k].get(i, count)..., result.get(i), count);
+          result.finish(i, count);
+        }
+      });
     });
-  });
-}
-template <class C, class Out, class F>
-void map_runs(const StridedLoop<3>& nest, const MutableView& y, const View& a, const View& b, F f) {
-  parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
-    Out result(y, step_of(nest, 0));
-    Source<C> left(a, step_of(nest, 1)), right(b, step_of(nest, 2));
-    const bool direct = result.direct() && left.direct() && right.direct();
-    for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
-      result.start_run(at[0]), left.start_run(at[1], run), right.start_run(at[2], run);
-      for (int64_t i = 0, count; i < run; i += count) {
-        count = direct ? run : std::min(kBlock, run - i);
-        f(left.get(i, count), right.get(i, count), result.get(i), count);
-        result.finish(i, count);
-      }
-    });
-  });
+  };
+  run_all(std::make_index_sequence<sizeof...(Views)>());
 }
 
 // Truths, which are bytes of 0 or 1, combine as bits do; returns whether `op` is one that truths have.
@@ -193,11 +179,11 @@ void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&x, &y}, x.numel());
     const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
     if (kernels.predicate)
-      map_runs<C, Truths>(nest, y, x,
-                          [&](const C* from, bool* to, int64_t count) { kernels.predicate(from, to, count, args); });
+      map_runs<C, Truths>(
+          nest, y, [&](const C* from, bool* to, int64_t count) { kernels.predicate(from, to, count, args); }, x);
     else
-      map_runs<C, Result<C>>(nest, y, x,
-                             [&](const C* from, C* to, int64_t count) { kernels.apply(from, to, count, args); });
+      map_runs<C, Result<C>>(
+          nest, y, [&](const C* from, C* to, int64_t count) { kernels.apply(from, to, count, args); }, x);
   });
 }
 
@@ -207,14 +193,13 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
   GRADUS_CHECK(is_floating(dx.dtype), DTypeError, "gradients are of floating-point types, not ", dx.dtype);
   EventScope event("unary_backward", "openmp", kernel_table().vectors, {&dy, &saved, &dx}, 2 * dy.numel());
   const StridedLoop<3> nest(dx.shape, {&dx.strides, &dy.strides, &saved.strides});
-  const auto run_all = [&]<class C> {
+  visit_wide(dx.dtype, [&]<class C> {
     const auto backward = kernels_of<C>(kernel_table()).unary[op].backward;
-    map_runs<C, Result<C>>(nest, dx, dy, saved, [&](const C* gradient, const C* value, C* to, int64_t count) {
-      backward(gradient, value, to, count, args);
-    });
-  };
-  if (dx.dtype == DType::f64) run_all.operator()<double>();
-  else run_all.operator()<float>();
+    map_runs<C, Result<C>>(
+        nest, dx,
+        [&](const C* gradient, const C* value, C* to, int64_t count) { backward(gradient, value, to, count, args); },
+        dy, saved);
+  });
 }
 
 void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
@@ -223,8 +208,8 @@ void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const Muta
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&a, &b, &y}, y.numel());
     const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
     if (a.dtype == DType::boolean && combine_truths(op, nest, y, a, b)) return;
-    if (kernels.predicate) map_runs<C, Truths>(nest, y, a, b, kernels.predicate);
-    else map_runs<C, Result<C>>(nest, y, a, b, kernels.apply);
+    if (kernels.predicate) map_runs<C, Truths>(nest, y, kernels.predicate, a, b);
+    else map_runs<C, Result<C>>(nest, y, kernels.apply, a, b);
   });
 }
 
@@ -269,11 +254,12 @@ void OpenmpBackend::where(const View& condition, const View& a, const View& b, c
 }
 
 void OpenmpBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
+  if (!is_floating(x.dtype)) return NaiveBackend::rgb_to_grayscale(x, y);
   EventScope event("rgb_to_grayscale", "openmp", "loops", {&x, &y}, 5 * y.numel());
   const int axis = x.ndim() - 3;
   const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});  // x's first channel
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), channel = x.strides[axis];
-  const auto run_all = [&]<class C> {
+  visit_wide(x.dtype, [&]<class C> {
     parallel_runs(nest, [&](const int64_t* at, int64_t run) {
       C buffer[3][kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
@@ -288,10 +274,7 @@ void OpenmpBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
         store_block(gray, y.data, y.dtype, at[0] + i * y_step, y_step, count);
       }
     });
-  };
-  if (!is_floating(x.dtype)) return NaiveBackend::rgb_to_grayscale(x, y);
-  if (x.dtype == DType::f64) run_all.operator()<double>();
-  else run_all.operator()<float>();
+  });
 }
 
 }  // namespace gradus

@@ -7,7 +7,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
-#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/backends/openmp/simd/windows.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -192,10 +192,6 @@ class Resample2d {
   }
 
  private:
-  static bool has_dense_planes(const StridedLayout& x) {
-    return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
-  }
-
   void mean(int64_t n, int64_t c) const {
     const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
     const C weight = rows_.weight(0) * columns_.weight(0);
@@ -292,9 +288,7 @@ class Resample2d {
 void OpenmpBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   EventScope event("resample2d", "openmp", kernel_table().vectors, {&x, &y}, 2 * y.numel());
   if (y.numel() == 0) return;
-  visit_compute(y.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>) Resample2d<C>(x, rows, columns, y).run();
-  });
+  visit_wide(y.dtype, [&]<class C> { Resample2d<C>(x, rows, columns, y).run(); });
 }
 
 }  // namespace gradus

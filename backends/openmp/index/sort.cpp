@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 
@@ -135,19 +135,12 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
 struct SortRows {
   SortRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
       : size(x.ndim() ? x.shape[axis] : 1),
-        nest(without(x.shape, axis), {&indices.strides, &x.strides, values.data ? &values.strides : &indices.strides}),
-        x_along(along(x, axis)), index_along(along(indices, axis)), value_along(values.data ? along(values, axis) : 0) {
-  }
+        nest(rows_of(x.shape, axis), {&indices.strides, &x.strides, values.data ? &values.strides : &indices.strides}),
+        x_along(step_along(x, axis)), index_along(step_along(indices, axis)),
+        value_along(values.data ? step_along(values, axis) : 0) {}
   int64_t size;
   StridedLoop<3> nest;
   int64_t x_along, index_along, value_along;
-
- private:
-  static int64_t along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
-  static Shape without(Shape shape, int axis) {
-    if (shape.size() > 0) shape[axis] = 1;
-    return shape;
-  }
 };
 
 // Calls order(in, entries, room) for every row, which returns its first `count` entries, and writes what they name.

@@ -27,13 +27,6 @@ Scratch<int64_t> classes_of(const View& target, int64_t ignore_index, int64_t cl
   return result;
 }
 
-template <class F>
-void visit_wide(DType dtype, F&& f) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
-  if (dtype == DType::f64) f.template operator()<double>();
-  else f.template operator()<float>();
-}
-
 // Rows per chunk of parallel work.
 int64_t rows_per_chunk(int64_t size) { return ceil_div(kGrain / 8, std::max<int64_t>(size, 1)); }
 

@@ -25,51 +25,49 @@ class Normalize {
                           {x_.strides, y_.strides, weight_.strides, bias_.strides, strides_of(residual_)})) {}
 
   void run() const {
-    if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) lanes();
-    else rows();
+    if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) run_by<kMostLanes>();
+    else run_by<1>();
   }
 
  private:
   using Offsets = std::array<int64_t, 7>;
 
-  // ---- One outer element after the other ----
-
-  void rows() const {
-    const Stretches stretches(outer_.numel, 1, inner_.numel);
-    if (stretches.count == 1) {
-      parallel_for(outer_.numel, ceil_div(kGrain, inner_.numel), [&](int64_t begin, int64_t end) {
-        for (int64_t o = begin; o < end; ++o) {
-          const Offsets at = offsets_of(outer_, o);
-          write_row(at, 0, inner_.numel, fixed_ ? stored(at) : finished(at, moments(at[0], 0, inner_.numel)));
-        }
-      });
-      return;
-    }
-    const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
-      parallel_for(outer_.numel * stretches.count, ceil_div(kGrain, stretches.length), [&](int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) {
-          const int64_t s = i % stretches.count, begin = s * stretches.length;
-          f(i / stretches.count, s, begin, std::min(inner_.numel, begin + stretches.length));
-        }
-      });
+  template <int64_t most>
+  void run_by() const {
+    const Pieces pieces(outer_, inner_.numel, most);
+    const auto add_moments = [&](const LaneBlock& block, int64_t begin, int64_t end, Moments* total) {
+      if (fixed_) return;
+      if constexpr (most > 1) lane_moments(block, begin, end, total);
+      else row_moments(offsets_of(outer_, block.begin)[0], begin, end, *total);
     };
-    std::vector<Moments> partial(fixed_ ? 0 : static_cast<size_t>(outer_.numel * stretches.count));
-    if (!fixed_)
-      each([&](int64_t o, int64_t s, int64_t begin, int64_t end) {
-        partial[static_cast<size_t>(o * stretches.count + s)] = moments(offsets_of(outer_, o)[0], begin, end);
+    const auto write = [&](const LaneBlock& block, int64_t begin, int64_t end, const Statistics<C>* of) {
+      if constexpr (most > 1) write_lanes(block, begin, end, of);
+      else write_row(offsets_of(outer_, block.begin), begin, end, *of);
+    };
+    if (pieces.stretches == 1)  // a block is still in the cache
+      return pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+        Moments total[most];
+        Statistics<C> found[most];
+        add_moments(block, begin, end, total);
+        for (int64_t c = 0; c < block.count; ++c) found[c] = statistics_of(block.begin + c, total[c]);
+        write(block, begin, end, found);
       });
-    std::vector<Statistics<C>> found(static_cast<size_t>(outer_.numel));
+    std::vector<Moments> partial(static_cast<size_t>(outer_.numel * pieces.stretches));
+    pieces.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+      add_moments(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
+    });
+    std::vector<Statistics<C>> found;
     for (int64_t o = 0; o < outer_.numel; ++o) {
-      const Offsets at = offsets_of(outer_, o);
       Moments total;
-      for (int64_t s = 0; s < stretches.count && !fixed_; ++s)
-        total.add(partial[static_cast<size_t>(o * stretches.count + s)]);
-      found[static_cast<size_t>(o)] = fixed_ ? stored(at) : finished(at, total);
+      for (int64_t s = 0; s < pieces.stretches; ++s) total.add(partial[static_cast<size_t>(s * outer_.numel + o)]);
+      found.push_back(statistics_of(o, total));
     }
-    each([&](int64_t o, int64_t, int64_t begin, int64_t end) {
-      write_row(offsets_of(outer_, o), begin, end, found[static_cast<size_t>(o)]);
+    pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+      write(block, begin, end, &found[static_cast<size_t>(block.begin)]);
     });
   }
+
+  // ---- One outer element after the other ----
 
   static Moments of_block(const C* x, int64_t count) {
     const double n = static_cast<double>(count);
@@ -79,8 +77,7 @@ class Normalize {
     return {n, mean, static_cast<double>(kernels().squares_about(x, about, count)) - n * rest * rest};
   }
 
-  Moments moments(int64_t offset, int64_t begin, int64_t end) const {
-    Moments total;
+  void row_moments(int64_t offset, int64_t begin, int64_t end, Moments& total) const {
     const int64_t step = step_of(inner_, 0);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       C buffer[kBlock];
@@ -89,7 +86,6 @@ class Normalize {
         total.add(of_block(load_block(x_.data, x_.dtype, offset + at[0] + i * step, step, count, buffer), count));
       }
     });
-    return total;
   }
 
   void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
@@ -125,36 +121,6 @@ class Normalize {
   }
 
   // ---- Neighbouring outer elements together ----
-
-  void lanes() const {
-    const int64_t blocks = LaneBlock::number(outer_);
-    const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
-    const Stretches stretches(blocks, width, inner_.numel);
-    const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
-      parallel_for(blocks * stretches.count, ceil_div(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) {
-          const int64_t s = i % stretches.count, begin = s * stretches.length;
-          f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
-        }
-      });
-    };
-    std::vector<Statistics<C>> found(static_cast<size_t>(outer_.numel));
-    std::vector<Moments> partial(fixed_ ? 0 : static_cast<size_t>(outer_.numel * stretches.count));
-    if (!fixed_)
-      each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
-        lane_moments(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
-      });
-    for (int64_t o = 0; o < outer_.numel; ++o) {
-      const Offsets at = offsets_of(outer_, o);
-      Moments total;
-      for (int64_t s = 0; s < stretches.count && !fixed_; ++s)
-        total.add(partial[static_cast<size_t>(s * outer_.numel + o)]);
-      found[static_cast<size_t>(o)] = fixed_ ? stored(at) : finished(at, total);
-    }
-    each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
-      write_lanes(block, begin, end, &found[static_cast<size_t>(block.begin)]);
-    });
-  }
 
   void lane_moments(const LaneBlock& block, int64_t begin, int64_t end, Moments* total) const {
     const int64_t offset = offsets_of(outer_, block.begin)[0], lane = step_of(outer_, 0), step = step_of(inner_, 0);
@@ -217,11 +183,10 @@ class Normalize {
 
   static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
 
-  Statistics<C> stored(const Offsets& at) const {
-    return {load_number(mean_, at[4]), load_number(variance_, at[5]), eps_};
-  }
-
-  Statistics<C> finished(const Offsets& at, const Moments& moments) const {
+  // Of an outer element: those that are given, or, written down, those of its moments.
+  Statistics<C> statistics_of(int64_t o, const Moments& moments) const {
+    const Offsets at = offsets_of(outer_, o);
+    if (fixed_) return {load_number(mean_, at[4]), load_number(variance_, at[5]), eps_};
     const double variance = std::max(moments.squares, 0.0) / moments.count;
     store_number(mean_, at[4], moments.mean), store_number(variance_, at[5], variance);
     return {moments.mean, variance, eps_};
@@ -246,9 +211,7 @@ void OpenmpBackend::normalize(const NormalizeArgs& args) {
   if (x.numel() == 0 || args.running) return NaiveBackend::normalize(args);
   EventScope event(args.relu ? "normalize_relu" : "normalize", "openmp", kernel_table().vectors, {&x, &args.y},
                    (args.relu ? 9 : 8) * x.numel());
-  visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>) Normalize<C>(args).run();
-  });
+  visit_wide(x.dtype, [&]<class C> { Normalize<C>(args).run(); });
 }
 
 }  // namespace gradus

@@ -7,32 +7,16 @@
 // so that threads can share them; what stretches found is combined in order.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 
 namespace gradus::openmp {
 
 inline constexpr int64_t kMostLanes = 128, kLaneRows = 64, kWantedStretches = 64;
-
-/// The axes of `shape` in (or not in) `axes` as a nest over N operands.
-template <int N>
-StridedLoop<N> nest_of(const Shape& shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
-  Shape part;
-  std::array<Strides, N> part_strides;
-  for (int i = 0; i < shape.size(); ++i) {
-    if (((axes >> i) & 1u) != (inner ? 1u : 0u)) continue;
-    part.push_back(shape[i]);
-    for (size_t k = 0; k < N; ++k) part_strides[k].push_back(strides[k][i]);
-  }
-  const Strides* pointers[N];
-  for (size_t k = 0; k < N; ++k) pointers[k] = &part_strides[k];
-  return StridedLoop<N>(part, pointers);
-}
 
 template <int N>
 bool varies(const StridedLoop<N>& nest, int operand) {
@@ -73,30 +57,37 @@ struct Moments {
   }
 };
 
-/// How inner ranges are cut for `pieces` pieces of work of `width` outer elements each.
-struct Stretches {
-  int64_t length, count;
-  Stretches(int64_t pieces, int64_t width, int64_t inner) {
-    const int64_t least = std::max<int64_t>(1, kGrain / width);
-    length = std::max(least, ceil_div(inner, ceil_div(kWantedStretches, std::max<int64_t>(pieces, 1))));
-    count = std::max<int64_t>(1, ceil_div(inner, length));
-  }
-};
-
-/// A block of lanes: `count` neighbours of the innermost outer axis from outer element `begin` on.
+/// `count` neighbours of the innermost outer axis from outer element `begin` on, or one outer element.
 struct LaneBlock {
   int64_t begin, count;
+};
+
+/// The work: blocks of at most `most` neighbouring outer elements, and inner ranges cut into `stretches`.
+struct Pieces {
+  int64_t most, lanes, blocks, inner, length, stretches;
+
   template <int N>
-  LaneBlock(const StridedLoop<N>& outer, int64_t index) {
-    const int64_t lanes = outer.shape[outer.ndim - 1], blocks = ceil_div(lanes, kMostLanes);
-    const int64_t first = index % blocks * kMostLanes;
-    begin = index / blocks * lanes + first;
-    count = std::min(kMostLanes, lanes - first);
+  Pieces(const StridedLoop<N>& outer, int64_t inner, int64_t most)
+      : most(most), lanes(most > 1 ? outer.shape[outer.ndim - 1] : 1),
+        blocks(outer.numel / lanes * ceil_div(lanes, most)), inner(inner) {
+    length = std::max(std::max<int64_t>(1, kGrain / width()),
+                      ceil_div(inner, ceil_div(kWantedStretches, std::max<int64_t>(blocks, 1))));
+    stretches = std::max<int64_t>(1, ceil_div(inner, length));
   }
-  template <int N>
-  static int64_t number(const StridedLoop<N>& outer) {
-    const int64_t lanes = outer.shape[outer.ndim - 1];
-    return outer.numel / lanes * ceil_div(lanes, kMostLanes);
+  int64_t width() const { return std::min(most, lanes); }
+
+  /// Calls f(block, stretch, begin, end), by several threads.
+  template <class F>
+  void each(F&& f) const {
+    parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::min(length, inner)),
+                 [&](int64_t from, int64_t to) {
+                   for (int64_t i = from; i < to; ++i) {
+                     const int64_t index = i / stretches, first = index % ceil_div(lanes, most) * most;
+                     const int64_t s = i % stretches, begin = s * length;
+                     f(LaneBlock{index / ceil_div(lanes, most) * lanes + first, std::min(most, lanes - first)}, s,
+                       begin, std::min(inner, begin + length));
+                   }
+                 });
   }
 };
 

@@ -47,47 +47,52 @@ class NormalizeBackward {
         by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
 
   void run() {
-    if (!by_element_ && prefers_lanes(outer_, inner_)) lanes();
+    if (!by_element_ && prefers_lanes(outer_, inner_)) run_by<kMostLanes>();
     else if (by_element_ && (dweight_ || dbias_)) rows_with_parameters();
-    else rows();
+    else run_by<1>();
   }
 
  private:
   using Offsets = std::array<int64_t, 9>;
 
-  // ---- One outer element after the other ----
-
-  void rows() const {
-    const Stretches stretches(outer_.numel, 1, inner_.numel);
-    const auto each = [&](auto&& f) {  // f(outer element, stretch, begin, end)
-      parallel_for(outer_.numel * stretches.count, ceil_div(kGrain, std::min(stretches.length, inner_.numel)),
-                   [&](int64_t from, int64_t to) {
-                     for (int64_t i = from; i < to; ++i) {
-                       const int64_t s = i % stretches.count, begin = s * stretches.length;
-                       f(i / stretches.count, s, begin, std::min(inner_.numel, begin + stretches.length));
-                     }
-                   });
+  template <int64_t most>
+  void run_by() const {
+    const Pieces pieces(outer_, inner_.numel, most);
+    std::vector<Statistics<C>> known;  // of lanes, which are read once for each stretch
+    for (int64_t o = 0; most > 1 && o < outer_.numel; ++o) known.push_back(statistics_of(offsets_of(outer_, o)));
+    const auto statistics = [&](const LaneBlock& block, Statistics<C>& own) -> const Statistics<C>* {
+      if (most > 1) return &known[static_cast<size_t>(block.begin)];
+      return &(own = statistics_of(offsets_of(outer_, block.begin)));
     };
-    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * stretches.count));
-    const bool at_once = stretches.count == 1;  // the row is still in the cache
-    each([&](int64_t o, int64_t s, int64_t begin, int64_t end) {
-      const Offsets at = offsets_of(outer_, o);
-      const Statistics<C> statistics = statistics_of(at);
-      const Sums sums = sums_of(at, statistics, begin, end, nullptr, nullptr);
-      partial[static_cast<size_t>(o * stretches.count + s)] = sums;
-      if (at_once && dx_) write_row(at, statistics, sums, begin, end);
+    const auto write = [&](const LaneBlock& block, const Statistics<C>* of, const Sums* sums, int64_t begin,
+                           int64_t end) {
+      if constexpr (most > 1) write_lanes(block, of, sums, begin, end);
+      else write_row(offsets_of(outer_, block.begin), *of, *sums, begin, end);
+    };
+    const bool at_once = pieces.stretches == 1;  // a block is still in the cache
+    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * pieces.stretches));
+    pieces.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+      Statistics<C> own;
+      const Statistics<C>* const of = statistics(block, own);
+      Sums* const sums = &partial[static_cast<size_t>(s * outer_.numel + block.begin)];
+      if constexpr (most > 1) lane_sums(block, of, begin, end, sums);
+      else *sums = sums_of(offsets_of(outer_, block.begin), *of, begin, end, nullptr, nullptr);
+      if (at_once && dx_) write(block, of, sums, begin, end);
     });
     std::vector<Sums> total(static_cast<size_t>(outer_.numel));
-    for (int64_t o = 0; o < outer_.numel; ++o)
-      for (int64_t s = 0; s < stretches.count; ++s)
-        total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(o * stretches.count + s)]);
+    for (int64_t s = 0; s < pieces.stretches; ++s)
+      for (int64_t o = 0; o < outer_.numel; ++o)
+        total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(s * outer_.numel + o)]);
     if (!at_once && dx_)
-      each([&](int64_t o, int64_t, int64_t begin, int64_t end) {
-        const Offsets at = offsets_of(outer_, o);
-        write_row(at, statistics_of(at), total[static_cast<size_t>(o)], begin, end);
+      pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+        Statistics<C> own;
+        const Statistics<C>* const of = statistics(block, own);
+        write(block, of, &total[static_cast<size_t>(block.begin)], begin, end);
       });
     write_parameters_of_outer(total);
   }
+
+  // ---- One outer element after the other ----
 
   // Rows in groups, each of which adds up the gradients of the parameters in memory of its own.
   void rows_with_parameters() const {
@@ -222,37 +227,6 @@ class NormalizeBackward {
 
   // ---- Neighbouring outer elements together ----
 
-  void lanes() const {
-    const int64_t blocks = LaneBlock::number(outer_);
-    const int64_t width = std::min(kMostLanes, outer_.shape[outer_.ndim - 1]);
-    const Stretches stretches(blocks, width, inner_.numel);
-    const auto each = [&](auto&& f) {  // f(block, stretch, begin, end)
-      parallel_for(blocks * stretches.count, ceil_div(kGrain, width * stretches.length), [&](int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) {
-          const int64_t s = i % stretches.count, begin = s * stretches.length;
-          f(LaneBlock(outer_, i / stretches.count), s, begin, std::min(inner_.numel, begin + stretches.length));
-        }
-      });
-    };
-    std::vector<Statistics<C>> statistics;
-    for (int64_t o = 0; o < outer_.numel; ++o) statistics.push_back(statistics_of(offsets_of(outer_, o)));
-    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * stretches.count));
-    each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
-      lane_sums(block, &statistics[static_cast<size_t>(block.begin)], begin, end,
-                &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
-    });
-    std::vector<Sums> total(static_cast<size_t>(outer_.numel));
-    for (int64_t s = 0; s < stretches.count; ++s)
-      for (int64_t o = 0; o < outer_.numel; ++o)
-        total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(s * outer_.numel + o)]);
-    if (dx_)
-      each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
-        write_lanes(block, &statistics[static_cast<size_t>(block.begin)], &total[static_cast<size_t>(block.begin)],
-                    begin, end);
-      });
-    write_parameters_of_outer(total);
-  }
-
   void lane_sums(const LaneBlock& block, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
     const Offsets o = offsets_of(outer_, block.begin);
     const int64_t x_lane = step_of(outer_, 0), x_step = step_of(inner_, 0);
@@ -383,9 +357,7 @@ void OpenmpBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   if (x.numel() == 0) return NaiveBackend::normalize_backward(args);
   EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "openmp", kernel_table().vectors,
                    {&args.dy, &args.y, &x}, (args.y ? 13 : 12) * x.numel());
-  visit_compute(x.dtype, [&]<class C> {
-    if constexpr (std::is_floating_point_v<C>) NormalizeBackward<C>(args).run();
-  });
+  visit_wide(x.dtype, [&]<class C> { NormalizeBackward<C>(args).run(); });
 }
 
 }  // namespace gradus

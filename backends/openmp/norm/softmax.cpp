@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/simd/softmax.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 
@@ -27,7 +27,7 @@ struct Rows {
   int64_t size, strip, along[N];
 
   Rows(const Shape& shape, int axis, const Strides* const (&strides)[N])
-      : nest(without(shape, axis), strides), size(shape.size() ? shape[axis] : 1) {
+      : nest(rows_of(shape, axis), strides), size(shape.size() ? shape[axis] : 1) {
     for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;
     bool lanes = size > 1 && nest.ndim > 0 && nest.shape[nest.ndim - 1] >= 8;
     for (int k = 0; k < N; ++k) lanes = lanes && step_of(nest, k) < along[k];
@@ -49,12 +49,6 @@ struct Rows {
         }
       });
     });
-  }
-
- private:
-  static Shape without(Shape shape, int axis) {
-    if (shape.size() > 0) shape[axis] = 1;
-    return shape;
   }
 };
 
@@ -163,13 +157,6 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
       }
     };
   });
-}
-
-template <class F>
-void visit_wide(DType dtype, F&& f) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
-  if (dtype == DType::f64) f.template operator()<double>();
-  else f.template operator()<float>();
 }
 
 }  // namespace

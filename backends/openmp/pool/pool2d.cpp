@@ -1,8 +1,6 @@
 // y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
 // dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) take the columns of dense planes or the channels of
-// channels-last pixels, of float and double; other layouts and half types are loops.
-#include <limits>
-
+// channels-last pixels, of float and double; other layouts and half types go through copies.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -14,10 +12,6 @@ namespace {
 
 using namespace openmp;
 
-bool has_dense_planes(const View& x) {
-  return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
-}
-
 // True if every window lies inside the image: ceil_mode lets the last ones reach over the edge.
 bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i) {
@@ -26,8 +20,6 @@ bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   }
   return true;
 }
-
-bool has_channels_last(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 
 // Whole rows of channels-last images, n * rows + row, by several threads.
 template <class Row>
@@ -111,70 +103,40 @@ void max_pool_channels_backward(const View& dy, const View& indices, const Mutab
   });
 }
 
-// Window positions along one axis that lie in an image of `size`.
-struct Span {
-  int64_t begin, end;
-  Span(int64_t start, int64_t kernel, int64_t dilation, int64_t size) {
-    begin = start < 0 ? ceil_div(-start, dilation) : 0;
-    end = start < size ? std::min(kernel, ceil_div(size - start, dilation)) : 0;
-  }
+// Types and layouts that kernels lack go through images of float or double.
+struct Copies {
+  DType dtype;
+  MemoryFormat format;
+  explicit Copies(const View& x)
+      : dtype(x.dtype == DType::f64 ? DType::f64 : DType::f32),
+        format(has_channels_last(x) ? MemoryFormat::channels_last : MemoryFormat::contiguous) {}
+  Array make(const StridedLayout& x) const { return Array::empty(x.shape, dtype, {}, format); }
+  Array indices(const StridedLayout& x) const { return Array::empty(x.shape, DType::i32, {}, format); }
 };
 
-// One output row of neighbouring channels, `count` of them: lanes are channels, so channels-last images vectorise.
-template <class T>
-struct ChannelPool {
-  const View& x;
-  const MutableView &y, &indices;
-  const Pool2dGeometry& g;
-
-  void row(int64_t n, int64_t p, int64_t channel, int64_t count) const {
-    using C = compute_t<T>;
-    const Span rows(p * g.stride[0] - g.padding[0], g.kernel[0], g.dilation[0], x.shape[2]);
-    C best[kBlock];
-    int32_t index[kBlock];
-    for (int64_t q = 0; q < y.shape[3]; ++q) {
-      const Span columns(q * g.stride[1] - g.padding[1], g.kernel[1], g.dilation[1], x.shape[3]);
-      std::fill_n(best, count, -std::numeric_limits<C>::infinity());
-      std::fill_n(index, count, -1);
-      for (int64_t r = rows.begin; r < rows.end; ++r)
-        for (int64_t s = columns.begin; s < columns.end; ++s) {
-          const int64_t h = p * g.stride[0] - g.padding[0] + r * g.dilation[0];
-          const int64_t w = q * g.stride[1] - g.padding[1] + s * g.dilation[1];
-          const T* from = x.as<T>() + n * x.strides[0] + channel * x.strides[1] + h * x.strides[2] + w * x.strides[3];
-          const int32_t at = static_cast<int32_t>(h * x.shape[3] + w);
-          const int64_t step = x.strides[1];
-          for (int64_t c = 0; c < count; ++c) {
-            const C value = static_cast<C>(from[c * step]);
-            const bool wins = (index[c] < 0) | (value > best[c]) | ((value != value) & (best[c] == best[c]));
-            best[c] = wins ? value : best[c];
-            index[c] = wins ? at : index[c];
-          }
-        }
-      T* to = y.as<T>() + n * y.strides[0] + channel * y.strides[1] + p * y.strides[2] + q * y.strides[3];
-      int32_t* place = indices.as<int32_t>() + n * indices.strides[0] + channel * indices.strides[1] +
-                       p * indices.strides[2] + q * indices.strides[3];
-      for (int64_t c = 0; c < count; ++c)
-        to[c * y.strides[1]] = static_cast<T>(best[c]), place[c * indices.strides[1]] = index[c];
-    }
-  }
-};
+bool is_wide(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
 
 }  // namespace
 
 void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                                const Pool2dGeometry& geometry) {
-  const int64_t N = y.shape[0], K = y.shape[1], plane = y.shape[2] * y.shape[3];
-  const int64_t window = geometry.kernel[0] * geometry.kernel[1];
-  const bool wide = x.dtype == DType::f32 || x.dtype == DType::f64;
-  const bool channels = wide && has_channels_last(x) && has_channels_last(y) && has_channels_last(indices);
-  const bool vectors = wide && !channels && has_dense_planes(x) && has_dense_planes(y) && has_dense_planes(indices);
-  EventScope event("max_pool2d", "openmp", vectors || channels ? kernel_table().vectors : "loops", {&x, &y, &indices},
-                   y.numel() * window);
+  const bool channels = has_channels_last(x) && has_channels_last(y) && has_channels_last(indices);
+  const bool planes = has_dense_planes(x) && has_dense_planes(y) && has_dense_planes(indices);
+  if (y.numel() > 0 && !(is_wide(x.dtype) && (channels || planes))) {
+    const Copies copies(x);
+    const Array in = copies.make(x), out = copies.make(y), places = copies.indices(indices);
+    copy(x, in);
+    max_pool2d(in, out, places, geometry);
+    copy(out, y), copy(places, indices);
+    return;
+  }
+  const int64_t K = y.shape[1], window = geometry.kernel[0] * geometry.kernel[1];
+  EventScope event("max_pool2d", "openmp", kernel_table().vectors, {&x, &y, &indices}, y.numel() * window);
   if (y.numel() == 0) return;
-  if (channels && x.dtype == DType::f32) return max_pool_channels<float>(x, y, indices, geometry);
-  if (channels) return max_pool_channels<double>(x, y, indices, geometry);
-  const auto planes = [&]<class T> {
-    parallel_for(N * K, ceil_div(kGrain, plane * window), [&](int64_t begin, int64_t end) {
+  visit_wide(x.dtype, [&]<class T> {
+    if (channels) return max_pool_channels<T>(x, y, indices, geometry);
+    const int64_t work = y.shape[2] * y.shape[3] * window;
+    parallel_for(y.shape[0] * K, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t n = i / K, c = i % K;
         kernels_of<T>(kernel_table())
@@ -191,81 +153,48 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
                        .dilation = {geometry.dilation[0], geometry.dilation[1]}});
       }
     });
-  };
-  if (vectors && x.dtype == DType::f32) return planes.operator()<float>();
-  if (vectors) return planes.operator()<double>();
-  visit_floating(x.dtype, [&]<class T> {
-    const int64_t together = std::min(K, kBlock), blocks = ceil_div(K, together), rows = y.shape[2];
-    const ChannelPool<T> pool{x, y, indices, geometry};
-    parallel_for(N * rows * blocks, ceil_div(kGrain, together * y.shape[3] * window), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t channel = i % blocks * together;
-        pool.row(i / blocks / rows, i / blocks % rows, channel, std::min(together, K - channel));
-      }
-    });
   });
 }
 
 void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                                         const Pool2dGeometry& geometry) {
+  const bool channels = has_channels_last(dx) && has_channels_last(dy) && has_channels_last(indices);
+  const bool planes = has_dense_planes(dx) && has_dense_planes(dy) && has_dense_planes(indices);
+  if (dx.numel() > 0 && !(is_wide(dx.dtype) && (channels || planes))) {
+    const Copies copies(dx);
+    const Array gradient = copies.make(dy), places = copies.indices(indices), out = copies.make(dx);
+    copy(dy, gradient), copy(indices, places);
+    max_pool2d_backward(gradient, places, out, geometry);
+    copy(out, dx);
+    return;
+  }
   const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
-  const bool dense = has_dense_planes(dx);
   const bool two_by_two = geometry.kernel[0] == 2 && geometry.kernel[1] == 2 && geometry.stride[0] == 2 &&
                           geometry.stride[1] == 2 && geometry.dilation[0] == 1 && geometry.dilation[1] == 1 &&
                           P == H / 2 && Q == W / 2 && windows_fit(dx, dy, geometry);
-  const bool wide = dx.dtype == DType::f32 || dx.dtype == DType::f64;
-  const bool channels = wide && has_channels_last(dx) && has_channels_last(dy) && has_channels_last(indices);
-  const bool vectors = wide && !channels && two_by_two && dense && has_dense_planes(dy) && has_dense_planes(indices);
-  EventScope event("max_pool2d_backward", "openmp", vectors || channels ? kernel_table().vectors : "loops",
+  EventScope event("max_pool2d_backward", "openmp", channels || two_by_two ? kernel_table().vectors : "loops",
                    {&dy, &indices, &dx}, dy.numel());
   if (dx.numel() == 0) return;
-  if (channels && dx.dtype == DType::f32) return max_pool_channels_backward<float>(dy, indices, dx, geometry);
-  if (channels) return max_pool_channels_backward<double>(dy, indices, dx, geometry);
-  const auto planes = [&]<class T> {
+  visit_wide(dx.dtype, [&]<class T> {
+    if (channels) return max_pool_channels_backward<T>(dy, indices, dx, geometry);
     parallel_for(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t n = i / K, c = i % K;
+        const T* gradient = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1];
+        const int32_t* index = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1];
         T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
-        kernels_of<T>(kernel_table())
-            .max_pool_backward_2x2({.dy = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1],
-                                    .indices = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1],
-                                    .rows = P,
-                                    .columns = Q,
-                                    .dx = plane,
-                                    .width = W});
-        if (W % 2)
-          for (int64_t h = 0; h < H; ++h) plane[h * W + W - 1] = T(0);
-        if (H % 2) std::fill_n(plane + (H - 1) * W, W, T(0));
-      }
-    });
-  };
-  if (vectors && dx.dtype == DType::f32) return planes.operator()<float>();
-  if (vectors) return planes.operator()<double>();
-  visit_floating(dx.dtype, [&]<class T> {
-    using C = compute_t<T>;
-    parallel_for(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
-      const bool in_place = dense && std::is_same_v<T, C>;
-      const Scratch<C> buffer(in_place ? 0 : H * W);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = i / K, c = i % K;
-        T* target = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
-        C* plane = buffer.get();
-        if constexpr (std::is_same_v<T, C>)
-          if (in_place) plane = target;
-        std::fill_n(plane, H * W, C(0));
-        for (int64_t p = 0; p < P; ++p) {
-          const T* gradient = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1] + p * dy.strides[2];
-          const int32_t* index =
-              indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1] + p * indices.strides[2];
-          for (int64_t q = 0; q < Q; ++q) {
-            const int32_t at = index[q * indices.strides[3]];
-            if (at >= 0) plane[at] += static_cast<C>(gradient[q * dy.strides[3]]);  // < 0: a window outside the image
-          }
+        if (two_by_two) {
+          kernels_of<T>(kernel_table())
+              .max_pool_backward_2x2(
+                  {.dy = gradient, .indices = index, .rows = P, .columns = Q, .dx = plane, .width = W});
+          if (W % 2)
+            for (int64_t h = 0; h < H; ++h) plane[h * W + W - 1] = T(0);
+          if (H % 2) std::fill_n(plane + (H - 1) * W, W, T(0));
+          continue;
         }
-        if (in_place) continue;
-        for (int64_t h = 0; h < H; ++h)
-          for (int64_t w = 0; w < W; ++w)
-            target[h * dx.strides[2] + w * dx.strides[3]] = static_cast<T>(plane[h * W + w]);
+        std::fill_n(plane, H * W, T(0));
+        for (int64_t q = 0; q < P * Q; ++q)
+          if (index[q] >= 0) plane[index[q]] += gradient[q];  // < 0: a window outside the image
       }
     });
   });

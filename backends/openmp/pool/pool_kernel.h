@@ -130,16 +130,17 @@ template <class T>
 void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
   for (int64_t i = 0; i < args.pixels; ++i) {
     const Mask<T> place = Mask<T>{} + static_cast<IntegerOf<T>>(args.place + i * args.place_step);
-    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
+    for (int64_t c = 0; c < args.channels; c += kLanes<T>) {
+      const int64_t count = args.channels - c < kLanes<T> ? args.channels - c : kLanes<T>;
+      const bool whole = count == kLanes<T>;
       Vector<T> sum{};
       for (int64_t t = 0; t < args.taps; ++t) {
-        const Vector<T> dy = lanes.get(args.dy + i * args.dy_step + args.offsets[t] + c);
+        const Vector<T> dy = load_some(args.dy + i * args.dy_step + args.offsets[t] + c, whole, count);
         const int32_t* indices = args.indices + i * args.index_step + args.index_offsets[t] + c;
-        const Mask<T> index = load_indices<T>(indices, lanes.count);
-        sum += index == place ? dy : Vector<T>{};
+        sum += load_indices<T>(indices, count) == place ? dy : Vector<T>{};
       }
-      lanes.put(args.dx + i * args.dx_step + c, sum);
-    });
+      store_some(args.dx + i * args.dx_step + c, sum, whole, count);
+    }
   }
 }
 

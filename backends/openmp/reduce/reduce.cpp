@@ -5,7 +5,7 @@
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/wrapping.h>
@@ -17,9 +17,6 @@ using namespace openmp;
 
 constexpr int64_t kWantedPieces = 64, kRows = 64;
 constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type where they lie
-
-template <class C>
-using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
 template <class A>
 A start_of(ReduceOp op) {
@@ -56,19 +53,6 @@ void visit_combine(ReduceOp op, F&& f) {
     default: return f.template operator()<ReduceOp::sum>();
   }
 }
-
-// x's axes that are in `axes` (or that are not), as a shape and strides of their own.
-struct Axes {
-  Shape shape;
-  Strides x, y;
-  Axes(const View& x_view, const MutableView& y_view, uint32_t axes, bool reduced) {
-    for (int i = 0; i < x_view.ndim(); ++i)
-      if (((axes >> i) & 1u) == (reduced ? 1u : 0u)) {
-        shape.push_back(x_view.shape[i]), x.push_back(x_view.strides[i]);
-        y.push_back(i < y_view.ndim() ? y_view.strides[i] : 0);
-      }
-  }
-};
 
 // `count` neighbours.
 template <ReduceOp op, class C>
@@ -163,9 +147,10 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
 template <ReduceOp op, class C>
 void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& y) {
   using A = accumulator_t<C>;
-  const Axes kept(x, y, axes, false), reduced(x, y, axes, true);
-  const StridedLoop<2> outer(kept.shape, {&kept.y, &kept.x});
-  const StridedLoop<1> inner(reduced.shape, {&reduced.x});
+  Strides y_strides = y.strides;
+  while (y_strides.size() < x.ndim()) y_strides.push_back(0);
+  const StridedLoop<2> outer = nest_of<2>(x.shape, axes, false, {y_strides, x.strides});
+  const StridedLoop<1> inner = nest_of<1>(x.shape, axes, true, {x.strides});
   if (outer.numel == 0) return;
   const int64_t y_step = step_of(outer, 0), x_step = step_of(outer, 1);
   // Neighbours together where they are closer in memory than what one of them reduces.

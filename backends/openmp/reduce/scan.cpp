@@ -2,7 +2,7 @@
 // in memory go together, so that the inner loop runs over them. A row is one chain of sums, whatever the number of
 // threads.
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/wrapping.h>
@@ -11,9 +11,6 @@ namespace gradus {
 namespace {
 
 using namespace openmp;
-
-template <class C>
-using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
 // Rows that are walked together: a block of them, where neighbours lie closer than the elements of a row.
 constexpr int64_t kRows = 64;
@@ -42,14 +39,6 @@ void for_each_block(int64_t size, bool reverse, F&& f) {
     const int64_t count = std::min(kBlock, size - done);
     f(reverse ? size - done - count : done, count, [=](int64_t i) { return reverse ? count - 1 - i : i; });
   }
-}
-
-int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
-
-Shape rows_of(const Shape& shape, int axis) {
-  Shape rows = shape;
-  if (rows.size() > 0) rows[axis] = 1;
-  return rows;
 }
 
 }  // namespace

@@ -24,6 +24,18 @@ decltype(auto) visit_compute(DType dtype, F&& f) {
   return f.template operator()<int64_t>();
 }
 
+/// The same of floating-point types alone.
+template <class F>
+decltype(auto) visit_wide(DType dtype, F&& f) {
+  GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
+  if (dtype == DType::f64) return f.template operator()<double>();
+  return f.template operator()<float>();
+}
+
+/// What elements are added up in.
+template <class C>
+using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
+
 /// Calls f.template operator()<T>() with the element types that compute in C.
 template <class C, class F>
 void visit_stored(DType dtype, F&& f) {

@@ -1,6 +1,8 @@
 // Walking rows: runs along the innermost axis of a nest that are moved whole.
 #pragma once
 
+#include <array>
+
 #include <gradus/backends/openmp/simd/loops.h>
 
 namespace gradus::openmp {
@@ -18,6 +20,28 @@ StridedLoop<N> outer_axes(const StridedLoop<N>& nest) {
   for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
   return StridedLoop<N>(shape, pointers);
 }
+
+/// The axes of `shape` in (or not in) `axes` as a nest over N operands.
+template <int N>
+StridedLoop<N> nest_of(const Shape& shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
+  Shape part;
+  std::array<Strides, N> part_strides;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (((axes >> i) & 1u) != (inner ? 1u : 0u)) continue;
+    part.push_back(shape[i]);
+    for (size_t k = 0; k < N; ++k) part_strides[k].push_back(strides[k][i]);
+  }
+  const Strides* pointers[N];
+  for (size_t k = 0; k < N; ++k) pointers[k] = &part_strides[k];
+  return StridedLoop<N>(part, pointers);
+}
+
+/// The rows along an axis: a shape with one element there, and the step to a row's next element.
+inline Shape rows_of(Shape shape, int axis) {
+  if (shape.size() > 0) shape[axis] = 1;
+  return shape;
+}
+inline int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
 
 /// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where
 /// they are, the hardware cannot know.

@@ -6,8 +6,15 @@
 #include <vector>
 
 #include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/backend.h>
 
 namespace gradus::openmp {
+
+/// Images (N, C, H, W) whose channels are neighbours in memory, or whose planes have no gaps.
+inline bool has_channels_last(const StridedLayout& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
+inline bool has_dense_planes(const StridedLayout& x) {
+  return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
+}
 
 /// One axis: positions out_begin + i out_step of the result, i < size, take from i step + tap.at of the source.
 struct WindowAxis {

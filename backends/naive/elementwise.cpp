@@ -6,7 +6,7 @@
 
 namespace gradus {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
   EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());

@@ -9,7 +9,7 @@
 #include <gradus/core/scalar_ops.h>
 
 namespace gradus {
-namespace naive {
+namespace naive_detail {
 
 Shape distinct_sizes(const View& index) {
   Shape sizes = index.shape;
@@ -36,11 +36,11 @@ void check_index(const View& index, int axis, int64_t size) {
   });
 }
 
-}  // namespace naive
+}  // namespace naive_detail
 
 namespace {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 // `strides` for walking all axes but `axis`.
 Strides without_step(Strides strides, int axis) {
@@ -57,7 +57,7 @@ void add_to(T& y, T x) {
 
 void NaiveBackend::gather(const View& x, int axis, const View& index, const MutableView& y) {
   EventScope event("gather", "naive", "loops", {&x, &index, &y});
-  naive::check_index(index, axis, x.shape[axis]);
+  naive_detail::check_index(index, axis, x.shape[axis]);
   const Strides others = without_step(x.strides, axis);
   visit(y.dtype, [&]<class T> {
     for_each(y.shape, {&y.strides, &others, &index.strides}, [&](const int64_t* at) {
@@ -68,7 +68,7 @@ void NaiveBackend::gather(const View& x, int axis, const View& index, const Muta
 
 void NaiveBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
   EventScope event("scatter", "naive", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
-  naive::check_index(index, axis, y.shape[axis]);
+  naive_detail::check_index(index, axis, y.shape[axis]);
   const Strides others = without_step(y.strides, axis);
   visit(y.dtype, [&]<class T> {
     for_each(x.shape, {&x.strides, &others, &index.strides}, [&](const int64_t* at) {

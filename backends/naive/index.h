@@ -3,7 +3,7 @@
 
 #include <gradus/core/backend.h>
 
-namespace gradus::naive {
+namespace gradus::naive_detail {
 
 /// `index`'s shape with size 1 at axes of stride 0: each index once.
 Shape distinct_sizes(const View& index);
@@ -11,4 +11,4 @@ Shape distinct_sizes(const View& index);
 /// stride 0, which the index was broadcast over) and the size of the dimension `axis`.
 void check_index(const View& index, int axis, int64_t size);
 
-}  // namespace gradus::naive
+}  // namespace gradus::naive_detail

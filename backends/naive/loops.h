@@ -3,7 +3,7 @@
 
 #include <gradus/core/backend.h>
 
-namespace gradus::naive {
+namespace gradus::naive_detail {
 
 /// double for floating types, int64 for integers and booleans.
 template <class T>
@@ -36,4 +36,4 @@ inline Shape without_axis(const Shape& shape, int axis) {
   return outer;
 }
 
-}  // namespace gradus::naive
+}  // namespace gradus::naive_detail

@@ -14,7 +14,7 @@
 namespace gradus {
 namespace {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 // target[row], checked; -1 where the row is ignored.
 int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes) {
@@ -67,7 +67,7 @@ void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView&
   const int64_t size = x.ndim() ? x.shape[axis] : 1;
   if (size == 0) return;
   visit_floating(y.dtype, [&]<class T> {
-    for_each(naive::without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
+    for_each(naive_detail::without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
       softmax_row(x.as<T>() + at[0], x.strides[axis], y.as<T>() + at[1], y.strides[axis], size, log);
     });
   });
@@ -78,7 +78,7 @@ void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, boo
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   if (size == 0) return;
   visit_floating(dx.dtype, [&]<class T> {
-    for_each(naive::without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
+    for_each(naive_detail::without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
       auto gradient = [&](int64_t i) { return static_cast<double>(dy.as<T>()[at[0] + i * dy.strides[axis]]); };
       auto output = [&](int64_t i) { return static_cast<double>(y.as<T>()[at[1] + i * y.strides[axis]]); };
       double sum = 0;

@@ -14,7 +14,7 @@ void NaiveBackend::unscale(std::span<const MutableView> gradients, const View& f
   for (const MutableView& gradient : gradients) {
     EventScope event("unscale", "naive", "loops", {&gradient});
     visit_floating(gradient.dtype, [&]<class T> {
-      naive::for_each(gradient.shape, {&gradient.strides}, [&](const int64_t* at) {
+      naive_detail::for_each(gradient.shape, {&gradient.strides}, [&](const int64_t* at) {
         T& element = gradient.as<T>()[at[0]];
         const double number = static_cast<double>(element);
         if (!std::isfinite(number)) *found_inf.as<double>() = 1;

@@ -15,8 +15,8 @@ void NaiveBackend::matmul(const View& a, const View& b, const MutableView& y, bo
   batch[row] = batch[column] = 1;
   if (y.numel() == 0) return;
   visit_numeric(y.dtype, [&]<class T> {
-    using A = naive::accumulate_t<T>;
-    naive::for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+    using A = naive_detail::accumulate_t<T>;
+    naive_detail::for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       const auto from_a = [&](int64_t m, int64_t k) {
         return static_cast<A>(a.as<T>()[at[0] + m * a.strides[row] + k * a.strides[column]]);
       };

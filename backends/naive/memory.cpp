@@ -6,7 +6,7 @@
 
 namespace gradus {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 std::unique_ptr<Backend> make_naive_backend() { return std::make_unique<NaiveBackend>(); }
 
@@ -34,7 +34,7 @@ void NaiveBackend::copy(const View& x, const MutableView& y) {
 void NaiveBackend::arange(const MutableView& y, const Scalar& start, const Scalar& step) {
   EventScope event("arange", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {
-    using A = naive::accumulate_t<T>;
+    using A = naive_detail::accumulate_t<T>;
     const A first = start.to<A>(), difference = step.to<A>();
     T* out = y.as<T>();
     for (int64_t i = 0; i < y.shape[0]; ++i)

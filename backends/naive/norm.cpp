@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 // Element `at` of a view of any floating type; and the way back.
 double load(const View& x, int64_t at) {

@@ -14,20 +14,22 @@ void step_parameter(const ParameterViews& views, const Step& step) {
     return state.data ? &state.strides : &views.parameter.strides;
   };
   visit_floating(views.parameter.dtype, [&]<class T> {
-    naive::for_each(views.parameter.shape,
-                    {&views.parameter.strides, &views.gradient.strides, strides_of(views.states[0]),
-                     strides_of(views.states[1]), strides_of(views.states[2])},
-                    [&](const int64_t* at) {
-                      double state[kMaxOptimizerStates] = {};
-                      for (int k = 0; k < kMaxOptimizerStates; ++k)
-                        if (views.states[k].data) state[k] = static_cast<double>(views.states[k].as<T>()[at[2 + k]]);
-                      T& parameter = views.parameter.as<T>()[at[0]];
-                      double p = static_cast<double>(parameter);
-                      step(p, static_cast<double>(views.gradient.as<T>()[at[1]]), state[0], state[1], state[2]);
-                      parameter = scalar::convert<T>(p);
-                      for (int k = 0; k < kMaxOptimizerStates; ++k)
-                        if (views.states[k].data) views.states[k].as<T>()[at[2 + k]] = scalar::convert<T>(state[k]);
-                    });
+    naive_detail::for_each(views.parameter.shape,
+                           {&views.parameter.strides, &views.gradient.strides, strides_of(views.states[0]),
+                            strides_of(views.states[1]), strides_of(views.states[2])},
+                           [&](const int64_t* at) {
+                             double state[kMaxOptimizerStates] = {};
+                             for (int k = 0; k < kMaxOptimizerStates; ++k)
+                               if (views.states[k].data)
+                                 state[k] = static_cast<double>(views.states[k].as<T>()[at[2 + k]]);
+                             T& parameter = views.parameter.as<T>()[at[0]];
+                             double p = static_cast<double>(parameter);
+                             step(p, static_cast<double>(views.gradient.as<T>()[at[1]]), state[0], state[1], state[2]);
+                             parameter = scalar::convert<T>(p);
+                             for (int k = 0; k < kMaxOptimizerStates; ++k)
+                               if (views.states[k].data)
+                                 views.states[k].as<T>()[at[2 + k]] = scalar::convert<T>(state[k]);
+                           });
   });
 }
 

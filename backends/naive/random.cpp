@@ -20,7 +20,7 @@ void draw_each(const MutableView& y, const RandomState& state, F&& draw) {
   const uint64_t offset = offset_of(state);
   uint64_t i = 0;
   T* out = y.as<T>();
-  naive::for_each(y.shape, {&y.strides}, [&](const int64_t* at) { out[at[0]] = draw(state.seed, offset, i++); });
+  naive_detail::for_each(y.shape, {&y.strides}, [&](const int64_t* at) { out[at[0]] = draw(state.seed, offset, i++); });
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace gradus {
 namespace {
 
-using naive::for_each;
+using naive_detail::for_each;
 
 // Which sizes of x are reduced: x's shape with 1 at the axes that stay.
 Shape reduced_sizes(const Shape& shape, uint32_t axes) {
@@ -20,7 +20,7 @@ Shape reduced_sizes(const Shape& shape, uint32_t axes) {
 
 template <class T, class U>
 void sum(const View& x, uint32_t axes, bool mean, const MutableView& y) {
-  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
+  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
   const Shape inner = reduced_sizes(x.shape, axes);
   const int64_t count = numel_of(inner);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
@@ -61,7 +61,7 @@ void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
 
 template <class T, class U>
 void product(const View& x, uint32_t axes, const MutableView& y) {
-  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
+  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
   const Shape inner = reduced_sizes(x.shape, axes);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
     A total = 1;

@@ -7,8 +7,8 @@
 
 namespace gradus {
 
-using naive::for_each;
-using naive::without_axis;
+using naive_detail::for_each;
+using naive_detail::without_axis;
 
 void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) {
   EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "naive", "loops", {&x, &y}, x.numel());
@@ -16,7 +16,7 @@ void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const 
   const int64_t x_step = y.ndim() ? x.strides[axis] : 0, y_step = y.ndim() ? y.strides[axis] : 0;
   visit(x.dtype, [&]<class T> {
     visit(y.dtype, [&]<class U> {
-      using A = std::conditional_t<is_floating(dtype_of<U>), double, naive::accumulate_t<T>>;
+      using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
       if (size == 0) return;
       for_each(without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
         A total = op == ScanOp::sum ? 0 : 1;
@@ -36,7 +36,7 @@ void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, boo
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   const auto step_of = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   visit(y.dtype, [&]<class T> {
-    using A = naive::accumulate_t<T>;
+    using A = naive_detail::accumulate_t<T>;
     if (size == 0) return;
     for_each(without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       A total = 0;

@@ -21,12 +21,12 @@ CpuIsa initial_isa() {
 
 #if defined(__x86_64__)
 // Some processors with AVX-512 multiply bfloat16 too.
-const openmp::KernelTable& avx512_table() {
-  static const openmp::KernelTable table = [] {
-    openmp::KernelTable best = openmp::kernels_avx512();
+const openmp_detail::KernelTable& avx512_table() {
+  static const openmp_detail::KernelTable table = [] {
+    openmp_detail::KernelTable best = openmp_detail::kernels_avx512();
     if (__builtin_cpu_supports("avx512bf16")) {
-      best.gemm[static_cast<int>(openmp::GemmAlgorithm::blocked_pairs)] = "blocked_pairs_avx512_bf16";
-      best.bf16_pairs_block = openmp::bf16_pairs_block_avx512;
+      best.gemm[static_cast<int>(openmp_detail::GemmAlgorithm::blocked_pairs)] = "blocked_pairs_avx512_bf16";
+      best.bf16_pairs_block = openmp_detail::bf16_pairs_block_avx512;
     }
     return best;
   }();
@@ -65,7 +65,7 @@ void set_cpu_isa(CpuIsa isa) {
   current() = isa;
 }
 
-const openmp::KernelTable& openmp::kernel_table() {
+const openmp_detail::KernelTable& openmp_detail::kernel_table() {
 #if defined(__x86_64__)
   switch (cpu_isa()) {
     case CpuIsa::avx512: return avx512_table();

@@ -18,7 +18,7 @@
 #include <gradus/backends/openmp/simd/move_kernel.h>
 #include <gradus/backends/openmp/simd/norm_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T, class... Rule>
 constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
@@ -118,4 +118,4 @@ constexpr KernelTable kernel_table() {
           .winograd_4x4 = winograd_kernels<4>()};
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

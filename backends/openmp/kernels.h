@@ -9,7 +9,7 @@
 #include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, rows of B are b_row_stride
 /// apart. B is read in tiles of Kernels::tile_columns columns, tile t from b + t * b_tile_step on, by whole vectors, so
@@ -484,4 +484,4 @@ inline const Kernels<double>& kernels_of<double>(const KernelTable& table) {
   return table.f64;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

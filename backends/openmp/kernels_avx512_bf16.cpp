@@ -1,7 +1,7 @@
 #define GRADUS_ISA avx512_bf16
 #include <gradus/backends/openmp/simd/gemm_kernel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace avx512_bf16 {
 
 // Two products and two roundings a lane, in the order of the depth.
@@ -15,4 +15,4 @@ struct DotPairs {
 
 void bf16_pairs_block_avx512(const BlockArgs<float>& args) { avx512_bf16::block<float, avx512_bf16::DotPairs>(args); }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

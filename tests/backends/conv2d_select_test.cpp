@@ -7,7 +7,7 @@
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;
-using namespace gradus::openmp;
+using namespace gradus::openmp_detail;
 
 namespace {
 

@@ -143,11 +143,11 @@ TEMPLATE_TEST_CASE("a product begins with biases and what C holds", "", float, d
       const Array a = random({m, k}, dtype), b = matrix(k, n, dtype, turned);
       const Array row_bias = random({m, 1}, dtype), column_bias = random({1, n}, dtype);
       const auto as_matrix = [](const Array& x) {
-        return openmp::Matrix<T>{x.data<T>(), x.strides()[0], x.strides()[1]};
+        return openmp_detail::Matrix<T>{x.data<T>(), x.strides()[0], x.strides()[1]};
       };
       const auto constant = [&](const Array& x) {
         const auto given = as_matrix(x);
-        return openmp::Matrix<const T>{given.data, given.row_stride, given.column_stride};
+        return openmp_detail::Matrix<const T>{given.data, given.row_stride, given.column_stride};
       };
       compare(matrix(m, n, dtype, turned), allowed(dtype, k), [&](Backend& on, const Array& y) {
         if (on.name() == "naive") {
@@ -158,17 +158,17 @@ TEMPLATE_TEST_CASE("a product begins with biases and what C holds", "", float, d
             on.binary(BinaryOp::add, sum, term, sum);
           return on.copy(sum, y);
         }
-        const openmp::GemmArgs<T> args{.rows = m,
-                                       .columns = n,
-                                       .depth = k,
-                                       .a = constant(a),
-                                       .b = constant(b),
-                                       .c = as_matrix(y),
-                                       .accumulate = true,
-                                       .row_bias = row_bias.data<T>(),
-                                       .column_bias = column_bias.data<T>()};
-        const openmp::KernelTable& table = openmp::kernel_table();
-        openmp::gemm(table, openmp::plan_of(table, args), args);
+        const openmp_detail::GemmArgs<T> args{.rows = m,
+                                              .columns = n,
+                                              .depth = k,
+                                              .a = constant(a),
+                                              .b = constant(b),
+                                              .c = as_matrix(y),
+                                              .accumulate = true,
+                                              .row_bias = row_bias.data<T>(),
+                                              .column_bias = column_bias.data<T>()};
+        const openmp_detail::KernelTable& table = openmp_detail::kernel_table();
+        openmp_detail::gemm(table, openmp_detail::plan_of(table, args), args);
       });
     }
 }

@@ -12,7 +12,7 @@
 
 using namespace gradus;
 using namespace gradus::test;
-using openmp::Images;
+using openmp_detail::Images;
 
 namespace {
 
@@ -23,14 +23,14 @@ constexpr double bound(ConvolutionAccuracy accuracy) {
 constexpr ConvolutionAccuracy kWinograd[] = {ConvolutionAccuracy::winograd_2x2, ConvolutionAccuracy::winograd_4x4};
 
 // The plan that runs Winograd's algorithm whether or not it is the fastest here.
-openmp::WinogradTiles tiles_of(ConvolutionAccuracy accuracy, const View& in, const View& w, const View& out,
-                               const Conv2dGeometry& geometry, bool backward, bool mask) {
-  using openmp::ImageLayout;
-  const openmp::ConvSettings settings{openmp::kernel_table()};
-  openmp::WinogradTiles tiles = {};
-  openmp::cut(tiles,
-              {settings, DType::f32, ImageLayout(in), ImageLayout(w), ImageLayout(out), geometry, backward, mask},
-              accuracy == ConvolutionAccuracy::winograd_2x2 ? 2 : 4);
+openmp_detail::WinogradTiles tiles_of(ConvolutionAccuracy accuracy, const View& in, const View& w, const View& out,
+                                      const Conv2dGeometry& geometry, bool backward, bool mask) {
+  using openmp_detail::ImageLayout;
+  const openmp_detail::ConvSettings settings{openmp_detail::kernel_table()};
+  openmp_detail::WinogradTiles tiles = {};
+  openmp_detail::cut(
+      tiles, {settings, DType::f32, ImageLayout(in), ImageLayout(w), ImageLayout(out), geometry, backward, mask},
+      accuracy == ConvolutionAccuracy::winograd_2x2 ? 2 : 4);
   return tiles;
 }
 
@@ -56,9 +56,9 @@ struct WinogradOperands {
 void forward(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& x, const Array& y) {
   if (&on == &naive())
     return on.conv2d_bias_relu({.x = x, .w = o.w, .bias = o.bias, .relu = true, .geometry = o.geometry, .y = y});
-  openmp::run(tiles_of(accuracy, x, o.w, y, o.geometry, false, false),
-              {openmp::kernel_table(), o.geometry, false, Images<const float>(View(x)), nullptr,
-               Images<const float>(View(o.w)), o.bias.data<float>(), true, Images<float>(MutableView(y))});
+  openmp_detail::run(tiles_of(accuracy, x, o.w, y, o.geometry, false, false),
+                     {openmp_detail::kernel_table(), o.geometry, false, Images<const float>(View(x)), nullptr,
+                      Images<const float>(View(o.w)), o.bias.data<float>(), true, Images<float>(MutableView(y))});
 }
 void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOperands& o, const Array& dy,
                    const Array* y, const Array& dx) {
@@ -66,9 +66,9 @@ void backward_data(Backend& on, ConvolutionAccuracy accuracy, const WinogradOper
   const MutableView out(dx);
   if (&on == &naive())
     return on.conv2d_bias_relu_backward({.dy = dy, .x = dx, .w = o.w, .y = mask, .geometry = o.geometry, .dx = out});
-  openmp::run(tiles_of(accuracy, dy, o.w, dx, o.geometry, true, y),
-              {openmp::kernel_table(), o.geometry, true, Images<const float>(View(dy)), mask.as<float>(),
-               Images<const float>(View(o.w)), nullptr, false, Images<float>(out)});
+  openmp_detail::run(tiles_of(accuracy, dy, o.w, dx, o.geometry, true, y),
+                     {openmp_detail::kernel_table(), o.geometry, true, Images<const float>(View(dy)), mask.as<float>(),
+                      Images<const float>(View(o.w)), nullptr, false, Images<float>(out)});
 }
 
 // Sees which implementation of a convolution ran.

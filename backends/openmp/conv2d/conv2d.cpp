@@ -11,8 +11,8 @@
 namespace gradus {
 namespace {
 
-using openmp::ConvPlan;
-using openmp::Images;
+using openmp_detail::ConvPlan;
+using openmp_detail::Images;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
@@ -20,8 +20,8 @@ int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * 
 class Input {
  public:
   Input(Backend& backend, const View& x, DType dtype, bool dense) : view_(x) {
-    if (!x.data || !openmp::needs_copy(x, dtype, dense)) return;
-    copy_ = Array::empty(x.shape, dtype, {}, openmp::copy_format(x, dense));
+    if (!x.data || !openmp_detail::needs_copy(x, dtype, dense)) return;
+    copy_ = Array::empty(x.shape, dtype, {}, openmp_detail::copy_format(x, dense));
     backend.copy(x, copy_);
     view_ = copy_;
   }
@@ -36,8 +36,8 @@ class Input {
 class Output {
  public:
   Output(Backend& backend, const MutableView& y, DType dtype, bool dense) : backend_(backend), target_(y), view_(y) {
-    if (!y.data || !openmp::needs_copy(y, dtype, dense)) return;
-    copy_ = Array::empty(y.shape, dtype, {}, openmp::copy_format(y, dense));
+    if (!y.data || !openmp_detail::needs_copy(y, dtype, dense)) return;
+    copy_ = Array::empty(y.shape, dtype, {}, openmp_detail::copy_format(y, dense));
     view_ = copy_;
   }
   const MutableView& view() const { return view_; }
@@ -68,11 +68,13 @@ bool run_plan(const ConvPlan& plan, const Operands& operands) {
       plan.tiles);
 }
 
-const char* implementation(const openmp::KernelTable& table, const ConvPlan& plan) {
+const char* implementation(const openmp_detail::KernelTable& table, const ConvPlan& plan) {
   return table.conv2d[static_cast<int>(plan.algorithm)];
 }
 
-openmp::ConvSettings current_settings() { return {openmp::kernel_table(), convolution_accuracy(), num_threads()}; }
+openmp_detail::ConvSettings current_settings() {
+  return {openmp_detail::kernel_table(), convolution_accuracy(), num_threads()};
+}
 
 }  // namespace
 
@@ -83,9 +85,9 @@ void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, c
 void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   const View &x = args.x, &w = args.w, &bias = args.bias;
   const MutableView& y = args.y;
-  const openmp::ConvSettings settings = current_settings();
+  const openmp_detail::ConvSettings settings = current_settings();
   const ConvPlan plan = select_conv2d(settings, x, w, if_present(bias), y, args.geometry);
-  const DType dtype = openmp::wide(y.dtype);
+  const DType dtype = openmp_detail::wide(y.dtype);
   const Input in(*this, x, dtype, false), weights(*this, w, dtype, plan.dense_weights);
   const Input dense_bias(*this, bias, dtype, true);
   const Output out(*this, y, dtype, false);
@@ -94,10 +96,10 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
                      : bias    ? "conv2d_bias"
                                : "conv2d",
                      "openmp", implementation(settings.table, plan), {&x, &w, &y}, flops(y.shape, w.shape));
-    openmp::visit_wide(dtype, [&]<class T> {
-      run_plan(plan, openmp::ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()), nullptr,
-                                             Images<const T>(weights.view()), dense_bias.view().as<T>(), args.relu,
-                                             Images<T>(out.view())});
+    openmp_detail::visit_wide(dtype, [&]<class T> {
+      run_plan(plan, openmp_detail::ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()),
+                                                    nullptr, Images<const T>(weights.view()), dense_bias.view().as<T>(),
+                                                    args.relu, Images<T>(out.view())});
     });
   }
   out.finish();
@@ -117,11 +119,11 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const Conv2dGeometry& geometry = args.geometry;
   if (args.dbias && !args.dw) return Backend::conv2d_bias_relu_backward(args);
-  const openmp::ConvSettings settings = current_settings();
-  const openmp::ConvBackwardPlan plan =
+  const openmp_detail::ConvSettings settings = current_settings();
+  const openmp_detail::ConvBackwardPlan plan =
       select_conv2d_backward(settings, dy, x, w, if_present(y), if_present(args.dx), if_present(args.dw),
                              if_present(args.dbias), geometry, static_cast<bool>(args.masked));
-  const DType dtype = openmp::wide(dy.dtype);
+  const DType dtype = openmp_detail::wide(dy.dtype);
   Array scratch;
   const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
   const View& gradient = in_gradient.view();
@@ -139,18 +141,19 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
       const EventScope scope = !dw   ? event("conv2d_backward_data", {&dy, &w, &dx}, 1)
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)
                                      : event("conv2d_backward", {&dy, &x, &w}, 2);
-      openmp::visit_wide(dtype, [&]<class T> {
-        const openmp::ConvGradientOperands<T> o{settings.table,
-                                                geometry,
-                                                Images<const T>(gradient),
-                                                static_cast<const T*>(mask),
-                                                images_or_sizes<const T>(in.view(), x),
-                                                images_or_sizes<const T>(weights.view(), w),
-                                                images_or_sizes<T>(dx_out.view(), x),
-                                                images_or_sizes<T>(dw_out.view(), w),
-                                                bias_out.view().as<T>()};
+      openmp_detail::visit_wide(dtype, [&]<class T> {
+        const openmp_detail::ConvGradientOperands<T> o{settings.table,
+                                                       geometry,
+                                                       Images<const T>(gradient),
+                                                       static_cast<const T*>(mask),
+                                                       images_or_sizes<const T>(in.view(), x),
+                                                       images_or_sizes<const T>(weights.view(), w),
+                                                       images_or_sizes<T>(dx_out.view(), x),
+                                                       images_or_sizes<T>(dw_out.view(), w),
+                                                       bias_out.view().as<T>()};
         if (!run_plan(pass, o) && dx)
-          run_plan(pass, openmp::ConvOperands<T>{o.table, geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx});
+          run_plan(pass,
+                   openmp_detail::ConvOperands<T>{o.table, geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx});
       });
     }
     for (const Output* out : {&dx_out, &dw_out, &bias_out}) out->finish();

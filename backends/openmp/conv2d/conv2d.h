@@ -4,7 +4,7 @@
 
 #include <gradus/backends/openmp/conv2d/select.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// y = x * w (+ bias, then relu if asked). Or `backward`: the gradient of the image, which is a convolution too, of dy
 /// (here x) with the filters flipped and transposed, to dx (here y).
@@ -75,4 +75,4 @@ inline std::vector<FilterTile> filter_tiles(int64_t groups, int64_t filters, int
   return tiles;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -9,7 +9,7 @@
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 constexpr int64_t kCopyGrain = 8192;  // elements that are worth a chunk of copying
@@ -195,4 +195,4 @@ template void run(const DepthwiseTiles&, const ConvOperands<double>&);
 template void run(const DepthwiseTiles&, const ConvGradientOperands<float>&);
 template void run(const DepthwiseTiles&, const ConvGradientOperands<double>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -12,7 +12,7 @@
 
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 using Taps = std::vector<PlaneTap>;
@@ -230,4 +230,4 @@ template void run(const DirectTiles&, const ConvOperands<double>&);
 template void run(const DirectBackwardTiles&, const ConvGradientOperands<float>&);
 template void run(const DirectBackwardTiles&, const ConvGradientOperands<double>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

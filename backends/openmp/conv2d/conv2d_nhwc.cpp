@@ -15,7 +15,7 @@
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // Positions [begin, end) of an axis, for which taps [first_tap, last_tap) are inside the image.
@@ -268,4 +268,4 @@ void run(const NhwcTiles& tiles, const ConvOperands<T>& o) {
 template void run(const NhwcTiles&, const ConvOperands<float>&);
 template void run(const NhwcTiles&, const ConvOperands<double>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -12,7 +12,7 @@
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // The outputs [begin, end) along an axis for which tap r reads the image.
@@ -223,4 +223,4 @@ void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o) {
 template void run(const NhwcWeightTiles&, const ConvGradientOperands<float>&);
 template void run(const NhwcWeightTiles&, const ConvGradientOperands<double>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

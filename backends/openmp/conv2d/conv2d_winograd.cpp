@@ -11,7 +11,7 @@
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // Images [n, n_end), rows of tiles [row, row_end), tiles of filters [filter, filter_end).
@@ -194,4 +194,4 @@ class Winograd {
 
 void run(const WinogradTiles& tiles, const ConvOperands<float>& o) { Winograd(tiles, o).run(); }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/simd.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// `P` pixels, of one vector of channels.
 template <class T, int P, class Some>
@@ -81,4 +81,4 @@ void depthwise_sums(const DepthwiseSumsArgs<T>& args) {
   for (; t < args.taps; ++t) sum_taps<T, 1>(args, t);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -10,7 +10,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/simd.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 constexpr int kDirectTileRows = 8;
 
@@ -174,4 +174,4 @@ void sum_lanes(const T* vectors, int64_t count, T* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = sum_of<T>(load(vectors + i * kLanes<T>));
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -6,7 +6,7 @@
 #include <gradus/backends/openmp/simd/windows.h>
 #include <gradus/core/backend.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 struct ImageLayout {
   int64_t N, C, H, W;
@@ -51,4 +51,4 @@ inline std::vector<WindowAxis> conv_axes(bool backward, const Conv2dGeometry& g,
   return {of(forward_axis)};
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

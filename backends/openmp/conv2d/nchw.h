@@ -13,7 +13,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/windows.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// Row h of an image is row (h + shift[0]) / split[0] - first_row of phase (h + shift[0]) % split[0]; columns alike.
 struct PlaneLayout {
@@ -105,4 +105,4 @@ inline std::vector<PlaneTap> plane_taps(const PlaneLayout& layout, int axis, con
   return taps;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

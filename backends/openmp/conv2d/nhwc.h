@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <algorithm>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// Images [image, image_end), rows [row, row_end) and channels [channel, channel_end) of a batch, in full width.
 struct ImagePart {
@@ -76,7 +76,7 @@ class NhwcSource {
   NhwcSource(const Kernels<T>& kernels, const Images<const T>& x, const T* mask)
       : kernels_(kernels), x_(x), mask_(mask) {}
 
-  bool in_place() const { return openmp::in_place(x_, mask_); }
+  bool in_place() const { return openmp_detail::in_place(x_, mask_); }
   /// What is between neighbours of a row, for parts with that many channels.
   int64_t pixel_step(int64_t channels) const { return in_place() ? x_.w_stride : channels; }
   int64_t row_step(int64_t channels) const { return in_place() ? x_.h_stride : x_.W * channels; }
@@ -155,4 +155,4 @@ class NhwcTarget {
   const Images<T>& y_;
 };
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -8,7 +8,7 @@
 
 #include <gradus/backends/openmp/simd/gemm_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 // Fewer rows than a tile of a packed product has, since every row needs a pointer, and general registers are few as
 // well.
@@ -149,4 +149,4 @@ void nhwc_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
   });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

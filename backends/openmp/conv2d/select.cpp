@@ -3,7 +3,7 @@
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
 #include <gradus/core/strided_loop.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // ---- Which algorithm ------------------------------------------------------------------------------------------------
@@ -227,4 +227,4 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   return plan;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -9,7 +9,7 @@
 #include <gradus/backends/openmp/conv2d/nchw.h>
 #include <gradus/core/convolution_accuracy.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// In the order of KernelTable::conv2d, the names that observers see.
 enum class ConvAlgorithm : uint8_t {
@@ -127,4 +127,4 @@ MemoryFormat copy_format(const StridedLayout& x, bool dense);
 /// True if the kernels work on a copy of x: in `dtype`, and contiguous if `dense`.
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -2,7 +2,7 @@
 
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 constexpr int64_t kCacheBytes = int64_t{512} << 10;  // what is worked on together: in the second-level cache
 constexpr int64_t kParts = 16;                       // for the threads to share, if there is work for as many
@@ -303,4 +303,4 @@ int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool
   return channels_last_bytes(dy, element) + std::max(of_dx, of_dw);
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -3,7 +3,7 @@
 
 #include <gradus/backends/openmp/conv2d/select.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 // A convolution, or the gradient of an image, which is one too.
 struct ConvProblem {
@@ -43,4 +43,4 @@ int64_t cut(DepthwiseTiles& t, const ConvProblem& p);
 int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
 int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 constexpr int kMostWinogradPixels = 6;  // n
 
@@ -51,4 +51,4 @@ struct WinogradKernels {
   void (*weights)(const WinogradWeightArgs&);
 };
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -9,7 +9,7 @@
 #include <gradus/backends/openmp/conv2d/winograd.h>
 #include <gradus/backends/openmp/simd/gemm_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 using Floats = Vector<float>;
 
@@ -180,4 +180,4 @@ constexpr WinogradKernels winograd_kernels() {
   return {M, (M + 2) * (M + 2), winograd_input<M>, winograd_output<M>, winograd_weights<M>};
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

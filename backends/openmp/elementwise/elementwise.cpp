@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // The loops that integers have instead of vector kernels. Results are apart from operands.
 template <class C>

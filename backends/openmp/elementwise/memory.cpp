@@ -6,7 +6,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 template <class From, class To>
 void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {

@@ -7,7 +7,7 @@
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // Few rows: B's rows, each times an element of A, are added up in C.
@@ -210,4 +210,4 @@ template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<double>, GemmBa
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<Half>, GemmBatch);
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<BFloat16>, GemmBatch);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

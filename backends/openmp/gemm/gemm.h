@@ -8,7 +8,7 @@
 #include <gradus/core/parallel.h>
 #include <gradus/core/shape.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// Element (i, j) is data[i * row_stride + j * column_stride].
 template <class T>
@@ -80,4 +80,4 @@ GemmArgs<T> transposed(GemmArgs<T> args) {
   return args;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 // What the plan says to read in place is not packed; of B those are whole vectors.
@@ -112,4 +112,4 @@ void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArg
 template void blocked_gemm(const Kernels<float>&, const GemmPlan&, const GemmArgs<float>&);
 template void blocked_gemm(const Kernels<double>&, const GemmPlan&, const GemmArgs<double>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

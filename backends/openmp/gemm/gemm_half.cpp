@@ -11,7 +11,7 @@
 #include <gradus/core/dtype.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 constexpr int64_t kLine = 512;  // elements that are brought together at a time
@@ -247,4 +247,4 @@ void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>
 template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<Half>&);
 template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<BFloat16>&);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/simd.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 struct AsItIs {
@@ -124,4 +124,4 @@ void combine_rows(const CombineArgs<T, typename Source::Element>& args) {
   if (row < args.rows) combine_panel<T, Source, 1>(args, row);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

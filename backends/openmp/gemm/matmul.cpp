@@ -7,8 +7,8 @@
 namespace gradus {
 namespace {
 
-using openmp::GemmArgs;
-using openmp::Matrix;
+using openmp_detail::GemmArgs;
+using openmp_detail::Matrix;
 
 template <class T, class AnyView>
 Matrix<T> last_axes(const AnyView& view) {
@@ -40,11 +40,11 @@ int64_t flops(const View& a, const View& y) { return 2 * y.numel() * a.shape[a.n
 // Plans, opens the event of an operator and runs the plan.
 template <class T>
 void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
-         const openmp::GemmBatch& batch = {}) {
-  const openmp::KernelTable& table = openmp::kernel_table();
-  const openmp::GemmPlan plan = openmp::plan_of(table, args, batch);
+         const openmp_detail::GemmBatch& batch = {}) {
+  const openmp_detail::KernelTable& table = openmp_detail::kernel_table();
+  const openmp_detail::GemmPlan plan = openmp_detail::plan_of(table, args, batch);
   EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops);
-  openmp::gemm(table, plan, args, batch);
+  openmp_detail::gemm(table, plan, args, batch);
 }
 
 }  // namespace

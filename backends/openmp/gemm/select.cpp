@@ -5,7 +5,7 @@
 
 #include <gradus/backends/openmp/simd/scratch.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 namespace {
 
 constexpr int64_t kFewRows = 6;                      // of C, for which B is multiplied where it is
@@ -216,4 +216,4 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   return plan;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -7,7 +7,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/core/dtype.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// In the order of KernelTable::gemm, the names that observers see.
 enum class GemmAlgorithm : uint8_t {
@@ -66,4 +66,4 @@ constexpr int64_t half_sums_stride(const Cut& cut) { return (cut.columns + 15) /
 
 GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem problem);
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -13,7 +13,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // The entries of a stencil for each output position, with weights in the type that is computed in.
 template <class C>

@@ -4,7 +4,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/strided_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 void gather_columns(const GatherArgs<T>& args) {
@@ -64,4 +64,4 @@ void weighted_sum(const T* x, int64_t terms, const int64_t* offsets, const T* we
   });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

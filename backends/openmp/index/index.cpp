@@ -20,7 +20,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 constexpr int64_t kColumns = 16;    // at least so many neighbours for a thread: a cache line of floats
 constexpr int64_t kMostParts = 64;  // of the places that rows go to
@@ -40,13 +40,13 @@ bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
 }
 
 void check_index(const View& index, int axis, int64_t size) {
-  const StridedLoop<1> nest(naive::distinct_sizes(index), {&index.strides});
+  const StridedLoop<1> nest(naive_detail::distinct_sizes(index), {&index.strides});
   const int64_t step = step_of(nest, 0);
   std::atomic<bool> outside = false;
   parallel_runs(nest, [&](const int64_t* at, int64_t count) {
     if (!inside(index.as<int64_t>() + at[0], step, count, size)) outside.store(true, std::memory_order_relaxed);
   });
-  if (outside.load()) naive::check_index(index, axis, size);
+  if (outside.load()) naive_detail::check_index(index, axis, size);
 }
 
 struct Store {
@@ -166,7 +166,7 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
   const int64_t x_row = x.strides[axis];
   const StridedLoop<3> nest(y.shape, {&y.strides, &others, &index.strides});
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), index_step = nest.ndim ? step_of(nest, 2) : 0;
-  const bool once = numel_of(naive::distinct_sizes(index)) == y.numel();  // then indices are checked on the way
+  const bool once = numel_of(naive_detail::distinct_sizes(index)) == y.numel();  // then indices are checked on the way
   if (!once) check_index(index, axis, x.shape[axis]);
   std::atomic<bool> outside = false;
   visit_bits(y.dtype, [&]<class Bits> {
@@ -186,7 +186,7 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
         for (int64_t i = 0; i < count; ++i) to[i * y_step] = from[places[i * index_step] * x_row + i * x_step];
     });
   });
-  if (outside.load()) naive::check_index(index, axis, x.shape[axis]);
+  if (outside.load()) naive_detail::check_index(index, axis, x.shape[axis]);
 }
 
 void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {

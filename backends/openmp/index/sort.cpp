@@ -17,7 +17,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 constexpr int64_t kStretch = 65536;  // of a row that is worked on apart
 constexpr int64_t kShort = 64;       // up to here comparing is faster than counting

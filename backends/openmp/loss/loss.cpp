@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // Classes by row, checked before any thread starts; -1 where the row is ignored.
 Scratch<int64_t> classes_of(const View& target, int64_t ignore_index, int64_t classes) {

@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 template <class C>
 class Normalize {

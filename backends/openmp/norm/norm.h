@@ -14,7 +14,7 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 inline constexpr int64_t kMostLanes = 128, kLaneRows = 64, kWantedStretches = 64;
 
@@ -172,4 +172,4 @@ struct Statistics {
   double low = 0, scale = 0;
 };
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -11,7 +11,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 constexpr int64_t kFlush = 64;  // rows after which sums of floats go into sums of doubles
 

@@ -15,7 +15,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 constexpr int64_t kStrip = 1024;           // neighbours that go together
 constexpr int64_t kStripElements = 65536;  // of a strip: they stay in the cache

@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // Elements [begin, begin + count) of a parameter's memory.
 struct Chunk {

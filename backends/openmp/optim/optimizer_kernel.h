@@ -4,7 +4,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/lanes.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T, class Rule>
 void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>& full_step) {
@@ -22,4 +22,4 @@ void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>
   });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

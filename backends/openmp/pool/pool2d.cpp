@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // True if every window lies inside the image: ceil_mode lets the last ones reach over the edge.
 bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {

@@ -5,7 +5,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/strided_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// `count` indices, 0 < count <= lanes.
 template <class T>
@@ -164,4 +164,4 @@ void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

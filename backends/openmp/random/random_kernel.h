@@ -6,7 +6,7 @@
 #include <gradus/backends/openmp/simd/lanes.h>
 #include <gradus/backends/openmp/simd/strided_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 #if defined(__AVX2__) || defined(__aarch64__)
 constexpr bool kFused = true;
@@ -168,4 +168,4 @@ void normal(const uint64_t* pairs, int64_t count, double mean, double deviation,
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

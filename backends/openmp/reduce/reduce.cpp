@@ -13,7 +13,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 constexpr int64_t kWantedPieces = 64, kRows = 64;
 constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type where they lie

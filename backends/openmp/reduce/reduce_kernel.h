@@ -3,7 +3,7 @@
 
 #include <gradus/backends/openmp/simd/norm_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 T sum(const T* x, int64_t count) {
@@ -154,4 +154,4 @@ void lane_extremes(const RowsOf<const T>& x, bool largest, T* best, int64_t* row
   else extremes_of_lanes<T, false>(x, best, row);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

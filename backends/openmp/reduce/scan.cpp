@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // Rows that are walked together: a block of them, where neighbours lie closer than the elements of a row.
 constexpr int64_t kRows = 64;

@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-using namespace openmp;
+using namespace openmp_detail;
 
 // Rows without gaps between their elements, which are all of one type that has vectors.
 bool vectorizable(std::initializer_list<const StridedLayout*> views) {

@@ -4,7 +4,7 @@
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 inline Lanes<T> sigmoid(Lanes<T> x) {
@@ -42,4 +42,4 @@ void lstm_cell_backward(const LstmBackwardArgs<T>& row) {
   });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

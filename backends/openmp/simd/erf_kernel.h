@@ -3,7 +3,7 @@
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// erf(x) / x = 2 / sqrt(pi) sum over k of (-1)^k x^2k / (k! (2 k + 1)), Abramowitz and Stegun 7.1.5; less 1.
 template <class T, int count>
@@ -67,4 +67,4 @@ inline Lanes<float> normal_distribution(Lanes<float> x) {
   return select(x > Lanes<float>(0), Lanes<float>(1) - beyond, beyond);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

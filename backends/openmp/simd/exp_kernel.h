@@ -8,7 +8,7 @@
 
 #include <gradus/backends/openmp/simd/lanes.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 struct Ln2 {
@@ -99,4 +99,4 @@ inline Lanes<T> tanh(Lanes<T> x) {
   return with_sign_of(e / (e + Lanes<T>(2)), x);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -9,7 +9,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/move_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 // NV vectors of B, one broadcast of A, and MR * NV accumulators have to fit the registers.
 constexpr int kTileVectors = 2;
@@ -196,4 +196,4 @@ void pack_b(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

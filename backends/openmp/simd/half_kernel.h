@@ -6,7 +6,7 @@
 
 #include <gradus/backends/openmp/simd/lanes.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 constexpr int kHalfBytes = kVectorBytes / 2;
 typedef uint16_t HalfBits __attribute__((vector_size(kHalfBytes)));
@@ -93,4 +93,4 @@ inline void pair_up(const uint16_t* even, const uint16_t* odd, float* pairs, int
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

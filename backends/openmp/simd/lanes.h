@@ -6,7 +6,7 @@
 
 #include <gradus/backends/openmp/simd/simd.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// True or false in every lane.
 template <class T>
@@ -163,4 +163,4 @@ inline Lanes<T> or_one_by_one(Where<T> usual, Lanes<T> y, F f) {
   return y;
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -8,7 +8,7 @@
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// 2 / first, 2 / (first + 2), …
 template <class T, int count>
@@ -96,4 +96,4 @@ inline Lanes<T> log10(Lanes<T> x) {
   return with_edges_of_log(x, multiply_add(k, Lanes<T>(high), small));
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -11,7 +11,7 @@
 #include <gradus/core/scalar_ops.h>
 #include <gradus/core/strided_loop.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// Elements of a chunk of parallel work, and of a block that is converted at a time.
 inline constexpr int64_t kGrain = 16384, kBlock = 512;
@@ -153,4 +153,4 @@ int64_t step_of(const StridedLoop<N>& loop, int k) {
   return loop.ndim > 0 ? loop.strides[k][loop.ndim - 1] : 1;
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

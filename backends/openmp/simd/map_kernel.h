@@ -11,7 +11,7 @@
 #include <gradus/core/scalar_binary.h>
 #include <gradus/core/scalar_unary.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// y[i] = f(x[i]) and y[i] = f(a[i], b[i]), a vector at a time.
 template <class T, class F>
@@ -111,4 +111,4 @@ void choose(const bool* condition, const T* a, int64_t a_step, const T* b, int64
   for (; i < count; ++i) __builtin_memcpy(y + i, condition[i] ? a + i * a_step : b + i * b_step, sizeof(T));
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -4,7 +4,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/strided_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 // Exchanges the off-diagonal blocks of size `distance` of two rows.
 template <class T, int distance, int... i>
@@ -115,4 +115,4 @@ void copy_rows(const RowsArgs<T>& args) {
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -4,7 +4,7 @@
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T>
 void affine(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count) {
@@ -151,4 +151,4 @@ void gradient_sums(const GradientSumsArgs<T>& args, T (&out)[2]) {
   });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -4,7 +4,7 @@
 
 #include <gradus/backends/openmp/simd/log_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// log(x) of positive finite x with about 64 bits: the formula of log_kernel.h with all but the tail of the series in
 /// pairs.
@@ -104,4 +104,4 @@ inline Lanes<T> fmod(Lanes<T> x, Lanes<T> y) {
   return or_one_by_one(usual, with_sign_of(exact_remainder(a, b), x), [&](int i) { return fmod_of(x.v[i], y.v[i]); });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -5,7 +5,7 @@
 
 #include <gradus/backends/openmp/simd/loops.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// The nest without its innermost axis, of which it has at least one.
 template <int N>
@@ -55,4 +55,4 @@ void copy_rows(int64_t rows, int64_t length, From from, To to) {
   }
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -3,7 +3,7 @@
 
 #include <gradus/core/array.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// `count` uninitialised elements, aligned to 64 bytes.
 template <class T>
@@ -46,4 +46,4 @@ class SmallScratch {
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

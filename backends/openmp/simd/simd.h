@@ -10,7 +10,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64, kRegisters = 32;
@@ -376,4 +376,4 @@ inline void lane_sums(const Vector<T>* v, T* sums) {
   }
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -5,7 +5,7 @@
 
 #include <gradus/backends/openmp/kernels.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// y = softmax or log_softmax of x, `size` > 0 contiguous elements; y may be x. Needs the largest element and the sum
 /// first, so that nothing overflows:
@@ -18,4 +18,4 @@ void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool
   else kernels.affine(y, C(0), C(1) / sum, C(0), nullptr, nullptr, y, size);
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

@@ -4,7 +4,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/simd.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// from[index] in every lane whose index is not negative, 0 in the others.
 template <class T>
@@ -78,4 +78,4 @@ inline void store_interleaved(T* to, Vector<T> a, Vector<T> b, int64_t count) {
     store_some(to + lanes, interleave_high(a, b, IndicesUpTo<kLanes<T>>()), count >= 2 * lanes, count - lanes);
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

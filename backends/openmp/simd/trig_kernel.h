@@ -8,7 +8,7 @@
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
-namespace gradus::openmp::GRADUS_ISA {
+namespace gradus::openmp_detail::GRADUS_ISA {
 
 /// Arguments up to here are reduced in vectors.
 inline constexpr double kMostRadians = 1e6;
@@ -90,4 +90,4 @@ inline Lanes<T> atan2(Lanes<T> y, Lanes<T> x) {
   return or_one_by_one(usual, angle, [&](int i) { return atan2_of(y.v[i], x.v[i]); });
 }
 
-}  // namespace gradus::openmp::GRADUS_ISA
+}  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/backend.h>
 
-namespace gradus::openmp {
+namespace gradus::openmp_detail {
 
 /// Images (N, C, H, W) whose channels are neighbours in memory, or whose planes have no gaps.
 inline bool has_channels_last(const StridedLayout& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
@@ -86,4 +86,4 @@ void for_each_piece(const WindowAxis& rows, const WindowAxis& columns, int64_t i
   for (int64_t j = end; j < columns.size; ++j) piece(j, 1);
 }
 
-}  // namespace gradus::openmp
+}  // namespace gradus::openmp_detail

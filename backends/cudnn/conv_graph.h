@@ -10,7 +10,7 @@
 
 namespace gradus::cudnn_detail {
 
-/// The tensors of the graph that lie in memory.
+/// The tensors of the graph that are in memory.
 enum TensorId : int64_t { kX = 1, kW, kY, kBias, kAddend };
 
 /// The address that every tensor in memory has a multiple of.

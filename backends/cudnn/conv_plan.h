@@ -5,7 +5,7 @@
 
 namespace gradus::cudnn_detail {
 
-/// Where the operands lie, the result among them. Bias is null where the problem has none.
+/// The addresses of the operands, the result among them. Bias is null where the problem has none.
 struct ConvOperands {
   const void *x, *w, *y, *bias;
 };

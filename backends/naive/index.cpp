@@ -1,6 +1,6 @@
 // gather   y[…, i, …] = x[…, index[…, i, …], …]
 // scatter  y[…, index[…, i, …], …] = x[…, i, …], or += x[…, i, …]
-// where i stands at `axis`, in the logical order of x; and nonzero, which finds indices.
+// where i is at `axis`, in the logical order of x; and nonzero, which finds indices.
 #include <gradus/backends/naive/index.h>
 
 #include <gradus/backends/naive/loops.h>

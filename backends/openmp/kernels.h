@@ -459,7 +459,7 @@ struct KernelTable {
   /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   WinogradKernels winograd_2x2, winograd_4x4;
-  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which each float's bits stand for:
+  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which are the bits of a float:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null
   /// where this machine has none.
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;

@@ -81,7 +81,7 @@ __device__ uint32_t pair(T low, T high) {
   return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
 
-/// The element of a pixel that a tap meets.
+/// The element of a pixel's window under a tap.
 template <class T>
 __device__ T element(const char* pixel, uint32_t tap) {
   return *reinterpret_cast<const T*>(pixel + tap);

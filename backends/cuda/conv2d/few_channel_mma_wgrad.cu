@@ -30,7 +30,7 @@ struct TileOf {
 template <int kRows, int kColumns>
 inline constexpr int kBlocks = few_channel_wgrad_blocks(16 * kRows, 8 * kColumns);
 
-/// A block's sums as its warps put them together. A row has one more than the columns, so that rows lie in different
+/// A block's sums as its warps put them together. A row has one more than the columns, so that rows are in different
 /// banks.
 template <int kRows, int kColumns>
 using Sums = float[16 * kRows][8 * kColumns + 1];

@@ -116,7 +116,7 @@ struct GatherShared {
 };
 
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and
-/// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights lie in memory.
+/// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights are in memory.
 /// `total` vectors.
 template <MathMode kMode, class T>
 __global__ void __launch_bounds__(kThreads)

@@ -24,7 +24,7 @@ struct ColumnCoord {
 };
 
 /// Which elements of a tile of kSize rows a thread loads: number i of its kCount is at row(i), depth(i).
-/// Neighbouring threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they lie
+/// Neighbouring threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they are
 /// in different banks), or, where channels are innermost, 32 rows at one depth, and a thread whole vectors.
 template <class T, class Tile, int kSize, bool kByChannel>
 struct Share {

@@ -43,7 +43,7 @@ struct WeightGradient {
     const int h = static_cast<int>(p) * stride[0] - padding[0], w = static_cast<int>(q) * stride[1] - padding[1];
     return {n * x.n + h * x.h + w * x.w, h, w};
   }
-  /// The element of x that a column meets at a position: 0 outside the image, 1 in the column of ones. Without
+  /// The element of x that a column multiplies at a position: 0 outside the image, 1 in the column of ones. Without
   /// branches, so that a thread's loads are all under way at once: what is outside reads element 0 instead.
   template <class T>
   __device__ compute_t<T> input_at(const T* input, const Tap& position, const Tap& column) const {

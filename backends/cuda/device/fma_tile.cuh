@@ -18,7 +18,7 @@ using MiddleTile = Tile<32, 128, 16, 4, 4>;
 using LargeTile = Tile<64, 128, 16, 8, 4>;
 
 /// Two tiles of operands in shared memory and the thread's part of the product. Rows are padded so that a warp that
-/// stores a column of the tile meets few bank conflicts, and loads stay aligned to four elements.
+/// stores a column of the tile has few bank conflicts, and loads stay aligned to four elements.
 template <class C, class T>
 struct FmaTile {
   static constexpr int kPad = 4;

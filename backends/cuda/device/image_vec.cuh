@@ -9,7 +9,7 @@ namespace gradus::cuda_detail {
 
 enum class Along { columns, channels };
 
-/// Which of an image's elements lie side by side.
+/// Which of an image's elements are adjacent in memory.
 inline Along neighbours_of(const View& image) {
   return image.shape[1] > 1 && image.strides[1] == 1 ? Along::channels : Along::columns;
 }

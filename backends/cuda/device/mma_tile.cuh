@@ -1,6 +1,6 @@
 // Products of two tiles in shared memory whose depth is contiguous: result[row][column] += sum over k of left[row][k]
 // right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four pieces of 16 bytes; a fifth piece
-// pads it, so that eight rows beside each other lie in different banks. A warp makes 32 x 64 results, whoever
+// pads it, so that eight adjacent rows are in different banks. A warp makes 32 x 64 results, whoever
 // multiplies: the FMA units or, for half types and TF32, the tensor cores.
 #pragma once
 

@@ -39,7 +39,7 @@ class DeviceStencil {
 
 struct Sizes {
   Divisor channels, height, width;  // of y, in vectors
-  bool channels_last;               // y's channels lie side by side
+  bool channels_last;               // y's channels are innermost
   uint32_t numel;
 
   Sizes(const View& y, Along along, int vec)
@@ -48,7 +48,7 @@ struct Sizes {
         numel(static_cast<uint32_t>(y.numel() / vec)) {}
 };
 
-// Where an element or vector of y stands: neighbours in memory go to neighbouring threads.
+// The coordinates of an element or vector of y: neighbours in memory go to neighbouring threads.
 struct Place {
   uint32_t n, c, p, q;
   __device__ Place(const Sizes& sizes, uint32_t e) {

@@ -16,7 +16,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// The axis that the index stands for: its size and step in memory, and its step in the logical order of y.
+// The axis that the index selects along: its size and step in memory, and its step in the logical order of y.
 struct Axis {
   int64_t size, step, logical;
   __device__ bool holds(int64_t index) const { return index >= 0 && index < size; }

@@ -62,8 +62,9 @@ __device__ Found find_digit(uint32_t size, uint32_t rank, DigitAt&& digit_at) {
   return found;
 }
 
-/// The least number that `rank` others of the row lie before, in `bits` bits, given how to read numbers that take part,
-/// or the largest number that begins as it does if no more than `rank` others begin so: the same elements are up to it.
+/// The least number that has `rank` others of the row before it, in `bits` bits, given how to read numbers that take
+/// part, or the largest number that begins as it does if no more than `rank` others begin so: the same elements are up
+/// to it.
 template <class Number, class NumberAt, class TakesPart>
 __device__ Found find_last(uint32_t size, uint32_t rank, int bits, NumberAt&& number_at, TakesPart&& takes_part,
                            Number& last) {

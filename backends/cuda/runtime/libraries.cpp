@@ -1,4 +1,4 @@
-// Which libraries the backend stands on.
+// Which libraries the backend calls, with their versions.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/runtime/check.h>
 

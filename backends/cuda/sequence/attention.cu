@@ -294,7 +294,7 @@ struct Weight {
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// Products of kCount rows of dy, of which the first lies at `dy`, the others `step` rows behind each other, with those
+// Products of kCount rows of dy, of which the first is at `dy`, the others `step` rows behind each other, with those
 // of y; 0 from row `count` on.
 template <class T, int kHead, class C, int kCount>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,

@@ -1,5 +1,5 @@
 // Depthwise convolution (one input and one output channel in each group) of channels-last images, and of others by way
-// of a transposed copy, which pays where planes are small. An output row is cut where windows begin to lie wholly
+// of a transposed copy, which pays where planes are small. An output row is cut where windows begin to be wholly
 // inside the image; what each piece reads is a list of taps for depthwise_kernel.h, so that padding costs nothing.
 //   y, dx   sums over pixels times vectors of weights; dx by passes over its pixels, equal mod stride
 //           (conv2d_direct.cpp)

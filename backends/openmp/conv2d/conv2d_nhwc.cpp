@@ -8,7 +8,8 @@
 // each other in memory and become one long run of the depth.
 //
 // The threads share out parts of the output: some images or a band of rows, and some of the filters. Inside, one tile
-// of filters after the other, and a block of its weights that the first-level cache holds meets all pixels of the part.
+// of filters after the other, and a block of its weights that the first-level cache holds is multiplied by all pixels
+// of the part.
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>

@@ -1,5 +1,5 @@
 // Images as pixels: the channels of a pixel side by side, as channels-last memory has them. A convolution with many
-// channels reads and writes pixels in vectors of channels. Channels-last images are used where they lie; of others, the
+// channels reads and writes pixels in vectors of channels. Channels-last images are used in place; of others, the
 // part that a thread works on is transposed to its own memory and back.
 #pragma once
 
@@ -40,7 +40,7 @@ inline void share_out(FetchAhead& ahead, int64_t tiles) {
 }
 
 inline bool has_pixels(const ImageLayout& x) { return x.c_stride == 1 || x.C == 1; }
-/// True where pixels are read from where they lie; a mask is applied to a copy.
+/// True where pixels are read in place; a mask is applied to a copy.
 inline bool in_place(const ImageLayout& x, bool mask) { return !mask && has_pixels(x); }
 
 /// Calls move(plane, pixels, columns) for matrices of `part`: channel c of position i is at offset

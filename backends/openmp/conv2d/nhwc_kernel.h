@@ -1,9 +1,9 @@
-// The register tiles of convolutions over pixels (conv2d_nhwc.cpp): images whose channels lie side by side.
+// The register tiles of convolutions over pixels (conv2d_nhwc.cpp): images whose channels are innermost.
 //   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors
 //             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
 //   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: channels for rows and pixels for depth.
-// Nothing is packed but the weights: pixels are read where they lie.
+// Nothing is packed but the weights: pixels are read in place.
 #pragma once
 
 #include <gradus/backends/openmp/simd/gemm_kernel.h>

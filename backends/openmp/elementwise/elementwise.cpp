@@ -64,7 +64,7 @@ const char* implementation() {
   return std::is_floating_point_v<C> ? kernel_table().vectors : "loops";
 }
 
-// An operand's elements along a run, `step` apart: as they lie in memory where that is possible, else block by block in
+// An operand's elements along a run, `step` apart: in place where that is possible, else block by block in
 // a buffer, which an operand that does not vary fills but once.
 template <class C>
 class Source {

@@ -50,7 +50,7 @@ bool copy_reversed(const StridedLoop<2>& nest, const View& x, const MutableView&
   return true;
 }
 
-// Where x's neighbours lie along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
+// Where x's neighbours are along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
 // pieces that stay in the cache. Returns whether that is so.
 template <class T>
 bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {

@@ -45,7 +45,7 @@ class HalfProduct {
  private:
   static constexpr bool kBFloat16 = std::is_same_v<H, BFloat16>;
 
-  // B is read once, or a few times, where it lies.
+  // B is read once, or a few times, in place.
   void few_rows(bool along_rows) const {
     const int64_t rows = args_.rows, depth = args_.depth;
     const Scratch<float> a(rows * depth);
@@ -139,7 +139,7 @@ class HalfProduct {
   }
 
   // use(rows [row, row + rows) and steps [k, k + length) of a matrix): as floats, or as pairs along the steps, which
-  // lie there already where steps follow each other in memory.
+  // are there already where steps follow each other in memory.
   template <class Use>
   void with_floats(const Matrix<const H>& from, int64_t row, int64_t rows, int64_t k, int64_t length, Use&& use) const {
     const int64_t elements = std::min(pairs_ ? 2 * length : length, args_.depth - k * (pairs_ ? 2 : 1));

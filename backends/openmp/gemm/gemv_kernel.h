@@ -1,4 +1,4 @@
-// Products with a single row, or few: every element of B is used once or a few times, so it is read where it lies.
+// Products with a single row, or few: every element of B is used once or a few times, so it is read in place.
 //   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole
 //                 vector, stays in registers while k runs; the lanes are added at the end
 //   combine_rows  Y[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over Y

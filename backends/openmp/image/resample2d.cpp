@@ -1,6 +1,6 @@
 // y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Lanes
 // are the columns of a plane: the input rows of p are added up, weighed, into one, then that row's columns. Where the
-// channels lie closer (channels-last), lanes are the channels of a pixel. A row that takes what the one before took is
+// channels are closer (channels-last), lanes are the channels of a pixel. A row that takes what the one before took is
 // copied from it.
 #include <vector>
 

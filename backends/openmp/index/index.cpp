@@ -2,7 +2,7 @@
 //
 // Where the index does not vary along neighbours in memory (rows of a matrix: index_select, embedding and its gradient)
 // rows are copied or added whole; else the innermost loop runs over elements. gather shares the elements of y among the
-// threads. scatter shares what lies beside `axis`, so that all that goes to one place is written by one thread, in
+// threads. scatter shares what is beside `axis`, so that all that goes to one place is written by one thread, in
 // order; of rows it shares the places: each thread takes those that go to its part of y.
 //
 // nonzero counts the true elements of each chunk, and then writes the chunks to where the counts before them end.

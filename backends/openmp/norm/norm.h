@@ -2,7 +2,7 @@
 // mean and a variance, and the inner ones, over which these are taken.
 //
 // Two ways to walk. By rows: one outer element after the other, its inner elements in runs along memory (layer norm;
-// batch norm of planes). By lanes: neighbouring outer elements together where they lie closer than inner ones, a vector
+// batch norm of planes). By lanes: neighbouring outer elements together where they are closer than inner ones, a vector
 // of them for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone,
 // so that threads can share them; what stretches found is combined in order.
 #pragma once
@@ -98,7 +98,7 @@ bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
          outer.shape[outer.ndim - 1] >= 4;
 }
 
-/// `rows` rows of `lanes` elements from `offset` on: as they lie where that is possible, else converted into `buffer`.
+/// `rows` rows of `lanes` elements from `offset` on: in place where that is possible, else converted into `buffer`.
 template <class C>
 RowsOf<const C> load_rows(const View& x, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
                           C* buffer) {

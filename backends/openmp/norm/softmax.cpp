@@ -2,7 +2,7 @@
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
 //
-// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements lie closer
+// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements are closer
 // (the channels of an image): a strip of neighbouring rows goes along the axis together, and maxima and sums are rows
 // of numbers.
 #include <gradus/backends/openmp/simd/softmax.h>

@@ -1,6 +1,6 @@
 // Optimizer steps over all parameters at once: they are cut into chunks that the threads share, and each chunk is
 // computed a vector at a time by the formulas of core/optimizer_rules.h, half types through float. Parameters whose
-// views lie differently in memory are NaiveBackend's.
+// views differ in layout are NaiveBackend's.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>

@@ -12,7 +12,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// True if every window lies inside the image: ceil_mode lets the last ones reach over the edge.
+// True if every window is inside the image: ceil_mode lets the last ones reach over the edge.
 bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i) {
     const int64_t last = (y.shape[2 + i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i];

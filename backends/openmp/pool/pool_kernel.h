@@ -35,7 +35,7 @@ inline Mask<T> wins(Vector<T> value, Vector<T> best) {
   return ~(value <= best) & (best == best);
 }
 
-/// Elements [begin, end) of a window that starts at `start` lie in an image of `size`.
+/// Elements [begin, end) of a window that starts at `start` are in an image of `size`.
 struct WindowRange {
   int64_t begin, end;
   WindowRange(int64_t start, int64_t kernel, int64_t dilation, int64_t size) {

@@ -16,7 +16,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kWantedPieces = 64, kRows = 64;
-constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type where they lie
+constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type and in place
 
 template <class A>
 A start_of(ReduceOp op) {
@@ -111,7 +111,7 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
   return total;
 }
 
-// `count` neighbours of the result at once, `step` apart in x: their reduced elements lie one behind the other.
+// `count` neighbours of the result at once, `step` apart in x: their reduced elements follow each other.
 template <ReduceOp op, class C>
 void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
                     int64_t begin, int64_t end, accumulator_t<C>* totals) {
@@ -233,7 +233,7 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
       return best_index;
     };
     const int64_t index_step = step_of(nest, 0), x_step = step_of(nest, 1), value_step = step_of(nest, 2);
-    // Neighbouring columns together, where that is how memory lies.
+    // Neighbouring columns together, where they are adjacent in memory.
     const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
                          step > 1 && size <= INT32_MAX;
     parallel_for(nest.numel, ceil_div(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Rows that are walked together: a block of them, where neighbours lie closer than the elements of a row.
+// Rows that are walked together: a block of them, where neighbours are closer than the elements of a row.
 constexpr int64_t kRows = 64;
 
 // Calls walk(offsets, rows) for blocks of at most `together` rows: those of the operand k start at offsets[k] and are

@@ -94,7 +94,7 @@ constexpr BinaryTable<T> binary_table(Indices<op...>) {
   return {{binary_kernels<T, static_cast<BinaryOp>(op)>()...}};
 }
 
-/// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles stand for any eight
+/// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles are used for any eight
 /// bytes, floats for four.
 template <class T>
 void choose(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count) {

@@ -79,7 +79,7 @@ void reverse(const T* last, T* to, int64_t count) {
   for (; i < count; ++i) to[i] = last[-i];
 }
 
-/// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what lies beside
+/// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what is beside
 /// them in [0, total).
 template <class T>
 inline void clear_generously(T* to, int64_t begin, int64_t end, int64_t total) {

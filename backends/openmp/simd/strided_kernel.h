@@ -1,4 +1,4 @@
-// Vectors of elements that do not lie side by side: a fixed step apart, by index, or two vectors interleaved.
+// Vectors of elements that are not adjacent: a fixed step apart, by index, or two vectors interleaved.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

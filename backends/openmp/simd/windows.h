@@ -1,4 +1,4 @@
-// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window lie inside the
+// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window are inside the
 // image is settled before the arithmetic begins, so that padding costs nothing and nothing outside is read.
 #pragma once
 
@@ -25,7 +25,7 @@ struct WindowAxis {
   std::vector<Tap> taps;
 
   bool reads(int64_t i, const Tap& tap) const { return i * step + tap.at >= 0 && i * step + tap.at < source; }
-  /// All taps of positions [inner_begin(), inner_end()) lie inside.
+  /// All taps of positions [inner_begin(), inner_end()) are inside.
   int64_t inner_begin() const {
     int64_t begin = 0;
     for (const Tap& tap : taps)
@@ -62,7 +62,7 @@ inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64
   return axes;
 }
 
-/// A tap of a window: element (r, s) of it, which lies at (h, w) of the source.
+/// A tap of a window: element (r, s) of it, which is at (h, w) of the source.
 struct WindowTap {
   int64_t r, s, h, w;
 };

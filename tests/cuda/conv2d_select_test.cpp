@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/decisions.h>
 

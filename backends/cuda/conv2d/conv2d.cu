@@ -125,7 +125,7 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 }
 
 // Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first.
-// The sum for dbias rides on the weights' gradient.
+// dbias is summed by the kernel of the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const MutableView &dx = args.dx, &dw = args.dw;

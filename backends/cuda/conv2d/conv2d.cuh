@@ -6,7 +6,7 @@
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
 #include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {

@@ -1,7 +1,7 @@
 // conv2d forward and data gradient, implicit GEMM tap by tap, in any math mode (FMA, TF32, half).
 // out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh; any strides.
 // Grid: x = tiles of N P Q (BN), y = tiles of rows (BM), z = groups x split-K.  Block: 128 threads, a warp makes
-// 32 x 64 results.
+// 32 x 64 results, a thread 64 of them.
 // Pipeline: the next step is loaded into registers while this one is multiplied (2 stages of shared memory);
 // 16 bytes of depth a load where channels are innermost (kVector), else neighbouring threads take neighbouring pixels.
 // Deterministic: splits are summed in order.
@@ -13,8 +13,8 @@ namespace {
 template <MathMode kMode, class Tile>
 inline constexpr uint32_t kBlocks = implicit_blocks(kMode, Tile::kThreads / 32);
 
-/// A thread's share of a step, by way of registers. Vector i of its kRight: with kVector the four of a column go to
-/// neighbouring threads, else the thread takes all four of its columns.
+/// A thread's share of a step, by way of registers. Of the input a column (pixel) has four vectors a step: with kVector
+/// four neighbouring threads load one each, else one thread loads all four.
 template <MathMode kMode, class T, class Tile, bool kVector>
 struct RegisterLoader {
   static constexpr int kThreads = Tile::kThreads, kSize = kVec16Size<T>;

@@ -1,7 +1,7 @@
 // conv2d forward and data gradient, implicit GEMM tap by tap, exact float32 on the FMA units, channels not innermost.
 // out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh.
 // Grid: x = tiles of N P Q (BN), y = tiles of rows (BM), z = groups x split-K.  Block: 64 to 128 threads, a warp makes
-// 32 x 64 results.
+// 32 x 64 results, a thread 64 of them.
 // Pipeline: cp.async past the registers, 3 stages. Eight neighbouring threads load eight neighbouring pixels, the next
 // eight the next channel: no two store to the same bank.
 // Deterministic: splits are summed in order.

@@ -1,7 +1,7 @@
 // conv2d weight gradient, implicit GEMM, exact float32 on the FMA units; dy in whole aligned vectors of pixels.
 // dw[k, (r,s,c)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)];  dbias[k] = sum of dy[k].
 // Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 96 or 192 threads, a warp makes 32 x 64
-// results, C R S (BM) by K (BN); the depth is 16 pixels a step.
+// results, a thread 64 of them, C R S (BM) by K (BN); the depth is 16 pixels a step.
 // Pipeline: cp.async past the registers, 3 stages; dy in vectors of four pixels, x one by one, as a tap shifts it. The
 // columns that a warp loads belong to one tap, so that what is outside the image is decided once a step.
 // Deterministic: each split leaves its sums in the workspace, see wgrad.cu.

@@ -1,13 +1,16 @@
-// The gather of conv2d.cuh as a product of matrices that are never built: weights (rows, depth) times gathered input
-// (depth, positions), in tiles through shared memory.
+// conv2d forward and data gradient, implicit GEMM on the FMA units for all that the other kernels leave: float64, odd
+// numbers of channels, any strides.
+// out[k, (n,p,q)] = sum over c,r,s of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh.
+// Grid: x = tiles of N P Q (BN = 128), y = tiles of rows (BM = 16, 32 or 64), z = groups.  Block: 256 threads; one
+// makes 2, 4 or 8 rows x 4 pixels, in steps of 16 of the depth C R S.
+// Pipeline: the next step is loaded element by element into registers while this one is multiplied.
+// Deterministic: one thread makes a result.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-// Grid: tiles of positions, tiles of rows, groups. The next tile is fetched into registers while this one is
-// multiplied.
 template <bool kStrided, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
     implicit_gemm_generic_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {

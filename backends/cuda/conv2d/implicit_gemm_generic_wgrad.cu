@@ -1,12 +1,17 @@
-// The weights' gradient as a product of matrices that are never built, in tiles through shared memory.
+// conv2d weight gradient, implicit GEMM on the FMA units for all that the other kernels leave; applies ReLU's mask.
+// dw[k, (c,r,s)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)];  the bias is one more column, of
+// ones.
+// Grid: x = tiles of C R S (BN = 128) x of K (BM = 16, 32 or 64), y = groups, z = split-K.  Block: 256 threads; one
+// makes 2, 4 or 8 rows x 4 columns, in steps of 16 pixels.
+// Pipeline: the next step is loaded element by element into registers while this one is multiplied.
+// Deterministic: each split leaves its sums in the workspace, see wgrad.cu.
 #include <gradus/backends/cuda/conv2d/wgrad.cuh>
 #include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-// Grid: tiles of columns x tiles of rows, groups, splits. The next tile is fetched into registers while this one is
-// multiplied. A thread fetches for one position of the tile: neighbouring threads, neighbouring positions.
+// A thread loads for one pixel of the tile: neighbouring threads, neighbouring pixels.
 template <bool kMasked, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
     implicit_gemm_generic_wgrad_kernel(WeightGradient g, const T* dy, const T* mask, const T* x,

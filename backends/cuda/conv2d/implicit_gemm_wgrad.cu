@@ -1,7 +1,7 @@
 // conv2d weight gradient, implicit GEMM, in any math mode (FMA, TF32, half).
 // dw[k, (r,s,c)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)];  dbias[k] = sum of dy[k].
 // Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 160 or 192 threads, a warp makes 32 x 64
-// results; the depth is 16 or 32 pixels a step. Columns go tap by tap, channels innermost.
+// results, a thread 64 of them; the depth is 16 or 32 pixels a step. Columns go tap by tap, channels innermost.
 // Pipeline: the next step is loaded into registers while this one is multiplied (2 stages of shared memory), the
 // coordinates of the one after are prepared meanwhile. Which taps of a pixel are inside the image is a bit mask, made
 // once for each pixel of a block. The gradient of the bias is summed from the dy that a thread loads anyway.

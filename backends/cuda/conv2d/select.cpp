@@ -1,7 +1,7 @@
-// Which algorithm. How its tiles and sums are cut: select_gather.cpp, select_wgrad.cpp.
+// Which algorithm. How its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
-#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
 namespace {

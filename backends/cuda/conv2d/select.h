@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include <gradus/backends/cuda/conv2d/tilings.h>
+#include <gradus/backends/cuda/conv2d/tiling_params.h>
 #include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>

@@ -1,4 +1,5 @@
-// How a reduction is spread over threads. A block makes `outputs` results with `lanes` threads each: every thread folds
+// How a reduction by device code of several families is spread over threads (the operator reduce: reduce_kernel.cuh). A
+// block makes `outputs` results with `lanes` threads each: every thread folds
 // a fixed part of the elements, then a tree in shared memory folds the threads. A long reduction is cut into splits,
 // whose partial results a second launch folds. The order depends on shapes and device alone.
 #pragma once

@@ -1,3 +1,4 @@
+// Which kernel or library computes a matrix product: select_gemm(), and the plan of each algorithm above it.
 #include <gradus/backends/cuda/gemm/select.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -76,7 +77,7 @@ std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, 
   }
   plan.algorithm = GemmAlgorithm::small_tiles, plan.tile = kSmallTile, plan.threads = 32 * kGemmWarps;
   plan.split_k = split_k_of(K, tiles, device);
-  // cuBLAS splits long sums, and has tensor cores; yet for less its workspace is no good bargain.
+  // cuBLAS splits long sums, and has tensor cores; but below these sizes it is not worth its workspace.
   if ((is_half && M * N * K >= int64_t{1} << 23) || (K >= 1024 && K > 512 * plan.split_k)) return std::nullopt;
   return plan;
 }

@@ -1,3 +1,4 @@
+// How rows are sorted, and how their first k elements are found.
 #include <gradus/backends/cuda/index/select.h>
 
 #include <bit>

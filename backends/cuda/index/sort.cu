@@ -1,8 +1,8 @@
 // values = x in order along an axis, indices = where each came from; stable, NaN above all numbers.  Any strides.
 // bitonic_sort (short rows): a block of up to 1024 threads for each row, whose keys and places are in shared memory; a
 //   thread compares pairs.
-// radix_sort: a thread makes the key of an element, CUB sorts all of them, and then, stably, by row; a thread stores an
-//   element where it belongs.
+// radix_sort: in blocks of 256 a thread makes the key of an element, CUB sorts all of them, and then, stably, by row; a
+//   thread stores an element where it belongs.
 // Deterministic: no two pairs of key and place are alike.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>

@@ -1,3 +1,4 @@
+// Which kernels normalise, forward and backward, and compute softmax; how their sums are cut.
 #include <gradus/backends/cuda/norm/select.h>
 
 #include <algorithm>

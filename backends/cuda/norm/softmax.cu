@@ -1,10 +1,10 @@
 // Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
-// Rows of any strides along any axis. Up to 1,024 elements: 8, 16 or 32 threads, or a block of 128, keep a row in
-// registers, a thread two to eight elements, four neighbours at a time where rows are vectors; 256 threads a block.
-// Longer: grid of one wave of blocks that loop over rows; 256 or 1,024 threads walk a row in vectors of 16 bytes, first
-// for the maximum and the sum at once (online_softmax.cuh), then for the results.
+// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread, four neighbours at
+// a time where rows are vectors: 8, 16 or 32 threads share a row, in blocks of 256, or a block of 128 has one. Longer:
+// grid of one wave of blocks that loop over rows; the 256 or 1,024 threads of a block go through a row in vectors of 16
+// bytes, first for the maximum and the sum at once (online_softmax.cuh), then for the results.
 // Deterministic: fixed trees over a row's threads.
 #include <initializer_list>
 

@@ -1,5 +1,5 @@
-// y = sum, mean, max, min, all, any or prod of x over some axes; grid, block and pipeline: reduce_kernel.cuh. Half
-// types accumulate in float, integers in int64.
+// y = sum, mean, max, min, all, any or prod of x over some axes. Block: 256 threads, of which some share an output; the
+// kernel, and how it is spread over threads: reduce_kernel.cuh. Half types accumulate in float, integers in int64.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

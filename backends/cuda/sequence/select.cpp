@@ -1,3 +1,4 @@
+// Which kernels compute attention and the steps of LSTMs, and with which tiles.
 #include <gradus/backends/cuda/sequence/select.h>
 
 #include <algorithm>

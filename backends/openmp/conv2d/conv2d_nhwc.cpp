@@ -8,7 +8,7 @@
 // each other in memory and become one long run of the depth.
 //
 // The threads share out parts of the output: some images or a band of rows, and some of the filters. Inside, one tile
-// of filters after the other, and a block of its weights that the first-level cache holds is multiplied by all pixels
+// of filters after the other, and a block of its weights that fits in the first-level cache is applied to all pixels
 // of the part.
 #include <vector>
 

@@ -3,7 +3,8 @@
 //             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
 //   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: channels for rows and pixels for depth.
-// Nothing is packed but the weights: pixels are read in place.
+// Nothing is packed but the weights: pixels are read in place. How threads share the pixels: conv2d_nhwc.cpp,
+// conv2d_nhwc_weight.cpp.
 #pragma once
 
 #include <gradus/backends/openmp/simd/gemm_kernel.h>

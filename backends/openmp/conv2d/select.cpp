@@ -1,3 +1,4 @@
+// Which algorithm computes a convolution. How its work is cut: select_tiles.cpp.
 #include <cmath>
 
 #include <gradus/backends/openmp/conv2d/select_tiles.h>

@@ -1,3 +1,4 @@
+// Which algorithm computes a matrix product: choose(); how its blocks are cut: the functions below it.
 #include <gradus/backends/openmp/gemm/select.h>
 
 #include <algorithm>

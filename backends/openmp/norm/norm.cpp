@@ -1,6 +1,7 @@
 // y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are taken of blocks that stay in the cache, in two
 // passes around a number of the block, and added up in double: right also where the mean is large. The residual and the
-// ReLU that may follow are applied to blocks of results before these leave the cache. See norm.h for the walks.
+// ReLU that may follow are applied to blocks of results before these leave the cache. How
+// threads share the elements: norm.h.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>

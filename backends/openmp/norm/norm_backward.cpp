@@ -1,8 +1,8 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
 // db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer
 // and group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is
-// masked as the sums are taken and put down in dresidual, or where dx will be, for the second pass. See norm.h for the
-// walks.
+// masked as the sums are taken and stored in dresidual, or where dx will be, for the second pass. How threads share the
+// elements: norm.h.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>

@@ -2,6 +2,7 @@
 //   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs;
 //   each step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
 // A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h.
+// Which tiles a thread computes: gemm/gemm_blocked.cpp, conv2d/conv2d_nhwc.cpp.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +52,8 @@ struct MultiplyAdd {
   static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
 };
 
-// The biases are the first terms of the sums, so that they cost no pass over the finished tile. C comes from far away,
-// row by row, which no processor foresees: it is asked for before the sums are made.
+// The biases are the first terms of the sums, so that they cost no pass over the finished tile. The rows of C are far
+// apart, so that hardware does not prefetch them: they are prefetched before the sums are made.
 template <class T, class Step, int MR, int NV, bool kRows>
 void tile(const TileInput<T>& in, const TileOutput<T>& out) {
   const int64_t rest = out.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial

@@ -1,5 +1,5 @@
 // What normalisation needs: affine maps of contiguous elements, and the same and sums for many lanes at once, rows of
-// which follow each other in memory (channels-last images).
+// which follow each other in memory (channels-last images). How threads share them: norm/norm.h.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>

@@ -1,4 +1,4 @@
-// How blocks of some kernels share the work, as select() decides it: the kernels' arguments.
+// Arguments of the kernels direct, few_channel_mma and direct_wgrad: how their blocks share the work, as planned.
 #pragma once
 
 #include <gradus/backends/cuda/device/divisor.h>

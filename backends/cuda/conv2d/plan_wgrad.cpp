@@ -1,7 +1,7 @@
-// How select() cuts gradients of weights: tiles, parts of sums, workspace.
+// The plan of the algorithm that select.cpp has chosen for a gradient of weights: tile, split-K, workspace.
 #include <limits>
 
-#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
 namespace {

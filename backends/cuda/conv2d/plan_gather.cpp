@@ -1,8 +1,9 @@
-// How select() cuts gathers, that is, forward convolutions and gradients of images: tiles, parts of sums, workspace.
+// The plan of the algorithm that select.cpp has chosen for a gather, that is, a forward convolution or a gradient of
+// images: tile, split-K, workspace.
 #include <limits>
 #include <numeric>
 
-#include <gradus/backends/cuda/conv2d/tiles.h>
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
 namespace {

@@ -1,4 +1,4 @@
-// Sizes that select() and the kernels share, and what select.cpp asks of select_gather.cpp and select_wgrad.cpp.
+// Sizes that select() and the kernels share, and what select.cpp asks of plan_gather.cpp and plan_wgrad.cpp.
 #pragma once
 
 #include <algorithm>

@@ -199,9 +199,9 @@ class NhwcConvolution {
   void run(const Part& part, FetchAhead next, T* in, T* out) const {
     const auto [n, n_end, begin, end, tile, tile_end] = part;
     const Pixels<const T> from = source_.load(read_by(part), in);
-    const auto row_tiles = [&](const typename Pass<T>::Box& box) {
+    const auto row_tiles = [&, images = n_end - n, begin = begin, end = end](const typename Pass<T>::Box& box) {
       const int64_t rows = std::max<int64_t>(0, std::min(end, box.rows.end) - std::max(begin, box.rows.begin));
-      return ceil_div((n_end - n) * (box.columns.end - box.columns.begin) * rows, kernels_.pixel_rows);
+      return ceil_div(images * (box.columns.end - box.columns.begin) * rows, kernels_.pixel_rows);
     };
     int64_t all_row_tiles = 0;
     for (const Pass<T>& pass : passes_)

@@ -45,7 +45,7 @@ template <class Table, class Tensors, class Add, class Launch>
 void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
   Table table;
   for (const auto& tensor : tensors) {
-    if (table.count == std::size(table.tensors)) launch(table), table = {};
+    if (table.count == std::ssize(table.tensors)) launch(table), table = {};
     add(table, tensor);
   }
   if (table.blocks > 0) launch(table);

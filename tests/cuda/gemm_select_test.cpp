@@ -1,7 +1,7 @@
 // How the backend "cuda" multiplies matrices, decided without a GPU for the properties of an H200: decisions for the
 // linear layers of known nets, for products of attention and for squares are written down in gemm_plans.txt. Where a
 // change is meant,
-//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of matrix products on CUDA are those written down"
+// GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of matrix products on CUDA are those written down"
 // overwrites them, and the difference shows what changed.
 #include <sstream>
 

@@ -1,5 +1,5 @@
-// How the backend "cuda" sorts and finds the k first, decided without a GPU for the properties of an H200; decisions are
-// written down in index_plans.txt. Where a change is meant,
+// How the backend "cuda" sorts and finds the k first, decided without a GPU for the properties of an H200; decisions
+// are written down in index_plans.txt. Where a change is meant,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of sorting on CUDA are those written down"
 // overwrites them, and the difference shows what changed.
 #include <sstream>

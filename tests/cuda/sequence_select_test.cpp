@@ -1,6 +1,6 @@
 // How the backend "cuda" computes attention and LSTMs over sequences, decided without a GPU for the properties of an
 // H200; decisions are written down in sequence_plans.txt. Where a change is meant,
-//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and LSTMs on CUDA are those written *"
+// GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and LSTMs on CUDA are those written *"
 // overwrites them, and the difference shows what changed.
 #include <sstream>
 

@@ -147,7 +147,7 @@ void few_channel_mma_wgrad(const WeightCall& call, const Launch& launch) {
             constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
             launch.with_shared(call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
                                          : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
-                               dim3(call.plan.split_k, (filters + Tile::kRows - 1) / Tile::kRows), kFewChannelThreads,
+                               dim3(call.plan.split_k, ceil_div(filters, Tile::kRows)), kFewChannelThreads,
                                call.plan.shared_bytes, FewChannelWalk{call.plan.few_channel}, filters,
                                call.product.columns, call.dy, call.mask, call.x, call.partial);
           });

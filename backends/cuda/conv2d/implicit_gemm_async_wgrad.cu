@@ -56,7 +56,7 @@ struct ImageLoader {
 template <class Tile>
 struct GradientLoader {
   static constexpr int kRows = Tile::kColumns, kRowStep = Tile::kThreads / kRowVecs;
-  static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
+  static constexpr int kPasses = ceil_div(kRows, kRowStep);
   const int vec = threadIdx.x % kRowVecs, row = threadIdx.x / kRowVecs;
   const char* gradients;
   uint32_t rows;  // that exist
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Tile::kThreads, fma_blocks(Tile::kThreads / 32
                                      const float* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ Vec16 memory[];
   auto* stages = reinterpret_cast<typename Tile::Shared*>(memory);  // left: x (BM, BK), right: dy (BN, BK)
-  const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = (g.rows + Tile::kColumns - 1) / Tile::kColumns;
+  const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = ceil_div(g.rows, Tile::kColumns);
   const uint32_t first_row = blockIdx.x % row_tiles * Tile::kColumns;
   const uint32_t first_column = blockIdx.x / row_tiles * Tile::kRows;
   const uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);

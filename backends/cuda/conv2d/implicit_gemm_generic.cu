@@ -76,8 +76,7 @@ void implicit_gemm_generic(const GatherCall& call, const Launch& launch) {
   const bool strided = gather.stride[0] > 1 || gather.stride[1] > 1;
   visit_floating(call.problem.dtype, [&]<class T>() {
     visit_tiles<SmallTile, MiddleTile, LargeTile>(call.plan.tile, [&]<class Tile>() {
-      const dim3 grid((gather.positions + Tile::kColumns - 1) / Tile::kColumns,
-                      (gather.rows + Tile::kRows - 1) / Tile::kRows, call.groups());
+      const dim3 grid(ceil_div(gather.positions, Tile::kColumns), ceil_div(gather.rows, Tile::kRows), call.groups());
       launch(strided ? implicit_gemm_generic_kernel<true, T, Tile> : implicit_gemm_generic_kernel<false, T, Tile>, grid,
              Tile::kThreads, gather, call.input, call.weight, call.bias, call.problem.relu, call.output);
     });

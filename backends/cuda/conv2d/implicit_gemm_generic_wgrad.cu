@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   __shared__ typename Product::Shared shared;
   __shared__ Tap columns[Tile::kColumns];
 
-  const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows;
+  const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = ceil_div(g.rows, Tile::kRows);
   const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
   const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
   dy += static_cast<int64_t>(group) * g.rows * g.dy.c;

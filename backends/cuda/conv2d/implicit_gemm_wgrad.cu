@@ -79,7 +79,7 @@ struct WgradShared {
 template <class T, class Tile>
 struct WgradBlock {
   const WeightGradient& g;
-  const uint32_t row_tiles = (g.rows + Tile::kRows - 1) / Tile::kRows, group = blockIdx.y, split = blockIdx.z;
+  const uint32_t row_tiles = ceil_div(g.rows, Tile::kRows), group = blockIdx.y, split = blockIdx.z;
   const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
   const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
   const uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);

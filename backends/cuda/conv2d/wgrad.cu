@@ -130,19 +130,18 @@ void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOp
       constexpr uint32_t kOutputs = kThreads / kLanes;
       const bool channels_innermost =
           plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
-      launch(split_k_reduce_kernel<T, kLanes>, (results + kOutputs - 1) / kOutputs, kThreads, call.partial, parts,
-             results, Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps,
-             dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
+      launch(split_k_reduce_kernel<T, kLanes>, ceil_div(results, kOutputs), kThreads, call.partial, parts, results,
+             Divisor(g.columns), g.kernel, g.kernel_width, Divisor(g.channels), channels_innermost, g.taps, dw.as<T>(),
+             Strides4(dw.strides), dbias_data, dbias_step);
     };
     switch (plan.reduce_lanes) {
       case 1: return sum.template operator()<1>();
       case 8: return sum.template operator()<8>();
       case 32: return sum.template operator()<32>();
     }
-    launch.with_shared(split_k_transpose_kernel<T>, dim3(lines, (g.channels + kTransposed - 1) / kTransposed),
-                       kTransposeThreads, sizeof(float) * kTransposed * g.kernel.divisor, call.partial, parts, results,
-                       g.columns, g.channels, g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides), dbias_data,
-                       dbias_step);
+    launch.with_shared(split_k_transpose_kernel<T>, dim3(lines, ceil_div(g.channels, kTransposed)), kTransposeThreads,
+                       sizeof(float) * kTransposed * g.kernel.divisor, call.partial, parts, results, g.columns,
+                       g.channels, g.kernel, g.kernel_width, dw.as<T>(), Strides4(dw.strides), dbias_data, dbias_step);
   });
 }
 

@@ -3,9 +3,9 @@
 // output (ReducePlan); a second launch joins the splits. Results, grid: the elements; one thread computes four
 // neighbours, or one where vectors do not fit.
 // Moments are taken of eight elements in a thread's registers, less the output's first element, around their own mean,
-// and joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample
-// variances", 1979): right also where the mean is large. Gradients take pairs of sums (a, a h), with a = g for dx and
-// a = dy for the parameters; where both are over the same axes, one pair serves all.
+// and joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing
+// sample variances", 1979): right also where the mean is large. Gradients take pairs of sums (a, a h), with a = g for
+// dx and a = dy for the parameters; where both are over the same axes, one pair serves all.
 // Deterministic: the order of all sums depends on shapes and device alone.
 #include <gradus/backends/cuda/norm/normalize.cuh>
 

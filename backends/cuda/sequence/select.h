@@ -1,5 +1,6 @@
-// The one place that decides how the backend "cuda" computes attention and LSTMs over whole sequences. Host code without
-// CUDA, so that decisions are tested and planned where there is no GPU. Neither needs scratch memory of its own.
+// The one place that decides how the backend "cuda" computes attention and LSTMs over whole sequences. Host code
+// without CUDA, so that decisions are tested and planned where there is no GPU. Neither needs scratch memory of its
+// own.
 #pragma once
 
 #include <gradus/backends/cuda/device/divisor.h>

@@ -35,7 +35,7 @@ class Normalize {
 
   template <int64_t most>
   void run_by() const {
-    const Pieces pieces(outer_, inner_.numel, most);
+    const WorkSplit split(outer_, inner_.numel, most);
     const auto add_moments = [&](const LaneBlock& block, int64_t begin, int64_t end, Moments* total) {
       if (fixed_) return;
       if constexpr (most > 1) lane_moments(block, begin, end, total);
@@ -45,25 +45,25 @@ class Normalize {
       if constexpr (most > 1) write_lanes(block, begin, end, of);
       else write_row(offsets_of(outer_, block.begin), begin, end, *of);
     };
-    if (pieces.stretches == 1)  // a block is still in the cache
-      return pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+    if (split.stretches == 1)  // a block is still in the cache
+      return split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
         Moments total[most];
         Statistics<C> found[most];
         add_moments(block, begin, end, total);
         for (int64_t c = 0; c < block.count; ++c) found[c] = statistics_of(block.begin + c, total[c]);
         write(block, begin, end, found);
       });
-    std::vector<Moments> partial(static_cast<size_t>(outer_.numel * pieces.stretches));
-    pieces.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+    std::vector<Moments> partial(static_cast<size_t>(outer_.numel * split.stretches));
+    split.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
       add_moments(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
     });
     std::vector<Statistics<C>> found;
     for (int64_t o = 0; o < outer_.numel; ++o) {
       Moments total;
-      for (int64_t s = 0; s < pieces.stretches; ++s) total.add(partial[static_cast<size_t>(s * outer_.numel + o)]);
+      for (int64_t s = 0; s < split.stretches; ++s) total.add(partial[static_cast<size_t>(s * outer_.numel + o)]);
       found.push_back(statistics_of(o, total));
     }
-    pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+    split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
       write(block, begin, end, &found[static_cast<size_t>(block.begin)]);
     });
   }

@@ -63,11 +63,11 @@ struct LaneBlock {
 };
 
 /// The work: blocks of at most `most` neighbouring outer elements, and inner ranges cut into `stretches`.
-struct Pieces {
+struct WorkSplit {
   int64_t most, lanes, blocks, inner, length, stretches;
 
   template <int N>
-  Pieces(const StridedLoop<N>& outer, int64_t inner, int64_t most)
+  WorkSplit(const StridedLoop<N>& outer, int64_t inner, int64_t most)
       : most(most), lanes(most > 1 ? outer.shape[outer.ndim - 1] : 1),
         blocks(outer.numel / lanes * ceil_div(lanes, most)), inner(inner) {
     length = std::max(std::max<int64_t>(1, kGrain / width()),

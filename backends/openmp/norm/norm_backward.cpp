@@ -57,7 +57,7 @@ class NormalizeBackward {
 
   template <int64_t most>
   void run_by() const {
-    const Pieces pieces(outer_, inner_.numel, most);
+    const WorkSplit split(outer_, inner_.numel, most);
     std::vector<Statistics<C>> known;  // of lanes, which are read once for each stretch
     for (int64_t o = 0; most > 1 && o < outer_.numel; ++o) known.push_back(statistics_of(offsets_of(outer_, o)));
     const auto statistics = [&](const LaneBlock& block, Statistics<C>& own) -> const Statistics<C>* {
@@ -69,9 +69,9 @@ class NormalizeBackward {
       if constexpr (most > 1) write_lanes(block, of, sums, begin, end);
       else write_row(offsets_of(outer_, block.begin), *of, *sums, begin, end);
     };
-    const bool at_once = pieces.stretches == 1;  // a block is still in the cache
-    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * pieces.stretches));
-    pieces.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
+    const bool at_once = split.stretches == 1;  // a block is still in the cache
+    std::vector<Sums> partial(static_cast<size_t>(outer_.numel * split.stretches));
+    split.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
       Statistics<C> own;
       const Statistics<C>* const of = statistics(block, own);
       Sums* const sums = &partial[static_cast<size_t>(s * outer_.numel + block.begin)];
@@ -80,11 +80,11 @@ class NormalizeBackward {
       if (at_once && dx_) write(block, of, sums, begin, end);
     });
     std::vector<Sums> total(static_cast<size_t>(outer_.numel));
-    for (int64_t s = 0; s < pieces.stretches; ++s)
+    for (int64_t s = 0; s < split.stretches; ++s)
       for (int64_t o = 0; o < outer_.numel; ++o)
         total[static_cast<size_t>(o)].add(partial[static_cast<size_t>(s * outer_.numel + o)]);
     if (!at_once && dx_)
-      pieces.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
+      split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
         Statistics<C> own;
         const Statistics<C>* const of = statistics(block, own);
         write(block, of, &total[static_cast<size_t>(block.begin)], begin, end);

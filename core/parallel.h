@@ -35,21 +35,24 @@ void set_thread_runtime(ThreadRuntime runtime);
 /// Whether this build has OpenMP (GRADUS_OPENMP).
 bool has_openmp();
 
-/// A reference to a callable void(int64_t begin, int64_t end); does not own it.
+/// A reference to a callable void(int64_t begin, int64_t end) or void(int64_t begin, int64_t end, int slot); does not
+/// own it.
 class RangeFunction {
  public:
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
       RangeFunction(F&& f)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, int64_t begin, int64_t end) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);
+        call_([](void* object, int64_t begin, int64_t end, [[maybe_unused]] int slot) {
+          auto& function = *static_cast<std::remove_reference_t<F>*>(object);
+          if constexpr (std::is_invocable_v<decltype(function), int64_t, int64_t, int>) function(begin, end, slot);
+          else function(begin, end);
         }) {}
-  void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }
+  void operator()(int64_t begin, int64_t end, int slot) const { call_(object_, begin, end, slot); }
 
  private:
   void* object_;
-  void (*call_)(void*, int64_t, int64_t);
+  void (*call_)(void*, int64_t, int64_t, int);
 };
 
 /// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. Which chunks
@@ -58,6 +61,12 @@ class RangeFunction {
 /// caller waits only for chunks that a helper has begun, so a helper that gets no core holds nobody up (one of OpenMP's
 /// does, now and then). A forked child may call too, unless it was forked from within a chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
+
+/// The most threads that a call of parallel_for would use now: 1 inside another call and on a serial thread.
+int parallel_slots(int64_t count, int64_t grain);
+/// The same on at most `slots` threads. The body is told which of them it runs on, slot < slots: two chunks of a call
+/// that have the same slot run one after the other, so `slots` buffers are enough working memory for all of them.
+void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body);
 
 namespace detail {
 inline thread_local constinit bool inside_chunk = false;

@@ -58,12 +58,12 @@ bool spin(Done&& done) {
   return done();
 }
 
-inline void run_chunk(int64_t chunk, int64_t count, int64_t grain, const RangeFunction& body) {
-  body(chunk * grain, std::min(count, (chunk + 1) * grain));
+inline void run_chunk(int64_t chunk, int64_t count, int64_t grain, int slot, const RangeFunction& body) {
+  body(chunk * grain, std::min(count, (chunk + 1) * grain), slot);
 }
 
 inline void run_serially(int64_t chunks, int64_t count, int64_t grain, const RangeFunction& body) {
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, body);
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, 0, body);
 }
 
 // Units [first, last) that nobody has taken yet, for one call: {generation : 32, first : 16, last : 16} in one word, so
@@ -123,7 +123,7 @@ class Call {
     int computed = 0;
     for (int i = 0; i < threads; ++i) {
       Stretch& stretch = stretches_[(self + i) % threads];
-      for (int unit; (unit = stretch.take(generation, i == 0)) >= 0; ++computed) compute(unit);
+      for (int unit; (unit = stretch.take(generation, i == 0)) >= 0; ++computed) compute(unit, self);
     }
     // From here on the call may be over and its place taken by the next one.
     if (computed > 0 && unfinished_.fetch_sub(computed) == computed) unfinished_.notify_one();
@@ -151,14 +151,14 @@ class Call {
   }
 
  private:
-  void compute(int unit) {
+  void compute(int unit, int slot) {
     const int64_t chunks = chunks_.load(std::memory_order_relaxed), count = count_.load(std::memory_order_relaxed);
     const int64_t grain = grain_.load(std::memory_order_relaxed), units = units_.load(std::memory_order_relaxed);
     const RangeFunction& body = *body_.load(std::memory_order_relaxed);
     try {
       for (int64_t chunk = unit * chunks / units; chunk < (unit + 1) * chunks / units; ++chunk) {
         if (failed_.load(std::memory_order_relaxed)) return;
-        run_chunk(chunk, count, grain, body);
+        run_chunk(chunk, count, grain, slot, body);
       }
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();

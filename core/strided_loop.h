@@ -14,6 +14,7 @@ struct StridedLoop {
   int64_t shape[kMaxDims] = {};
   int64_t strides[N][kMaxDims] = {};
 
+  StridedLoop() = default;
   /// `operand_strides[k]` are operand k's strides for `shape`.
   StridedLoop(const Shape& full_shape, const Strides* const (&operand_strides)[N]) {
     for (int i = 0; i < full_shape.size(); ++i) {

@@ -61,6 +61,29 @@ TEST_CASE("every element is visited once") {
   CHECK(std::all_of(visits.begin(), visits.end(), [](const auto& count) { return count == 1; }));
 }
 
+TEST_CASE("chunks of one slot run one after the other, and slots are fewer than threads and chunks") {
+  CHECK(parallel_slots(0, 1) == 1);
+  for (int threads : {1, 2, 5}) {
+    const Threads use(threads);
+    CHECK(parallel_slots(1000, 1) == threads);
+    CHECK(parallel_slots(1000, 500) == std::min(threads, 2));
+    for (int slots : {1, threads}) {
+      std::vector<std::atomic<int>> busy(static_cast<size_t>(slots));
+      std::atomic<int> chunks{0}, wrong{0};
+      parallel_for(1000, 1, slots, [&](int64_t, int64_t, int slot) {
+        if (slot < 0 || slot >= slots || busy[static_cast<size_t>(slot)].exchange(1) != 0) return void(++wrong);
+        std::this_thread::sleep_for(std::chrono::microseconds(5));
+        wrong += slots > 1 && parallel_slots(1000, 1) != 1;
+        parallel_for(3, 1, 1, [&](int64_t, int64_t, int inner) { wrong += inner != 0; });
+        busy[static_cast<size_t>(slot)] = 0;
+        ++chunks;
+      });
+      CHECK(chunks == 1000);
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("an exception of a chunk arrives at the caller, and later work is unharmed") {
   for (int threads : {1, 4}) {
     const Threads use(threads);

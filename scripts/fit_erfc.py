@@ -52,7 +52,6 @@ Q = lambda x: erfc(x) * exp(x * x), lambda x: exp(-x * x)
 R = lambda x: erfc(x / mp.sqrt(2)) / 2 * exp(x * x / 2), lambda x: exp(-x * x / 2)
 for name, functions, degree, start, end, centre, digits in (
     ("Q, float", Q, 7, 1, 4, mpf("1.5"), 12),
-    ("Q, double", Q, 21, 1, 6, 2, 21),
     ("R, float", R, 11, 0, mpf("5.3"), mpf("1.25"), 12),
 ):
     coefficients, error = fit(*functions, degree, start, end, centre)

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <gradus/backends/naive/loops.h>
+#include <gradus/backends/naive/loss.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -14,16 +15,8 @@
 namespace gradus {
 namespace {
 
+using naive_detail::class_of;
 using naive_detail::for_each;
-
-// target[row], checked; -1 where the row is ignored.
-int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes) {
-  const int64_t index = target.as<int64_t>()[row * target.strides[0]];
-  if (index == ignore_index) return -1;
-  GRADUS_CHECK(index >= 0 && index < classes, IndexError, "target ", index, " of row ", row, " is not one of the ",
-               classes, " classes 0 to ", classes - 1);
-  return index;
-}
 
 // One row of softmax: `size` elements, `x_step` and `y_step` apart.
 template <class T>
@@ -39,6 +32,14 @@ void softmax_row(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t size,
 }
 
 }  // namespace
+
+int64_t naive_detail::class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes) {
+  const int64_t index = target.as<int64_t>()[row * target.strides[0]];
+  if (index == ignore_index) return -1;
+  GRADUS_CHECK(index >= 0 && index < classes, IndexError, "target ", index, " of row ", row, " is not one of the ",
+               classes, " classes 0 to ", classes - 1);
+  return index;
+}
 
 void NaiveBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
   EventScope event("pick", "naive", "loops", {&x, &target, &y});
@@ -95,12 +96,12 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
   const int64_t classes = x.shape[1];
+  softmax(x, 1, /*log=*/true, log_probabilities);  // of the backend that derives from this one
   visit_floating(x.dtype, [&]<class T> {
     double sum = 0;
     int64_t counted = 0;
     for (int64_t i = 0; i < x.shape[0]; ++i) {
-      T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
-      softmax_row(x.as<T>() + i * x.strides[0], x.strides[1], row, log_probabilities.strides[1], classes, true);
+      const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
       const int64_t c = class_of(target, i, args.ignore_index, classes);
       const double row_loss = c < 0 ? 0 : -static_cast<double>(row[c * log_probabilities.strides[1]]);
       if (args.reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);

@@ -1,7 +1,6 @@
 // The table of one instruction set. Each kernels_*.cpp defines GRADUS_ISA and includes this.
 #pragma once
 
-#include <gradus/backends/openmp/conv2d/depthwise_kernel.h>
 #include <gradus/backends/openmp/conv2d/direct_kernel.h>
 #include <gradus/backends/openmp/conv2d/nhwc_kernel.h>
 #include <gradus/backends/openmp/conv2d/winograd_kernel.h>
@@ -39,13 +38,10 @@ constexpr Kernels<T> kernels() {
           .combine_rows = combine_rows<T>,
           .direct = direct<T>,
           .direct_sums = direct_sums<T>,
-          .depthwise = depthwise<T>,
-          .depthwise_sums = depthwise_sums<T>,
           .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
           .transpose_masked = transpose_masked<T>,
           .copy_rows = copy_rows<T>,
-          .reverse = reverse<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
           .product = product<T>,
@@ -70,13 +66,12 @@ constexpr Kernels<T> kernels() {
           .unary = unary_table<T>(IndicesUpTo<kUnaryOps>()),
           .binary = binary_table<T>(IndicesUpTo<kBinaryOps>()),
           .choose = choose<T>,
-          .uniform = kFused ? uniform<T> : nullptr,
-          .normal = kFused ? normal<T> : nullptr,
+          .uniform = uniform<T>,
+          .normal = normal<T>,
           .lstm_cell = lstm_cell<T>,
           .lstm_cell_backward = lstm_cell_backward<T>,
           .max_pool = max_pool<T>,
           .max_pool_backward_2x2 = max_pool_backward_2x2<T>,
-          .max_pool_channels = max_pool_channels<T>,
           .max_pool_channels_backward = max_pool_channels_backward<T>,
           .gather_columns = gather_columns<T>,
           .pool_columns = pool_columns<T>,
@@ -87,16 +82,10 @@ constexpr Kernels<T> kernels() {
           .nhwc_sums = nhwc_sums<T>};
 }
 
-constexpr HalfKernels half_kernels() {
-  return {.from_half = widen<from_half>,
-          .from_bfloat16 = widen<from_bfloat16>,
-          .to_half = narrow<to_half>,
-          .to_bfloat16 = narrow<to_bfloat16>,
-          .row_dots_half = row_dots<float, Widened<from_half>>,
-          .row_dots_bfloat16 = row_dots<float, Widened<from_bfloat16>>,
-          .combine_rows_half = combine_rows<float, Widened<from_half>>,
-          .combine_rows_bfloat16 = combine_rows<float, Widened<from_bfloat16>>,
-          .pair_up = pair_up};
+template <class H>
+constexpr HalfKernels<H> half_kernels() {
+  return {
+      .widen = widen<H>, .narrow = narrow<H>, .row_dots = row_dots<float, H>, .combine_rows = combine_rows<float, H>};
 }
 
 // A name that observers see: `name`_avx2.
@@ -112,7 +101,8 @@ constexpr KernelTable kernel_table() {
           .vectors = GRADUS_NAMED("vectors"),
           .f32 = kernels<float>(),
           .f64 = kernels<double>(),
-          .halves = half_kernels(),
+          .f16 = half_kernels<Half>(),
+          .bf16 = half_kernels<BFloat16>(),
           .philox = philox_pairs,
           .winograd_2x2 = winograd_kernels<2>(),
           .winograd_4x4 = winograd_kernels<4>()};

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <gradus/backends/openmp/conv2d/winograd.h>
+#include <gradus/core/dtype.h>
 #include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
 
@@ -72,42 +73,8 @@ struct DirectSumsArgs {
   int64_t sums_step;
 };
 
-/// Neighbouring pixels of a channels-last image, each a sum over taps of pixels of another one, channel by channel:
-/// out[i * out_step + c] = bias[c] + sum over t of weights[weight_offsets[t] + c] * x[i * x_step + offsets[t] + c],
-/// then max(., 0) if asked.
-template <class T>
-struct DepthwiseArgs {
-  int64_t pixels, channels;
-  const T* x;
-  int64_t x_step;
-  int64_t taps;
-  const int64_t* offsets;
-  const T* weights;
-  const int64_t* weight_offsets;
-  const T* bias;  ///< may be null
-  bool relu;
-  T* out;
-  int64_t out_step;
-};
-
-/// Its gradient with respect to the weights: sums[sum_offsets[t] + c] += sum over i of
-/// g[i * g_step + c] * x[i * x_step + offsets[t] + c].
-template <class T>
-struct DepthwiseSumsArgs {
-  int64_t pixels, channels;
-  const T* g;
-  int64_t g_step;
-  const T* x;
-  int64_t x_step;
-  int64_t taps;
-  const int64_t* offsets;
-  T* sums;
-  const int64_t* sum_offsets;
-};
-
 /// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + row_bias[m] + column_bias[n], added to C
-/// if `accumulate`. C has any strides; what is null adds nothing. B's elements may be of another type, such as the bits
-/// of a half type.
+/// if `accumulate`. C has any strides; what is null adds nothing. B's elements may be of a half type.
 template <class T, class B = T>
 struct RowDotsArgs {
   int64_t rows, columns, depth;
@@ -167,36 +134,25 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// One plane of max pooling: y and indices (rows, columns) of x (height, width). Windows reach outside the plane at
-/// will.
+/// Max pooling of outputs that see the same taps, `rows` rows of `lanes` neighbours: (r, c) is the largest of
+/// x[r * x_row + c * x_lane + offsets[t]], whose place in its plane is places[t] + r * place_row + c * place_lane.
+/// Without taps it is -infinity at place -1.
 template <class T>
 struct PoolArgs {
+  int64_t rows, lanes;
   const T* x;
-  int64_t height, width;
-  T* y;
-  int32_t* indices;
-  int64_t rows, columns;
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
-};
-
-/// Neighbouring pixels of max pooling channel by channel: pixel i is the largest of x[i * x_step + offsets[t] + c],
-/// whose place in the plane is places[t] + i * place_step. Without taps it is -infinity at place -1.
-template <class T>
-struct ChannelPoolArgs {
-  int64_t pixels, channels;
-  const T* x;
-  int64_t x_step;
+  int64_t x_row, x_lane;
   int64_t taps;
   const int64_t* offsets;
   const int32_t* places;
-  int64_t place_step;
+  int64_t place_row, place_lane;
   T* y;
   int32_t* indices;
-  int64_t y_step, index_step;
+  int64_t y_row, index_row;
 };
 
-/// Its gradient: dx[i * dx_step + c] = sum over taps of dy[i * dy_step + offsets[t] + c] where the index there,
-/// indices[i * index_step + index_offsets[t] + c], is place + i * place_step.
+/// Its gradient, of neighbouring channels-last pixels: dx[i * dx_step + c] = sum over taps of dy[i * dy_step +
+/// offsets[t] + c] where the index there, indices[i * index_step + index_offsets[t] + c], is place + i * place_step.
 template <class T>
 struct ChannelPoolBackwardArgs {
   int64_t pixels, channels;
@@ -222,8 +178,7 @@ struct PoolBackwardArgs {
 };
 
 /// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources
-/// count not. The tables are readable up to the next multiple of the vector size. Without weights there is one tap, as
-/// it is.
+/// count not. The tables are readable up to the next multiple of the vector size.
 template <class T>
 struct GatherArgs {
   using Source = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -259,7 +214,7 @@ struct FetchAhead {
 
 /// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of
 /// x[run.from + i] * weights[run.row + i][j]. A row of the weights is Kernels::tile_columns long, which `columns` is at
-/// most; what follows the columns is 0.
+/// most; what follows the columns is 0. Of a depthwise convolution x[run.from + i + j] counts instead.
 template <class T>
 struct NhwcProductArgs {
   PixelBox box;
@@ -272,11 +227,12 @@ struct NhwcProductArgs {
   bool accumulate = false;  ///< y += the sum
   const T* bias = nullptr;  ///< y[j] += bias[j], unless it accumulates
   bool relu = false;        ///< y = max(y, 0), last
-  FetchAhead ahead = {};
+  bool depthwise = false;
+  FetchAhead* ahead = nullptr;  ///< what is fetched meanwhile; is moved on
 };
 
-/// out[m * tile_columns + j] = sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with
-/// tile_rows and tile_columns of Kernels at most.
+/// out[m * tile_columns + j] += sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with
+/// tile_rows and tile_columns of Kernels at most. Of a depthwise convolution x[m * x_row + j] counts instead.
 template <class T>
 struct NhwcGradientArgs {
   PixelBox box;
@@ -284,25 +240,9 @@ struct NhwcGradientArgs {
   const T* dy;
   int64_t rows, columns;
   T* out;
-  bool accumulate = false;  ///< out += the sum
-};
-
-/// One row of an LSTM's step, and of its gradient (Backend::lstm_cell): `count` elements of each.
-template <class T>
-struct LstmArgs {
-  int64_t count;
-  T* gates[4];  ///< i, f, g, o
-  const T* c_before;
-  T *c, *h;
-};
-template <class T>
-struct LstmBackwardArgs {
-  int64_t count;
-  const T* dh;
-  const T* gates[4];
-  const T *c_before, *c;
-  T* dc;
-  T* dgates[4];
+  FetchAhead* ahead = nullptr;  ///< one tile's share is fetched
+  bool depthwise = false;
+  int64_t x_row = 1;
 };
 
 /// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none.
@@ -329,19 +269,14 @@ struct BinaryTable {
   constexpr const BinaryKernels<T>& operator[](BinaryOp op) const { return of[static_cast<int>(op)]; }
 };
 
-/// Half types and float.
+/// A half type and float.
+template <class H>
 struct HalfKernels {
-  void (*from_half)(const uint16_t* x, float* y, int64_t count);
-  void (*from_bfloat16)(const uint16_t* x, float* y, int64_t count);
-  void (*to_half)(const float* x, uint16_t* y, int64_t count);
-  void (*to_bfloat16)(const float* x, uint16_t* y, int64_t count);
+  void (*widen)(const H* x, float* y, int64_t count);
+  void (*narrow)(const float* x, H* y, int64_t count);
   /// Of a half type's B, whose elements are widened as they are read.
-  void (*row_dots_half)(const RowDotsArgs<float, uint16_t>&);
-  void (*row_dots_bfloat16)(const RowDotsArgs<float, uint16_t>&);
-  void (*combine_rows_half)(const CombineArgs<float, uint16_t>&);
-  void (*combine_rows_bfloat16)(const CombineArgs<float, uint16_t>&);
-  /// pairs[i] = the bits of even[i] and, above them, those of odd[i], or zeros if odd is null.
-  void (*pair_up)(const uint16_t* even, const uint16_t* odd, float* pairs, int64_t count);
+  void (*row_dots)(const RowDotsArgs<float, H>&);
+  void (*combine_rows)(const CombineArgs<float, H>&);
 };
 
 /// Rows of neighbouring elements, `stride` apart.
@@ -376,18 +311,14 @@ struct Kernels {
   void (*combine_rows)(const CombineArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
-  void (*depthwise)(const DepthwiseArgs<T>&);
-  void (*depthwise_sums)(const DepthwiseSumsArgs<T>&);
   /// out[i] = sum of the i-th of `count` vectors
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   /// out[c * out_stride + r] = in[r * in_stride + c]
   void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
-  /// The same where mask (laid out like `in`) is > 0, else 0.
+  /// The same where mask (laid out like `in`; null: everywhere) is > 0, else 0.
   void (*transpose_masked)(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
                            int64_t out_stride);
   void (*copy_rows)(const RowsArgs<T>&);
-  /// to[i] = last[-i]
-  void (*reverse)(const T* last, T* to, int64_t count);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
@@ -425,15 +356,17 @@ struct Kernels {
   BinaryTable<T> binary;
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs; null where the
-  /// instruction set has no fused multiply-add. Of an odd `count` both pairs of the last block are read.
+  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs. Of an odd
+  /// `count` both pairs of the last block are read.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
-  void (*lstm_cell)(const LstmArgs<T>&);
-  void (*lstm_cell_backward)(const LstmBackwardArgs<T>&);
+  /// One row of an LSTM's step, and of its gradient (Backend::lstm_cell): `size` elements of each, four times as many
+  /// of the gates, i, f, g, o.
+  void (*lstm_cell)(T* gates, const T* c_before, T* c, T* h, int64_t size);
+  void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
+                             int64_t size);
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
-  void (*max_pool_channels)(const ChannelPoolArgs<T>&);
   void (*max_pool_channels_backward)(const ChannelPoolBackwardArgs<T>&);
   void (*gather_columns)(const GatherArgs<T>&);
   /// y[q] = sum over k < taps of weights[k] * x[q * step + k]
@@ -455,7 +388,8 @@ struct KernelTable {
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;
-  HalfKernels halves;
+  HalfKernels<Half> f16;
+  HalfKernels<BFloat16> bf16;
   /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   WinogradKernels winograd_2x2, winograd_4x4;
@@ -473,15 +407,13 @@ void bf16_pairs_block_avx512(const BlockArgs<float>& args);
 /// The table of cpu_isa().
 const KernelTable& kernel_table();
 
+/// Kernels<T>, of half types HalfKernels<T>.
 template <class T>
-const Kernels<T>& kernels_of(const KernelTable& table);
-template <>
-inline const Kernels<float>& kernels_of<float>(const KernelTable& table) {
-  return table.f32;
-}
-template <>
-inline const Kernels<double>& kernels_of<double>(const KernelTable& table) {
-  return table.f64;
+const auto& kernels_of(const KernelTable& table) {
+  if constexpr (std::is_same_v<T, float>) return table.f32;
+  else if constexpr (std::is_same_v<T, double>) return table.f64;
+  else if constexpr (std::is_same_v<T, Half>) return table.f16;
+  else return table.bf16;
 }
 
 }  // namespace gradus::openmp_detail

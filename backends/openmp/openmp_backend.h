@@ -21,7 +21,6 @@ class OpenmpBackend final : public NaiveBackend {
   void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                      const MutableView& y) override;
   void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
-  void rgb_to_grayscale(const View& x, const MutableView& y) override;
 
   // reduce/reduce.cpp
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
@@ -30,7 +29,6 @@ class OpenmpBackend final : public NaiveBackend {
 
   // reduce/scan.cpp
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
-  void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
   // index/sort.cpp
   void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
@@ -56,9 +54,6 @@ class OpenmpBackend final : public NaiveBackend {
                            const Pool2dGeometry& geometry) override;
 
   // loss/loss.cpp
-  void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
-  void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
-  void cross_entropy(const CrossEntropyArgs& args) override;
   void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // norm/softmax.cpp
@@ -85,8 +80,6 @@ class OpenmpBackend final : public NaiveBackend {
   // random/random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
-  void bernoulli(const MutableView& y, const RandomState& state, double p) override;
-  void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) override;
   void dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
                const MutableView& y) override;
   void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) override;

@@ -117,7 +117,7 @@ TEST_CASE("openmp matrix products take the scratch memory that their plan says, 
           };
           const Array a = matrices(s.m, s.k, a_transposed), b = matrices(s.k, s.n, b_transposed);
           const Array y = matrices(s.m, s.n, false);
-          for (int threads : {1, 2}) {
+          for (int threads : {1, 2, 3}) {
             set_num_threads(threads);
             const GemmPlan plan = select_gemm(table, threads, problem_of(s, dtype, a_transposed, b_transposed));
             memory.reset_peak_memory_stats(0);
@@ -125,7 +125,8 @@ TEST_CASE("openmp matrix products take the scratch memory that their plan says, 
             test::openmp().matmul(a, b, y, false);
             const int64_t taken = memory.memory_stats(0).peak_allocated - before;
             CHECK(last.implementation == table.gemm[static_cast<int>(plan.algorithm)]);
-            if (threads == 1 && plan.algorithm != GemmAlgorithm::blocked_pairs) CHECK(taken == plan.workspace_bytes);
+            // Of a batch of blocked products each takes its own, when a thread comes to it.
+            if (threads == 1 || s.products == 1) CHECK(taken == plan.workspace_bytes);
             else CHECK(taken <= plan.workspace_bytes);
           }
         }

@@ -16,40 +16,28 @@ using openmp_detail::Images;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
-// A view of what a kernel reads: `dtype`, and contiguous if `dense`; a copy where the given view is not that.
-class Input {
+// What a kernel reads (a View) or writes (a MutableView), in `dtype`, and contiguous if `dense`: the given view, or a
+// copy of it where it is not that. What was written to a copy is brought to its place by finish().
+template <class AnyView>
+class Operand {
  public:
-  Input(Backend& backend, const View& x, DType dtype, bool dense) : view_(x) {
-    if (!x.data || !openmp_detail::needs_copy(x, dtype, dense)) return;
-    copy_ = Array::empty(x.shape, dtype, {}, openmp_detail::copy_format(x, dense));
-    backend.copy(x, copy_);
-    view_ = copy_;
+  Operand(Backend& backend, const AnyView& given, DType dtype, bool dense) : backend_(backend), given_(given) {
+    if (!given.data || !openmp_detail::needs_copy(given, dtype, dense)) return;
+    copy_ = Array::empty(given.shape, dtype, {}, openmp_detail::copy_format(given, dense));
+    if constexpr (std::is_same_v<AnyView, View>) backend.copy(given, copy_);
   }
-  const View& view() const { return view_; }
-
- private:
-  Array copy_;
-  View view_;
-};
-
-// What a kernel writes: the view itself, or memory that is copied to it by finish().
-class Output {
- public:
-  Output(Backend& backend, const MutableView& y, DType dtype, bool dense) : backend_(backend), target_(y), view_(y) {
-    if (!y.data || !openmp_detail::needs_copy(y, dtype, dense)) return;
-    copy_ = Array::empty(y.shape, dtype, {}, openmp_detail::copy_format(y, dense));
-    view_ = copy_;
-  }
-  const MutableView& view() const { return view_; }
+  AnyView view() const { return copy_.defined() ? AnyView(copy_) : given_; }
   void finish() const {
-    if (copy_.defined()) backend_.copy(copy_, target_);
+    if (copy_.defined()) backend_.copy(copy_, given_);
   }
 
  private:
   Backend& backend_;
-  MutableView target_, view_;
+  const AnyView given_;
   Array copy_;
 };
+using Input = Operand<View>;
+using Output = Operand<MutableView>;
 
 // The images of a view, or sizes like `like`'s where it has no data.
 template <class T, class AnyView>
@@ -126,7 +114,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const DType dtype = openmp_detail::wide(dy.dtype);
   Array scratch;
   const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
-  const View& gradient = in_gradient.view();
+  const View gradient = in_gradient.view();
   const void* const mask = plan.masks_first ? nullptr : y.data;
   const auto run_pass = [&](const ConvPlan& pass, const MutableView& dx, const MutableView& dw,
                             const MutableView& dbias) {

@@ -25,8 +25,21 @@ struct ConvOperands {
   int64_t channels() const { return x.C / geometry.groups; }
   int64_t filters() const { return y.C / geometry.groups; }
   int64_t channel_stride() const { return backward ? w.n_stride : w.c_stride; }
-  int64_t filter_stride() const { return backward ? w.c_stride : w.n_stride; }
+  int64_t filter_stride() const { return filters() == 1 ? group_stride() : backward ? w.c_stride : w.n_stride; }
   int64_t group_stride() const { return w.N / geometry.groups * w.n_stride; }
+  /// The weight of the first filter of a tile, channel c and the first tap.
+  const T* weights_of(const FilterTiles& tiles, int64_t tile, int64_t c) const {
+    const int64_t group = tiles.group(tile);
+    return w.data + group * group_stride() + (tiles.first(tile) - group * tiles.filters) * filter_stride() +
+           c * channel_stride();
+  }
+  /// Contiguous weights of a tile and channels [c, c + count) as (channel, tap, column), with zeros behind the filters.
+  void weights_by_channel(const FilterTiles& tiles, int64_t tile, int64_t c, int64_t count, T* to) const {
+    const int64_t taps = w.H * w.W, step = channel_stride() == taps ? count : 1;
+    for (int64_t i = 0; i < count; i += step)
+      kernels().pack_b(weights_of(tiles, tile, c + i), 1, filter_stride(), step * taps, tiles.columns(tile),
+                       to + i * taps * tiles.width);
+  }
   std::vector<WindowAxis> axes(int axis) const {
     return conv_axes(backward, geometry, axis, y.size(axis), x.size(axis), w.size(axis));
   }
@@ -56,23 +69,8 @@ void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o);
 template <class T>
 void run(const DirectTiles& tiles, const ConvOperands<T>& o);
 template <class T>
-void run(const DirectBackwardTiles& tiles, const ConvGradientOperands<T>& o);
-template <class T>
-void run(const DepthwiseTiles& tiles, const ConvOperands<T>& o);
-template <class T>
-void run(const DepthwiseTiles& tiles, const ConvGradientOperands<T>& o);
+void run(const DirectTiles& tiles, const ConvGradientOperands<T>& o);
 /// 3x3, stride 1, dilation 1.
 void run(const WinogradTiles& tiles, const ConvOperands<float>& o);
-
-/// Columns [begin, begin + width) of group g of the filters: what a register tile sums up.
-struct FilterTile {
-  int64_t g, begin, width;
-};
-inline std::vector<FilterTile> filter_tiles(int64_t groups, int64_t filters, int64_t width) {
-  std::vector<FilterTile> tiles;
-  for (int64_t g = 0; g < groups; ++g)
-    for (int64_t at = 0; at < filters; at += width) tiles.push_back({g, at, std::min(width, filters - at)});
-  return tiles;
-}
 
 }  // namespace gradus::openmp_detail

@@ -5,6 +5,7 @@
 //   dw      dot products of dy with the planes that the forward pass reads, lane by lane; db sums dy
 // A piece of work is a band of rows of one group of one image: all that needs its planes is computed while they are in
 // the cache, so the backward pass reads dy, y and x from memory once.
+#include <utility>
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -15,49 +16,43 @@
 namespace gradus::openmp_detail {
 namespace {
 
-using Taps = std::vector<PlaneTap>;
-
-// A sum over planes: the terms for the kernel, and the weights that they take.
-class Terms {
- public:
-  Terms() = default;
-  Terms(const PlaneLayout& layout, const WindowAxis& row_axis, const WindowAxis& column_axis, int64_t kernel_columns) {
-    const Taps rows = plane_taps(layout, 0, row_axis), columns = plane_taps(layout, 1, column_axis);
-    std::vector<Taps> runs;  // taps that read neighbouring rows of a phase make one term
-    for (int64_t phase = 0; phase < layout.split[0]; ++phase) {
-      const PlaneTap* last = nullptr;
-      for (const PlaneTap& tap : rows) {
-        if (tap.phase != phase) continue;
-        if (!last || tap.at != last->at + 1 || runs.back().size() == kDirectReach) runs.emplace_back();
-        runs.back().push_back(tap);
-        last = &tap;
-      }
-    }
-    for (int64_t c = 0; c < layout.channels; ++c)
-      for (const Taps& run : runs)
-        for (const PlaneTap& column : columns) {
-          terms_.push_back({layout.offset(c, run[0].phase, column.phase, run[0].at, column.at),
-                            static_cast<int64_t>(run.size()), run[0].at});
-          for (const PlaneTap& row : run) weights_.push_back({c, row.index * kernel_columns + column.index});
-        }
-  }
-
-  const DirectTerm* data() const { return terms_.data(); }
-  int64_t count() const { return static_cast<int64_t>(terms_.size()); }
-  int64_t weights() const { return static_cast<int64_t>(weights_.size()); }
-  /// Where the terms' i-th weight is, when the kernels of neighbouring channels are `channel_stride` apart.
-  int64_t place(int64_t i, int64_t channel_stride) const {
-    const Weight& weight = weights_[static_cast<size_t>(i)];
-    return weight.channel * channel_stride + weight.index;
-  }
-
- private:
-  struct Weight {
-    int64_t channel, index;
-  };
-  std::vector<DirectTerm> terms_;
-  std::vector<Weight> weights_;
+// A sum over planes: the terms for the kernel, and where the weights that they take are.
+struct Terms {
+  std::vector<DirectTerm> terms;
+  std::vector<int64_t> weights;
 };
+
+// Kernels have `kernel_columns` columns, those of neighbouring channels are `channel_stride` apart.
+Terms terms_of(const PlaneLayout& layout, const WindowAxis& rows, const WindowAxis& columns, int64_t kernel_columns,
+               int64_t channel_stride) {
+  const auto phase_of = [&](int axis, const WindowAxis::Tap& tap) {  // and row (column) in the phase
+    const int64_t at = tap.at + layout.shift[axis];
+    return std::pair(at % layout.split[axis], at / layout.split[axis]);
+  };
+  std::vector<std::vector<WindowAxis::Tap>> runs;  // taps that read neighbouring rows of a phase make one term
+  for (int64_t phase = 0; phase < layout.split[0]; ++phase) {
+    int64_t next = -1;
+    for (const WindowAxis::Tap& tap : rows.taps) {
+      const auto [its_phase, row] = phase_of(0, tap);
+      if (its_phase != phase) continue;
+      if (row != next || runs.back().size() == kDirectReach) runs.emplace_back();
+      runs.back().push_back(tap);
+      next = row + 1;
+    }
+  }
+  Terms result;
+  for (int64_t c = 0; c < layout.channels; ++c)
+    for (const std::vector<WindowAxis::Tap>& run : runs)
+      for (const WindowAxis::Tap& tap : columns.taps) {
+        const auto [row_phase, row] = phase_of(0, run[0]);
+        const auto [column_phase, column] = phase_of(1, tap);
+        result.terms.push_back(
+            {layout.offset(c, row_phase, column_phase, row, column), static_cast<int64_t>(run.size()), row});
+        for (const WindowAxis::Tap& r : run)
+          result.weights.push_back(c * channel_stride + r.index * kernel_columns + tap.index);
+      }
+  return result;
+}
 
 // Output pixels that share their terms, and the weights of the terms for every output channel.
 template <class T>
@@ -72,11 +67,10 @@ std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>&
   std::vector<Pass<T>> passes;
   for (const WindowAxis& rows : o.axes(0))
     for (const WindowAxis& columns : o.axes(1)) {
-      const Terms& terms =
-          passes.emplace_back(Pass<T>{rows, columns, Terms(layout, rows, columns, o.w.W), weights}).terms;
+      passes.push_back({rows, columns, terms_of(layout, rows, columns, o.w.W, o.channel_stride()), weights});
       for (int64_t k = 0; k < o.y.C; ++k) {
         const T* w = o.w.data + k / o.filters() * o.group_stride() + k % o.filters() * o.filter_stride();
-        for (int64_t i = 0; i < terms.weights(); ++i) *weights++ = w[terms.place(i, o.channel_stride())];
+        for (int64_t place : passes.back().terms.weights) *weights++ = w[place];
       }
     }
   return passes;
@@ -122,6 +116,7 @@ struct Band {
 
  private:
   void compute(const Pass<T>& pass, T* out, int64_t out_step, int64_t out_pitch) const {
+    const auto weight_count = static_cast<int64_t>(pass.terms.weights.size());
     kernels.direct({.filters = count,
                     .rows = rows(pass),
                     .columns = pass.columns.size,
@@ -129,10 +124,10 @@ struct Band {
                     .pitch = layout.pitch,
                     .rows_begin = layout.first_inside() - first,
                     .rows_end = layout.last_inside(o.x.H) + 1 - first,
-                    .terms = pass.terms.data(),
-                    .term_count = pass.terms.count(),
-                    .weights = pass.weights + g * count * pass.terms.weights(),
-                    .weight_count = pass.terms.weights(),
+                    .terms = pass.terms.terms.data(),
+                    .term_count = static_cast<int64_t>(pass.terms.terms.size()),
+                    .weights = pass.weights + g * count * weight_count,
+                    .weight_count = weight_count,
                     .bias = o.bias ? o.bias + g * count : nullptr,
                     .relu = o.relu,
                     .out = out,
@@ -142,92 +137,89 @@ struct Band {
   int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.rows.size - first); }
 };
 
+// The result of `o`, which is y, or dx if that is wanted; and with it, in one pass over dy, dw and dbias if `gradients`
+// has them.
+template <class T>
+void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOperands<T>* gradients) {
+  const Kernels<T>& kernels = o.kernels();
+  const int64_t groups = o.geometry.groups, channels = o.channels();
+  const SmallScratch<T> gathered(t.weights_size);
+  const std::vector<Pass<T>> passes = o.y.data ? passes_of(t.in, o, gathered.get()) : std::vector<Pass<T>>();
+  const size_t column_passes = o.axes(1).size();
+  const bool has_dw = gradients && gradients->dw.data;
+  const auto along = [&](int axis) {
+    return conv_axes(false, o.geometry, axis, o.x.size(axis), o.y.size(axis), o.w.size(axis))[0];
+  };
+  const Terms terms = has_dw ? terms_of(t.x, along(0), along(1), o.w.W, o.w.H * o.w.W) : Terms();
+  const auto taps = static_cast<int64_t>(terms.weights.size());
+  const int64_t plane = t.in.channel_stride();
+
+  // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
+  const int64_t weights = o.x.C * taps, part_size = weights + o.x.C;
+  const SmallScratch<T> partial(t.partial_size);
+  const int slots = parallel_slots(t.parts * groups, t.grain);
+  const Slots<T> memory(slots, t.in_size + t.x_size + t.sums_size + t.vectors_size);
+  parallel_for(t.parts * groups, t.grain, slots, [&](int64_t begin, int64_t end, int slot) {
+    T* const planes = memory[slot];
+    T *const x_planes = planes + t.in_size, *const sums = x_planes + t.x_size, *const vectors = sums + t.sums_size;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t part = unit / groups, g = unit % groups;
+      T* dbias = has_dw ? partial.get() + part * part_size + weights + g * channels : nullptr;
+      std::fill_n(vectors, t.vectors_size, T(0));
+      if (has_dw) std::fill_n(dbias, channels, T(0));
+      for (int64_t item = part * t.items_in_part; item < std::min(t.items, (part + 1) * t.items_in_part); ++item) {
+        const int64_t n = item / t.bands, first = item % t.bands * t.band;
+        fill_planes(kernels, t.in, o.x.from_channel(g * channels), n, first,
+                    o.mask ? o.mask + g * channels * o.x.c_stride : nullptr, planes);
+        const Band<T> piece{o, t.in, planes, first, t.band, n, g};
+        for (size_t i = 0; i < passes.size(); i += column_passes) piece.run(&passes[i], column_passes, sums);
+        const int64_t height = std::min(t.band, o.x.H - first);
+        if (!has_dw || height <= 0) continue;
+        fill_planes<T>(kernels, t.x, gradients->x.from_channel(g * o.w.C), n, first, nullptr, x_planes);
+        const T* rows = planes + t.in.shift[0] * t.in.pitch;
+        for (int64_t k = 0; gradients->dbias && k < channels; ++k)
+          dbias[k] += kernels.sum(rows + k * plane, height * t.in.pitch);
+        kernels.direct_sums({.filters = channels,
+                             .rows = height,
+                             .columns = o.x.W,
+                             .g = rows + t.in.shift[1],
+                             .g_step = plane,
+                             .g_pitch = t.in.pitch,
+                             .planes = x_planes,
+                             .pitch = t.x.pitch,
+                             .terms = terms.terms.data(),
+                             .term_count = static_cast<int64_t>(terms.terms.size()),
+                             .sums = vectors,
+                             .sums_step = taps});
+      }
+      if (has_dw) kernels.sum_lanes(vectors, channels * taps, partial.get() + part * part_size + g * channels * taps);
+    }
+  });
+  if (!has_dw) return;
+  for (int64_t part = 1; part < t.parts; ++part)
+    for (int64_t i = 0; i < part_size; ++i) partial[i] += partial[part * part_size + i];
+  for (int64_t k = 0; k < o.x.C; ++k) {
+    T* const dw = gradients->dw.data + k * taps;
+    for (size_t i = 0; i < terms.weights.size(); ++i)
+      dw[terms.weights[i]] = partial[k * taps + static_cast<int64_t>(i)];
+    if (gradients->dbias) gradients->dbias[k] = partial[weights + k];
+  }
+}
+
 }  // namespace
 
 template <class T>
 void run(const DirectTiles& t, const ConvOperands<T>& o) {
-  const int64_t groups = o.geometry.groups;
-  const SmallScratch<T> weights(t.weights_size);
-  const std::vector<Pass<T>> passes = passes_of(t.planes, o, weights.get());
-  parallel_for(o.y.N * groups * t.bands, t.grain, [&](int64_t begin, int64_t end) {
-    const SmallScratch<T> planes(t.planes_size), sums(t.sums_size);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / t.bands / groups, g = i / t.bands % groups, first = i % t.bands * t.band;
-      fill_planes<T>(o.kernels(), t.planes, o.x.from_channel(g * o.w.C), n, first, nullptr, planes.get());
-      Band<T>{o, t.planes, planes.get(), first, t.band, n, g}.run(passes.data(), 1, sums.get());
-    }
-  });
+  run<T>(t, o, nullptr);
 }
-
 template <class T>
-void run(const DirectBackwardTiles& t, const ConvGradientOperands<T>& o) {
-  const Kernels<T>& kernels = o.kernels();
-  const Images<const T>&dy = o.dy, &x = o.x, &w = o.w;
-  const Images<T>&dx = o.dx, &dw = o.dw;
-  const int64_t groups = o.geometry.groups, filters = dy.C / groups;
-  const ConvOperands<T> image{o.table, o.geometry, true, dy, o.mask, w, nullptr, false, dx};
-  const SmallScratch<T> gathered(t.weights_size);
-  const std::vector<Pass<T>> passes = dx.data ? passes_of(t.dy, image, gathered.get()) : std::vector<Pass<T>>();
-  const auto column_passes = static_cast<size_t>(std::min(o.geometry.stride[1], dx.W));
-  const auto along = [&](int axis) {
-    return conv_axes(false, o.geometry, axis, dy.size(axis), x.size(axis), w.size(axis))[0];
-  };
-  const Terms terms = dw.data ? Terms(t.x, along(0), along(1), w.W) : Terms();
-  const int64_t taps = terms.weights(), dy_plane = t.dy.channel_stride();
-
-  // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
-  const int64_t weights = dw.data ? dy.C * taps : 0, part_size = weights + dy.C;
-  const SmallScratch<T> partial(t.partial_size);
-  parallel_for(t.parts * groups, t.grain, [&](int64_t begin, int64_t end) {
-    const SmallScratch<T> dy_planes(t.dy_size), x_planes(t.x_size), sums(t.sums_size), vectors(t.vectors_size);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t part = unit / groups, g = unit % groups;
-      T* dbias = dw.data ? partial.get() + part * part_size + weights + g * filters : nullptr;
-      std::fill_n(vectors.get(), t.vectors_size, T(0));
-      if (dw.data) std::fill_n(dbias, filters, T(0));
-      for (int64_t item = part * t.items_in_part; item < std::min(t.items, (part + 1) * t.items_in_part); ++item) {
-        const int64_t n = item / t.bands, first = item % t.bands * t.band;
-        fill_planes(kernels, t.dy, dy.from_channel(g * filters), n, first,
-                    o.mask ? o.mask + g * filters * dy.c_stride : nullptr, dy_planes.get());
-        if (dx.data) {
-          const Band<T> piece{image, t.dy, dy_planes.get(), first, t.band, n, g};
-          for (size_t i = 0; i < passes.size(); i += column_passes) piece.run(&passes[i], column_passes, sums.get());
-        }
-        const int64_t height = std::min(t.band, dy.H - first);
-        if (!dw.data || height <= 0) continue;
-        fill_planes<T>(kernels, t.x, x.from_channel(g * w.C), n, first, nullptr, x_planes.get());
-        const T* rows = dy_planes.get() + t.dy.shift[0] * t.dy.pitch;
-        for (int64_t k = 0; o.dbias && k < filters; ++k)
-          dbias[k] += kernels.sum(rows + k * dy_plane, height * t.dy.pitch);
-        kernels.direct_sums({.filters = filters,
-                             .rows = height,
-                             .columns = dy.W,
-                             .g = rows + t.dy.shift[1],
-                             .g_step = dy_plane,
-                             .g_pitch = t.dy.pitch,
-                             .planes = x_planes.get(),
-                             .pitch = t.x.pitch,
-                             .terms = terms.data(),
-                             .term_count = terms.count(),
-                             .sums = vectors.get(),
-                             .sums_step = taps});
-      }
-      if (dw.data)
-        kernels.sum_lanes(vectors.get(), filters * taps, partial.get() + part * part_size + g * filters * taps);
-    }
-  });
-  if (!dw.data) return;
-  for (int64_t part = 1; part < t.parts; ++part)
-    for (int64_t i = 0; i < part_size; ++i) partial[i] += partial[part * part_size + i];
-  for (int64_t k = 0; k < dy.C; ++k) {
-    for (int64_t i = 0; i < taps; ++i) dw.data[k * taps + terms.place(i, w.H * w.W)] = partial[k * taps + i];
-    if (o.dbias) o.dbias[k] = partial[weights + k];
-  }
+void run(const DirectTiles& t, const ConvGradientOperands<T>& o) {
+  run<T>(t, {o.table, o.geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx}, &o);
 }
 
 template void run(const DirectTiles&, const ConvOperands<float>&);
 template void run(const DirectTiles&, const ConvOperands<double>&);
-template void run(const DirectBackwardTiles&, const ConvGradientOperands<float>&);
-template void run(const DirectBackwardTiles&, const ConvGradientOperands<double>&);
+template void run(const DirectTiles&, const ConvGradientOperands<float>&);
+template void run(const DirectTiles&, const ConvGradientOperands<double>&);
 
 }  // namespace gradus::openmp_detail

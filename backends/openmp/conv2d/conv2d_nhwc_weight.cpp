@@ -2,7 +2,8 @@
 //   dw[tap, c, k] = sum over pixels of x[pixel stride + tap, c] dy[pixel, k]
 // over the pixels for which the tap is inside the image: the depth of the product. A register tile of input channels by
 // filters stays put while a block of pixels, few enough for the first-level cache, goes through all taps. Where the
-// channels are few, a tile has those of several taps in a row of the kernel: in memory, they follow each other.
+// channels are few, a tile has those of several taps in a row of the kernel: in memory, they follow each other. In a
+// depthwise convolution a tile has such taps by filters, each of which reads a channel of its own.
 //
 // The threads share out parts: some of the images, and some of the filters. A part sums on its own; the parts of the
 // same filters are added in order, so that threads change no bit.
@@ -15,52 +16,37 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// The outputs [begin, end) along an axis for which tap r reads the image.
-struct Reach {
-  int64_t begin, end;
-};
-Reach reach_of(int64_t r, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out) {
-  const int64_t shift = padding - r * dilation;  // output i reads i stride - shift
-  const int64_t begin = shift > 0 ? ceil_div(shift, stride) : 0;
-  const int64_t end = in + shift > 0 ? ceil_div(in + shift, stride) : 0;
-  return {std::min(begin, out), std::min(end, out)};
-}
-
-// Taps [tap, tap + taps) of a row of the kernel, all of which read the image for the outputs `columns`. Their elements
-// of the image are neighbours, so that together they are the rows of a register tile.
-struct TapRun {
-  int64_t tap, taps;
-  Reach columns;
-};
-
 template <class T>
 class WeightGradient {
  public:
   WeightGradient(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o)
       : kernels_(o.kernels()), t_(tiles), dy_(o.dy), x_(o.x), dw_(o.dw), dbias_(o.dbias), geometry_(o.geometry),
-        gradients_(kernels_, dy_, o.mask), images_(kernels_, x_, nullptr), width_(kernels_.tile_columns),
-        channels_(dw_.C), taps_(dw_.H * dw_.W), filters_(dy_.C / geometry_.groups),
-        group_tiles_(ceil_div(filters_, width_)), tiles_(group_tiles_ * geometry_.groups) {
-    find_runs();
+        gradients_(kernels_, dy_, o.mask), images_(kernels_, x_, nullptr),
+        tiles_(geometry_, x_, dy_, kernels_.tile_columns, is_depthwise(geometry_, x_, dy_)),
+        width_(kernels_.tile_columns), channels_(dw_.C), taps_(dw_.H * dw_.W), rows_(spans_of_taps(axis(0))),
+        runs_(t_.joins_taps ? spans_of(axis(1)) : spans_of_taps(axis(1))) {
+    for (const Span& run : runs_) panels_ = std::max(panels_, ceil_div(height(run), int64_t{kernels_.tile_rows}));
   }
 
   void run() {
     const Scratch<T> sums(t_.sums_size), bias_sums(t_.bias_sums_size);
-    parallel_for(t_.parts * t_.filter_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch<T> x(t_.x_size), dy(t_.dy_size);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
-        sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_), sums.get() + part * part_size(),
-                 bias_sums.get() + part * dy_.C, x.get(), dy.get());
-      }
-    });
-    parallel_for(tiles_ * t_.unpacking_pieces, 1, [&](int64_t begin, int64_t end) {
-      const Scratch<T> total(t_.total_size), by_channel(t_.by_channel_size);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t c = i % t_.unpacking_pieces * t_.unpacked_channels;
-        add_up(i / t_.unpacking_pieces, c, std::min(t_.unpacked_channels, channels_ - c), sums.get(), total.get(),
-               by_channel.get());
-      }
+    {
+      const int slots = parallel_slots(t_.parts * t_.filter_parts, 1);
+      const Slots<T> x(slots, t_.x_size), dy(slots, t_.dy_size);
+      parallel_for(t_.parts * t_.filter_parts, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
+          sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_.count()), sums.get() + part * part_size(),
+                   bias_sums.get() + part * dy_.C, x[slot], dy[slot]);
+        }
+      });
+    }
+    const int64_t pieces = ceil_div(channels_, kPackedChannels);
+    const int slots = parallel_slots(tiles_.count() * pieces, 1);
+    const Slots<T> total(slots, t_.total_size), by_channel(slots, t_.by_channel_size);
+    parallel_for(tiles_.count() * pieces, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+      for (int64_t i = begin; i < end; ++i)
+        add_up(i / pieces, i % pieces * kPackedChannels, sums.get(), total[slot], by_channel[slot]);
     });
     for (int64_t k = 0; dbias_ && k < dy_.C; ++k) {
       dbias_[k] = T(0);
@@ -69,31 +55,22 @@ class WeightGradient {
   }
 
  private:
-  void find_runs() {
-    const auto reach = [&](int64_t s) {
-      return reach_of(s, geometry_.stride[1], geometry_.padding[1], geometry_.dilation[1], x_.W, dy_.W);
-    };
-    if (t_.joins_taps) {
-      std::vector<int64_t> ends{0, dy_.W};  // of columns with the same taps
-      for (int64_t s = 0; s < dw_.W; ++s) ends.push_back(reach(s).begin), ends.push_back(reach(s).end);
-      std::sort(ends.begin(), ends.end());
-      for (size_t i = 1; i < ends.size(); ++i) {
-        if (ends[i - 1] == ends[i]) continue;
-        TapRun run{0, 0, {ends[i - 1], ends[i]}};
-        for (int64_t s = dw_.W - 1; s >= 0; --s)
-          if (reach(s).begin <= run.columns.begin && run.columns.end <= reach(s).end) run.tap = s, ++run.taps;
-        if (run.taps > 0) runs_.push_back(run);
-      }
-    } else {
-      for (int64_t s = 0; s < dw_.W; ++s) runs_.push_back({s, 1, reach(s)});
+  WindowAxis axis(int i) const { return conv_axes(false, geometry_, i, dy_.size(i), x_.size(i), dw_.size(i))[0]; }
+
+  // The positions at which each tap of an axis reads the image.
+  static std::vector<Span> spans_of_taps(const WindowAxis& axis) {
+    std::vector<Span> spans;
+    for (const WindowAxis::Tap& tap : axis.taps) {
+      WindowAxis alone = axis;
+      alone.taps = {tap};
+      spans.push_back({alone.inner_begin(), alone.inner_end(), tap.index, tap.index + 1});
     }
-    for (const TapRun& run : runs_)
-      panels_ = std::max(panels_, ceil_div(run.taps * channels_, int64_t{kernels_.tile_rows}));
+    return spans;
   }
 
-  int64_t part_size() const { return tiles_ * taps_ * channels_ * width_; }
-  int64_t first_channel(int64_t tile) const { return tile / group_tiles_ * filters_ + tile % group_tiles_ * width_; }
-  int64_t columns(int64_t tile) const { return std::min(width_, filters_ - tile % group_tiles_ * width_); }
+  // Rows of the register tiles of a run.
+  int64_t height(const Span& run) const { return (run.last_tap - run.first_tap) * channels_; }
+  int64_t part_size() const { return tiles_.count() * taps_ * channels_ * width_; }
   ImagePart item_at(int64_t item, int64_t channel, int64_t channel_end) const {
     const int64_t n = item / t_.bands * t_.item_images, p = item % t_.bands * t_.item_rows;
     return {n, std::min(n + t_.item_images, dy_.N), p, std::min(p + t_.item_rows, dy_.H), channel, channel_end};
@@ -102,18 +79,15 @@ class WeightGradient {
   ImagePart read_with(const ImagePart& dy) const {
     const auto row = [&](int64_t p) { return p * geometry_.stride[0] - geometry_.padding[0]; };
     const int64_t reach = (dw_.H - 1) * geometry_.dilation[0] + 1;
-    const int64_t begin = std::clamp<int64_t>(row(dy.row), 0, x_.H);
-    return {dy.image, dy.image_end, begin, std::clamp<int64_t>(row(dy.row_end - 1) + reach, begin, x_.H), 0, x_.C};
+    return rows_of(x_, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
   }
 
   // Sums of one part for tiles [tile, tile_end): for every tile, (tap, channel, column).
   void sum_part(int64_t part, int64_t tile, int64_t tile_end, T* sums, T* bias_sums, T* x_memory, T* dy_memory) const {
-    const int64_t first = first_channel(tile), last = first_channel(tile_end - 1) + columns(tile_end - 1);
+    const int64_t first = tiles_.first(tile), last = tiles_.end(tile_end - 1);
+    const int64_t tile_size = taps_ * channels_ * width_;
     std::fill(bias_sums + first, bias_sums + last, T(0));
-    T* const tile_sums = sums + tile * taps_ * channels_ * width_;
-    const auto clear = [&] { std::fill(tile_sums, sums + tile_end * taps_ * channels_ * width_, T(0)); };
-    bool accumulate = t_.joins_taps;  // to taps that several runs have
-    if (accumulate) clear();
+    std::fill(sums + tile * tile_size, sums + tile_end * tile_size, T(0));
     const int64_t end = std::min(t_.items, (part + 1) * t_.items_in_part);
     for (int64_t item = part * t_.items_in_part; item < end; ++item) {
       const ImagePart dy_part = item_at(item, first, last);
@@ -135,55 +109,48 @@ class WeightGradient {
                                 row, std::min(row + t_.block_rows, dy_part.row_end),
                                 0,   0};
           for (int64_t t = tile; t < tile_end; ++t)
-            sum_block(block, t, x, dy, first_channel(t) - first, accumulate, next,
-                      sums + t * taps_ * channels_ * width_);
-          accumulate = true;
+            sum_block(block, t, x, dy, tiles_.first(t) - first, next, sums + t * tile_size);
         }
     }
-    if (!accumulate) clear();
   }
 
-  // The block's share in one tile of filters, `offset` channels into dy's pixels.
+  // Adds the block's share in one tile of filters, `offset` channels into dy's pixels.
   void sum_block(const ImagePart& block, int64_t tile, const Pixels<const T>& x, const Pixels<const T>& dy,
-                 int64_t offset, bool accumulate, FetchAhead& next, T* sums) const {
+                 int64_t offset, FetchAhead& next, T* sums) const {
     NhwcGradientArgs<T> args;
-    args.columns = columns(tile);
-    args.accumulate = accumulate;
+    args.columns = tiles_.columns(tile);
+    args.ahead = &next;
+    args.depthwise = tiles_.depthwise;
+    args.x_row = tiles_.depthwise ? x.step[2] * geometry_.dilation[1] : 1;
     const auto [stride_h, stride_w] = geometry_.stride;
     for (int axis = 0; axis < 3; ++axis) args.box.y_step[axis] = dy.step[axis];
     args.box.x_step[0] = x.step[0], args.box.x_step[1] = x.step[1] * stride_h,
     args.box.x_step[2] = x.step[2] * stride_w;
-    const int64_t group = tile / group_tiles_;
     for (int64_t panel = 0; panel < panels_; ++panel)
       for (int64_t r = 0; r < dw_.H; ++r) {
-        Reach rows = reach_of(r, stride_h, geometry_.padding[0], geometry_.dilation[0], x_.H, dy_.H);
-        rows = {std::max(rows.begin, block.row), std::min(rows.end, block.row_end)};
-        for (const TapRun& run : runs_) {
-          const int64_t height = run.taps * channels_, first = height * panel / panels_;
-          const bool any = rows.begin < rows.end && run.columns.begin < run.columns.end;
-          args.rows = height * (panel + 1) / panels_ - first;
-          if (args.rows == 0 || (!any && accumulate)) continue;
-          args.out = sums + ((r * dw_.W + run.tap) * channels_ + first) * width_;
-          args.box.count[0] = any ? block.images() : 0;
-          args.box.count[1] = any ? rows.end - rows.begin : 0;
-          args.box.count[2] = any ? run.columns.end - run.columns.begin : 0;
-          if (any) {
-            const int64_t h = rows.begin * stride_h - geometry_.padding[0] + r * geometry_.dilation[0];
-            const int64_t w = run.columns.begin * stride_w - geometry_.padding[1] + run.tap * geometry_.dilation[1];
-            args.x = x.at(block.image, h, w) + group * channels_ + first;
-            args.dy = dy.at(block.image, rows.begin, run.columns.begin) + offset;
-          }
-          fetch(next);
+        const int64_t top = std::max(rows_[static_cast<size_t>(r)].begin, block.row);
+        const int64_t bottom = std::min(rows_[static_cast<size_t>(r)].end, block.row_end);
+        for (const Span& run : runs_) {
+          const int64_t first = height(run) * panel / panels_;
+          args.rows = height(run) * (panel + 1) / panels_ - first;
+          if (args.rows == 0 || top >= bottom || run.begin >= run.end) continue;
+          args.box.count[0] = block.images(), args.box.count[1] = bottom - top, args.box.count[2] = run.end - run.begin;
+          const int64_t h = top * stride_h - geometry_.padding[0] + r * geometry_.dilation[0];
+          const int64_t w = run.begin * stride_w - geometry_.padding[1] + run.first_tap * geometry_.dilation[1];
+          args.x = x.at(block.image, h, w) + tiles_.source(tile) + first * args.x_row;
+          args.dy = dy.at(block.image, top, run.begin) + offset;
+          args.out = sums + ((r * dw_.W + run.first_tap) * channels_ + first) * width_;
           kernels_.nhwc_gradient(args);
         }
       }
   }
 
-  // Writes dw for `count` channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
+  // Writes dw for channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
   // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
-  void add_up(int64_t tile, int64_t c, int64_t count, const T* sums, T* total, T* by_channel) const {
+  void add_up(int64_t tile, int64_t c, const T* sums, T* total, T* by_channel) const {
+    const int64_t count = std::min(channels_ - c, kPackedChannels);
     const bool neighbouring_taps = dw_.tap_stride() == 1;
-    T* const to = dw_.data + first_channel(tile) * dw_.n_stride + c * dw_.c_stride;
+    T* const to = dw_.data + tiles_.first(tile) * dw_.n_stride + c * dw_.c_stride;
     for (int64_t tap = 0; tap < taps_; ++tap) {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
@@ -196,9 +163,10 @@ class WeightGradient {
                             .from_stride = width_,
                             .to = by_channel + tap * width_,
                             .to_stride = taps_ * width_});
-      else kernels_.transpose(added, width_, count, columns(tile), to + tap * channels_, dw_.n_stride);
+      else kernels_.transpose(added, width_, count, tiles_.columns(tile), to + tap * channels_, dw_.n_stride);
     }
-    if (neighbouring_taps) kernels_.transpose(by_channel, width_, count * taps_, columns(tile), to, dw_.n_stride);
+    if (neighbouring_taps)
+      kernels_.transpose(by_channel, width_, count * taps_, tiles_.columns(tile), to, dw_.n_stride);
   }
 
   const Kernels<T>& kernels_;
@@ -208,10 +176,11 @@ class WeightGradient {
   T* const dbias_;
   const Conv2dGeometry& geometry_;
   const NhwcSource<T> gradients_, images_;
-  const int64_t width_, channels_, taps_;        // columns of a tile; input channels of a group
-  const int64_t filters_, group_tiles_, tiles_;  // filters of a group, their tiles, all tiles
-  std::vector<TapRun> runs_;
-  int64_t panels_ = 0;  // register tiles for a run, at most
+  const FilterTiles tiles_;
+  const int64_t width_, channels_, taps_;  // columns of a tile; input channels of a group
+  const std::vector<Span> rows_;           // by row of the kernel
+  const std::vector<Span> runs_;  // Neighbouring taps, which are neighbours in memory: together rows of register tiles.
+  int64_t panels_ = 0;            // register tiles for a run, at most
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Images, and filters, under one-letter sizes.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include <gradus/backends/openmp/simd/windows.h>
@@ -38,6 +39,30 @@ struct Images : ImageLayout {
     if (data) part.data += channel * c_stride;
     return part;
   }
+};
+
+/// True if every group has one channel on either side.
+inline bool is_depthwise(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out) {
+  return g.groups > 1 && in.C == g.groups && out.C == g.groups;
+}
+
+/// Register tiles of filters: tile i has columns(i) <= `width` of them from first(i) on, all of one group. If
+/// `depthwise`, all groups count as one: lane j of a tile reads channel j.
+struct FilterTiles {
+  bool depthwise;
+  int64_t groups, filters, channels, width;  ///< filters and channels of a group
+
+  FilterTiles(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out, int64_t width, bool depthwise)
+      : depthwise(depthwise), groups(depthwise ? 1 : g.groups), filters(out.C / groups), channels(in.C / g.groups),
+        width(width) {}
+  int64_t of_group() const { return ceil_div(filters, width); }
+  int64_t count() const { return groups * of_group(); }
+  int64_t group(int64_t tile) const { return tile / of_group(); }
+  int64_t first(int64_t tile) const { return group(tile) * filters + tile % of_group() * width; }
+  int64_t columns(int64_t tile) const { return std::min(width, filters - tile % of_group() * width); }
+  int64_t end(int64_t tile) const { return first(tile) + columns(tile); }
+  /// The first channel that it reads.
+  int64_t source(int64_t tile) const { return depthwise ? first(tile) : group(tile) * channels; }
 };
 
 /// How a convolution's result goes along an axis: its `size` elements, or `backward`, where the result is the gradient

@@ -37,7 +37,7 @@ struct PlaneLayout {
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
-  const int64_t pitch = layout.pitch, step[2] = {layout.split[0], layout.split[1]};
+  const int64_t pitch = layout.pitch, *step = layout.split;
   // Channels that are neighbours in memory are moved together, unless so few that strided loads are cheaper.
   const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
   // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
@@ -46,63 +46,37 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
     *begin = std::min(offset < 0 ? ceil_div(-offset, step) : 0, most);
     *end = std::max(*begin, offset < size ? std::min(ceil_div(size - offset, step), most) : 0);
   };
+  if (together) std::fill_n(planes, layout.channels * layout.channel_stride(), T(0));
   for (int64_t a = 0; a < step[0]; ++a)
     for (int64_t b = 0; b < step[1]; ++b) {
       const int64_t h0 = first_row * step[0] + a - layout.shift[0], w0 = b - layout.shift[1];
       int64_t top, bottom, left, right;
       span(h0, step[0], x.H, layout.rows, &top, &bottom);
       span(w0, step[1], x.W, pitch, &left, &right);
-      for (int64_t c = 0; c < layout.channels; ++c) {
+      const int64_t h_step = step[0] * x.h_stride, w_step = step[1] * x.w_stride;
+      const int64_t first = n * x.n_stride + (h0 + top * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
+      for (int64_t c = 0; !together && c < layout.channels; ++c) {
         T* plane = planes + layout.offset(c, a, b, 0, 0);
         std::fill(plane, plane + top * pitch, T(0));
         std::fill(plane + bottom * pitch, plane + layout.plane(), T(0));
-        const int64_t at =
-            n * x.n_stride + c * x.c_stride + (h0 + top * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
-        const int64_t h_step = step[0] * x.h_stride, w_step = step[1] * x.w_stride;
-        T* rows = plane + top * pitch;
-        if (!together) {
-          kernels.copy_rows({.rows = bottom - top,
-                             .count = right - left,
-                             .from = x.data + at,
-                             .from_stride = h_step,
-                             .to = rows,
-                             .to_stride = pitch,
-                             .left = left,
-                             .right = pitch - right,
-                             .mask = mask ? mask + at : nullptr,
-                             .step = w_step});
-          continue;
-        }
-        for (int64_t i = top; i < bottom; ++i, rows += pitch) {
-          std::fill(rows, rows + left, T(0));
-          std::fill(rows + right, rows + pitch, T(0));
-        }
+        const int64_t at = first + c * x.c_stride;
+        kernels.copy_rows({.rows = bottom - top,
+                           .count = right - left,
+                           .from = x.data + at,
+                           .from_stride = h_step,
+                           .to = plane + top * pitch,
+                           .to_stride = pitch,
+                           .left = left,
+                           .right = pitch - right,
+                           .mask = mask ? mask + at : nullptr,
+                           .step = w_step});
       }
-      if (!together) continue;
-      const int64_t w_step = step[1] * x.w_stride, count = right - left;
-      for (int64_t i = top; i < bottom; ++i) {
-        const int64_t from = n * x.n_stride + (h0 + i * step[0]) * x.h_stride + (w0 + left * step[1]) * x.w_stride;
-        T* to = planes + layout.offset(0, a, b, i, left);
-        if (mask)
-          kernels.transpose_masked(x.data + from, mask + from, w_step, count, layout.channels, to,
-                                   layout.channel_stride());
-        else kernels.transpose(x.data + from, w_step, count, layout.channels, to, layout.channel_stride());
+      for (int64_t i = top; together && i < bottom; ++i) {
+        const int64_t at = first + (i - top) * h_step;
+        kernels.transpose_masked(x.data + at, mask ? mask + at : nullptr, w_step, right - left, layout.channels,
+                                 planes + layout.offset(0, a, b, i, left), layout.channel_stride());
       }
     }
-}
-
-/// A tap along one axis: `index` in the kernel reads phase `phase`, `at` rows (columns) further than the output.
-struct PlaneTap {
-  int64_t index, phase, at;
-};
-/// The taps of rows or columns of a convolution over such planes.
-inline std::vector<PlaneTap> plane_taps(const PlaneLayout& layout, int axis, const WindowAxis& window) {
-  std::vector<PlaneTap> taps;
-  for (const WindowAxis::Tap& tap : window.taps) {
-    const int64_t at = tap.at + layout.shift[axis];
-    taps.push_back({tap.index, at % layout.split[axis], at / layout.split[axis]});
-  }
-  return taps;
 }
 
 }  // namespace gradus::openmp_detail

@@ -18,22 +18,47 @@ struct ImagePart {
   int64_t channels() const { return channel_end - channel; }
 };
 
-/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those at hand,
-/// is data[origin + n * step[0] + h * step[1] + w * step[2]].
+/// Rows [row, row_end) of images, but for those that the images do not have, with all channels.
+inline ImagePart rows_of(const ImageLayout& x, int64_t image, int64_t image_end, int64_t row, int64_t row_end) {
+  const int64_t begin = std::clamp<int64_t>(row, 0, x.H);
+  return {image, image_end, begin, std::clamp<int64_t>(row_end, begin, x.H), 0, x.C};
+}
+
+/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those of a
+/// part, is data[origin + n * step[0] + h * step[1] + w * step[2]].
 template <class T>
 struct Pixels {
-  T* data = nullptr;
-  int64_t origin = 0, step[3] = {0, 0, 0};
+  T* data;
+  int64_t origin, step[3];
+  /// In the images themselves; in memory that has the part alone.
+  Pixels(const Images<T>& x, const ImagePart& part)
+      : data(x.data), origin(part.channel * x.c_stride), step{x.n_stride, x.h_stride, x.w_stride} {}
+  Pixels(const ImageLayout& x, const ImagePart& part, T* memory)
+      : data(memory), step{part.rows() * x.W * part.channels(), x.W * part.channels(), part.channels()} {
+    origin = -part.image * step[0] - part.row * step[1];
+  }
   T* at(int64_t n, int64_t h, int64_t w) const { return data + origin + n * step[0] + h * step[1] + w * step[2]; }
 };
 
-/// Fetches what one tile is to fetch.
-inline void fetch(FetchAhead& ahead) {
-  for (FetchAhead::Place& place : ahead.places) {
-    for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
-    place.at += place.bytes;
+/// Positions [begin, end) of an axis, for which taps [first_tap, last_tap) are inside the image.
+struct Span {
+  int64_t begin, end, first_tap, last_tap;
+};
+
+inline std::vector<Span> spans_of(const WindowAxis& axis) {
+  std::vector<Span> spans;
+  for (int64_t i = 0; i < axis.size; ++i) {
+    Span span{i, i + 1, 0, static_cast<int64_t>(axis.taps.size())};
+    const auto at = [&](int64_t tap) { return i * axis.step + axis.taps[static_cast<size_t>(tap)].at; };
+    while (span.first_tap < span.last_tap && at(span.first_tap) < 0) ++span.first_tap;
+    while (span.first_tap < span.last_tap && at(span.last_tap - 1) >= axis.source) --span.last_tap;
+    if (!spans.empty() && spans.back().first_tap == span.first_tap && spans.back().last_tap == span.last_tap)
+      spans.back().end = span.end;
+    else spans.push_back(span);
   }
+  return spans;
 }
+
 /// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
 inline void share_out(FetchAhead& ahead, int64_t tiles) {
   for (FetchAhead::Place& place : ahead.places) place.bytes = ceil_div(place.bytes, std::max<int64_t>(tiles, 1));
@@ -87,7 +112,7 @@ class NhwcSource {
 
   /// `memory` is not used where pixels are read in place.
   Pixels<const T> load(const ImagePart& part, T* memory) const {
-    if (in_place()) return {x_.data, part.channel * x_.c_stride, {x_.n_stride, x_.h_stride, x_.w_stride}};
+    if (in_place()) return Pixels<const T>(x_, part);
     const int64_t channels = part.channels();
     for_each_matrix(x_, part, [&](int64_t from, int64_t to, int64_t columns) {
       const T* mask = mask_ ? mask_ + from : nullptr;
@@ -100,10 +125,8 @@ class NhwcSource {
                             .to = memory + to,
                             .to_stride = channels,
                             .mask = mask});
-      } else if (x_.w_stride == 1 && mask) {
-        kernels_.transpose_masked(x_.data + from, mask, x_.c_stride, channels, columns, memory + to, channels);
       } else if (x_.w_stride == 1) {
-        kernels_.transpose(x_.data + from, x_.c_stride, channels, columns, memory + to, channels);
+        kernels_.transpose_masked(x_.data + from, mask, x_.c_stride, channels, columns, memory + to, channels);
       } else {
         for (int64_t i = 0; i < columns; ++i)
           for (int64_t c = 0; c < channels; ++c) {
@@ -112,8 +135,7 @@ class NhwcSource {
           }
       }
     });
-    const int64_t row = x_.W * channels, image = part.rows() * row;
-    return {memory, -part.image * image - part.row * row, {image, row, channels}};
+    return Pixels<const T>(x_, part, memory);
   }
 
  private:
@@ -134,9 +156,7 @@ class NhwcTarget {
   }
   /// Where to write a part; store() then brings it to its place.
   Pixels<T> pixels(const ImagePart& part, T* memory) const {
-    if (has_pixels(y_)) return {y_.data, part.channel * y_.c_stride, {y_.n_stride, y_.h_stride, y_.w_stride}};
-    const int64_t row = y_.W * part.channels(), image = part.rows() * row;
-    return {memory, -part.image * image - part.row * row, {image, row, part.channels()}};
+    return has_pixels(y_) ? Pixels<T>(y_, part) : Pixels<T>(y_, part, memory);
   }
   void store(const ImagePart& part, const T* memory) const {
     if (has_pixels(y_)) return;

@@ -3,6 +3,7 @@
 //             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
 //   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: channels for rows and pixels for depth.
+// In a depthwise convolution (`depthwise`) lane k takes channel k of x in place of a broadcast one.
 // Nothing is packed but the weights: pixels are read in place. How threads share the pixels: conv2d_nhwc.cpp,
 // conv2d_nhwc_weight.cpp.
 #pragma once
@@ -15,7 +16,16 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 // well.
 constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
 
-template <class T, int MR, int NV>
+/// Fetches what one tile is to fetch, if anything.
+inline void fetch(FetchAhead* ahead) {
+  if (!ahead) return;
+  for (FetchAhead::Place& place : ahead->places) {
+    for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
+    place.at += place.bytes;
+  }
+}
+
+template <class T, int MR, int NV, bool depthwise>
 void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& args) {
   const int64_t last = args.columns - (NV - 1) * kLanes<T>;  // columns in the last vector
   const bool whole = last >= kLanes<T>;
@@ -43,9 +53,9 @@ void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& 
       for (int v = 0; v < NV; ++v) wv[v] = load(w + v * kLanes<T>);
 #pragma GCC unroll 16
       for (int m = 0; m < MR; ++m) {
-        const Vector<T> xm = broadcast(x[m][k]);
+        const Vector<T> xm = depthwise ? Vector<T>{} : broadcast(x[m][k]);
 #pragma GCC unroll 2
-        for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(xm, wv[v], sum[m][v]);
+        for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(depthwise ? read(x[m] + k, v) : xm, wv[v], sum[m][v]);
       }
     }
   }
@@ -67,7 +77,6 @@ void nhwc_product(const NhwcProductArgs<T>& args) {
   const T* from[kPixelRows];
   T* to[kPixelRows];
   int64_t n = 0, p = 0, q = 0, x = 0, y = 0;
-  FetchAhead ahead = args.ahead;
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t height = panel_begin(pixels, tiles, tile + 1) - panel_begin(pixels, tiles, tile);
     for (int64_t m = 0; m < height; ++m) {
@@ -78,28 +87,28 @@ void nhwc_product(const NhwcProductArgs<T>& args) {
       if (++p == box.count[1]) p = 0, ++n;
       x = n * box.x_step[0] + p * box.x_step[1], y = n * box.y_step[0] + p * box.y_step[1];
     }
-    for (FetchAhead::Place& place : ahead.places) {
-      for (int64_t i = 0; i < place.bytes; i += 64) __builtin_prefetch(place.at + i, 0, 2);
-      place.at += place.bytes;
-    }
+    fetch(args.ahead);
     with_constant<2>(args.columns > kLanes<T> ? 2 : 1, [&]<int NV> {
-      with_constant<kPixelRows>(height, [&]<int MR> { product_tile<T, MR, NV>(from, to, args); });
+      with_constant<kPixelRows>(height, [&]<int MR> {
+        if (args.depthwise) product_tile<T, MR, NV, true>(from, to, args);
+        else product_tile<T, MR, NV, false>(from, to, args);
+      });
     });
   }
 }
 
-template <class T, int MR, int NV, bool partial>
+template <class T, int MR, int NV, bool partial, bool depthwise>
 void gradient_tile(const NhwcGradientArgs<T>& args) {
   const PixelBox& box = args.box;
   const int64_t last = args.columns - (NV - 1) * kLanes<T>;
+  const auto read = [&](const T* at, int v) {
+    return partial && v == NV - 1 ? load_first(at + v * kLanes<T>, last) : load(at + v * kLanes<T>);
+  };
   Vector<T> sum[MR][NV];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) {
-      const T* at = args.out + m * kTileColumns<T> + v * kLanes<T>;
-      sum[m][v] = args.accumulate ? load(at) : Vector<T>{};
-    }
+    for (int v = 0; v < NV; ++v) sum[m][v] = load(args.out + m * kTileColumns<T> + v * kLanes<T>);
   for (int64_t n = 0; n < box.count[0]; ++n)
     for (int64_t p = 0; p < box.count[1]; ++p) {
       const T* x = args.x + n * box.x_step[0] + p * box.x_step[1];
@@ -107,13 +116,13 @@ void gradient_tile(const NhwcGradientArgs<T>& args) {
       for (int64_t q = 0; q < box.count[2]; ++q, x += box.x_step[2], dy += box.y_step[2]) {
         Vector<T> g[NV];
 #pragma GCC unroll 2
-        for (int v = 0; v < NV; ++v)
-          g[v] = partial && v == NV - 1 ? load_first(dy + v * kLanes<T>, last) : load(dy + v * kLanes<T>);
+        for (int v = 0; v < NV; ++v) g[v] = read(dy, v);
 #pragma GCC unroll 16
         for (int m = 0; m < MR; ++m) {
-          const Vector<T> xm = broadcast(x[m]);
+          const Vector<T> xm = depthwise ? Vector<T>{} : broadcast(x[m]);
 #pragma GCC unroll 2
-          for (int v = 0; v < NV; ++v) sum[m][v] = multiply_add(xm, g[v], sum[m][v]);
+          for (int v = 0; v < NV; ++v)
+            sum[m][v] = multiply_add(depthwise ? read(x + m * args.x_row, v) : xm, g[v], sum[m][v]);
         }
       }
     }
@@ -125,10 +134,13 @@ void gradient_tile(const NhwcGradientArgs<T>& args) {
 
 template <class T>
 void nhwc_gradient(const NhwcGradientArgs<T>& args) {
+  fetch(args.ahead);
+  const bool partial = args.columns % kLanes<T> != 0;
   with_constant<2>(args.columns > kLanes<T> ? 2 : 1, [&]<int NV> {
     with_constant<kTileRows>(args.rows, [&]<int MR> {
-      if (args.columns % kLanes<T> != 0) gradient_tile<T, MR, NV, true>(args);
-      else gradient_tile<T, MR, NV, false>(args);
+      if (args.depthwise)
+        partial ? gradient_tile<T, MR, NV, true, true>(args) : gradient_tile<T, MR, NV, false, true>(args);
+      else partial ? gradient_tile<T, MR, NV, true, false>(args) : gradient_tile<T, MR, NV, false, false>(args);
     });
   });
 }

@@ -16,10 +16,10 @@ bool has_small_planes(const ImageLayout& x) {
   return x.C >= 16 && x.H * x.W <= 400 && (x.W == 1 || x.w_stride == 1) && (x.H == 1 || x.h_stride == x.W);
 }
 
-bool is_depthwise(const StridedLayout& w, const Conv2dGeometry& g, std::initializer_list<ImageLayout> images) {
-  return w.shape[0] == g.groups && w.shape[1] == 1 &&
-         (std::all_of(images.begin(), images.end(), has_channels_last) ||
-          std::all_of(images.begin(), images.end(), has_small_planes));
+// One channel in a group, and lanes of channels are faster than `direct`'s lanes of pixels.
+bool prefers_depthwise(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out) {
+  return is_depthwise(g, in, out) &&
+         ((has_channels_last(in) && has_channels_last(out)) || (has_small_planes(in) && has_small_planes(out)));
 }
 
 // Too few channels on both sides to fill a register tile of pixels by channels even of short vectors: both gradients
@@ -115,14 +115,13 @@ void cut_into(ConvPlan& plan, Tiles tiles, const ConvProblem& p, const Wanted&..
 
 // The tiles of y from x, or of dx from dy.
 void cut_images(ConvPlan& plan, const ConvProblem& p) {
-  if (plan.algorithm == ConvAlgorithm::depthwise) return cut_into(plan, DepthwiseTiles{}, p);
   if (p.out.numel() == 0) return;
   switch (plan.algorithm) {
+    case ConvAlgorithm::depthwise:
     case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
     case ConvAlgorithm::direct: return cut_into(plan, DirectTiles{}, p);
     case ConvAlgorithm::winograd_2x2: return cut_into(plan, WinogradTiles{}, p, 2);
     case ConvAlgorithm::winograd_4x4: return cut_into(plan, WinogradTiles{}, p, 4);
-    case ConvAlgorithm::depthwise: return;
   }
 }
 
@@ -146,7 +145,7 @@ ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, con
   const DType dtype = wide(y.dtype);
   const ImageLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
   ConvPlan plan;
-  if (is_depthwise(w, g, {in, out})) plan.algorithm = ConvAlgorithm::depthwise;
+  if (prefers_depthwise(g, in, out)) plan.algorithm = ConvAlgorithm::depthwise;
   else if (has_few_channels(w, g)) plan.algorithm = ConvAlgorithm::direct;
   else
     plan.algorithm = winograd_if_faster(implicit_gemm(settings, dtype, w.shape[0] / g.groups), settings, dtype, false,
@@ -169,8 +168,8 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     return true;
   };
   ConvBackwardPlan plan;
-  const bool depthwise = is_depthwise(w, g, {ImageLayout(dy), ImageLayout(x), ImageLayout(dx ? *dx : x)});
-  plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu) || depthwise);
+  const bool depthwise = prefers_depthwise(g, ImageLayout(x), ImageLayout(dy));
+  plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu));
   const bool mask = y_if_relu && !plan.masks_first;
   ImageLayout dy_seen = seen(dy, dtype, false);
   if (plan.masks_first && !masked) {
@@ -193,36 +192,26 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   plan.weight.algorithm = depthwise ? ConvAlgorithm::depthwise
                           : few     ? ConvAlgorithm::direct
                                     : implicit_gemm(settings, dtype, w.shape[0] / g.groups);
-  // Those that are wanted, by an algorithm that has them all.
-  const auto cut_gradients = [&](ConvPlan& pass, const StridedLayout* dx, const StridedLayout* dw) {
-    pass.workspace_bytes = copy_bytes(dx ? &w : nullptr, dtype, true) + copy_bytes(dx, dtype, false);
-    if (dw)
-      pass.workspace_bytes +=
-          copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, true) + copy_bytes(dbias, dtype, true);
-    const ConvProblem p{settings, dtype, x_seen, seen(w, dtype, true), dy_seen, g, true, mask};
-    const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
-    if (depthwise) cut_into(pass, DepthwiseTiles{}, p, dx_seen, wants_dx, wants_dw);
-    else cut_into(pass, DirectBackwardTiles{}, p, dx_seen, wants_dx, wants_dw);
-  };
-  const bool direct_data = depthwise || plan.data.algorithm == ConvAlgorithm::direct,
-             direct_weight = depthwise || plan.weight.algorithm == ConvAlgorithm::direct;
-  plan.at_once = direct_data && direct_weight;
-  if (direct_data && (dx || direct_weight)) cut_gradients(plan.data, dx, direct_weight ? dw : nullptr);
-  else if (dx) {
+  plan.at_once = plan.data.algorithm == ConvAlgorithm::direct && plan.weight.algorithm == ConvAlgorithm::direct;
+  const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
+  if (dx || plan.at_once) {
     ConvPlan& data = plan.data;
     data.dense_weights = data.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
-    data.workspace_bytes = copy_bytes(&w, dtype, data.dense_weights) + copy_bytes(dx, dtype, false);
-    cut_images(data, {settings, dtype, dy_seen, seen(w, dtype, data.dense_weights), dx_seen, g, true, mask});
+    data.workspace_bytes = copy_bytes(dx ? &w : nullptr, dtype, data.dense_weights) + copy_bytes(dx, dtype, false);
+    const ConvProblem p{settings, dtype, dy_seen, seen(w, dtype, data.dense_weights), dx_seen, g, true, mask};
+    if (plan.at_once) cut_into(data, DirectTiles{}, p, wants_dx, wants_dw);
+    else cut_images(data, p);
   }
-  if (dw && direct_weight && !plan.at_once) cut_gradients(plan.weight, nullptr, dw);
-  else if (dw && !direct_weight) {
-    ConvPlan& weight = plan.weight;
-    weight.dense_weights = !is_channels_last(*dw);
-    weight.workspace_bytes =
-        copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, weight.dense_weights) + copy_bytes(dbias, dtype, true);
-    if (dy.shape[1] > 0)
-      cut_into(weight, NhwcWeightTiles{},
-               {settings, dtype, x_seen, seen(*dw, dtype, weight.dense_weights), dy_seen, g, true, mask});
+  if (dw) {
+    ConvPlan& pass = plan.at_once ? plan.data : plan.weight;
+    pass.dense_weights = pass.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(*dw);
+    pass.workspace_bytes +=
+        copy_bytes(&x, dtype, false) + copy_bytes(dw, dtype, pass.dense_weights) + copy_bytes(dbias, dtype, true);
+    const ImageLayout dw_seen = seen(*dw, dtype, pass.dense_weights);
+    if (plan.weight.algorithm != ConvAlgorithm::direct && dy.shape[1] > 0)
+      cut_into(pass, NhwcWeightTiles{}, {settings, dtype, x_seen, dw_seen, dy_seen, g, true, mask});
+    else if (plan.weight.algorithm == ConvAlgorithm::direct && !plan.at_once)
+      cut_into(pass, DirectTiles{}, {settings, dtype, dy_seen, dw_seen, x_seen, g, true, mask}, false, wants_dw);
   }
   plan.workspace_bytes += std::max(plan.data.workspace_bytes, plan.weight.workspace_bytes);
   return plan;

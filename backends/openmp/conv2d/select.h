@@ -15,7 +15,7 @@ namespace gradus::openmp_detail {
 enum class ConvAlgorithm : uint8_t {
   implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_nhwc.cpp, conv2d_nhwc_weight.cpp
   direct,              ///< sums are vectors of neighbouring pixels: conv2d_direct.cpp
-  depthwise,           ///< one channel in a group, lanes are channels: conv2d_depthwise.cpp
+  depthwise,           ///< implicit_gemm_nhwc with one channel in a group
   winograd_2x2,        ///< conv2d_winograd.cpp, tiles of 2x2 results
   winograd_4x4,
 };
@@ -24,65 +24,62 @@ constexpr bool is_winograd(ConvAlgorithm algorithm) { return algorithm >= ConvAl
 // Below, a `…_size` is a number of elements of scratch memory: for all threads where it says "shared", else for each
 // thread.
 
-/// y from x, or dx from dy, by implicit_gemm_nhwc. A part is some images, or a band of rows of one, and some tiles of
-/// filters.
-struct NhwcTiles {
-  int64_t least[2], most[2];                ///< how far from an output pixel's place its taps read
-  int64_t images, rows, filter_tiles;       ///< of a part; rows are counted within a pass
-  int64_t bands, filter_parts, parts;       ///< of an image; of the filters; of all
-  int64_t depth;                            ///< rows of a block of the weights, at most
-  int64_t packed_channels, packing_pieces;  ///< channels of a tile of filters that are packed at once
+constexpr int64_t kPackedChannels =
+    32;  ///< of a tile of filters, whose weights are packed, or whose gradients are added up, at once
+
+/// How y, or dx, is cut. A part is some images, or a band of rows of one, and some tiles of filters.
+struct OutputParts {
+  int64_t images, rows, filter_tiles;  ///< of a part
+  int64_t bands, filter_parts, parts;  ///< of an image; of the filters; of all
+
+  struct Part {
+    int64_t n, n_end, row, row_end, tile, tile_end;
+  };
+  Part part(int64_t i, int64_t all_images, int64_t all_rows, int64_t all_tiles) const {
+    const int64_t tile = i % filter_parts * filter_tiles, row = i / filter_parts % bands * rows;
+    const int64_t n = i / filter_parts / bands * images;
+    return {n,    std::min(n + images, all_images),        row, std::min(row + rows, all_rows),
+            tile, std::min(tile + filter_tiles, all_tiles)};
+  }
+};
+
+/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. Rows are counted within a pass.
+struct NhwcTiles : OutputParts {
+  int64_t least, most;  ///< how many rows from an output pixel's place its taps read
+  int64_t depth;        ///< rows of a block of the weights, at most
   int64_t pack_size, in_size, out_size;
 };
 
-/// dw by implicit_gemm_nhwc. An item is what is laid out together, some images or a band of rows of one; a block of it
-/// goes through all taps; a part sums up some items for some tiles of filters.
+/// dw by implicit_gemm_nhwc or depthwise. An item is what is laid out together, some images or a band of rows of one; a
+/// block of it goes through all taps; a part sums up some items for some tiles of filters.
 struct NhwcWeightTiles {
   bool joins_taps;  ///< a register tile has the channels of several taps
   int64_t item_images, item_rows, bands, items;
   int64_t block_images, block_rows;
-  int64_t filter_tiles, filter_parts;           ///< of a part; how many
-  int64_t items_in_part, parts;                 ///< how many are summed apart
-  int64_t unpacked_channels, unpacking_pieces;  ///< channels whose sums are added up at once
-  int64_t sums_size, bias_sums_size;            ///< shared
+  int64_t filter_tiles, filter_parts;  ///< of a part; how many
+  int64_t items_in_part, parts;        ///< how many are summed apart
+  int64_t sums_size, bias_sums_size;   ///< shared
   int64_t x_size, dy_size, total_size, by_channel_size;
 };
 
+/// y, or all gradients. An item is a band of rows of one image: of y, or of dy and of dx's passes.
 struct DirectTiles {
-  PlaneLayout planes;          ///< of a band of one group of one image
-  int64_t band, bands, grain;  ///< grain: bands in a chunk of parallel work
-  int64_t weights_size;        ///< shared
-  int64_t planes_size, sums_size;
-};
-
-/// All gradients. An item is a band of rows of dy, and of dx's passes, of one image.
-struct DirectBackwardTiles {
-  PlaneLayout dy, x;  ///< of one group of an item
+  PlaneLayout in, x;  ///< of one group of an item: what is read for y (dx), and x for dw
   int64_t band, bands, items;
   int64_t items_in_part, parts, grain;  ///< parts of a group; those in a chunk of parallel work
   int64_t partial_size, weights_size;   ///< shared
-  int64_t dy_size, x_size, sums_size, vectors_size;
+  int64_t in_size, x_size, sums_size, vectors_size;
 };
 
-struct DepthwiseTiles {
-  int64_t grain;                       ///< rows of y or dx in a chunk of parallel work
-  int64_t items_in_part, parts;        ///< rows of dy whose dw are summed apart
-  int64_t weights_size, partial_size;  ///< shared
-};
-
-constexpr int64_t kWinogradChannelsAtOnce = 32;  ///< whose weights are laid out for their transform
-
-/// A part is some images, or some rows of tiles of one, and some register tiles of filters.
-struct WinogradTiles {
-  int64_t tile, positions;                            ///< m; (m + 2)²
-  int64_t rows, columns;                              ///< tiles of an image
-  int64_t part_images, part_rows, part_filter_tiles;  ///< of the largest part
-  int64_t parts[3];                                   ///< of images, rows of tiles and filters
-  bool keeps_u;                                       ///< for all parts; else each transforms its weights
-  int64_t v_step, u_position;                         ///< between tiles of V; between positions of U
-  int64_t depth;                                      ///< channels multiplied at once
-  int64_t packed_channels, packing_pieces;            ///< channels of a tile of filters that are transformed at once
-  int64_t u_size;                                     ///< of a tile of filters; shared if kept, then for each tile
+/// Rows of a part are rows of Winograd's tiles.
+struct WinogradTiles : OutputParts {
+  int64_t tile, positions;                     ///< m; (m + 2)²
+  int64_t tile_rows, tile_columns;             ///< tiles of an image
+  bool keeps_u;                                ///< for all parts; else each transforms its weights
+  int64_t v_step;                              ///< between tiles of V
+  int64_t v_position, u_position, m_position;  ///< between positions
+  int64_t depth;                               ///< channels multiplied at once
+  int64_t u_size;                              ///< of a tile of filters; shared if kept, then for each tile
   int64_t in_size, out_size, v_size, m_size, taps_size;
 };
 
@@ -91,9 +88,8 @@ struct ConvPlan {
   ConvAlgorithm algorithm;
   bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
   int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included; what fits the stack is not counted
-  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles, DirectBackwardTiles, DepthwiseTiles,
-               WinogradTiles>
-      tiles = {};  ///< of the algorithm and pass; none where the result is empty
+  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles, WinogradTiles> tiles =
+      {};  ///< of the algorithm and pass; none where the result is empty
 };
 
 struct ConvBackwardPlan {

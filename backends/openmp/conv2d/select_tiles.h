@@ -32,15 +32,12 @@ inline Registers registers(const ConvSettings& settings, DType dtype) {
   return dtype == DType::f64 ? of(settings.table.f64) : of(settings.table.f32);
 }
 
-// Each sets the tiles and returns the bytes of scratch memory that the kernel takes. For the gradient of the weights,
-// and for all gradients, `in` is x and `out` is dy.
+// Each sets the tiles and returns the bytes of scratch memory that the kernel takes. For the gradient of the weights
+// `in` is x and `out` is dy.
 int64_t cut(NhwcTiles& t, const ConvProblem& p);
 int64_t cut(NhwcWeightTiles& t, const ConvProblem& p);
 int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size);
-int64_t cut(DirectTiles& t, const ConvProblem& p);
-int64_t cut(DepthwiseTiles& t, const ConvProblem& p);
-// All gradients that are wanted; dx is as large as x.
-int64_t cut(DirectBackwardTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
-int64_t cut(DepthwiseTiles& t, const ConvProblem& p, const ImageLayout& dx, bool wants_dx, bool wants_dw);
+// Backward, `wants_out`: dx, and `wants_dw`: dw and dbias.
+int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out = true, bool wants_dw = false);
 
 }  // namespace gradus::openmp_detail

@@ -1,7 +1,7 @@
 // What the kernels of Winograd convolutions (winograd_kernel.h) offer, one set for tiles of 2x2 results and one for
 // 4x4. A tile of m x m results reads n x n pixels, n = m + 2, and its transform has n * n elements, `positions`.
 // Kernels go through rows of neighbouring tiles with vectors of channels; where a position's matrix (tiles, channels)
-// lies is the caller's choice. Nothing in here generates code.
+// is, is the caller's choice. Nothing in here generates code.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,6 @@ struct WinogradWeightArgs {
 };
 
 struct WinogradKernels {
-  int tile;  ///< m
-  int positions;
   void (*input)(const WinogradInputArgs&);
   void (*output)(const WinogradOutputArgs&);
   void (*weights)(const WinogradWeightArgs&);

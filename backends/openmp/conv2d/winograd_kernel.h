@@ -73,40 +73,44 @@ struct WinogradTransform<4> {
   }
 };
 
-// Columns that neighbouring tiles share are transformed once, and wait in the first-level cache.
+/// put(i, j, element) for the elements of T(T(d)ᵀ)ᵀ, Out x Out, where d is In x In numbers get(i, j): the
+/// one-dimensional T, `transform`, along columns, then along rows.
+template <auto transform, int In, int Out, class Get, class Put>
+inline __attribute__((always_inline)) void transform_square(Get get, Put put) {
+  Floats rows[Out][In];
+#pragma GCC unroll 6
+  for (int j = 0; j < In; ++j) {
+    Floats column[In], t[Out];
+#pragma GCC unroll 6
+    for (int i = 0; i < In; ++i) column[i] = get(i, j);
+    transform(column, t);
+#pragma GCC unroll 6
+    for (int i = 0; i < Out; ++i) rows[i][j] = t[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < Out; ++i) {
+    Floats t[Out];
+    transform(rows[i], t);
+#pragma GCC unroll 6
+    for (int j = 0; j < Out; ++j) put(i, j, t[j]);
+  }
+}
+
 template <int M>
 void winograd_input(const WinogradInputArgs& args) {
-  constexpr int N = M + 2, kTiles = 8;
-  Floats columns[kTiles * M + 2][N];
-  for (int64_t first = 0; first < args.tiles; first += kTiles) {
-    const int64_t tiles = args.tiles - first < kTiles ? args.tiles - first : kTiles, left = first * M - args.padding;
+  constexpr int N = M + 2;
+  for (int64_t t = 0; t < args.tiles; ++t)
     for (int64_t c = 0; c < args.channels; c += kLanes<float>) {
-      const int64_t rest = args.channels - c;
-      for (int64_t i = 0; i < tiles * M + 2; ++i) {
-        const int64_t column = left + i;
-        const bool inside = column >= 0 && column < args.columns;
-        Floats d[N];
-#pragma GCC unroll 6
-        for (int h = 0; h < N; ++h)
-          d[h] = inside && args.rows[h]
-                     ? load_some(args.rows[h] + column * args.pixel_step + c, rest >= kLanes<float>, rest)
-                     : Floats{};
-        WinogradTransform<M>::input(d, columns[i]);
-      }
-      for (int64_t t = 0; t < tiles; ++t) {
-        float* to = args.to + (first + t) * args.tile_step + c;
-#pragma GCC unroll 6
-        for (int h = 0; h < N; ++h) {
-          Floats d[N], row[N];
-#pragma GCC unroll 6
-          for (int w = 0; w < N; ++w) d[w] = columns[t * M + w][h];
-          WinogradTransform<M>::input(d, row);
-#pragma GCC unroll 6
-          for (int w = 0; w < N; ++w) store(to + (h * N + w) * args.position_step, row[w]);
-        }
-      }
+      const int64_t left = t * M - args.padding, rest = args.channels - c;
+      const auto pixel = [&](int i, int j) {
+        const int64_t column = left + j;
+        if (!args.rows[i] || column < 0 || column >= args.columns) return Floats{};
+        return load_some(args.rows[i] + column * args.pixel_step + c, rest >= kLanes<float>, rest);
+      };
+      float* to = args.to + t * args.tile_step + c;
+      transform_square<WinogradTransform<M>::input, N, N>(
+          pixel, [&](int i, int j, Floats v) { store(to + (i * N + j) * args.position_step, v); });
     }
-  }
 }
 
 template <int M>
@@ -119,65 +123,34 @@ void winograd_output(const WinogradOutputArgs& args) {
     const Floats bias = args.bias ? load_some(args.bias + k, whole, rest) : Floats{};
     for (int64_t t = 0; t < args.tiles; ++t) {
       const float* from = args.from + t * args.tile_step + k;
-      Floats rows[M][N];
-#pragma GCC unroll 6
-      for (int w = 0; w < N; ++w) {
-        Floats column[N], y[M];
-#pragma GCC unroll 6
-        for (int h = 0; h < N; ++h) column[h] = load(from + (h * N + w) * args.position_step);
-        WinogradTransform<M>::output(column, y);
-#pragma GCC unroll 4
-        for (int p = 0; p < M; ++p) rows[p][w] = y[p];
-      }
       float* to = args.to + t * M * args.pixel_step + k;
-      const int64_t columns = args.columns - t * M;
-#pragma GCC unroll 4
-      for (int p = 0; p < M; ++p) {
-        if (p >= args.rows) break;
-        Floats y[M];
-        WinogradTransform<M>::output(rows[p], y);
-#pragma GCC unroll 4
-        for (int q = 0; q < M; ++q) {
-          if (q >= columns) break;
-          const Floats value = y[q] + bias;
-          store_some(to + p * args.row_step + q * args.pixel_step, value < least ? least : value, whole,
-                     rest);  // a NaN stays
-        }
-      }
+      transform_square<WinogradTransform<M>::output, N, M>(
+          [&](int i, int j) { return load(from + (i * N + j) * args.position_step); },
+          [&](int i, int j, Floats v) {
+            if (i >= args.rows || t * M + j >= args.columns) return;
+            const Floats y = v + bias;
+            store_some(to + i * args.row_step + j * args.pixel_step, y < least ? least : y, whole,
+                       rest);  // a NaN stays
+          });
     }
   }
 }
 
 template <int M>
 void winograd_weights(const WinogradWeightArgs& args) {
-  constexpr int N = M + 2;
   for (int64_t c = 0; c < args.channels; ++c)
     for (int64_t k = 0; k < kTileColumns<float>; k += kLanes<float>) {
       const float* taps = args.taps + c * 9 * kTileColumns<float> + k;
       float* to = args.to + c * kTileColumns<float> + k;
-      Floats rows[N][3];
-#pragma GCC unroll 3
-      for (int s = 0; s < 3; ++s) {
-        Floats g[3], t[N];
-#pragma GCC unroll 3
-        for (int r = 0; r < 3; ++r) g[r] = load(taps + (r * 3 + s) * args.tap_step);
-        WinogradTransform<M>::weights(g, t);
-#pragma GCC unroll 6
-        for (int h = 0; h < N; ++h) rows[h][s] = t[h];
-      }
-#pragma GCC unroll 6
-      for (int h = 0; h < N; ++h) {
-        Floats t[N];
-        WinogradTransform<M>::weights(rows[h], t);
-#pragma GCC unroll 6
-        for (int w = 0; w < N; ++w) store(to + (h * N + w) * args.position_step, t[w]);
-      }
+      transform_square<WinogradTransform<M>::weights, 3, M + 2>(
+          [&](int i, int j) { return load(taps + (i * 3 + j) * args.tap_step); },
+          [&](int i, int j, Floats v) { store(to + (i * (M + 2) + j) * args.position_step, v); });
     }
 }
 
 template <int M>
 constexpr WinogradKernels winograd_kernels() {
-  return {M, (M + 2) * (M + 2), winograd_input<M>, winograd_output<M>, winograd_weights<M>};
+  return {winograd_input<M>, winograd_output<M>, winograd_weights<M>};
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -73,10 +73,10 @@ class Source {
   bool direct() const { return direct_; }
   void start_run(int64_t offset, int64_t run) {
     offset_ = offset;
-    if (step_ == 0) load_block(x_.data, x_.dtype, offset, 0, std::min(kBlock, run), buffer_);
+    if (step_ == 0) load_block(x_, offset, 0, std::min(kBlock, run), buffer_);
   }
   const C* get(int64_t i, int64_t count) {
-    return step_ == 0 ? buffer_ : load_block(x_.data, x_.dtype, offset_ + i * step_, step_, count, buffer_);
+    return step_ == 0 ? buffer_ : load_block(x_, offset_ + i * step_, step_, count, buffer_);
   }
 
  private:
@@ -92,12 +92,12 @@ template <class C>
 class Result {
  public:
   Result(const MutableView& y, int64_t step)
-      : y_(y), step_(step), direct_(std::is_floating_point_v<C> && step == 1 && y.dtype == dtype_of<C>) {}
+      : y_(y), step_(step), direct_(!std::is_same_v<C, int64_t> && step == 1 && y.dtype == dtype_of<C>) {}
   bool direct() const { return direct_; }
   void start_run(int64_t offset) { offset_ = offset; }
   C* get(int64_t i) { return direct_ ? y_.as<C>() + offset_ + i : buffer_; }
   void finish(int64_t i, int64_t count) {
-    if (!direct_) store_block(buffer_, y_.data, y_.dtype, offset_ + i * step_, step_, count);
+    if (!direct_) store_block(buffer_, y_, offset_ + i * step_, step_, count);
   }
 
  private:
@@ -106,29 +106,13 @@ class Result {
   bool direct_;
   C buffer_[kBlock];
 };
-class Truths {
- public:
-  Truths(const MutableView& y, int64_t step) : y_(y.as<bool>()), step_(step) {}
-  bool direct() const { return step_ == 1; }
-  void start_run(int64_t offset) { offset_ = offset; }
-  bool* get(int64_t i) { return direct() ? y_ + offset_ + i : buffer_; }
-  void finish(int64_t i, int64_t count) {
-    if (!direct())
-      for (int64_t k = 0; k < count; ++k) y_[offset_ + (i + k) * step_] = buffer_[k];
-  }
-
- private:
-  bool* y_;
-  int64_t step_, offset_ = 0;
-  bool buffer_[kBlock];
-};
 
 // y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours.
-template <class C, class Out, int N, class F, class... Views>
+template <class C, class To = C, int N, class F, class... Views>
 void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views&... operands) {
   const auto run_all = [&]<size_t... k>(std::index_sequence<k...>) {
     parallel_for(nest.numel, kGrain, [&](int64_t begin, int64_t end) {
-      Out result(y, step_of(nest, 0));
+      Result<To> result(y, step_of(nest, 0));
       Source<C> sources[] = {Source<C>(operands, step_of(nest, static_cast<int>(k) + 1))...};
       const bool direct = result.direct() && (... && sources[k].direct());
       for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
@@ -145,28 +129,24 @@ void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views
 }
 
 // Truths, which are bytes of 0 or 1, combine as bits do; returns whether `op` is one that truths have.
-bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, const MutableView& y, const View& a, const View& b) {
-  const int64_t y_step = step_of(nest, 0), a_step = step_of(nest, 1), b_step = step_of(nest, 2);
-  const auto run_all = [&](auto combine) {
-    parallel_runs(nest, [&](const int64_t* at, int64_t count) {
-      uint8_t* to = y.as<uint8_t>() + at[0];
-      const uint8_t *left = a.as<uint8_t>() + at[1], *right = b.as<uint8_t>() + at[2];
-      if (y_step == 1 && a_step == 1 && b_step == 1)
-        for (int64_t i = 0; i < count; ++i) to[i] = combine(left[i], right[i]);
-      else
-        for (int64_t i = 0; i < count; ++i) to[i * y_step] = combine(left[i * a_step], right[i * b_step]);
-    });
+bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, MutableView y, View a, View b) {
+  y.dtype = a.dtype = b.dtype = DType::u8;
+  const auto map_all = [&](auto combine) {
+    const auto loop = [=](const uint8_t* u, const uint8_t* v, uint8_t* to, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(combine(u[i], v[i]));
+    };
+    map_runs<uint8_t>(nest, y, loop, a, b);
     return true;
   };
   switch (op) {
     case BinaryOp::bitwise_and:
-    case BinaryOp::logical_and: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u & v); });
+    case BinaryOp::logical_and: return map_all([](int u, int v) { return u & v; });
     case BinaryOp::bitwise_or:
-    case BinaryOp::logical_or: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u | v); });
+    case BinaryOp::logical_or: return map_all([](int u, int v) { return u | v; });
     case BinaryOp::bitwise_xor:
     case BinaryOp::logical_xor:
-    case BinaryOp::ne: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u ^ v); });
-    case BinaryOp::eq: return run_all([](uint8_t u, uint8_t v) { return static_cast<uint8_t>(u ^ v ^ 1); });
+    case BinaryOp::ne: return map_all([](int u, int v) { return u ^ v; });
+    case BinaryOp::eq: return map_all([](int u, int v) { return u ^ v ^ 1; });
     default: return false;
   }
 }
@@ -179,10 +159,10 @@ void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&x, &y}, x.numel());
     const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
     if (kernels.predicate)
-      map_runs<C, Truths>(
+      map_runs<C, bool>(
           nest, y, [&](const C* from, bool* to, int64_t count) { kernels.predicate(from, to, count, args); }, x);
     else
-      map_runs<C, Result<C>>(
+      map_runs<C>(
           nest, y, [&](const C* from, C* to, int64_t count) { kernels.apply(from, to, count, args); }, x);
   });
 }
@@ -195,7 +175,7 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
   const StridedLoop<3> nest(dx.shape, {&dx.strides, &dy.strides, &saved.strides});
   visit_wide(dx.dtype, [&]<class C> {
     const auto backward = kernels_of<C>(kernel_table()).unary[op].backward;
-    map_runs<C, Result<C>>(
+    map_runs<C>(
         nest, dx,
         [&](const C* gradient, const C* value, C* to, int64_t count) { backward(gradient, value, to, count, args); },
         dy, saved);
@@ -208,8 +188,8 @@ void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const Muta
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&a, &b, &y}, y.numel());
     const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
     if (a.dtype == DType::boolean && combine_truths(op, nest, y, a, b)) return;
-    if (kernels.predicate) map_runs<C, Truths>(nest, y, kernels.predicate, a, b);
-    else map_runs<C, Result<C>>(nest, y, kernels.apply, a, b);
+    if (kernels.predicate) map_runs<C, bool>(nest, y, kernels.predicate, a, b);
+    else map_runs<C>(nest, y, kernels.apply, a, b);
   });
 }
 
@@ -251,30 +231,6 @@ void OpenmpBackend::where(const View& condition, const View& a, const View& b, c
     case 4: return choose.operator()<float>();
     default: return choose.operator()<double>();
   }
-}
-
-void OpenmpBackend::rgb_to_grayscale(const View& x, const MutableView& y) {
-  if (!is_floating(x.dtype)) return NaiveBackend::rgb_to_grayscale(x, y);
-  EventScope event("rgb_to_grayscale", "openmp", "loops", {&x, &y}, 5 * y.numel());
-  const int axis = x.ndim() - 3;
-  const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});  // x's first channel
-  const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), channel = x.strides[axis];
-  visit_wide(x.dtype, [&]<class C> {
-    parallel_runs(nest, [&](const int64_t* at, int64_t run) {
-      C buffer[3][kBlock];
-      for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i);
-        const C* color[3];
-        for (int c = 0; c < 3; ++c)
-          color[c] = load_block(x.data, x.dtype, at[1] + i * x_step + c * channel, x_step, count, buffer[c]);
-        C gray[kBlock];
-        for (int64_t j = 0; j < count; ++j)
-          gray[j] = static_cast<C>(0.2989) * color[0][j] + static_cast<C>(0.5870) * color[1][j] +
-                    static_cast<C>(0.1140) * color[2][j];
-        store_block(gray, y.data, y.dtype, at[0] + i * y_step, y_step, count);
-      }
-    });
-  });
 }
 
 }  // namespace gradus

@@ -1,6 +1,7 @@
 // fill and copy: elements are moved by size; conversion is one loop for every pair of types.
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
+#include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -16,9 +17,9 @@ void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, i
     if constexpr (halves) convert_block(from, to, count);
     else
       for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
-  } else
-
+  } else {
     for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
+  }
 }
 
 // Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.
@@ -28,7 +29,7 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
   if (nest.ndim < 2 || nest.numel == 0 || step_of(nest, 0) != 1 || step_of(nest, 1) != 1) return false;
   const int64_t length = nest.shape[nest.ndim - 1];
   if (length > kShort) return false;
-  const StridedLoop<2> rows = outer_axes(nest);
+  const StridedLoop<2> rows = without_axis(nest, nest.ndim - 1);
   const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1);
   parallel_for(rows.numel, std::max<int64_t>(1, kGrain / length), [&](int64_t begin, int64_t end) {
     for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
@@ -36,16 +37,6 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
           count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step; },
           [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
     });
-  });
-  return true;
-}
-
-// Runs that are read backwards. Returns whether that is so.
-template <class T>
-bool copy_reversed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
-  if (step_of(nest, 0) != 1 || step_of(nest, 1) != -1) return false;
-  parallel_runs(nest, [&, reverse = kernels_of<T>(kernel_table()).reverse](const int64_t* at, int64_t count) {
-    reverse(x.as<T>() + at[1], y.as<T>() + at[0], count);
   });
   return true;
 }
@@ -61,15 +52,8 @@ bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableVie
   if (other < 0 || other == inner || nest.strides[0][inner] != 1) return false;
   const int64_t rows = nest.shape[inner], columns = nest.shape[other];
   if (rows < 4 || columns < 4) return false;
-  Shape rest;
-  Strides y_rest, x_rest;
-  for (int axis = 0; axis < inner; ++axis)
-    if (axis != other)
-      rest.push_back(nest.shape[axis]), y_rest.push_back(nest.strides[0][axis]),
-          x_rest.push_back(nest.strides[1][axis]);
-  const StridedLoop<2> matrices(rest, {&y_rest, &x_rest});
-  const int64_t pieces = (columns + kPiece - 1) / kPiece, x_row = nest.strides[1][inner],
-                y_row = nest.strides[0][other];
+  const StridedLoop<2> matrices = without_axis(without_axis(nest, inner), other);
+  const int64_t pieces = ceil_div(columns, kPiece), x_row = nest.strides[1][inner], y_row = nest.strides[0][other];
   const auto transpose = kernels_of<T>(kernel_table()).transpose;
   parallel_for(matrices.numel * pieces, std::max<int64_t>(1, kGrain / (rows * kPiece)),
                [&](int64_t begin, int64_t end) {
@@ -123,8 +107,8 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
     });
     return;
   }
-  if (size_of(y.dtype) == 4 && (copy_transposed<float>(nest, x, y) || copy_reversed<float>(nest, x, y))) return;
-  if (size_of(y.dtype) == 8 && (copy_transposed<double>(nest, x, y) || copy_reversed<double>(nest, x, y))) return;
+  if (size_of(y.dtype) == 4 && copy_transposed<float>(nest, x, y)) return;
+  if (size_of(y.dtype) == 8 && copy_transposed<double>(nest, x, y)) return;
   visit_bits(y.dtype, [&]<class Bits> {
     if (copy_short_rows<Bits>(nest, x, y)) return;
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
@@ -132,6 +116,7 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
       const Bits* in = x.as<Bits>() + at[1];
       if (y_step == 1 && x_step == 1) std::memmove(out, in, static_cast<size_t>(count) * sizeof(Bits));
       else if (y_step == 1 && x_step == 0) std::fill_n(out, count, *in);
+      else if (y_step == 1 && x_step == -1) std::reverse_copy(in - (count - 1), in + 1, out);
       else
         for (int64_t i = 0; i < count; ++i) out[i * y_step] = in[i * x_step];
     });

@@ -19,10 +19,11 @@ struct Matrix {
 };
 
 /// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given.
-template <class T>
+template <class T, class B = T>
 struct GemmArgs {
   int64_t rows, columns, depth;
-  Matrix<const T> a, b;
+  Matrix<const T> a;
+  Matrix<const B> b;
   Matrix<T> c;
   bool accumulate = false;         ///< c is a term
   const T* row_bias = nullptr;     ///< one element for each row of c
@@ -57,18 +58,19 @@ GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBa
                       .products = product_count(batch)});
 }
 
-/// Runs the plan.
+/// Runs the plan. The rows of c, or its columns, are contiguous.
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch = {});
 
-/// One product of algorithm `blocked`, of a depth above 0. C has unit column stride.
+/// One product of algorithm `blocked`, of a depth above 0.
 template <class T>
 void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args);
+/// One of algorithm `small`; `packed` has room for the plan's a_size and b_size.
+template <class T>
+void small_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, T* packed);
 /// One product of half types.
 template <class H>
 void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);
-
-constexpr int64_t kLeastPacked = 8192;  // elements that are worth a chunk of packing
 
 /// C^T = B^T A^T
 template <class T>

@@ -1,4 +1,5 @@
-// C = A B in the manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one piece
+// C = A B by register tiles. Small products run on one thread, with what is contiguous read in place. Others in the
+// manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one piece
 // of the depth after another, its part of B is packed once for all threads, which then share out blocks of C, cut by
 // its shape alone. Whoever takes a block packs its part of A, which stays in the second-level cache while the tiles of
 // B, each of which stays in the first, go by.
@@ -16,81 +17,83 @@ template <class T>
 class Product {
  public:
   Product(const Kernels<T>& kernels, const GemmPlan& plan, const Cut& cut, const GemmArgs<T>& args)
-      : kernels_(kernels), args_(args), rows_(args.rows), columns_(args.columns), cut_(cut),
-        a_in_place_(plan.a_in_place), depth_step_(plan.depth_at_once),
-        packed_columns_begin_(plan.b_in_place ? columns_ / kernels.vector_size * kernels.vector_size : 0) {}
+      : kernels_(kernels), plan_(plan), cut_(cut), args_(args), width_(kernels.tile_columns),
+        packed_columns_begin_(plan.b_in_place ? args.columns / kernels.vector_size * kernels.vector_size
+                                              : plan.columns_in_place),
+        tiles_(ceil_div(args.columns - packed_columns_begin_, width_)) {}
 
+  // One piece of the depth after another, by all threads.
   void run() {
-    const Scratch<T> packed_b(round_up(columns_ - packed_columns_begin_, kernels_.tile_columns) * depth_step_);
+    const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
     packed_b_ = packed_b.get();
-    for (first_ = 0; first_ < args_.depth; first_ += depth_step_) {
-      depth_ = std::min(depth_step_, args_.depth - first_);
-      pack_b();
-      multiply();
+    const int64_t blocks = cut_.row_blocks * cut_.column_blocks;
+    const int slots = parallel_slots(blocks, 1);
+    const Slots<T> packed_a(slots, plan_.a_in_place ? 0 : slot_size(cut_.rows * plan_.depth_at_once));
+    for (first_ = 0; first_ < args_.depth; first_ += plan_.depth_at_once) {
+      depth_ = std::min(plan_.depth_at_once, args_.depth - first_);
+      parallel_for(tiles_, ceil_div(kLeastPacked, width_ * depth_),
+                   [&](int64_t begin, int64_t end) { pack_b(begin, end); });
+      parallel_for(blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+        for (int64_t i = begin; i < end; ++i) multiply(i, packed_a[slot]);
+      });
     }
+  }
+  // By this thread, with memory for packed operands.
+  void run_small(T* packed) {
+    packed_b_ = packed + plan_.a_size, depth_ = args_.depth;
+    if (tiles_ > 0) pack_b(0, tiles_);
+    multiply(0, packed);
   }
 
  private:
-  void pack_b() {
-    const int64_t tiles = ceil_div(columns_ - packed_columns_begin_, kernels_.tile_columns);
+  void pack_b(int64_t first_tile, int64_t end_tile) const {
     const Matrix<const T>& b = args_.b;
-    const int64_t grain = ceil_div(kLeastPacked, kernels_.tile_columns * depth_);
-    parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {
-      const int64_t offset = begin * kernels_.tile_columns, column = packed_columns_begin_ + offset;
-      const int64_t count = std::min(columns_ - column, (end - begin) * kernels_.tile_columns);
-      kernels_.pack_b(b.data + first_ * b.row_stride + column * b.column_stride, b.row_stride, b.column_stride, depth_,
-                      count, packed_b_ + offset * depth_);
-    });
+    const int64_t offset = first_tile * width_, column = packed_columns_begin_ + offset;
+    const int64_t count = std::min(args_.columns - column, (end_tile - first_tile) * width_);
+    kernels_.pack_b(b.data + first_ * b.row_stride + column * b.column_stride, b.row_stride, b.column_stride, depth_,
+                    count, packed_b_ + offset * depth_);
   }
 
-  void multiply() {
-    parallel_for(cut_.row_blocks * cut_.column_blocks, 1, [&](int64_t begin, int64_t end) {
-      const Scratch<T> packed_a(a_in_place_ ? 0 : cut_.rows * depth_);
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t row = piece % cut_.row_blocks * cut_.rows, column = piece / cut_.row_blocks * cut_.columns;
-        const int64_t height = std::min(cut_.rows, rows_ - row), last = std::min(columns_, column + cut_.columns);
-        const int64_t split = std::clamp(packed_columns_begin_, column, last);
-        const Matrix<const T>& a = args_.a;
-        if (!a_in_place_)
-          kernels_.pack_a(a.data + row * a.row_stride + first_ * a.column_stride, a.row_stride, a.column_stride, height,
-                          depth_, packed_a.get());
-        if (split > column) block(row, height, packed_a.get(), column, split - column, /*b_packed=*/false);
-        if (last > split) block(row, height, packed_a.get(), split, last - split, /*b_packed=*/true);
-      }
-    });
-  }
+  // Block i of C: its columns of B that are read in place, then those that are packed.
+  void multiply(int64_t i, T* packed_a) const {
+    const int64_t row = i % cut_.row_blocks * cut_.rows, column = i / cut_.row_blocks * cut_.columns;
+    const int64_t height = std::min(cut_.rows, args_.rows - row), end = std::min(args_.columns, column + cut_.columns);
+    const int64_t split = std::clamp(packed_columns_begin_, column, end);
+    const Matrix<const T>& a = args_.a;
+    const T* from = a.data + row * a.row_stride + first_ * a.column_stride;
+    if (!plan_.a_in_place) kernels_.pack_a(from, a.row_stride, a.column_stride, height, depth_, packed_a);
 
-  void block(int64_t row, int64_t height, const T* packed_a, int64_t column, int64_t width, bool b_packed) const {
     BlockArgs<T> block;
-    block.rows = height;
-    block.columns = width;
-    block.depth = depth_;
-    block.a = packed_a;
-    if (a_in_place_) {
-      block.a = args_.a.data + row + first_ * args_.a.column_stride;
-      block.a_step = args_.a.column_stride;
-    }
-    block.b = b_packed ? packed_b_ + (column - packed_columns_begin_) * depth_
-                       : args_.b.data + first_ * args_.b.row_stride + column;
-    block.b_tile_step = b_packed ? depth_ * kernels_.tile_columns : kernels_.tile_columns;
-    block.b_packed = b_packed;
-    block.b_row_stride = b_packed ? kernels_.tile_columns : args_.b.row_stride;
-    block.c = args_.c.data + row * args_.c.row_stride + column;
+    block.rows = height, block.depth = depth_;
+    block.a = plan_.a_in_place ? from : packed_a;
+    // Of a single column the stride says nothing.
+    if (plan_.a_in_place) block.a_row_stride = a.row_stride, block.a_step = depth_ == 1 ? 1 : a.column_stride;
     block.c_row_stride = args_.c.row_stride;
-    const bool starts = first_ == 0;
-    block.accumulate = args_.accumulate || !starts;
-    block.row_bias = starts && args_.row_bias ? args_.row_bias + row : nullptr;
-    block.column_bias = starts && args_.column_bias ? args_.column_bias + column : nullptr;
-    kernels_.block(block);
+    block.accumulate = args_.accumulate || first_ > 0;
+    block.row_bias = first_ == 0 && args_.row_bias ? args_.row_bias + row : nullptr;
+    const auto columns = [&](int64_t begin, int64_t end) {
+      if (begin == end) return;
+      block.columns = end - begin;
+      block.c = args_.c.data + row * args_.c.row_stride + begin;
+      block.column_bias = first_ == 0 && args_.column_bias ? args_.column_bias + begin : nullptr;
+      kernels_.block(block);
+    };
+    block.b = args_.b.data + first_ * args_.b.row_stride + column;
+    block.b_row_stride = args_.b.row_stride, block.b_tile_step = width_;
+    columns(column, split);
+    if (split == end) return;  // nothing is packed
+    block.b = packed_b_ + (split - packed_columns_begin_) * depth_, block.b_packed = true;
+    block.b_row_stride = width_, block.b_tile_step = depth_ * width_;
+    columns(split, end);
   }
 
   const Kernels<T>& kernels_;
+  const GemmPlan& plan_;
+  const Cut cut_;
   const GemmArgs<T>& args_;
-  const int64_t rows_, columns_;
-  const Cut& cut_;
-  const bool a_in_place_;
-  const int64_t depth_step_;
+  const int64_t width_;                 // of a tile
   const int64_t packed_columns_begin_;  // columns before are read in place
+  const int64_t tiles_;                 // that are packed
   int64_t first_ = 0, depth_ = 0;       // the part of the depth that is multiplied now
   T* packed_b_ = nullptr;
 };
@@ -109,6 +112,13 @@ void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArg
     Product<T>(kernels, plan, last ? plan.last_cut : plan.cut, part).run();
   }
 }
+
+template <class T>
+void small_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, T* packed) {
+  Product<T>(kernels, plan, {args.rows, args.columns, 1, 1}, args).run_small(packed);
+}
+template void small_gemm(const Kernels<float>&, const GemmPlan&, const GemmArgs<float>&, float*);
+template void small_gemm(const Kernels<double>&, const GemmPlan&, const GemmArgs<double>&, double*);
 template void blocked_gemm(const Kernels<float>&, const GemmPlan&, const GemmArgs<float>&);
 template void blocked_gemm(const Kernels<double>&, const GemmPlan&, const GemmArgs<double>&);
 

@@ -2,24 +2,16 @@
 //   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole
 //                 vector, stays in registers while k runs; the lanes are added at the end
 //   combine_rows  Y[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over Y
-// A Source says how a vector of B is read: as it is, or widened from a half type (half_kernel.h).
+// B's elements are floating-point numbers of the same type, or of a half type (half_kernel.h).
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/backends/openmp/simd/simd.h>
+#include <gradus/backends/openmp/simd/half_kernel.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-template <class T>
-struct AsItIs {
-  using Element = T;
-  static Vector<T> load_some(const T* from, bool whole, int64_t count) {
-    return GRADUS_ISA::load_some(from, whole, count);
-  }
-};
-
-template <class T, class Source, int MR, int NJ>
-void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t row, int64_t column) {
+template <class T, class B, int MR, int NJ>
+void row_dots_tile(const RowDotsArgs<T, B>& args, int64_t row, int64_t column) {
   const T* a = args.a + row * args.a_row_stride;
   const auto* b = args.b + column * args.b_row_stride;
   Vector<T> sum[MR][NJ];
@@ -34,7 +26,7 @@ void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t
     for (int m = 0; m < MR; ++m) av[m] = load_some(a + m * args.a_row_stride + k, whole, left);
 #pragma GCC unroll 8
     for (int j = 0; j < NJ; ++j) {
-      const Vector<T> bv = Source::load_some(b + j * args.b_row_stride + k, whole, left);
+      const Vector<T> bv = load_some(b + j * args.b_row_stride + k, whole, left);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) sum[m][j] = multiply_add(av[m], bv, sum[m][j]);
     }
@@ -57,28 +49,26 @@ void row_dots_tile(const RowDotsArgs<T, typename Source::Element>& args, int64_t
 }
 
 // As many rows of A as leave registers for four sums of each; a single row has eight.
-template <class T, class Source, int MR>
-void row_dots_panel(const RowDotsArgs<T, typename Source::Element>& args, int64_t row) {
+template <class T, class B, int MR>
+void row_dots_panel(const RowDotsArgs<T, B>& args, int64_t row) {
   constexpr int kColumns = MR == 1 ? 8 : 4;
   int64_t column = 0;
-  for (; column + kColumns <= args.columns; column += kColumns)
-    row_dots_tile<T, Source, MR, kColumns>(args, row, column);
-  for (; column < args.columns; ++column) row_dots_tile<T, Source, MR, 1>(args, row, column);
+  for (; column + kColumns <= args.columns; column += kColumns) row_dots_tile<T, B, MR, kColumns>(args, row, column);
+  for (; column < args.columns; ++column) row_dots_tile<T, B, MR, 1>(args, row, column);
 }
 
-template <class T, class Source = AsItIs<T>>
-void row_dots(const RowDotsArgs<T, typename Source::Element>& args) {
+template <class T, class B = T>
+void row_dots(const RowDotsArgs<T, B>& args) {
   constexpr int kMost = kRegisters == 32 ? 4 : 2;
   int64_t row = 0;
-  for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, Source, kMost>(args, row);
-  if (row < args.rows)
-    with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, Source, MR>(args, row); });
+  for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, B, kMost>(args, row);
+  if (row < args.rows) with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, B, MR>(args, row); });
 }
 
 // Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one
 // by one.
-template <class T, class Source, int MR, int count>
-inline void combine_some(const CombineArgs<T, typename Source::Element>& args, int64_t row, int64_t first) {
+template <class T, class B, int MR, int count>
+inline void combine_some(const CombineArgs<T, B>& args, int64_t row, int64_t first) {
   const auto* b = args.b + first * args.b_row_stride;
   T* y = args.y + row * args.y_row_stride;
   Vector<T> a[MR][count];
@@ -87,15 +77,14 @@ inline void combine_some(const CombineArgs<T, typename Source::Element>& args, i
 #pragma GCC unroll 8
     for (int k = 0; k < count; ++k)
       a[m][k] = broadcast(args.a[(row + m) * args.a_row_stride + (first + k) * args.a_step]);
-  for (int64_t n = 0; n < args.columns; n += kLanes<T>) {
+  const auto step = [&](int64_t n, bool whole) __attribute__((always_inline)) {
     const int64_t left = args.columns - n;
-    const bool whole = left >= kLanes<T>;
     Vector<T> sum[MR];
 #pragma GCC unroll 4
     for (int m = 0; m < MR; ++m) sum[m] = Vector<T>{};
 #pragma GCC unroll 8
     for (int k = 0; k < count; ++k) {
-      const Vector<T> bv = Source::load_some(b + k * args.b_row_stride + n, whole, left);
+      const Vector<T> bv = load_some(b + k * args.b_row_stride + n, whole, left);
 #pragma GCC unroll 4
       for (int m = 0; m < MR; ++m) sum[m] = multiply_add(a[m][k], bv, sum[m]);
     }
@@ -104,24 +93,27 @@ inline void combine_some(const CombineArgs<T, typename Source::Element>& args, i
       T* to = y + m * args.y_row_stride + n;
       store_some(to, load_some(to, whole, left) + sum[m], whole, left);
     }
-  }
+  };
+  int64_t n = 0;
+  for (; n + kLanes<T> <= args.columns; n += kLanes<T>) step(n, true);
+  if (n < args.columns) step(n, false);
 }
 
 // The elements of A stay in registers while a pass over y lasts.
-template <class T, class Source, int MR>
-void combine_panel(const CombineArgs<T, typename Source::Element>& args, int64_t row) {
+template <class T, class B, int MR>
+void combine_panel(const CombineArgs<T, B>& args, int64_t row) {
   constexpr int kTogether = MR == 1 ? 8 : (kRegisters == 32 ? 16 : 8) / MR;
   int64_t k = 0;
-  for (; k + kTogether <= args.depth; k += kTogether) combine_some<T, Source, MR, kTogether>(args, row, k);
-  for (; k < args.depth; ++k) combine_some<T, Source, MR, 1>(args, row, k);
+  for (; k + kTogether <= args.depth; k += kTogether) combine_some<T, B, MR, kTogether>(args, row, k);
+  for (; k < args.depth; ++k) combine_some<T, B, MR, 1>(args, row, k);
 }
 
-template <class T, class Source = AsItIs<T>>
-void combine_rows(const CombineArgs<T, typename Source::Element>& args) {
+template <class T, class B = T>
+void combine_rows(const CombineArgs<T, B>& args) {
   int64_t row = 0;
-  for (; row + 4 <= args.rows; row += 4) combine_panel<T, Source, 4>(args, row);
-  if (row + 2 <= args.rows) combine_panel<T, Source, 2>(args, row), row += 2;
-  if (row < args.rows) combine_panel<T, Source, 1>(args, row);
+  for (; row + 4 <= args.rows; row += 4) combine_panel<T, B, 4>(args, row);
+  if (row + 2 <= args.rows) combine_panel<T, B, 2>(args, row), row += 2;
+  if (row < args.rows) combine_panel<T, B, 1>(args, row);
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

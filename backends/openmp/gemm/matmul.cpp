@@ -37,6 +37,18 @@ Dims batch_strides(const Strides& strides) { return {strides.data(), static_cast
 
 int64_t flops(const View& a, const View& y) { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 
+// Calls f with y, or, where neither its rows nor its columns are contiguous, with memory of its own that is copied to
+// y.
+template <class F>
+void with_contiguous(Backend& backend, const MutableView& y, bool accumulate, F&& f) {
+  const int rows = y.ndim() - 2, columns = y.ndim() - 1;
+  if (y.strides[columns] == 1 || y.strides[rows] == 1 || y.shape[columns] == 1 || y.shape[rows] == 1) return f(y);
+  const Array dense = Array::empty(y.shape, y.dtype);
+  if (accumulate) backend.copy(y, dense);
+  f(dense);
+  backend.copy(dense, y);
+}
+
 // Plans, opens the event of an operator and runs the plan.
 template <class T>
 void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
@@ -53,23 +65,24 @@ std::unique_ptr<Backend> make_openmp_backend() { return std::make_unique<OpenmpB
 
 void OpenmpBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
   if (!is_floating(y.dtype)) return NaiveBackend::matmul(a, b, y, accumulate);
-  View left = a, right = b;
-  MutableView out = y;
-  join_rows(&left, &right, &out);
-  const int rows = out.ndim() - 2;
-  visit_floating(y.dtype, [&]<class T> {
-    run<T>("matmul", {&a, &b, &y}, flops(a, y),
-           {.rows = out.shape[rows],
-            .columns = out.shape[rows + 1],
-            .depth = left.shape[rows + 1],
-            .a = last_axes<const T>(left),
-            .b = last_axes<const T>(right),
-            .c = last_axes<T>(out),
-            .accumulate = accumulate},
-           {.shape = batch_strides(out.shape),
-            .a = batch_strides(left.strides),
-            .b = batch_strides(right.strides),
-            .c = batch_strides(out.strides)});
+  with_contiguous(*this, y, accumulate, [&](MutableView out) {
+    View left = a, right = b;
+    join_rows(&left, &right, &out);
+    const int rows = out.ndim() - 2;
+    visit_floating(y.dtype, [&]<class T> {
+      run<T>("matmul", {&a, &b, &y}, flops(a, y),
+             {.rows = out.shape[rows],
+              .columns = out.shape[rows + 1],
+              .depth = left.shape[rows + 1],
+              .a = last_axes<const T>(left),
+              .b = last_axes<const T>(right),
+              .c = last_axes<T>(out),
+              .accumulate = accumulate},
+             {.shape = batch_strides(out.shape),
+              .a = batch_strides(left.strides),
+              .b = batch_strides(right.strides),
+              .c = batch_strides(out.strides)});
+    });
   });
 }
 
@@ -79,15 +92,17 @@ void OpenmpBackend::linear(const View& x, const View& w, const View& bias, const
     dense_bias = Array::empty(bias.shape, bias.dtype);
     copy(bias, dense_bias);
   }
-  visit_floating(y.dtype, [&]<class T> {
-    run<T>("linear", {&x, &w, &y}, flops(x, y),
-           {.rows = y.shape[0],
-            .columns = y.shape[1],
-            .depth = w.shape[1],
-            .a = last_axes<const T>(x),
-            .b = last_axes<const T>(w).transposed(),
-            .c = last_axes<T>(y),
-            .column_bias = dense_bias.defined() ? dense_bias.data<T>() : bias.as<T>()});
+  with_contiguous(*this, y, false, [&](const MutableView& out) {
+    visit_floating(y.dtype, [&]<class T> {
+      run<T>("linear", {&x, &w, &y}, flops(x, y),
+             {.rows = y.shape[0],
+              .columns = y.shape[1],
+              .depth = w.shape[1],
+              .a = last_axes<const T>(x),
+              .b = last_axes<const T>(w).transposed(),
+              .c = last_axes<T>(out),
+              .column_bias = dense_bias.defined() ? dense_bias.data<T>() : bias.as<T>()});
+    });
   });
 }
 

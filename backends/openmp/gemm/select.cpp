@@ -58,8 +58,6 @@ void choose(GemmPlan& plan, GemmProblem& p) {
   } else {
     plan.algorithm = is_small(p) ? small : blocked;
   }
-  const bool by_rows = plan.algorithm == combine_rows || plan.algorithm == small || plan.algorithm == blocked;
-  plan.dense_c = by_rows && p.c.column != 1;
 }
 
 // Cuts C into blocks for the threads and the second-level cache.
@@ -83,11 +81,15 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
   return {row_step, column_step, ceil_div(rows, row_step), ceil_div(columns, column_step)};
 }
 
-void cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, const Registers& tile) {
+// Cuts C where `most` columns of B are packed at a time; returns the most bytes(cut, columns) of the parts.
+template <class Bytes>
+int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, const Registers& tile,
+                    Bytes bytes) {
   plan.columns_at_once = round_up(ceil_div(p.columns, ceil_div(p.columns, most)), tile.columns);
-  const int64_t last = (ceil_div(p.columns, plan.columns_at_once) - 1) * plan.columns_at_once;
-  plan.cut = cut_of(p.rows, std::min(plan.columns_at_once, p.columns), depth, tile);
-  plan.last_cut = cut_of(p.rows, p.columns - last, depth, tile);
+  const int64_t first = std::min(plan.columns_at_once, p.columns), last = (p.columns - 1) % plan.columns_at_once + 1;
+  plan.cut = cut_of(p.rows, first, depth, tile);
+  plan.last_cut = cut_of(p.rows, last, depth, tile);
+  return std::max(bytes(plan.cut, first), bytes(plan.last_cut, last));
 }
 
 // Each sets the rest of the plan; they return the bytes that one product takes with some threads.
@@ -114,15 +116,12 @@ int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile,
   plan.b_in_place = p.b.column == 1 && p.depth <= kDepthInPlace && p.rows <= kRowsInPlace;
   const int64_t most = plan.a_in_place || plan.b_in_place ? kDepthInPlace : kDepthBlock;
   plan.depth_at_once = ceil_div(p.depth, ceil_div(p.depth, most));
-  cut_columns(plan, p, p.depth, kColumnsAtOnce, tile);
-  const auto bytes = [&](const Cut& cut, int64_t columns) {
+  return cut_columns(plan, p, p.depth, kColumnsAtOnce, tile, [&](const Cut& cut, int64_t columns) {
     const int64_t packed_b = round_up(plan.b_in_place ? columns % tile.vector : columns, tile.columns);
     const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
-    return (packed_b + (plan.a_in_place ? 0 : blocks * cut.rows)) * plan.depth_at_once *
-           static_cast<int64_t>(size_of(p.dtype));
-  };
-  const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
-  return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));
+    const int64_t packed_a = plan.a_in_place ? 0 : blocks * slot_size(cut.rows * plan.depth_at_once);
+    return (packed_b * plan.depth_at_once + packed_a) * static_cast<int64_t>(size_of(p.dtype));
+  });
 }
 
 int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table, const Registers& tile, int threads) {
@@ -137,27 +136,24 @@ int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table,
     const int64_t least = kLeastChunk / (p.rows * p.depth) + 1;
     plan.grain =
         round_up(plan.algorithm == combine_rows ? std::max(least, std::min(p.columns / 4, kLongRow)) : least, 64);
-    const int64_t chunks = ceil_div(p.columns, plan.grain);
-    return (p.rows * p.depth +
-            std::min<int64_t>(threads, chunks) * (p.rows + p.starts) * std::min(plan.grain, p.columns)) *
-           kFloat;
+    return (p.rows * (p.depth + p.columns) + p.columns) * kFloat;
   }
   const bool pairs = p.dtype == DType::bf16 && table.bf16_pairs_block;
   plan.algorithm = pairs ? blocked_pairs : blocked;
   const int64_t steps = pairs ? ceil_div(p.depth, 2) : p.depth;
   plan.depth_at_once = ceil_div(steps, ceil_div(steps, kDepthBlock));
-  cut_columns(plan, p, steps, std::clamp(kMostPacked / steps, kLeastColumnsAtOnce, kColumnsAtOnce), tile);
-  const auto bytes = [&](const Cut& cut, int64_t columns) {
+  const int64_t most = std::clamp(kMostPacked / steps, kLeastColumnsAtOnce, kColumnsAtOnce);
+  return cut_columns(plan, p, steps, most, tile, [&](const Cut& cut, int64_t columns) {
     const int64_t tiles = ceil_div(columns, tile.columns), length = plan.depth_at_once;
-    const int64_t packings = ceil_div(tiles, kTilesTogether) * ceil_div(steps, length);
-    const int64_t packing = std::min<int64_t>(threads, packings) * std::min(kTilesTogether * tile.columns, columns);
+    const int64_t packings = ceil_div(ceil_div(tiles, kTilesTogether) * ceil_div(steps, length),
+                                      ceil_div(kLeastPacked, kTilesTogether * tile.columns * length));
+    const int64_t packing =
+        std::min<int64_t>(threads, packings) * slot_size(std::min(kTilesTogether * tile.columns, columns) * length);
     const int64_t blocks = std::min<int64_t>(threads, cut.row_blocks * cut.column_blocks);
     const int64_t block =
-        cut.rows * length + cut.rows * half_sums_stride(cut) + std::max(cut.rows * length, p.starts ? cut.columns : 0);
-    return (tiles * tile.columns * steps + std::max(packing * length, blocks * block)) * kFloat;
-  };
-  const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
-  return std::max(bytes(plan.cut, std::min(plan.columns_at_once, p.columns)), bytes(plan.last_cut, last));
+        slot_size(cut.rows * length) + cut.rows * half_sums_stride(cut) + half_floats_size(cut, length, p.starts);
+    return (tiles * tile.columns * steps + std::max(packing, blocks * block)) * kFloat;
+  });
 }
 
 }  // namespace
@@ -178,7 +174,6 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
     // Rows of C are contiguous if either way they are, and a single column is a single row.
     const bool by_rows = p.c.column == 1 || p.columns == 1, by_columns = p.c.row == 1 || p.rows == 1;
     if (by_columns && (!by_rows || (p.columns == 1 && p.rows > 1))) transpose(plan, p);
-    if (p.columns == 1) p.c.column = 1;
   }
   if (p.depth == 0) p.depth = 1, p.a = p.b = {0, 0};  // an empty sum is a product of zeros
 
@@ -211,7 +206,6 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
       case blocked:
       case blocked_pairs: bytes = cut_blocked(plan, p, tile, inside);
     }
-    if (plan.dense_c) bytes += p.rows * p.columns * element;
   }
   plan.workspace_bytes = std::min<int64_t>(threads, chunks) * bytes;
   return plan;

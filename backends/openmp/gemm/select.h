@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/dtype.h>
 
 namespace gradus::openmp_detail {
@@ -41,7 +42,6 @@ struct Cut {
 struct GemmPlan {
   GemmAlgorithm algorithm = GemmAlgorithm::small;
   bool transposed = false;         ///< C^T = B^T A^T is computed; what follows is said of that product
-  bool dense_c = false;            ///< C passes through row-major memory
   int64_t products_at_once = 1;    ///< in a chunk of parallel work; all: one after another, each by all threads
   int64_t grain = 0;               ///< combine_rows, row_dots: columns in a chunk of parallel work
   bool a_in_place = false;         ///< small, blocked: A is not packed
@@ -62,7 +62,13 @@ constexpr int64_t kSmallDepth = 512;
 constexpr int64_t kTilesTogether = 4;
 
 /// Between rows of a block's sums for half types: in different sets of the first-level cache.
-constexpr int64_t half_sums_stride(const Cut& cut) { return (cut.columns + 15) / 16 * 16 + 16; }
+constexpr int64_t half_sums_stride(const Cut& cut) { return slot_size(cut.columns) + 16; }
+/// Of a thread: steps of A as floats, before them, if sums begin with something, a row of column biases.
+constexpr int64_t half_floats_size(const Cut& cut, int64_t steps, bool starts) {
+  return slot_size(std::max(cut.rows * steps, starts ? cut.columns : 0));
+}
+/// Elements that are worth a chunk of packing.
+constexpr int64_t kLeastPacked = 8192;
 
 GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem problem);
 

@@ -1,7 +1,8 @@
-// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Lanes
-// are the columns of a plane: the input rows of p are added up, weighed, into one, then that row's columns. Where the
-// channels are closer (channels-last), lanes are the channels of a pixel. A row that takes what the one before took is
-// copied from it.
+// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c,
+// rows.source[r], columns.source[s]]. Lanes are the columns of a plane: the
+// input rows of p are added up, weighed, into one, then that row's columns.
+// Where the channels are closer (channels-last), lanes are the channels of a
+// pixel. A row that takes what the one before took is copied from it.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -15,7 +16,8 @@ namespace {
 
 using namespace openmp_detail;
 
-// The entries of a stencil for each output position, with weights in the type that is computed in.
+// The entries of a stencil for each output position, with weights in the type
+// that is computed in.
 template <class C>
 class Taps {
  public:
@@ -47,7 +49,8 @@ class Taps {
     }
     return true;
   }
-  /// If every position reads `most()` neighbours with the same weights, `step` further than the one before: pooling.
+  /// If every position reads `most()` neighbours with the same weights, `step`
+  /// further than the one before: pooling.
   bool is_regular(int64_t* step) const {
     *step = positions() > 1 && size(0) > 0 && size(1) > 0 ? source(begin(1)) - source(begin(0)) : 1;
     if (most_ == 0 || *step <= 0) return false;
@@ -58,24 +61,20 @@ class Taps {
     }
     return true;
   }
-  /// If every element of the input is taken twice, with one weight: enlarging by two.
+  /// If every element of the input is taken twice, with one weight: enlarging
+  /// by two.
   bool doubles() const {
     for (int64_t p = 0; p < positions(); ++p)
       if (size(p) != 1 || source(begin(p)) != p / 2 || weight(begin(p)) != weight(0)) return false;
     return true;
   }
-  /// If the one position is the sum of all elements times a number.
-  bool is_mean() const {
-    if (positions() != 1 || size(0) != size_in() || size_in() == 0) return false;
-    for (int64_t k = 0; k < size(0); ++k)
-      if (source(k) != k || weight(k) != weight(0)) return false;
-    return true;
-  }
-  /// If every position is the one element times a number: the gradient of a mean.
-  bool is_spread() const {
-    for (int64_t p = 0; p < positions(); ++p)
-      if (size(p) != 1 || weight(p) != weight(0)) return false;
-    return size_in() == 1;
+  /// If every position is the sum of all elements times one number: a mean, or
+  /// the gradient of one.
+  bool is_uniform() const {
+    if (count() != size_in() * positions()) return false;
+    for (int64_t k = 0; k < count(); ++k)
+      if (source(k) != k % size_in() || weight(k) != weight(0)) return false;
+    return count() > 0;
   }
 
  private:
@@ -88,66 +87,33 @@ class Taps {
 template <class C>
 class Columns {
  public:
-  Columns(const Kernels<C>& kernels, const Taps<C>& taps) : kernels_(kernels), taps_(taps) {
-    const int64_t count = taps.positions(), lanes = kernels.vector_size;
-    if (taps.is_regular(&step_) && step_ <= 2 && count > 1) {
-      how_ = step_ == 1 && taps.most() == 1 && taps.selects(0) && taps.source(0) == 0 ? How::as_is : How::pool;
-    } else if (taps.doubles()) {
-      how_ = How::repeat;
-    } else if (2 * count >= lanes || taps.most() <= 2) {
-      how_ = How::gather;
-      bool selection = true;
-      for (int64_t q = 0; q < count; ++q) selection = selection && taps.selects(q);
-      pitch_ = round_up(count, lanes);
-      sources_.assign(static_cast<size_t>(pitch_ * taps.most()), -1);
-      if (!selection) weights_.assign(sources_.size(), C(0));
-      for (int64_t q = 0; q < count; ++q)
-        for (int64_t k = 0; k < taps.size(q); ++k) {
-          const auto at = static_cast<size_t>(k * pitch_ + q);
-          sources_[at] = static_cast<Source>(taps.source(taps.begin(q) + k));
-          if (!selection) weights_[at] = taps.weight(taps.begin(q) + k);
-        }
-    }
+  Columns(const Kernels<C>& kernels, const Taps<C>& taps)
+      : kernels_(kernels), taps_(taps), pools_(taps.is_regular(&step_) && step_ <= 2), doubles_(taps.doubles()),
+        pitch_(round_up(taps.positions(), kernels.vector_size)) {
+    if (pools_ || doubles_) return;
+    sources_.assign(static_cast<size_t>(pitch_ * taps.most()), -1), weights_.assign(sources_.size(), C(0));
+    for (int64_t q = 0; q < taps.positions(); ++q)
+      for (int64_t k = 0; k < taps.size(q); ++k) {
+        const auto at = static_cast<size_t>(k * pitch_ + q);
+        sources_[at] = static_cast<typename GatherArgs<C>::Source>(taps.source(taps.begin(q) + k));
+        weights_[at] = taps.weight(taps.begin(q) + k);
+      }
   }
-
-  /// If a row's columns are the row.
-  bool as_is() const { return how_ == How::as_is; }
 
   void run(const C* line, C* out) const {
     const int64_t count = taps_.positions();
-    switch (how_) {
-      case How::as_is: std::copy_n(line, count, out); break;
-      case How::pool:
-        kernels_.pool_columns(line + taps_.source(0), step_, taps_.most(), taps_.weights(0), out, count);
-        break;
-      case How::repeat: kernels_.repeat_columns(line, taps_.weight(0), out, count); break;
-      case How::gather:
-        kernels_.gather_columns({.columns = count,
-                                 .taps = taps_.most(),
-                                 .pitch = pitch_,
-                                 .sources = sources_.data(),
-                                 .weights = weights_.empty() ? nullptr : weights_.data(),
-                                 .x = line,
-                                 .y = out});
-        break;
-      case How::one_by_one:
-        for (int64_t q = 0; q < count; ++q) {
-          C total = 0;
-          for (int64_t k = taps_.begin(q); k < taps_.end(q); ++k) total += taps_.weight(k) * line[taps_.source(k)];
-          out[q] = total;
-        }
-    }
+    if (pools_) return kernels_.pool_columns(line + taps_.source(0), step_, taps_.most(), taps_.weights(0), out, count);
+    if (doubles_) return kernels_.repeat_columns(line, taps_.weight(0), out, count);
+    kernels_.gather_columns({count, taps_.most(), pitch_, sources_.data(), weights_.data(), line, out});
   }
 
  private:
-  using Source = typename GatherArgs<C>::Source;
-  enum class How { as_is, pool, repeat, gather, one_by_one };
-
   const Kernels<C>& kernels_;
   const Taps<C>& taps_;
-  How how_ = How::one_by_one;
-  int64_t step_ = 1, pitch_ = 0;
-  std::vector<Source> sources_;
+  int64_t step_ = 1;
+  bool pools_, doubles_;
+  int64_t pitch_;
+  std::vector<typename GatherArgs<C>::Source> sources_;
   std::vector<C> weights_;
 };
 
@@ -164,115 +130,96 @@ class Resample2d {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], H = x_.shape[2], W = x_.shape[3];
     const StridedLayout& image = W > 1 || H > 1 ? static_cast<const StridedLayout&>(x_) : y_;
     const bool channels = K > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
-    const bool typed = x_.dtype == dtype_of<C> && y_.dtype == dtype_of<C>;
+    const bool dense = x_.dtype == dtype_of<C> && has_dense_planes(x_) && has_dense_planes(y_);
     const int64_t row_taps = ceil_div(rows_.count(), P);
-    if (channels) {
-      const int64_t work = K * (row_taps * columns_.count() + Q);
-      parallel_for(N * P, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
-        PixelBuffers buffers(*this);
-        for (int64_t i = begin; i < end; ++i) row_of_pixels(i / P, i % P, i > begin, buffers);
-      });
-    } else if (typed && rows_.is_mean() && columns_.is_mean() && has_dense_planes(x_)) {
-      parallel_for(N * K, ceil_div(kGrain, H * W), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) mean(i / K, i % K);
-      });
-    } else if (typed && rows_.is_spread() && columns_.is_spread() && has_dense_planes(y_)) {
-      parallel_for(N * K, ceil_div(kGrain, P * Q), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) spread(i / K, i % K);
-      });
-    } else {
-      const int64_t work = row_taps * W + columns_.count() + Q;
-      parallel_for(N * K * P, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
-        const Scratch<C> converted(x_.dtype == dtype_of<C> && x_.strides[3] == 1 ? 0 : rows_.most() * W);
-        const Scratch<C> sum(W), out(Q);
-        for (int64_t i = begin; i < end; ++i)
-          row(i / P / K, i / P % K, i % P, i > begin, converted.get(), sum.get(), out.get());
-      });
-    }
+    if (channels)
+      parallel_for(N * P, ceil_div(kGrain, K * (row_taps * columns_.count() + Q)),
+                   [&](int64_t begin, int64_t end) { rows_of_pixels(begin, end); });
+    else if (dense && rows_.is_uniform() && columns_.is_uniform())
+      parallel_for(N * K, ceil_div(kGrain, H * W + P * Q), [&](int64_t begin, int64_t end) { uniform(begin, end); });
+    else
+      parallel_for(N * K * P, ceil_div(kGrain, row_taps * W + columns_.count() + Q),
+                   [&](int64_t begin, int64_t end) { rows_of_planes(begin, end); });
   }
 
  private:
-  void mean(int64_t n, int64_t c) const {
-    const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
+  void uniform(int64_t begin, int64_t end) const {
+    const int64_t K = y_.shape[1], from = x_.shape[2] * x_.shape[3], to = y_.shape[2] * y_.shape[3];
     const C weight = rows_.weight(0) * columns_.weight(0);
-    y_.as<C>()[n * y_.strides[0] + c * y_.strides[1]] = kernels_.sum(plane, x_.shape[2] * x_.shape[3]) * weight;
+    for (int64_t i = begin; i < end; ++i) {
+      const C* plane = x_.as<C>() + i / K * x_.strides[0] + i % K * x_.strides[1];
+      const C value = (from == 1 ? *plane : kernels_.sum(plane, from)) * weight;
+      C* out = y_.as<C>() + i / K * y_.strides[0] + i % K * y_.strides[1];
+      if (to == 1) *out = value;
+      else std::fill_n(out, to, value);
+    }
   }
 
-  void spread(int64_t n, int64_t c) const {
-    const C value = x_.as<C>()[n * x_.strides[0] + c * x_.strides[1]] * (rows_.weight(0) * columns_.weight(0));
-    std::fill_n(y_.as<C>() + n * y_.strides[0] + c * y_.strides[1], y_.shape[2] * y_.shape[3], value);
-  }
-
-  // `follows`: row p - 1 of the plane has just been written, if there is one.
-  void row(int64_t n, int64_t c, int64_t p, bool follows, C* converted, C* sum, C* buffer) const {
-    const int64_t W = x_.shape[3], Q = y_.shape[3];
-    const int64_t to = n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2], step = y_.strides[3];
-    const bool in_place = y_.dtype == dtype_of<C> && step == 1;
-    C* out = in_place ? y_.as<C>() + to : buffer;
-    if (in_place && follows && rows_.repeats(p)) return static_cast<void>(std::copy_n(out - y_.strides[2], Q, out));
-
-    const int64_t plane = n * x_.strides[0] + c * x_.strides[1], first = rows_.begin(p), taps = rows_.size(p);
-    const C* line;
-    if (taps == 1 && rows_.selects(p)) {
-      line = load_block(x_.data, x_.dtype, plane + row_offsets_[first], x_.strides[3], W, converted);
-    } else {
-      C* total = across_.as_is() ? out : sum;
-      if (x_.dtype == dtype_of<C> && x_.strides[3] == 1) {
-        kernels_.weighted_sum(x_.as<C>() + plane, taps, row_offsets_.get() + first, rows_.weights(p), total, W);
-      } else {
-        std::vector<int64_t> offsets;
-        for (int64_t k = 0; k < taps; ++k) {
-          offsets.push_back(k * W);
-          C* to_row = converted + k * W;
-          const C* from = load_block(x_.data, x_.dtype, plane + row_offsets_[first + k], x_.strides[3], W, to_row);
-          if (from != to_row) std::copy_n(from, W, to_row);
-        }
-        kernels_.weighted_sum(converted, taps, offsets.data(), rows_.weights(p), total, W);
+  // Rows of planes from `begin` on. One that takes what the row before it took
+  // is copied from that.
+  void rows_of_planes(int64_t begin, int64_t end) const {
+    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
+    const bool in_place = y_.dtype == dtype_of<C> && y_.strides[3] == 1;
+    const bool as_is = x_.dtype == dtype_of<C> && x_.strides[3] == 1;
+    const Scratch<C> converted(rows_.most() * W), sum(W), buffer(Q);
+    const Scratch<int64_t> offsets(rows_.most());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / P / K, c = i / P % K, p = i % P, taps = rows_.size(p);
+      const int64_t to = n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
+      C* out = in_place ? y_.as<C>() + to : buffer.get();
+      if (in_place && i > begin && rows_.repeats(p)) {
+        std::copy_n(out - y_.strides[2], Q, out);
+        continue;
       }
-      line = total;
+      const int64_t plane = n * x_.strides[0] + c * x_.strides[1];
+      const int64_t* from = row_offsets_.get() + rows_.begin(p);
+      if (taps == 1 && rows_.selects(p)) {
+        across_.run(load_block(x_, plane + *from, x_.strides[3], W, converted.get()), out);
+      } else {
+        for (int64_t k = 0; !as_is && k < taps; ++k)
+          load_line(plane + from[k], x_.strides[3], W, converted.get() + (offsets[k] = k * W));
+        kernels_.weighted_sum(as_is ? x_.as<C>() + plane : converted.get(), taps, as_is ? from : offsets.get(),
+                              rows_.weights(p), sum.get(), W);
+        across_.run(sum.get(), out);
+      }
+      if (!in_place) store_block(out, y_, to, y_.strides[3], Q);
     }
-    if (line != out) across_.run(line, out);
-    if (!in_place) store_block(out, y_.data, y_.dtype, to, step, Q);
   }
 
-  // The taps of a pixel, and room for its conversion.
-  struct PixelBuffers {
-    Scratch<int64_t> offsets;
-    Scratch<C> weights, converted, out;
-    explicit PixelBuffers(const Resample2d& job)
-        : offsets(job.rows_.most() * job.columns_.most()), weights(job.rows_.most() * job.columns_.most()),
-          converted(job.x_.dtype == dtype_of<C> && job.x_.strides[1] == 1
-                        ? 0
-                        : job.rows_.most() * job.columns_.most() * job.y_.shape[1]),
-          out(job.y_.shape[1]) {}
-  };
-
-  void row_of_pixels(int64_t n, int64_t p, bool follows, const PixelBuffers& buffers) const {
-    const int64_t K = y_.shape[1], Q = y_.shape[3], row = n * y_.strides[0] + p * y_.strides[2];
+  void rows_of_pixels(int64_t begin, int64_t end) const {
+    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], most = rows_.most() * columns_.most();
     const bool in_place = y_.dtype == dtype_of<C> && y_.strides[1] == 1;
-    if (in_place && y_.strides[3] == K && p > 0 && follows && rows_.repeats(p)) {
-      C* out = y_.as<C>() + row;
-      return static_cast<void>(std::copy_n(out - y_.strides[2], Q * K, out));
-    }
     const bool as_is = x_.dtype == dtype_of<C> && x_.strides[1] == 1;
-    for (int64_t q = 0; q < Q; ++q) {
-      int64_t taps = 0;
-      for (int64_t r = rows_.begin(p); r < rows_.end(p); ++r)
-        for (int64_t s = columns_.begin(q); s < columns_.end(q); ++s, ++taps) {
-          const int64_t at = row_offsets_[r] + columns_.source(s) * x_.strides[3];
-          buffers.weights[taps] = rows_.weight(r) * columns_.weight(s);
-          buffers.offsets[taps] = as_is ? at : taps * K;
-          if (as_is) continue;
-          C* to = buffers.converted.get() + taps * K;
-          const C* from = load_block(x_.data, x_.dtype, n * x_.strides[0] + at, x_.strides[1], K, to);
-          if (from != to) std::copy_n(from, K, to);
-        }
-      const int64_t to = row + q * y_.strides[3];
-      C* out = in_place ? y_.as<C>() + to : buffers.out.get();
-      kernels_.weighted_sum(as_is ? x_.as<C>() + n * x_.strides[0] : buffers.converted.get(), taps,
-                            buffers.offsets.get(), buffers.weights.get(), out, K);
-      if (!in_place) store_block(out, y_.data, y_.dtype, to, y_.strides[1], K);
+    const Scratch<int64_t> offsets(most);
+    const Scratch<C> weights(most), converted(as_is ? 0 : most * K), buffer(K);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / P, p = i % P, row = n * y_.strides[0] + p * y_.strides[2], image = n * x_.strides[0];
+      if (in_place && y_.strides[3] == K && i > begin && rows_.repeats(p)) {
+        C* out = y_.as<C>() + row;
+        std::copy_n(out - y_.strides[2], Q * K, out);
+        continue;
+      }
+      for (int64_t q = 0; q < Q; ++q) {
+        int64_t taps = 0;
+        for (int64_t r = rows_.begin(p); r < rows_.end(p); ++r)
+          for (int64_t s = columns_.begin(q); s < columns_.end(q); ++s, ++taps) {
+            const int64_t at = row_offsets_[r] + columns_.source(s) * x_.strides[3];
+            weights[taps] = rows_.weight(r) * columns_.weight(s);
+            offsets[taps] = as_is ? at : taps * K;
+            if (!as_is) load_line(image + at, x_.strides[1], K, converted.get() + taps * K);
+          }
+        const int64_t to = row + q * y_.strides[3];
+        C* out = in_place ? y_.as<C>() + to : buffer.get();
+        kernels_.weighted_sum(as_is ? x_.as<C>() + image : converted.get(), taps, offsets.get(), weights.get(), out, K);
+        if (!in_place) store_block(out, y_, to, y_.strides[1], K);
+      }
     }
+  }
+
+  // A row or a pixel of x into `to`.
+  void load_line(int64_t offset, int64_t step, int64_t count, C* to) const {
+    const C* from = load_block(x_, offset, step, count, to);
+    if (from != to) std::copy_n(from, count, to);
   }
 
   const Kernels<C>& kernels_;

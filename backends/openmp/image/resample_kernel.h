@@ -1,4 +1,5 @@
-// Weighted sums of rows, of columns and of pixels: the steps of pooling by averages and of interpolation.
+// Weighted sums of rows, of columns and of pixels: the steps of pooling by
+// averages and of interpolation.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -14,8 +15,8 @@ void gather_columns(const GatherArgs<T>& args) {
     for (int64_t k = 0; k < args.taps; ++k) {
       Mask<T> index;
       __builtin_memcpy(&index, args.sources + k * args.pitch + q, sizeof index);
-      const Vector<T> v = gather<T>(args.x, index);
-      sum = args.weights ? multiply_add(load(args.weights + k * args.pitch + q), v, sum) : v;
+      const Vector<T> v = gather(args.x, index);
+      sum = multiply_add(load(args.weights + k * args.pitch + q), v, sum);
     }
     const int64_t left = args.columns - q;
     store_some(args.y + q, sum, left >= lanes, left);

@@ -74,7 +74,7 @@ void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t
 template <class T>
 void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const View& index, const MutableView& y) {
   const int64_t length = nest.shape[nest.ndim - 1];
-  const StridedLoop<3> rows = outer_axes(nest);
+  const StridedLoop<3> rows = without_axis(nest, nest.ndim - 1);
   const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1), index_step = step_of(rows, 2);
   parallel_for(rows.numel, ceil_div(kGrain, length), [&](int64_t begin, int64_t end) {
     for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
@@ -97,22 +97,15 @@ void write_line(const T* from, int64_t from_step, const int64_t* places, int64_t
     for (int64_t i = 0; i < count; ++i) write(to[places[i * index_step] * to_step], from[i * from_step]);
 }
 
-// A matrix of rows that are `row` elements apart.
-template <class T>
-struct Matrix {
-  T* data;
-  int64_t row;
-};
-
-// Adds or copies row i of x, `count` neighbours, to row places[i] of y. Threads share the places by their low bits, of
-// which no run of frequent places makes one part much larger than the others; the rows are put in order of their parts
-// before.
+// Adds or copies row i of x, `count` neighbours, to row index[i] of y; rows are x_row, y_row and index_row apart.
+// Threads share the places by their low bits, of which no run of frequent places makes one part much larger than the
+// others; the rows are put in order of their parts before.
 template <class T, class Write>
-void scatter_rows(const Matrix<const T>& x, int64_t rows, int64_t count, const int64_t* index, int64_t index_step,
-                  const Matrix<T>& y, Write write) {
+void scatter_rows(const T* x, int64_t x_row, int64_t rows, int64_t count, const int64_t* index, int64_t index_row, T* y,
+                  int64_t y_row, Write write) {
   const uint64_t parts =
       std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(rows * count / kGrain, 1, kMostParts)));
-  const auto part_of = [&](int64_t i) { return static_cast<size_t>(index[i * index_step]) & (parts - 1); };
+  const auto part_of = [&](int64_t i) { return static_cast<size_t>(index[i * index_row]) & (parts - 1); };
   std::vector<int64_t> ends(parts + 1, 0), order(static_cast<size_t>(rows));
   for (int64_t i = 0; i < rows; ++i) ++ends[part_of(i) + 1];
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
@@ -122,7 +115,7 @@ void scatter_rows(const Matrix<const T>& x, int64_t rows, int64_t count, const i
     const int64_t begin = part == 0 ? 0 : ends[static_cast<size_t>(part) - 1], end = ends[static_cast<size_t>(part)];
     for (int64_t k = begin; k < end; ++k) {
       const int64_t i = order[static_cast<size_t>(k)];
-      write_run(x.data + i * x.row, 1, y.data + index[i * index_step] * y.row, 1, count, write);
+      write_run(x + i * x_row, 1, y + index[i * index_row] * y_row, 1, count, write);
     }
   });
 }
@@ -135,8 +128,7 @@ void scatter_by(const View& x, int axis, const View& index, const MutableView& y
   const int64_t rows = x.shape[axis], x_row = x.strides[axis], y_row = y.strides[axis], index_row = index.strides[axis];
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), index_step = nest.ndim ? step_of(nest, 2) : 0;
   if (nest.ndim == 1 && index_step == 0 && x_step == 1 && y_step == 1 && nest.numel >= kColumns)
-    return scatter_rows<T>({x.as<T>(), x_row}, rows, nest.numel, index.as<int64_t>(), index_row, {y.as<T>(), y_row},
-                           write);
+    return scatter_rows(x.as<T>(), x_row, rows, nest.numel, index.as<int64_t>(), index_row, y.as<T>(), y_row, write);
   const auto columns = [&](const int64_t* at, int64_t count) {
     T* to = y.as<T>() + at[0];
     const T* from = x.as<T>() + at[1];

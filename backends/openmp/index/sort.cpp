@@ -130,36 +130,28 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
   return held;
 }
 
-// The rows of x along an axis: operand 0 are the indices, 1 x, 2 the values (the indices again where these are not
-// wanted).
-struct SortRows {
-  SortRows(const View& x, int axis, const MutableView& values, const MutableView& indices)
-      : size(x.ndim() ? x.shape[axis] : 1),
-        nest(rows_of(x.shape, axis), {&indices.strides, &x.strides, values.data ? &values.strides : &indices.strides}),
-        x_along(step_along(x, axis)), index_along(step_along(indices, axis)),
-        value_along(values.data ? step_along(values, axis) : 0) {}
-  int64_t size;
-  StridedLoop<3> nest;
-  int64_t x_along, index_along, value_along;
-};
-
-// Calls order(in, entries, room) for every row, which returns its first `count` entries, and writes what they name.
+// Calls order(in, entries, room) for every row of x along the axis, elements that are step_along(x, axis) apart: it
+// returns the row's first entries in order. Writes what they name: as many as `indices` has.
 template <class T, class Entry, class F>
-void write_rows(const SortRows& rows, int64_t room_size, int64_t count, const View& x, const MutableView& values,
-                const MutableView& indices, F&& order) {
+void write_rows(const View& x, int axis, const MutableView& values, const MutableView& indices, int64_t room_size,
+                F&& order) {
   constexpr int64_t words = sizeof(Entry) / sizeof(int64_t);
-  parallel_for(rows.nest.numel, ceil_div(kGrain, rows.size), [&](int64_t first, int64_t last) {
+  const MutableView& second = values.data ? values : indices;  // values may be unwanted
+  const StridedLoop<3> nest(rows_of(x.shape, axis), {&indices.strides, &x.strides, &second.strides});
+  const int64_t x_along = step_along(x, axis), index_along = step_along(indices, axis),
+                value_along = step_along(second, axis), count = indices.ndim() ? indices.shape[axis] : 1;
+  parallel_for(nest.numel, ceil_div(kGrain, x.ndim() ? x.shape[axis] : 1), [&](int64_t first, int64_t last) {
     const Scratch<int64_t> memory(2 * room_size * words);
     Entry* entries = reinterpret_cast<Entry*>(memory.get());
-    for_each_run(rows.nest, first, last, [&](const int64_t* at, int64_t run) {
+    for_each_run(nest, first, last, [&](const int64_t* at, int64_t run) {
       for (int64_t row = 0; row < run; ++row) {
-        const T* in = x.as<T>() + at[1] + row * step_of(rows.nest, 1);
+        const T* in = x.as<T>() + at[1] + row * step_of(nest, 1);
         const Entry* sorted = order(in, entries, entries + room_size);
-        int64_t* places = indices.as<int64_t>() + at[0] + row * step_of(rows.nest, 0);
-        for (int64_t i = 0; i < count; ++i) places[i * rows.index_along] = sorted[i].index();
+        int64_t* places = indices.as<int64_t>() + at[0] + row * step_of(nest, 0);
+        for (int64_t i = 0; i < count; ++i) places[i * index_along] = sorted[i].index();
         if (!values.data) continue;
-        T* out = values.as<T>() + at[2] + row * step_of(rows.nest, 2);
-        for (int64_t i = 0; i < count; ++i) out[i * rows.value_along] = in[sorted[i].index() * rows.x_along];
+        T* out = values.as<T>() + at[2] + row * step_of(nest, 2);
+        for (int64_t i = 0; i < count; ++i) out[i * value_along] = in[sorted[i].index() * x_along];
       }
     });
   });
@@ -180,44 +172,43 @@ void visit_entries(DType dtype, int64_t size, F&& f) {
 void OpenmpBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                          const MutableView& indices) {
   EventScope event("sort", "openmp", "radix", {&x, &indices}, x.numel());
-  const SortRows rows(x, axis, values, indices);
   if (x.numel() == 0) return;
-  visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
-    write_rows<T, Entry>(rows, rows.size, rows.size, x, values, indices, [&](const T* in, Entry* entries, Entry* room) {
-      parallel_for(rows.size, kStretch, [&](int64_t begin, int64_t end) {
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis);
+  visit_entries(x.dtype, size, [&]<class T, class Entry> {
+    write_rows<T, Entry>(x, axis, values, indices, size, [&](const T* in, Entry* entries, Entry* room) {
+      parallel_for(size, kStretch, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          entries[i] = Entry::make(key_of<typename Entry::Key>(in[i * rows.x_along], descending), i);
+          entries[i] = Entry::make(key_of<typename Entry::Key>(in[i * along], descending), i);
       });
-      return sort_entries(entries, room, rows.size);
+      return sort_entries(entries, room, size);
     });
   });
 }
 
 void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
   EventScope event("topk", "openmp", "select", {&x, &indices}, x.numel());
-  const SortRows rows(x, axis, values, indices);
-  const int64_t k = indices.ndim() ? indices.shape[axis] : 1;
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis),
+                k = indices.ndim() ? indices.shape[axis] : 1;
   if (x.numel() == 0 || k == 0) return;
   // Each stretch of a row finds its own first k in memory of its own; these are put in order together.
-  const int64_t stretches = ceil_div(rows.size, std::max(kStretch, 8 * k)), stretch = ceil_div(rows.size, stretches);
+  const int64_t stretches = ceil_div(size, std::max(kStretch, 8 * k)), stretch = ceil_div(size, stretches);
   const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
-  visit_entries(x.dtype, rows.size, [&]<class T, class Entry> {
-    write_rows<T, Entry>(
-        rows, stretches * capacity, k, x, values, indices, [&](const T* in, Entry* entries, Entry* room) {
-          std::vector<int64_t> found(static_cast<size_t>(stretches));
-          parallel_for(stretches, 1, [&](int64_t first, int64_t last) {
-            for (int64_t s = first; s < last; ++s)
-              found[static_cast<size_t>(s)] =
-                  first_of(in, rows.x_along, s * stretch, std::min(rows.size, (s + 1) * stretch), largest, k,
-                           room + s * capacity, capacity);
-          });
-          int64_t held = 0;
-          for (int64_t s = 0; s < stretches; ++s)
-            held = std::copy_n(room + s * capacity, found[static_cast<size_t>(s)], entries + held) - entries;
-          std::nth_element(entries, entries + k - 1, entries + held);
-          std::sort(entries, entries + k);
-          return entries;
-        });
+  visit_entries(x.dtype, size, [&]<class T, class Entry> {
+    const auto first_k = [&](const T* in, Entry* entries, Entry* room) {
+      std::vector<int64_t> found(static_cast<size_t>(stretches));
+      parallel_for(stretches, 1, [&](int64_t first, int64_t last) {
+        for (int64_t s = first; s < last; ++s)
+          found[static_cast<size_t>(s)] = first_of(in, along, s * stretch, std::min(size, (s + 1) * stretch), largest,
+                                                   k, room + s * capacity, capacity);
+      });
+      int64_t held = 0;
+      for (int64_t s = 0; s < stretches; ++s)
+        held = std::copy_n(room + s * capacity, found[static_cast<size_t>(s)], entries + held) - entries;
+      std::nth_element(entries, entries + k - 1, entries + held);
+      std::sort(entries, entries + k);
+      return entries;
+    };
+    write_rows<T, Entry>(x, axis, values, indices, stretches * capacity, first_k);
   });
 }
 

@@ -84,7 +84,7 @@ class Normalize {
       C buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        total.add(of_block(load_block(x_.data, x_.dtype, offset + at[0] + i * step, step, count, buffer), count));
+        total.add(of_block(load_block(x_, offset + at[0] + i * step, step, count, buffer), count));
       }
     });
   }
@@ -101,7 +101,7 @@ class Normalize {
       const C b0 = by_element ? C(0) : bias_.one<C>(o[3] + at[3]);
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        const C* from = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        const C* from = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
         C* to = direct ? y_.as<C>() + o[1] + at[1] + i : y_buffer;
         const C* w = nullptr;
         const C* b = nullptr;
@@ -112,11 +112,10 @@ class Normalize {
         kernels().affine(from, of.high, scale * w0, offset * w0 + b0, w, b, to, count);
         if (relu_) {
           const C* more = nullptr;
-          if (residual_)
-            more = load_block(residual_->data, residual_->dtype, o[6] + at[4] + i * r_step, r_step, count, x_buffer);
+          if (residual_) more = load_block(*residual_, o[6] + at[4] + i * r_step, r_step, count, x_buffer);
           relu_after_sum(to, more, count);
         }
-        if (!direct) store_block(to, y_.data, y_.dtype, o[1] + at[1] + i * y_step, y_step, count);
+        if (!direct) store_block(to, y_, o[1] + at[1] + i * y_step, y_step, count);
       }
     });
   }

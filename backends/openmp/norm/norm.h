@@ -12,11 +12,11 @@
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/rows.h>
-#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/backends/openmp/simd/work_split.h>
 
 namespace gradus::openmp_detail {
 
-inline constexpr int64_t kMostLanes = 128, kLaneRows = 64, kWantedStretches = 64;
+inline constexpr int64_t kMostLanes = 128, kLaneRows = 64;
 
 template <int N>
 bool varies(const StridedLoop<N>& nest, int operand) {
@@ -31,7 +31,7 @@ struct Parameter {
       : view(if_present(view)), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}
   template <class C>
   const C* block(int64_t offset, int64_t step, int64_t count, C* buffer) const {
-    if (view) return load_block(view->data, view->dtype, offset, step, count, buffer);
+    if (view) return load_block(*view, offset, step, count, buffer);
     std::fill_n(buffer, count, static_cast<C>(absent));
     return buffer;
   }
@@ -57,40 +57,6 @@ struct Moments {
   }
 };
 
-/// `count` neighbours of the innermost outer axis from outer element `begin` on, or one outer element.
-struct LaneBlock {
-  int64_t begin, count;
-};
-
-/// The work: blocks of at most `most` neighbouring outer elements, and inner ranges cut into `stretches`.
-struct WorkSplit {
-  int64_t most, lanes, blocks, inner, length, stretches;
-
-  template <int N>
-  WorkSplit(const StridedLoop<N>& outer, int64_t inner, int64_t most)
-      : most(most), lanes(most > 1 ? outer.shape[outer.ndim - 1] : 1),
-        blocks(outer.numel / lanes * ceil_div(lanes, most)), inner(inner) {
-    length = std::max(std::max<int64_t>(1, kGrain / width()),
-                      ceil_div(inner, ceil_div(kWantedStretches, std::max<int64_t>(blocks, 1))));
-    stretches = std::max<int64_t>(1, ceil_div(inner, length));
-  }
-  int64_t width() const { return std::min(most, lanes); }
-
-  /// Calls f(block, stretch, begin, end), by several threads.
-  template <class F>
-  void each(F&& f) const {
-    parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::min(length, inner)),
-                 [&](int64_t from, int64_t to) {
-                   for (int64_t i = from; i < to; ++i) {
-                     const int64_t index = i / stretches, first = index % ceil_div(lanes, most) * most;
-                     const int64_t s = i % stretches, begin = s * length;
-                     f(LaneBlock{index / ceil_div(lanes, most) * lanes + first, std::min(most, lanes - first)}, s,
-                       begin, std::min(inner, begin + length));
-                   }
-                 });
-  }
-};
-
 /// True where lanes are the better walk: operand 0 is what is read.
 template <int N, int M>
 bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
@@ -105,7 +71,7 @@ RowsOf<const C> load_rows(const View& x, int64_t offset, int64_t step, int64_t r
   if (x.dtype == dtype_of<C> && lane == 1) return {x.as<C>() + offset, step, rows, lanes};
   for (int64_t r = 0; r < rows; ++r) {
     C* row = buffer + r * kMostLanes;
-    const C* from = load_block(x.data, x.dtype, offset + r * step, lane, lanes, row);
+    const C* from = load_block(x, offset + r * step, lane, lanes, row);
     if (from != row) std::copy_n(from, lanes, row);
   }
   return {buffer, kMostLanes, rows, lanes};
@@ -121,8 +87,7 @@ template <class C>
 void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, int64_t offset, int64_t step,
                 int64_t lane) {
   if (from.data != buffer) return;
-  for (int64_t r = 0; r < from.rows; ++r)
-    store_block(buffer + r * kMostLanes, y.data, y.dtype, offset + r * step, lane, from.lanes);
+  for (int64_t r = 0; r < from.rows; ++r) store_block(buffer + r * kMostLanes, y, offset + r * step, lane, from.lanes);
 }
 
 /// The ReLU that may follow a normalisation, on a run of results while it is in the cache; and the gradient behind it.

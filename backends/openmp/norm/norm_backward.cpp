@@ -133,7 +133,7 @@ class NormalizeBackward {
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i), p = o[4] + at[4] + i * p_step;
-        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        const C* x = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
         const C* dy = gradient(o, at, i, count, dy_buffer);
         const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
         C sums[2];
@@ -163,15 +163,15 @@ class NormalizeBackward {
   // masked_.
   const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
     const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
-    const C* dy = load_block(dy_.data, dy_.dtype, o[1] + at[1] + i * dy_step, dy_step, count, buffer);
+    const C* dy = load_block(dy_, o[1] + at[1] + i * dy_step, dy_step, count, buffer);
     if (!y_) return dy;
     C y_buffer[kBlock];
-    const C* y = load_block(y_->data, y_->dtype, o[7] + at[5] + i * y_step, y_step, count, y_buffer);
+    const C* y = load_block(*y_, o[7] + at[5] + i * y_step, y_step, count, y_buffer);
     const int64_t step = step_of(inner_, 6), to_at = o[8] + at[6] + i * step;
     const bool direct = masked_ && masked_->dtype == dtype_of<C> && step == 1;
     C* to = direct ? masked_->as<C>() + to_at : buffer;
     relu_gradient(dy, y, to, count);
-    if (masked_ && !direct) store_block(to, masked_->data, masked_->dtype, to_at, step, count);
+    if (masked_ && !direct) store_block(to, *masked_, to_at, step, count);
     return to;
   }
 
@@ -214,13 +214,12 @@ class NormalizeBackward {
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], dx_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        const C* x = load_block(x_.data, x_.dtype, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy =
-            load_block(g.view.data, g.view.dtype, g.offset + at[g.inner] + i * g.step, g.step, count, dy_buffer);
+        const C* x = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
+        const C* dy = load_block(g.view, g.offset + at[g.inner] + i * g.step, g.step, count, dy_buffer);
         const C* w = varies ? weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer) : nullptr;
         C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
         kernels().combine(dy, w, x, of.high, a, b, c, to, count);
-        if (!direct) store_block(to, dx_->data, dx_->dtype, o[2] + at[2] + i * dx_step, dx_step, count);
+        if (!direct) store_block(to, *dx_, o[2] + at[2] + i * dx_step, dx_step, count);
       }
     });
   }

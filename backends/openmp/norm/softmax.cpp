@@ -55,7 +55,7 @@ struct Rows {
 // Lanes of operand k of type C at element i of the axis.
 template <class C, int N>
 const C* lanes_of(const Rows<N>& rows, int k, const View& x, const int64_t* at, int64_t i, int64_t count, C* buffer) {
-  return load_block(x.data, x.dtype, at[k] + i * rows.along[k], step_of(rows.nest, k), count, buffer);
+  return load_block(x, at[k] + i * rows.along[k], step_of(rows.nest, k), count, buffer);
 }
 
 template <class C>
@@ -67,8 +67,8 @@ void softmax_of(const View& x, int axis, bool log, const MutableView& y) {
     return rows.each([&] {
       return [&, buffer = Scratch<C>(rows.size)](const int64_t* at, int64_t) {
         C* to = direct ? y.as<C>() + at[0] : buffer.get();
-        softmax_row(kernels, load_block(x.data, x.dtype, at[1], rows.along[1], rows.size, to), to, rows.size, log);
-        if (!direct) store_block(to, y.data, y.dtype, at[0], rows.along[0], rows.size);
+        softmax_row(kernels, load_block(x, at[1], rows.along[1], rows.size, to), to, rows.size, log);
+        if (!direct) store_block(to, y, at[0], rows.along[0], rows.size);
       };
     });
   const auto maximum = kernels.binary[BinaryOp::maximum].apply, add = kernels.binary[BinaryOp::add].apply,
@@ -96,7 +96,7 @@ void softmax_of(const View& x, int axis, bool log, const MutableView& y) {
       for (int64_t i = 0; i < rows.size; ++i) {
         C* result = work.get() + i * rows.strip;
         (log ? sub : mul)(result, sum, result, count);
-        store_block(result, y.data, y.dtype, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+        store_block(result, y, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
       }
     };
   });
@@ -114,8 +114,8 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
       return [&, out = Scratch<C>(rows.size), g_buffer = Scratch<C>(rows.size), y_buffer = Scratch<C>(rows.size)](
                  const int64_t* at, int64_t) {
         const int64_t n = rows.size;
-        const C* gradient = load_block(dy.data, dy.dtype, at[1], rows.along[1], n, g_buffer.get());
-        const C* output = load_block(y.data, y.dtype, at[2], rows.along[2], n, y_buffer.get());
+        const C* gradient = load_block(dy, at[1], rows.along[1], n, g_buffer.get());
+        const C* output = load_block(y, at[2], rows.along[2], n, y_buffer.get());
         if (log) {
           exp(output, out.get(), n, {});
           kernels.combine(gradient, nullptr, out.get(), C(0), C(1), -kernels.sum(gradient, n), C(0), out.get(), n);
@@ -124,7 +124,7 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
           kernels.affine(gradient, kernels.sum(out.get(), n), C(1), C(0), nullptr, nullptr, out.get(), n);
           mul(out.get(), output, out.get(), n);
         }
-        store_block(out.get(), dx.data, dx.dtype, at[0], rows.along[0], n);
+        store_block(out.get(), dx, at[0], rows.along[0], n);
       };
     });
   const bool direct = dy.dtype == dtype_of<C> && y.dtype == dtype_of<C> && dx.dtype == dtype_of<C> &&
@@ -153,7 +153,7 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
           sub(gradient, sum, result, count);
           mul(result, output, result, count);
         }
-        store_block(result, dx.data, dx.dtype, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+        store_block(result, dx, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
       }
     };
   });

@@ -29,35 +29,24 @@ bool is_flat(const ParameterViews& views) {
       .all_contiguous();
 }
 
-// Elements in the type that they compute in: in place.
+// A block at a time in the type that elements compute in: where they are, half types by way of buffers.
 template <class T, class Rule>
 void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
-  StepArgs<T> args{
-      chunk.count, chunk.views->parameter.as<T>() + chunk.begin, chunk.views->gradient.as<T>() + chunk.begin, {}};
-  for (int k = 0; k < kMaxOptimizerStates; ++k)
-    if (chunk.views->states[k].data) args.states[k] = chunk.views->states[k].as<T>() + chunk.begin;
-  static_cast<const StepKernel<T, Rule>&>(kernels_of<T>(kernel_table()).steps).step(args, step);
-}
-
-// Half types: a block at a time through buffers of float.
-template <class Rule>
-void step_half_chunk(const Chunk& chunk, const rules::FullStep<Rule, float>& step) {
   const ParameterViews& views = *chunk.views;
-  const DType dtype = views.parameter.dtype;
-  float parameter[kBlock], gradient[kBlock], states[kMaxOptimizerStates][kBlock];
+  T buffers[2 + kMaxOptimizerStates][kBlock];
   for (int64_t i = chunk.begin; i < chunk.begin + chunk.count; i += kBlock) {
     const int64_t count = std::min(kBlock, chunk.begin + chunk.count - i);
-    StepArgs<float> args{count, parameter, load_block(views.gradient.data, dtype, i, 1, count, gradient), {}};
-    load_block(views.parameter.data, dtype, i, 1, count, parameter);
-    for (int k = 0; k < kMaxOptimizerStates; ++k) {
-      if (!views.states[k].data) continue;
-      args.states[k] = states[k];
-      load_block(views.states[k].data, dtype, i, 1, count, states[k]);
-    }
-    static_cast<const StepKernel<float, Rule>&>(kernel_table().f32.steps).step(args, step);
-    store_block(parameter, views.parameter.data, dtype, i, 1, count);
+    const auto block = [&](const View& view, int buffer) {
+      return const_cast<T*>(load_block<T>(view, i, 1, count, buffers[buffer]));
+    };
+    StepArgs<T> args{count, block(views.parameter, 0), block(views.gradient, 1), {}};
     for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (views.states[k].data) store_block(states[k], views.states[k].data, dtype, i, 1, count);
+      if (views.states[k].data) args.states[k] = block(views.states[k], 2 + k);
+    static_cast<const StepKernel<T, Rule>&>(kernels_of<T>(kernel_table()).steps).step(args, step);
+    if (views.parameter.dtype == dtype_of<T>) continue;
+    store_block(args.parameter, views.parameter, i, 1, count);
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (args.states[k]) store_block(args.states[k], views.states[k], i, 1, count);
   }
 }
 
@@ -76,15 +65,6 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
     for (int64_t begin = 0; begin < total; begin += kGrain)
       chunks.push_back({&views, begin, std::min(kGrain, total - begin)});
   }
-  // Chunks up to ends[i] from ends[i - 1] on are a thread's at a time: many small parameters make one piece of work.
-  std::vector<size_t> ends;
-  int64_t gathered = 0;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    gathered += chunks[i].count;
-    if (gathered < kGrain && i + 1 < chunks.size()) continue;
-    ends.push_back(i + 1);
-    gathered = 0;
-  }
   std::visit(
       [&]<class Rule>(const Rule& known) {
         EventScope event(Rule::kName, "openmp", kernel_table().vectors, {&block});
@@ -94,15 +74,10 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
                                                 entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)};
         const auto single = rules::full_step<float>(known, values);
         const auto wide = rules::full_step<double>(known, values);
-        parallel_for(static_cast<int64_t>(ends.size()), 1, [&](int64_t begin, int64_t end) {
-          for (size_t i = begin > 0 ? ends[begin - 1] : 0; i < ends[end - 1]; ++i) {
-            const Chunk& chunk = chunks[i];
-            switch (chunk.views->parameter.dtype) {
-              case DType::f32: step_chunk(chunk, single); break;
-              case DType::f64: step_chunk(chunk, wide); break;
-              default: step_half_chunk(chunk, single);
-            }
-          }
+        parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            if (chunks[i].views->parameter.dtype == DType::f64) step_chunk(chunks[i], wide);
+            else step_chunk(chunks[i], single);
         });
       },
       static_cast<const rules::All<std::variant>&>(rule));

@@ -21,86 +21,99 @@ bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   return true;
 }
 
-// Whole rows of channels-last images, n * rows + row, by several threads.
-template <class Row>
-void parallel_image_rows(int64_t images, int64_t rows, int64_t row_work, Row&& row) {
-  parallel_for(images * rows, ceil_div(kGrain, row_work + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) row(i / rows, i % rows);
+// Outputs of an image that see the same taps, and the kernel's arguments for those of the first image.
+template <class Args>
+struct Piece {
+  Args args;
+  std::vector<int64_t> offsets, index_offsets;
+  std::vector<int32_t> places;
+};
+
+// Calls f(piece's arguments, image) for all pieces of all images, by several threads.
+template <class Args, class F>
+void each_piece(const std::vector<Piece<Args>>& pieces, int64_t images, int64_t image_work, F&& f) {
+  const auto count = static_cast<int64_t>(pieces.size());
+  parallel_for(images * count, ceil_div(kGrain * count, image_work + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(Args(pieces[static_cast<size_t>(i % count)].args), i / count);
   });
 }
 
+// Lanes are the channels of a pixel, or neighbouring pixels of a plane, of which all channels are done in turn.
 template <class T>
-void max_pool_channels(const View& x, const MutableView& y, const MutableView& indices, const Pool2dGeometry& g) {
-  const int64_t K = y.shape[1], W = x.shape[3];
+void max_pool(const View& x, const MutableView& y, const MutableView& indices, const Pool2dGeometry& g, bool channels) {
   const auto axis = [&](int i) {
     return forward_axis(y.shape[2 + i], x.shape[2 + i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
   };
   const WindowAxis rows = axis(0), columns = axis(1);
-  parallel_image_rows(y.shape[0], y.shape[2], K * y.shape[3] * g.kernel[0] * g.kernel[1], [&](int64_t n, int64_t p) {
-    std::vector<WindowTap> window;
-    std::vector<int64_t> offsets;
-    std::vector<int32_t> places;
+  const int64_t K = y.shape[1], step = g.stride[1];
+  std::vector<WindowTap> window;
+  std::vector<Piece<PoolArgs<T>>> pieces;
+  for (int64_t p = 0; p < y.shape[2]; ++p)
     for_each_piece(rows, columns, p, window, [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
-      offsets.clear(), places.clear();
+      Piece<PoolArgs<T>>& piece = pieces.emplace_back();
       for (const WindowTap& tap : window) {
-        offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
-        places.push_back(static_cast<int32_t>(tap.h * W + tap.w));
+        piece.offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
+        piece.places.push_back(static_cast<int32_t>(tap.h * x.shape[3] + tap.w));
       }
-      kernels_of<T>(kernel_table())
-          .max_pool_channels({.pixels = count,
-                              .channels = K,
-                              .x = x.as<T>() + n * x.strides[0],
-                              .x_step = g.stride[1] * x.strides[3],
-                              .taps = static_cast<int64_t>(window.size()),
-                              .offsets = offsets.data(),
-                              .places = places.data(),
-                              .place_step = g.stride[1],
-                              .y = y.as<T>() + n * y.strides[0] + p * y.strides[2] + first * y.strides[3],
-                              .indices = indices.as<int32_t>() + n * indices.strides[0] + p * indices.strides[2] +
-                                         first * indices.strides[3],
-                              .y_step = y.strides[3],
-                              .index_step = indices.strides[3]});
+      piece.args = {.rows = channels ? count : K,
+                    .lanes = channels ? K : count,
+                    .x = x.as<T>(),
+                    .x_row = channels ? step * x.strides[3] : x.strides[1],
+                    .x_lane = channels ? 1 : step,
+                    .taps = static_cast<int64_t>(window.size()),
+                    .offsets = piece.offsets.data(),
+                    .places = piece.places.data(),
+                    .place_row = channels ? step : 0,
+                    .place_lane = channels ? 0 : step,
+                    .y = y.as<T>() + p * y.strides[2] + first * y.strides[3],
+                    .indices = indices.as<int32_t>() + p * indices.strides[2] + first * indices.strides[3],
+                    .y_row = y.strides[channels ? 3 : 1],
+                    .index_row = indices.strides[channels ? 3 : 1]};
     });
+  each_piece(pieces, y.shape[0], y.numel() / y.shape[0] * g.kernel[0] * g.kernel[1], [&](PoolArgs<T> args, int64_t n) {
+    args.x += n * x.strides[0], args.y += n * y.strides[0], args.indices += n * indices.strides[0];
+    kernels_of<T>(kernel_table()).max_pool(args);
   });
 }
 
 template <class T>
 void max_pool_channels_backward(const View& dy, const View& indices, const MutableView& dx, const Pool2dGeometry& g) {
-  const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3];
   const auto axes = [&](int i) {
     return backward_axes(dx.shape[2 + i], dy.shape[2 + i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
   };
   const std::vector<WindowAxis> row_axes = axes(0), column_axes = axes(1);
   const auto classes = static_cast<int64_t>(row_axes.size());
-  parallel_image_rows(dx.shape[0], H, K * W * g.kernel[0], [&](int64_t n, int64_t h) {
-    std::vector<WindowTap> window;
-    std::vector<int64_t> offsets, index_offsets;
+  std::vector<WindowTap> window;
+  std::vector<Piece<ChannelPoolBackwardArgs<T>>> pieces;
+  for (int64_t h = 0; h < dx.shape[2]; ++h)
     for (const WindowAxis& columns : column_axes)
       for_each_piece(row_axes[static_cast<size_t>(h % classes)], columns, h / classes, window,
                      [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
-                       offsets.clear(), index_offsets.clear();
+                       Piece<ChannelPoolBackwardArgs<T>>& piece = pieces.emplace_back();
                        for (const WindowTap& tap : window) {
-                         offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
-                         index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
+                         piece.offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
+                         piece.index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
                        }
                        const int64_t w = columns.out_begin + first * columns.out_step;
-                       kernels_of<T>(kernel_table())
-                           .max_pool_channels_backward(
-                               {.pixels = count,
-                                .channels = K,
-                                .dy = dy.as<T>() + n * dy.strides[0],
-                                .indices = indices.as<int32_t>() + n * indices.strides[0],
-                                .dy_step = dy.strides[3],
-                                .index_step = indices.strides[3],
-                                .taps = static_cast<int64_t>(window.size()),
-                                .offsets = offsets.data(),
-                                .index_offsets = index_offsets.data(),
-                                .place = h * W + w,
-                                .place_step = columns.out_step,
-                                .dx = dx.as<T>() + n * dx.strides[0] + h * dx.strides[2] + w * dx.strides[3],
-                                .dx_step = columns.out_step * dx.strides[3]});
+                       piece.args = {.pixels = count,
+                                     .channels = dx.shape[1],
+                                     .dy = dy.as<T>(),
+                                     .indices = indices.as<int32_t>(),
+                                     .dy_step = dy.strides[3],
+                                     .index_step = indices.strides[3],
+                                     .taps = static_cast<int64_t>(window.size()),
+                                     .offsets = piece.offsets.data(),
+                                     .index_offsets = piece.index_offsets.data(),
+                                     .place = h * dx.shape[3] + w,
+                                     .place_step = columns.out_step,
+                                     .dx = dx.as<T>() + h * dx.strides[2] + w * dx.strides[3],
+                                     .dx_step = columns.out_step * dx.strides[3]};
                      });
-  });
+  each_piece(pieces, dx.shape[0], dx.numel() / dx.shape[0] * g.kernel[0],
+             [&](ChannelPoolBackwardArgs<T> args, int64_t n) {
+               args.dy += n * dy.strides[0], args.indices += n * indices.strides[0], args.dx += n * dx.strides[0];
+               kernels_of<T>(kernel_table()).max_pool_channels_backward(args);
+             });
 }
 
 // Types and layouts that kernels lack go through images of float or double.
@@ -130,30 +143,10 @@ void OpenmpBackend::max_pool2d(const View& x, const MutableView& y, const Mutabl
     copy(out, y), copy(places, indices);
     return;
   }
-  const int64_t K = y.shape[1], window = geometry.kernel[0] * geometry.kernel[1];
-  EventScope event("max_pool2d", "openmp", kernel_table().vectors, {&x, &y, &indices}, y.numel() * window);
+  EventScope event("max_pool2d", "openmp", kernel_table().vectors, {&x, &y, &indices},
+                   y.numel() * geometry.kernel[0] * geometry.kernel[1]);
   if (y.numel() == 0) return;
-  visit_wide(x.dtype, [&]<class T> {
-    if (channels) return max_pool_channels<T>(x, y, indices, geometry);
-    const int64_t work = y.shape[2] * y.shape[3] * window;
-    parallel_for(y.shape[0] * K, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = i / K, c = i % K;
-        kernels_of<T>(kernel_table())
-            .max_pool({.x = x.as<T>() + n * x.strides[0] + c * x.strides[1],
-                       .height = x.shape[2],
-                       .width = x.shape[3],
-                       .y = y.as<T>() + n * y.strides[0] + c * y.strides[1],
-                       .indices = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1],
-                       .rows = y.shape[2],
-                       .columns = y.shape[3],
-                       .kernel = {geometry.kernel[0], geometry.kernel[1]},
-                       .stride = {geometry.stride[0], geometry.stride[1]},
-                       .padding = {geometry.padding[0], geometry.padding[1]},
-                       .dilation = {geometry.dilation[0], geometry.dilation[1]}});
-      }
-    });
-  });
+  visit_wide(x.dtype, [&]<class T> { max_pool<T>(x, y, indices, geometry, channels); });
 }
 
 void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,

@@ -1,5 +1,4 @@
-// Max pooling, vectors along the output row of a plane or along the channels of a pixel: the first of equals wins, and
-// NaN over all.
+// Max pooling by vectors: the first of equals wins, and NaN over all.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -35,94 +34,34 @@ inline Mask<T> wins(Vector<T> value, Vector<T> best) {
   return ~(value <= best) & (best == best);
 }
 
-/// Elements [begin, end) of a window that starts at `start` are in an image of `size`.
-struct WindowRange {
-  int64_t begin, end;
-  WindowRange(int64_t start, int64_t kernel, int64_t dilation, int64_t size) {
-    begin = start < 0 ? (-start + dilation - 1) / dilation : 0;
-    end = start < size ? (size - start + dilation - 1) / dilation : 0;
-    if (end > kernel) end = kernel;
-  }
-};
-
-/// One output whose window may reach outside.
-template <class T>
-void max_pool_one(const PoolArgs<T>& args, int64_t p, int64_t q) {
-  const int64_t h = p * args.stride[0] - args.padding[0], w = q * args.stride[1] - args.padding[1];
-  const WindowRange rows(h, args.kernel[0], args.dilation[0], args.height);
-  const WindowRange columns(w, args.kernel[1], args.dilation[1], args.width);
-  T best = -T(__builtin_inf());
-  int64_t index = -1;
-  for (int64_t r = rows.begin; r < rows.end; ++r)
-    for (int64_t s = columns.begin; s < columns.end; ++s) {
-      const int64_t at = (h + r * args.dilation[0]) * args.width + w + s * args.dilation[1];
-      const T value = args.x[at];
-      if (index < 0 || (!(value <= best) && best == best)) best = value, index = at;
-    }
-  args.y[p * args.columns + q] = best;
-  args.indices[p * args.columns + q] = static_cast<int32_t>(index);
-}
-
-template <class T>
-void max_pool(const PoolArgs<T>& args) {
-  constexpr int64_t lanes = kLanes<T>;
+/// `step` is args.x_lane if that is known at compile time, or 0.
+template <class T, int step>
+inline void max_pool_by(const PoolArgs<T>& args) {
   using Integer = IntegerOf<T>;
-  const auto [stride_h, stride_w] = args.stride;
-  Mask<T> lane_columns;  // of the lanes' inputs, relative to the first
-  for (int i = 0; i < kLanes<T>; ++i) lane_columns[i] = static_cast<Integer>(i * stride_w);
-  // Columns [inner_begin, inner_end) have windows inside the image, if rows do.
-  const int64_t reach = (args.kernel[1] - 1) * args.dilation[1];
-  int64_t inner_begin = (args.padding[1] + stride_w - 1) / stride_w;
-  int64_t inner_end = args.width + args.padding[1] - reach;
-  inner_end = inner_end > 0 ? (inner_end + stride_w - 1) / stride_w : 0;
-  if (inner_end > args.columns) inner_end = args.columns;
-  if (inner_end < inner_begin) inner_begin = inner_end = args.columns;
-  for (int64_t p = 0; p < args.rows; ++p) {
-    for (int64_t q = 0; q < inner_begin; ++q) max_pool_one(args, p, q);
-    for (int64_t q = inner_end; q < args.columns; ++q) max_pool_one(args, p, q);
-    const int64_t h = p * stride_h - args.padding[0];
-    const WindowRange rows(h, args.kernel[0], args.dilation[0], args.height);
-    for (int64_t q = inner_begin; q < inner_end; q += lanes) {
-      const Strip<T> strip{inner_end - q < lanes ? inner_end - q : lanes, stride_w};
-      const int64_t corner = h * args.width + q * stride_w - args.padding[1];
-      Vector<T> best = broadcast(-T(__builtin_inf()));
-      Mask<T> index = Mask<T>{} - 1;
-      for (int64_t r = rows.begin; r < rows.end; ++r)
-        for (int64_t s = 0; s < args.kernel[1]; ++s) {
-          const int64_t at = corner + r * args.dilation[0] * args.width + s * args.dilation[1];
-          const Vector<T> value = strip.load_inputs(args.x + at);
-          const bool first = r == rows.begin && s == 0;
-          const Mask<T> won = first ? Mask<T>{} - 1 : wins<T>(value, best);
-          best = won ? value : best;
-          index = won ? lane_columns + static_cast<Integer>(at) : index;
-        }
-      T* y = args.y + p * args.columns + q;
-      store_some(y, best, strip.count == lanes, strip.count);
-      store_indices<T>(args.indices + p * args.columns + q, index, strip.count);
-    }
-  }
-}
-
-template <class T>
-void max_pool_channels(const ChannelPoolArgs<T>& args) {
-  using Integer = IntegerOf<T>;
-  for (int64_t i = 0; i < args.pixels; ++i) {
-    const T* x = args.x + i * args.x_step;
-    const Integer moved = static_cast<Integer>(i * args.place_step);
-    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
-      const auto get = [&](int64_t t) { return lanes.get(x + args.offsets[t] + c); };
-      Vector<T> best = args.taps ? get(0) : broadcast(-T(__builtin_inf()));
-      Mask<T> index = Mask<T>{} + (args.taps ? static_cast<Integer>(args.places[0]) + moved : Integer(-1));
+  Mask<T> lane_places;
+  for (int i = 0; i < kLanes<T>; ++i) lane_places[i] = static_cast<Integer>(i * args.place_lane);
+  for (int64_t r = 0; r < args.rows; ++r)
+    for_lanes<T>(args.lanes, [&](int64_t c, auto lanes) {
+      const Strip<T> strip{lanes.count, step ? step : args.x_lane};
+      const T* x = args.x + r * args.x_row + c * strip.step;
+      const Mask<T> moved = lane_places + static_cast<Integer>(r * args.place_row + c * args.place_lane);
+      Vector<T> best = args.taps ? strip.load_inputs(x + args.offsets[0]) : broadcast(-T(__builtin_inf()));
+      Mask<T> index = args.taps ? moved + static_cast<Integer>(args.places[0]) : Mask<T>{} - 1;
       for (int64_t t = 1; t < args.taps; ++t) {
-        const Vector<T> value = get(t);
+        const Vector<T> value = strip.load_inputs(x + args.offsets[t]);
         const Mask<T> won = wins<T>(value, best);
         best = won ? value : best;
-        index = won ? Mask<T>{} + (static_cast<Integer>(args.places[t]) + moved) : index;
+        index = won ? moved + static_cast<Integer>(args.places[t]) : index;
       }
-      lanes.put(args.y + i * args.y_step + c, best);
-      store_indices<T>(args.indices + i * args.index_step + c, index, lanes.count);
+      lanes.put(args.y + r * args.y_row + c, best);
+      store_indices<T>(args.indices + r * args.index_row + c, index, lanes.count);
     });
-  }
+}
+template <class T>
+void max_pool(const PoolArgs<T>& args) {
+  if (args.x_lane == 1) max_pool_by<T, 1>(args);
+  else if (args.x_lane == 2) max_pool_by<T, 2>(args);
+  else max_pool_by<T, 0>(args);
 }
 
 /// Every input looks which of its windows chose it.

@@ -1,6 +1,5 @@
 // Random words and normal numbers of core/random.h, a vector at a time: the same operations in the same order, each of
-// which rounds as it does for a number, so the bits are the same. That takes a fused multiply-add; where the
-// instruction set has none there are no normal numbers here.
+// which rounds as it does for a number, so the bits are the same.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -8,28 +7,12 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
+/// a b + c in one rounding, on every instruction set.
+inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #if defined(__AVX2__) || defined(__aarch64__)
-constexpr bool kFused = true;
+  return multiply_add(a, b, c);
 #else
-constexpr bool kFused = false;
-#endif
-
-using Words = VectorOf<double>::Unsigned;  // of 64 bits
-
-/// The products of the lower halves.
-inline Words multiply_low_halves(Words a, Words b) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<Words>(
-      _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
-#elif defined(__aarch64__)
-  const auto halves = [](Words x) { return vmovn_u64(reinterpret_cast<uint64x2_t>(x)); };
-  return reinterpret_cast<Words>(vmull_u32(halves(a), halves(b)));
-#elif defined(__SSE2__)
-  return reinterpret_cast<Words>(_mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
-#else
-  return (a & UINT32_MAX) * (b & UINT32_MAX);
+  return one_by_one([&](int i) { return __builtin_fma(a.v[i], b.v[i], c.v[i]); });
 #endif
 }
 
@@ -51,8 +34,7 @@ inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t
       key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
     }
     const Words even = (c0 & UINT32_MAX) | (c1 << 32), odd = (c2 & UINT32_MAX) | (c3 << 32);
-    const Words out[2] = {interleave_low(even, odd, IndicesUpTo<kLanes<double>>()),
-                          interleave_high(even, odd, IndicesUpTo<kLanes<double>>())};
+    const Words out[2] = {interleave_low(even, odd), interleave_high(even, odd)};
     if (b + lanes <= blocks) __builtin_memcpy(pairs + 2 * b, out, sizeof out);
     else
       for (int64_t i = 0; i < 2 * (blocks - b); ++i) pairs[2 * b + i] = out[i / lanes][i % lanes];
@@ -69,8 +51,8 @@ inline Lanes<double> unit(Words bits) {
 }
 
 /// Compared as doubles.
-inline Where<double> below(Lanes<double> x, double bound) { return x < Lanes<double>(bound); }
-inline Where<float> below(Lanes<float> x, double bound) {
+inline Mask<double> below(Lanes<double> x, double bound) { return x < Lanes<double>(bound); }
+inline Mask<float> below(Lanes<float> x, double bound) {
   const Wide wide = widened(x);
   const Lanes<double> one = 1.0, zero = 0.0, limit = bound;
   return narrowed({select(wide.low < limit, one, zero), select(wide.high < limit, one, zero)}) > Lanes<float>(0.0);
@@ -82,7 +64,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
   using L = Lanes<double>;
   constexpr int64_t lanes = kLanes<double>, per_pair = sizeof(T) == 4 ? 2 : 1;
   const L low_v = low, range = high + -low;
-  const auto between = [&](L unit) { return multiply_add(unit, range, low_v); };
+  const auto between = [&](L unit) { return fused(unit, range, low_v); };
   for (int64_t i = 0; i < count; i += per_pair * lanes) {
     const int64_t held = count - i < per_pair * lanes ? count - i : per_pair * lanes;
     Words bits{};
@@ -100,8 +82,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
         return (L(reinterpret_cast<Vector<double>>(x | uint64_t{0x4330000000000000})) - 0x1p52) * 0x1p-24;
       };
       const L even = between(number((bits >> 8) & 0xffffffu)), odd = between(number(bits >> 40));
-      write(narrowed(
-          {interleave_low(even.v, odd.v, IndicesUpTo<lanes>()), interleave_high(even.v, odd.v, IndicesUpTo<lanes>())}));
+      write(narrowed({interleave_low(even.v, odd.v), interleave_high(even.v, odd.v)}));
     }
   }
 }
@@ -112,13 +93,13 @@ inline Lanes<double> log_of_unit(Lanes<double> x) {
   const auto number = [](Words x) { return Lanes<double>(reinterpret_cast<Vector<double>>(x)); };
   const Lanes<double> exponent = number((bits >> 52) | 0x4330000000000000u) - (0x1p52 + 1023);
   const Lanes<double> m = number((bits & 0x000fffffffffffffu) | 0x3ff0000000000000u);
-  const Where<double> large = m > Lanes<double>(1.4142135623730951);
+  const Mask<double> large = m > Lanes<double>(1.4142135623730951);
   const Lanes<double> near = select(large, m * 0.5, m), e = select(large, exponent + 1, exponent);
   const Lanes<double> s = (near + -1.0) / (near + 1.0), z = s * s;
   Lanes<double> series = 1.0 / 21;
 #pragma GCC unroll 10
-  for (int k = 19; k >= 1; k -= 2) series = multiply_add(series, z, Lanes<double>(1.0 / k));
-  return multiply_add(e, Lanes<double>(0.6931471805599453), Lanes<double>(2.0) * s * series);
+  for (int k = 19; k >= 1; k -= 2) series = fused(series, z, Lanes<double>(1.0 / k));
+  return fused(e, Lanes<double>(0.6931471805599453), Lanes<double>(2.0) * s * series);
 }
 
 struct CosineSine {
@@ -127,16 +108,16 @@ struct CosineSine {
 /// random_detail::cos_sin_turn
 inline CosineSine cos_sin_turn(Lanes<double> v) {
   using L = Lanes<double>;
-  const L quadrant = trunc(multiply_add(v, L(4.0), L(0.5)));
-  const L a = multiply_add(quadrant, L(-0.25), v) * 6.283185307179586, z = a * a;
+  const L quadrant = trunc(fused(v, L(4.0), L(0.5)));
+  const L a = fused(quadrant, L(-0.25), v) * 6.283185307179586, z = a * a;
   L s = 1.0, c = 1.0;
 #pragma GCC unroll 8
-  for (int k = 15; k >= 3; k -= 2) s = multiply_add(s * -z, L(1.0 / (k * (k - 1))), L(1.0));
+  for (int k = 15; k >= 3; k -= 2) s = fused(s * -z, L(1.0 / (k * (k - 1))), L(1.0));
 #pragma GCC unroll 8
-  for (int k = 16; k >= 2; k -= 2) c = multiply_add(c * -z, L(1.0 / (k * (k - 1))), L(1.0));
+  for (int k = 16; k >= 2; k -= 2) c = fused(c * -z, L(1.0 / (k * (k - 1))), L(1.0));
   s = s * a;
   const Mask<double> quarter = (quadrant + L(Bits<double>::whole)).bits();
-  const Where<double> turned{(quarter & 1) != 0};
+  const Mask<double> turned = (quarter & 1) != 0;
   const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };  // bit 1
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }
@@ -152,14 +133,12 @@ void normal(const uint64_t* pairs, int64_t count, double mean, double deviation,
     Words in[2] = {};
     const bool whole = i + 2 * lanes <= count;
     __builtin_memcpy(in, pairs + i, whole ? sizeof in : static_cast<size_t>((count - i + 1) / 2 * 2) * sizeof *pairs);
-    const Words even = even_lanes(in[0], in[1], IndicesUpTo<lanes>()),
-                odd = odd_lanes(in[0], in[1], IndicesUpTo<lanes>());
+    const Words even = even_lanes(in[0], in[1]), odd = odd_lanes(in[0], in[1]);
     const L radius = sqrt(L(-2.0) * log_of_unit(L(1.0) + -unit(even)));
     const CosineSine turn = cos_sin_turn(unit(odd));
-    const L cosine = multiply_add(deviation_v, radius * turn.cosine, mean_v),
-            sine = multiply_add(deviation_v, radius * turn.sine, mean_v);
-    const Wide out = {interleave_low(cosine.v, sine.v, IndicesUpTo<lanes>()),
-                      interleave_high(cosine.v, sine.v, IndicesUpTo<lanes>())};
+    const L cosine = fused(deviation_v, radius * turn.cosine, mean_v),
+            sine = fused(deviation_v, radius * turn.sine, mean_v);
+    const Wide out = {interleave_low(cosine.v, sine.v), interleave_high(cosine.v, sine.v)};
     const auto write = [&](const auto& values) {
       __builtin_memcpy(y + i, &values, whole ? sizeof values : static_cast<size_t>(count - i) * sizeof(T));
     };

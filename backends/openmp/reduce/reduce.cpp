@@ -1,12 +1,12 @@
-// Reductions. The elements of the result are cut into blocks, and what each of them reduces into stretches, both by
-// shape alone: threads share out (block, stretch) pairs, and the stretches of an element are combined in order. Sums of
-// floats are added up in float over short runs and from there on in double.
+// Reductions. Threads share out blocks of the result and stretches of what each of them reduces (WorkSplit); the
+// stretches of an element are combined in order. Sums of floats are added up in float over short runs and from there on
+// in double.
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
-#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/backends/openmp/simd/work_split.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/wrapping.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace openmp_detail;
 
-constexpr int64_t kWantedPieces = 64, kRows = 64;
+constexpr int64_t kRows = 64;
 constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type and in place
 
 template <class A>
@@ -101,7 +101,7 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
     C buffer[kBlock];
     for (int64_t i = 0, count; i < run; i += count) {
       count = std::min(block, run - i);
-      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * step, step, count, buffer);
+      const C* from = load_block(x, offset + at[0] + i * step, step, count, buffer);
       total = combine<op, A>(total, reduce_block<op, C>(from, count));
     }
   };
@@ -128,7 +128,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
   for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
     C buffer[kBlock];
     for (int64_t i = 0; i < run; ++i) {
-      const C* from = load_block(x.data, x.dtype, offset + at[0] + i * row_step, step, count, buffer);
+      const C* from = load_block(x, offset + at[0] + i * row_step, step, count, buffer);
       if constexpr (vectors) {
         constexpr BinaryOp fold = op == ReduceOp::sum   ? BinaryOp::add
                                   : op == ReduceOp::max ? BinaryOp::maximum
@@ -156,32 +156,20 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   // Neighbours together where they are closer in memory than what one of them reduces.
   const bool columns =
       outer.ndim > 0 && outer.shape[outer.ndim - 1] > 1 && x_step < step_of(inner, 0) && inner.numel > 1;
-  const int64_t width = columns ? std::min(outer.shape[outer.ndim - 1], kBlock) : 1;
-  const int64_t pieces = ceil_div(outer.numel, width);
-  const int64_t least = std::max<int64_t>(1, kGrain / width);
-  const int64_t stretch = std::max(least, ceil_div(inner.numel, ceil_div(kWantedPieces, pieces)));
-  const int64_t stretches = std::max<int64_t>(1, ceil_div(inner.numel, stretch));
-
-  const Scratch<A> partial(stretches * outer.numel);
-  const int64_t work = width * std::max<int64_t>(1, std::min(stretch, inner.numel));
-  parallel_for(pieces * stretches, ceil_div(kGrain, work), [&](int64_t first, int64_t last) {
-    for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t begin = piece % pieces * width, end = std::min(outer.numel, begin + width);
-      const int64_t from = piece / pieces * stretch, to = std::min(inner.numel, from + stretch);
-      A* totals = partial.get() + piece / pieces * outer.numel + begin;
-      for_each_run(outer, begin, end, [&](const int64_t* at, int64_t count) {
-        if (columns) reduce_columns<op, C>(x, at[1], x_step, count, inner, from, to, totals);
-        else
-          for (int64_t i = 0; i < count; ++i) totals[i] = reduce_runs<op, C>(x, at[1] + i * x_step, inner, from, to);
-        totals += count;
-      });
-    }
+  const WorkSplit split(outer, inner.numel, columns ? kBlock : 1);
+  const Scratch<A> partial(split.stretches * outer.numel);
+  split.each([&](const LaneBlock& block, int64_t s, int64_t from, int64_t to) {
+    A* totals = partial.get() + s * outer.numel + block.begin;
+    for_each_run(outer, block.begin, block.begin + block.count, [&](const int64_t* at, int64_t count) {
+      if (columns) reduce_columns<op, C>(x, at[1], x_step, count, inner, from, to, totals);
+      else *totals = reduce_runs<op, C>(x, at[1], inner, from, to);
+    });
   });
 
   // The stretches of an element in order, neighbours side by side.
   const double count = static_cast<double>(inner.numel);
-  parallel_for(outer.numel, std::max<int64_t>(1, kGrain / stretches), [&](int64_t begin, int64_t end) {
-    for (int64_t s = 1; s < stretches; ++s)
+  parallel_for(outer.numel, std::max<int64_t>(1, kGrain / split.stretches), [&](int64_t begin, int64_t end) {
+    for (int64_t s = 1; s < split.stretches; ++s)
       for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
     const A* total = partial.get() + begin;
     visit(y.dtype, [&]<class U> {
@@ -218,7 +206,7 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
       int64_t best_index = -1;
       for (int64_t i = 0, count; i < size; i += count) {
         count = direct ? size : std::min(kBlock, size - i);
-        const C* from = load_block(x.data, x.dtype, offset + i * step, step, count, buffer);
+        const C* from = load_block(x, offset + i * step, step, count, buffer);
         if constexpr (std::is_floating_point_v<C>) {
           const Kernels<C>& kernels = kernels_of<C>(kernel_table());
           const C found = (op == ArgReduceOp::argmax ? kernels.max : kernels.min)(from, count);

@@ -70,7 +70,7 @@ inline Vector<T> better(Vector<T> best, Vector<T> v) {
 /// The best of all lanes: halves are compared until one is left.
 template <class T, bool largest, int width = kLanes<T> / 2>
 inline T best_lane(Vector<T> best) {
-  best = better<T, largest>(best, rotated<T, width>(best, IndicesUpTo<kLanes<T>>()));
+  best = better<T, largest>(best, rotated<T, width>(best));
   if constexpr (width == 1) return best[0];
   else return best_lane<T, largest, width / 2>(best);
 }

@@ -1,10 +1,9 @@
 // The fused steps of recurrent layers: rows of the batch in parallel, each by one vector kernel.
 #include <algorithm>
 
-#include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/parallel.h>
 
 namespace gradus {
 namespace {
@@ -25,15 +24,14 @@ auto* row_of(const AnyView& view, int64_t row) {
   return view.template as<T>() + row * view.strides[0];
 }
 
-// Calls f.operator()<T>(row) for all rows of (rows, size) matrices.
+// Calls f.operator()<T>(row, kernels) for all rows of (rows, size) matrices.
 template <class F>
-void for_rows(DType dtype, int64_t rows, int64_t size, const F& f) {
-  if (size == 0) return;
-  parallel_for(rows, std::max<int64_t>(1, 2048 / size), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      if (dtype == DType::f64) f.template operator()<double>(row);
-      else f.template operator()<float>(row);
-    }
+void for_rows(const StridedLayout& c, const F& f) {
+  if (c.shape[1] == 0) return;
+  visit_wide(c.dtype, [&]<class T> {
+    parallel_for(c.shape[0], std::max<int64_t>(1, 2048 / c.shape[1]), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) f.template operator()<T>(row, kernels_of<T>(kernel_table()));
+    });
   });
 }
 
@@ -43,15 +41,9 @@ void OpenmpBackend::lstm_cell(const MutableView& gates, const View& c_before, co
                               const MutableView& h) {
   if (!vectorizable({&gates, &c_before, &c, &h})) return Backend::lstm_cell(gates, c_before, c, h);
   EventScope event("lstm_cell", "openmp", kernel_table().vectors, {&gates, &c_before, &c, &h}, 30 * c.numel());
-  const int64_t size = c.shape[1];
-  for_rows(c.dtype, c.shape[0], size, [&]<class T>(int64_t row) {
-    T* sums = row_of<T>(gates, row);
-    kernels_of<T>(kernel_table())
-        .lstm_cell({size,
-                    {sums, sums + size, sums + 2 * size, sums + 3 * size},
-                    row_of<T>(c_before, row),
-                    row_of<T>(c, row),
-                    row_of<T>(h, row)});
+  for_rows(c, [&]<class T>(int64_t row, const Kernels<T>& kernels) {
+    kernels.lstm_cell(row_of<T>(gates, row), row_of<T>(c_before, row), row_of<T>(c, row), row_of<T>(h, row),
+                      c.shape[1]);
   });
 }
 
@@ -61,18 +53,9 @@ void OpenmpBackend::lstm_cell_backward(const View& dh, const View& gates, const 
     return Backend::lstm_cell_backward(dh, gates, c_before, c, dc, dgates);
   EventScope event("lstm_cell_backward", "openmp", kernel_table().vectors, {&dh, &gates, &c_before, &c, &dc, &dgates},
                    30 * c.numel());
-  const int64_t size = c.shape[1];
-  for_rows(c.dtype, c.shape[0], size, [&]<class T>(int64_t row) {
-    const T* active = row_of<T>(gates, row);
-    T* sums = row_of<T>(dgates, row);
-    kernels_of<T>(kernel_table())
-        .lstm_cell_backward({size,
-                             row_of<T>(dh, row),
-                             {active, active + size, active + 2 * size, active + 3 * size},
-                             row_of<T>(c_before, row),
-                             row_of<T>(c, row),
-                             row_of<T>(dc, row),
-                             {sums, sums + size, sums + 2 * size, sums + 3 * size}});
+  for_rows(c, [&]<class T>(int64_t row, const Kernels<T>& kernels) {
+    kernels.lstm_cell_backward(row_of<T>(dh, row), row_of<T>(gates, row), row_of<T>(c_before, row), row_of<T>(c, row),
+                               row_of<T>(dc, row), row_of<T>(dgates, row), c.shape[1]);
   });
 }
 

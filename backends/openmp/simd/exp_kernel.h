@@ -88,7 +88,7 @@ inline Lanes<T> expm1(Lanes<T> x) {
   const Lanes<T> q = multiply_add(r * r, polynomial(r, series), r);
   const Lanes<T> half = power_of_two<T>(n - 1);
   const Lanes<T> y = Lanes<T>(2) * multiply_add(half, q, half - Lanes<T>(0.5));
-  return select(x == x, with_sign_of(select(Where<T>{n == 0}, q, y), x), x);
+  return select(x == x, with_sign_of(select(n == 0, q, y), x), x);
 }
 
 /// tanh(x) to within 3 ulp: e / (e + 2) with e = exp(2 |x|) - 1.

@@ -22,28 +22,10 @@ constexpr int kTileColumns = kTileVectors* kLanes<T>;
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
 
-/// What a tile multiplies: A[m, k] is a[m * a_row_stride + k * a_step], B[k, n] is b[k * b_row_stride + n].
-template <class T>
-struct TileInput {
-  int64_t depth;
-  const T* a;
-  int64_t a_row_stride, a_step;
-  const T* b;
-  int64_t b_row_stride;
-  const char* ahead;   // memory that is wanted next, fetched into the second-level cache: a line for each step
-  int64_t ahead_step;  // bytes, or 0: there is none
-};
-
-/// Where it goes: C = A B + row_bias + column_bias, added to C if `accumulate`. The biases are
-/// never null here.
-template <class T>
-struct TileOutput {
-  T* c;
-  int64_t row_stride;
-  int64_t columns;
-  bool accumulate;
-  const T* row_bias;
-  const T* column_bias;
+/// Memory that is wanted after a tile, fetched into the second-level cache: a line for each step of the depth.
+struct FetchLines {
+  const char* at;
+  int64_t step;  ///< bytes, or 0: there is none
 };
 
 /// What a tile does with an element of A in all lanes, a vector of B and the sums.
@@ -52,28 +34,29 @@ struct MultiplyAdd {
   static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
 };
 
+// The first rows and columns of a block, whose biases are not null here and whose A has the strides that `args` says.
 // The biases are the first terms of the sums, so that they cost no pass over the finished tile. The rows of C are far
 // apart, so that hardware does not prefetch them: they are prefetched before the sums are made.
 template <class T, class Step, int MR, int NV, bool kRows>
-void tile(const TileInput<T>& in, const TileOutput<T>& out) {
-  const int64_t rest = out.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial
+[[gnu::noinline]] void tile(const BlockArgs<T>& args, FetchLines ahead) {
+  const int64_t rest = args.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial
   const bool whole = rest >= kLanes<T>;
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
     for (int byte = 0; byte < NV * kVectorBytes; byte += 64)
-      __builtin_prefetch(out.c + m * out.row_stride + byte / sizeof(T), 1);
+      __builtin_prefetch(args.c + m * args.c_row_stride + byte / sizeof(T), 1);
   Vector<T> sum[MR][NV];
 #pragma GCC unroll 2
   for (int v = 0; v < NV; ++v) {
-    const Vector<T> bias = load_some(out.column_bias + v * kLanes<T>, v < NV - 1 || whole, rest);
+    const Vector<T> bias = load_some(args.column_bias + v * kLanes<T>, v < NV - 1 || whole, rest);
 #pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) sum[m][v] = bias + broadcast(out.row_bias[m]);
+    for (int m = 0; m < MR; ++m) sum[m][v] = bias + broadcast(args.row_bias[m]);
   }
-  const T *a = in.a, *row = in.b;
-  const int64_t stride = kRows ? in.a_row_stride : 1;
-  for (int64_t k = 0; k < in.depth; ++k, a += in.a_step, row += in.b_row_stride) {
-    __builtin_prefetch(in.ahead + k * in.ahead_step, 0, 2);
+  const T *a = args.a, *row = args.b;
+  const int64_t stride = kRows ? args.a_row_stride : 1;
+  for (int64_t k = 0; k < args.depth; ++k, a += args.a_step, row += args.b_row_stride) {
+    __builtin_prefetch(ahead.at + k * ahead.step, 0, 2);
     Vector<T> b[NV];
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) b[v] = load(row + v * kLanes<T>);
@@ -84,35 +67,18 @@ void tile(const TileInput<T>& in, const TileOutput<T>& out) {
       for (int v = 0; v < NV; ++v) sum[m][v] = Step::apply(am, b[v], sum[m][v]);
     }
   }
-  if (out.accumulate) {
+  if (args.accumulate) {
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
-        sum[m][v] += load_some(out.c + m * out.row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
+        sum[m][v] += load_some(args.c + m * args.c_row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
   }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v)
-      store_some(out.c + m * out.row_stride + v * kLanes<T>, sum[m][v], v < NV - 1 || whole, rest);
-}
-
-template <class T>
-using TileFunction = void (*)(const TileInput<T>&, const TileOutput<T>&);
-
-/// The tile kernel of a given height.
-template <class T, class Step, int NV, bool kRows, int... i>
-inline TileFunction<T> tile_of_height(int64_t rows, Indices<i...>) {
-  static constexpr TileFunction<T> heights[] = {tile<T, Step, i + 1, NV, kRows>...};
-  return heights[rows - 1];
-}
-template <class T, class Step>
-inline TileFunction<T> tile_for(int64_t rows, int64_t columns, bool by_rows) {
-  constexpr IndicesUpTo<kTileRows> heights;
-  if (columns > kLanes<T>)
-    return by_rows ? tile_of_height<T, Step, 2, true>(rows, heights) : tile_of_height<T, Step, 2, false>(rows, heights);
-  return by_rows ? tile_of_height<T, Step, 1, true>(rows, heights) : tile_of_height<T, Step, 1, false>(rows, heights);
+      store_some(args.c + m * args.c_row_stride + v * kLanes<T>, sum[m][v], v < NV - 1 || whole, rest);
 }
 
 template <class T, class Step = MultiplyAdd<T>>
@@ -121,28 +87,26 @@ void block(const BlockArgs<T>& args) {
   constexpr int64_t kLineBytes = 64, tile_bytes = kTileColumns<T> * sizeof(T);
   const int64_t panels = panel_count(args.rows);
   const bool packed = args.a_step == 0, by_rows = args.a_row_stride != 1;
+  BlockArgs<T> part = args;
   for (int64_t column = 0, t = 0; column < args.columns; column += kTileColumns<T>, ++t) {
-    const int64_t left = args.columns - column;
-    TileInput<T> in{
-        args.depth, args.a, args.a_row_stride, args.a_step, args.b + t * args.b_tile_step, args.b_row_stride,
-        nullptr,    0};
-    TileOutput<T> out{args.c + column,
-                      args.c_row_stride,
-                      left,
-                      args.accumulate,
-                      zeros,
-                      args.column_bias ? args.column_bias + column : zeros};
+    part.columns = args.columns - column;
+    part.b = args.b + t * args.b_tile_step;
+    part.column_bias = args.column_bias ? args.column_bias + column : zeros;
     for (int64_t i = 0; i < panels; ++i) {
       const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
       const int64_t fetched = i * args.depth * kLineBytes;  // of the next tile of B
-      const bool fetch = args.b_packed && left > kTileColumns<T> && fetched < args.depth * tile_bytes;
-      in.ahead = reinterpret_cast<const char*>(in.b + args.b_tile_step) + (fetch ? fetched : 0);
-      in.ahead_step = fetch ? kLineBytes : 0;
-      if (packed) in.a = args.a + row * args.depth, in.a_step = height;
-      else in.a = args.a + row * args.a_row_stride;
-      if (args.row_bias) out.row_bias = args.row_bias + row;
-      tile_for<T, Step>(height, left, by_rows)(in, out);
-      out.c += height * args.c_row_stride;
+      const bool fetch = args.b_packed && part.columns > kTileColumns<T> && fetched < args.depth * tile_bytes;
+      if (packed) part.a = args.a + row * args.depth, part.a_step = height;
+      else part.a = args.a + row * args.a_row_stride;
+      part.c = args.c + row * args.c_row_stride + column;
+      part.row_bias = args.row_bias ? args.row_bias + row : zeros;
+      const FetchLines ahead = {reinterpret_cast<const char*>(part.b + args.b_tile_step) + (fetch ? fetched : 0),
+                                fetch ? kLineBytes : 0};
+      with_constant<kTileRows>(height, [&]<int MR> {
+        if (part.columns > kLanes<T>)
+          by_rows ? tile<T, Step, MR, 2, true>(part, ahead) : tile<T, Step, MR, 2, false>(part, ahead);
+        else by_rows ? tile<T, Step, MR, 1, true>(part, ahead) : tile<T, Step, MR, 1, false>(part, ahead);
+      });
     }
   }
 }

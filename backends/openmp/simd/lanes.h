@@ -8,16 +8,6 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// True or false in every lane.
-template <class T>
-struct Where {
-  Mask<T> lanes;  // all bits set, or none
-  friend Where operator&(Where a, Where b) { return {a.lanes & b.lanes}; }
-  friend Where operator|(Where a, Where b) { return {a.lanes | b.lanes}; }
-  friend Where operator^(Where a, Where b) { return {a.lanes ^ b.lanes}; }
-  friend Where operator!(Where a) { return {~a.lanes}; }
-};
-
 template <class T>
 struct Lanes {
   Vector<T> v;
@@ -34,13 +24,13 @@ struct Lanes {
   friend Lanes operator-(Lanes a, Lanes b) { return a.v - b.v; }
   friend Lanes operator*(Lanes a, Lanes b) { return a.v * b.v; }
   friend Lanes operator/(Lanes a, Lanes b) { return a.v / b.v; }
-  friend Where<T> operator<(Lanes a, Lanes b) { return {a.v < b.v}; }
-  friend Where<T> operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
-  friend Where<T> operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
-  friend Where<T> operator>=(Lanes a, Lanes b) { return {a.v >= b.v}; }
-  friend Where<T> operator==(Lanes a, Lanes b) { return {a.v == b.v}; }
-  friend Where<T> operator!=(Lanes a, Lanes b) { return {a.v != b.v}; }
-  friend Lanes select(Where<T> where, Lanes a, Lanes b) { return where.lanes ? a.v : b.v; }
+  friend Mask<T> operator<(Lanes a, Lanes b) { return a.v < b.v; }
+  friend Mask<T> operator>(Lanes a, Lanes b) { return a.v > b.v; }
+  friend Mask<T> operator<=(Lanes a, Lanes b) { return a.v <= b.v; }
+  friend Mask<T> operator>=(Lanes a, Lanes b) { return a.v >= b.v; }
+  friend Mask<T> operator==(Lanes a, Lanes b) { return a.v == b.v; }
+  friend Mask<T> operator!=(Lanes a, Lanes b) { return a.v != b.v; }
+  friend Lanes select(Mask<T> where, Lanes a, Lanes b) { return where ? a.v : b.v; }
   friend Lanes sqrt(Lanes x) { return square_root(x.v); }
   /// a b + c, in one rounding where the instruction set has that.
   friend Lanes multiply_add(Lanes a, Lanes b, Lanes c) { return GRADUS_ISA::multiply_add(a.v, b.v, c.v); }
@@ -57,11 +47,6 @@ struct Bits {
   /// Above it all numbers are whole; x + 1.5 whole rounds to the nearest whole number, which then is in the low bits.
   static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
 };
-
-template <class T>
-inline bool any(Where<T> where) {
-  return any(where.lanes);
-}
 
 /// Signs are bits: these take NaN and zeros of both signs as they come.
 template <class T>
@@ -127,40 +112,18 @@ inline Lanes<float> narrowed(Wide x, Indices<i...>) {
 }
 inline Lanes<float> narrowed(Wide x) { return narrowed(x, IndicesUpTo<kLanes<float>>()); }
 
-/// A number as the sum of two, the second below half a unit in the last place of the first.
-template <class T>
-struct Pair {
-  Lanes<T> high, low;
-};
-/// a + b and a b, exactly.
-template <class T>
-inline Pair<T> exact_sum(Lanes<T> a, Lanes<T> b) {  // Knuth, "The Art of Computer Programming", volume 2
-  const Lanes<T> sum = a + b, part = sum - a;
-  return {sum, (a - (sum - part)) + (b - part)};
-}
-template <class T>
-inline Pair<T> exact_product(Lanes<T> a, Lanes<T> b) {
-  const Lanes<T> product = a * b;
-#if defined(__AVX2__) || defined(__aarch64__)
-  return {product, multiply_add(a, b, -product)};
-#else  // halves of 26 bits, whose products are exact (Dekker 1971); not for numbers near the end of the range
-  const auto half = [](Lanes<T> x) {
-    const Lanes<T> shifted = x * (Bits<T>::single ? 0x1p12 + 1 : 0x1p27 + 1);
-    return shifted - (shifted - x);
-  };
-  const Lanes<T> a1 = half(a), a2 = a - a1, b1 = half(b), b2 = b - b1;
-  return {product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)};
-#endif
-}
-
 /// y where all lanes are `usual`, which is nearly always; else the other lanes are computed one by one by f(i).
 template <class T, class F>
-inline Lanes<T> or_one_by_one(Where<T> usual, Lanes<T> y, F f) {
-  const Where<T> others = !usual;
-  if (any(others)) [[unlikely]]
+inline Lanes<T> or_one_by_one(Mask<T> usual, Lanes<T> y, F f) {
+  if (any(~usual)) [[unlikely]]
     for (int i = 0; i < kLanes<T>; ++i)
-      if (others.lanes[i]) y.v[i] = f(i);
+      if (!usual[i]) y.v[i] = f(i);
   return y;
+}
+/// The same of doubles, all of them.
+template <class F>
+inline Lanes<double> one_by_one(F f) {
+  return or_one_by_one(Mask<double>{}, Lanes<double>{}, f);
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

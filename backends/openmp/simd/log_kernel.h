@@ -29,7 +29,7 @@ inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   using B = Bits<T>;
   constexpr IntegerOf<T> one = static_cast<IntegerOf<T>>(B::bias) << B::mantissa;
   constexpr IntegerOf<T> root_half = B::single ? IntegerOf<T>(0x3f3504f3) : IntegerOf<T>(0x3fe6a09e667f3bcd);
-  const Where<T> tiny = x < Lanes<T>(B::smallest_normal);
+  const Mask<T> tiny = x < Lanes<T>(B::smallest_normal);
   const Mask<T> bits = select(tiny, x * Lanes<T>(B::whole), x).bits() + (one - root_half);
   // The exponent, still with its bias, becomes a floating-point number by way of the low bits of `whole`.
   const Unsigned exponent = reinterpret_cast<Unsigned>(bits) >> B::mantissa;

@@ -53,27 +53,24 @@ void visit_stored(DType dtype, F&& f) {
   }
 }
 
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
 /// Neighbouring elements converted: half types by vectors.
 template <class T, class C>
 void convert_block(const T* from, C* to, int64_t count) {
-  if constexpr (std::is_same_v<T, Half>)
-    kernel_table().halves.from_half(reinterpret_cast<const uint16_t*>(from), to, count);
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    kernel_table().halves.from_bfloat16(reinterpret_cast<const uint16_t*>(from), to, count);
-  else if constexpr (std::is_same_v<C, Half>)
-    kernel_table().halves.to_half(from, reinterpret_cast<uint16_t*>(to), count);
-  else if constexpr (std::is_same_v<C, BFloat16>)
-    kernel_table().halves.to_bfloat16(from, reinterpret_cast<uint16_t*>(to), count);
+  if constexpr (is_half<T>) kernels_of<T>(kernel_table()).widen(from, to, count);
+  else if constexpr (is_half<C>) kernels_of<C>(kernel_table()).narrow(from, to, count);
   else
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<C>(from[i]);
 }
 
-/// Elements offset, offset + step, … of `data`, as they are where that is possible, else converted into `buffer`.
+/// Elements offset, offset + step, … of x, as they are where that is possible, else converted into `buffer`.
 template <class C>
-const C* load_block(const void* data, DType dtype, int64_t offset, int64_t step, int64_t count, C* buffer) {
-  if (step == 1 && dtype == dtype_of<C>) return static_cast<const C*>(data) + offset;
-  visit_stored<C>(dtype, [&]<class T> {
-    const T* from = static_cast<const T*>(data) + offset;
+const C* load_block(const View& x, int64_t offset, int64_t step, int64_t count, C* buffer) {
+  if (step == 1 && x.dtype == dtype_of<C>) return x.as<C>() + offset;
+  visit_stored<C>(x.dtype, [&]<class T> {
+    const T* from = x.as<T>() + offset;
     if (step == 0) std::fill_n(buffer, count, static_cast<C>(*from));
     else if (step == 1) convert_block(from, buffer, count);
     else
@@ -84,9 +81,9 @@ const C* load_block(const void* data, DType dtype, int64_t offset, int64_t step,
 
 /// The other way.
 template <class C>
-void store_block(const C* buffer, void* data, DType dtype, int64_t offset, int64_t step, int64_t count) {
-  visit_stored<C>(dtype, [&]<class T> {
-    T* to = static_cast<T*>(data) + offset;
+void store_block(const C* buffer, const MutableView& y, int64_t offset, int64_t step, int64_t count) {
+  visit_stored<C>(y.dtype, [&]<class T> {
+    T* to = y.as<T>() + offset;
     if (step == 1) {
       if constexpr (std::is_same_v<T, C>) std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(T));
       else convert_block(buffer, to, count);

@@ -25,9 +25,9 @@ inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
 
 /// Truths as booleans, 1 or 0; all of them or the first `count`.
 template <class T>
-inline void store_truths(bool* to, Where<T> where, int64_t count) {
+inline void store_truths(bool* to, Mask<T> where, int64_t count) {
   using Bytes = typename VectorOf<T>::Bytes;
-  const Bytes bytes = __builtin_convertvector(where.lanes & 1, Bytes);
+  const Bytes bytes = __builtin_convertvector(where & 1, Bytes);
   if (count == kLanes<T>) __builtin_memcpy(to, &bytes, kLanes<T>);
   else
     for (int64_t i = 0; i < count; ++i) to[i] = bytes[i] != 0;

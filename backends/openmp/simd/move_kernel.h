@@ -7,11 +7,10 @@
 namespace gradus::openmp_detail::GRADUS_ISA {
 
 // Exchanges the off-diagonal blocks of size `distance` of two rows.
-template <class T, int distance, int... i>
-inline void exchange(Vector<T>& a, Vector<T>& b, Indices<i...>) {
-  constexpr int lanes = kLanes<T>;
-  const Vector<T> low = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i - distance : i)...);
-  b = __builtin_shufflevector(a, b, ((i & distance) ? lanes + i : i + distance)...);
+template <class T, int distance>
+inline void exchange(Vector<T>& a, Vector<T>& b) {
+  const Vector<T> low = shuffled<[](int i) { return i & distance ? kLanes<T> + i - distance : i; }>(a, b);
+  b = shuffled<[](int i) { return i & distance ? kLanes<T> + i : i + distance; }>(a, b);
   a = low;
 }
 
@@ -20,7 +19,7 @@ template <class T, int distance = kLanes<T> / 2>
 inline void transpose_block(Vector<T>* row) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes<T>; ++i)
-    if ((i & distance) == 0) exchange<T, distance>(row[i], row[i + distance], IndicesUpTo<kLanes<T>>());
+    if ((i & distance) == 0) exchange<T, distance>(row[i], row[i + distance]);
   if constexpr (distance > 1) transpose_block<T, distance / 2>(row);
 }
 
@@ -48,7 +47,7 @@ inline void transpose_where(const T* in, const T* mask, int64_t in_stride, int64
       for (int i = 0; i < lanes; ++i) {
         if (i >= width) break;
         if (height == lanes) store(to + i * out_stride, block[i]);
-        else store_first<T>(to + i * out_stride, block[i], height);
+        else store_first(to + i * out_stride, block[i], height);
       }
     }
   }
@@ -59,24 +58,12 @@ template <class T>
 void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
   transpose_where<T, false>(in, nullptr, in_stride, rows, columns, out, out_stride);
 }
-/// The same where mask > 0, else 0.
+/// The same where mask > 0, else 0; a null mask is > 0 everywhere.
 template <class T>
 void transpose_masked(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
                       int64_t out_stride) {
-  transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
-}
-
-template <class T, int... i>
-inline Vector<T> reversed(Vector<T> v, Indices<i...>) {
-  return __builtin_shufflevector(v, v, (kLanes<T> - 1 - i)...);
-}
-/// to[i] = last[-i]
-template <class T>
-void reverse(const T* last, T* to, int64_t count) {
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>)
-    store(to + i, reversed<T>(load(last - i - (kLanes<T> - 1)), IndicesUpTo<kLanes<T>>()));
-  for (; i < count; ++i) to[i] = last[-i];
+  if (mask) transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
+  else transpose<T>(in, in_stride, rows, columns, out, out_stride);
 }
 
 /// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what is beside
@@ -109,7 +96,7 @@ void copy_rows(const RowsArgs<T>& args) {
       const Strip<T> strip{count - i < lanes ? count - i : lanes, step};
       Vector<T> v = strip.load_inputs(from + i * step);
       if (mask) v = strip.load_inputs(mask + i * step) > Vector<T>{} ? v : Vector<T>{};
-      room || strip.count == lanes ? store(out + i, v) : store_first<T>(out + i, v, strip.count);
+      room || strip.count == lanes ? store(out + i, v) : store_first(out + i, v, strip.count);
     }
     if (mask) mask += args.from_stride;
   }

@@ -7,17 +7,18 @@
 
 namespace gradus::openmp_detail {
 
-/// The nest without its innermost axis, of which it has at least one.
+/// The nest without one of its axes.
 template <int N>
-StridedLoop<N> outer_axes(const StridedLoop<N>& nest) {
+StridedLoop<N> without_axis(const StridedLoop<N>& nest, int without) {
   Shape shape;
   Strides strides[N];
-  for (int axis = 0; axis + 1 < nest.ndim; ++axis) {
+  const Strides* pointers[N];
+  for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
+  for (int axis = 0; axis < nest.ndim; ++axis) {
+    if (axis == without) continue;
     shape.push_back(nest.shape[axis]);
     for (int k = 0; k < N; ++k) strides[k].push_back(nest.strides[k][axis]);
   }
-  const Strides* pointers[N];
-  for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
   return StridedLoop<N>(shape, pointers);
 }
 

@@ -20,6 +20,23 @@ class Scratch {
   T* data_;
 };
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// `count` elements for each thread of a call of parallel_for, taken before it: what a kernel takes does not depend on
+/// which threads come in time. Aligned to 64 bytes where slot_size() made `count`.
+template <class T>
+class Slots {
+ public:
+  Slots(int slots, int64_t count) : count_(count), all_(slots * count) {}
+  T* operator[](int slot) const { return all_.get() + slot * count_; }
+
+ private:
+  int64_t count_;
+  Scratch<T> all_;
+};
+constexpr int64_t slot_size(int64_t count) { return round_up(count, 16); }
+
 constexpr int64_t kStackBytes = 8192;
 /// What SmallScratch takes from the allocator.
 constexpr int64_t heap_bytes(int64_t count, int64_t element) {
@@ -42,8 +59,5 @@ class SmallScratch {
   Scratch<T> large_;
   T* data_;
 };
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 }  // namespace gradus::openmp_detail

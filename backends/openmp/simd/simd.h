@@ -1,9 +1,10 @@
-// Vectors of the width that this file is compiled for. Arithmetic is the compilers' vector extension; fused
-// multiply-add and partial loads, which it lacks, are intrinsics. Included once per instruction set, in the namespace
-// GRADUS_ISA, and by kernel headers only.
+// Vectors of the width that this file is compiled for. Arithmetic is the compilers' vector extension; what it lacks
+// (fused multiply-add, square roots, partial loads …) each instruction set has below. Included once per instruction
+// set, in the namespace GRADUS_ISA, and by kernel headers only.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -42,24 +43,32 @@ template <class T>
 using Vector = typename VectorOf<T>::Type;
 template <class T>
 using Mask = typename VectorOf<T>::Mask;
+using Floats = Vector<float>;
+using Doubles = Vector<double>;
 template <class T>
 constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+template <class V>
+constexpr int kLaneCount = sizeof(V) / sizeof(V{}[0]);
 
 /// The integer of T's size, as masks and lane numbers have it.
 template <class T>
 using IntegerOf = decltype(Mask<T>{}[0] + 0);
 
-/// A list of integers known at compile time: IndicesUpTo<3> is Indices<0, 1, 2>.
+/// IndicesUpTo<3> is Indices<0, 1, 2>.
 template <int... i>
-struct Indices {};
-template <int count, int... i>
-struct CountIndices : CountIndices<count - 1, count - 1, i...> {};
-template <int... i>
-struct CountIndices<0, i...> {
-  using Type = Indices<i...>;
-};
+using Indices = std::integer_sequence<int, i...>;
 template <int count>
-using IndicesUpTo = typename CountIndices<count>::Type;
+using IndicesUpTo = std::make_integer_sequence<int, count>;
+
+/// Lane i is lane from(i) of a followed by b; `from` is known at compile time.
+template <auto from, class V, int... i>
+inline V shuffled(V a, V b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, from(i)...);
+}
+template <auto from, class V>
+inline V shuffled(V a, V b) {
+  return shuffled<from>(a, b, IndicesUpTo<kLaneCount<V>>());
+}
 
 template <class T>
 inline Vector<T> load(const T* from) {
@@ -73,191 +82,184 @@ inline void store(T* to, Vector<T> v) {
 }
 
 /// All lanes equal.
-inline Vector<float> broadcast(float x) {
-#if defined(__AVX512F__)
-  return _mm512_set1_ps(x);
-#elif defined(__AVX2__)
-  return _mm256_set1_ps(x);
-#else
-  return Vector<float>{x, x, x, x};
-#endif
-}
-inline Vector<double> broadcast(double x) {
-#if defined(__AVX512F__)
-  return _mm512_set1_pd(x);
-#elif defined(__AVX2__)
-  return _mm256_set1_pd(x);
-#else
-  return Vector<double>{x, x};
-#endif
+template <class T>
+inline Vector<T> broadcast(T x) {
+  const Vector<T> first{x};
+  return shuffled<[](int) { return 0; }>(first, first);
 }
 
-/// a * b + c, in one rounding where the instruction set has that.
-inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__AVX2__)
-  return _mm256_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
-  return vfmaq_f32(c, a, b);
-#else
-  return a * b + c;
-#endif
-}
-inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_pd(a, b, c);
-#elif defined(__AVX2__)
-  return _mm256_fmadd_pd(a, b, c);
-#elif defined(__aarch64__)
-  return vfmaq_f64(c, a, b);
-#else
-  return a * b + c;
-#endif
-}
+// What follows has every instruction set its own of:
+//   multiply_add(a, b, c)           a b + c, in one rounding where the instruction set has that
+//   square_root(x)
+//   at_least(bound, x), at_most     the larger (smaller) of both; NaN where x is NaN
+//   unordered(a, b)                 all bits set where a or b is NaN
+//   load_first(from, count)         the first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is
+//                                   not touched
+//   store_first(to, v, count)
+//   gather(from, index)             from[index] in every lane whose index is not negative, 0 in the others
+//   any(mask)                       true where a lane of the mask is set; lanes are all ones or zero
+//   multiply_low_halves(a, b)       the products of the lower halves of 64-bit words
 
-inline Vector<float> square_root(Vector<float> x) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_sqrt_ps(0xffff, x);
-#elif defined(__AVX2__)
-  return _mm256_sqrt_ps(x);
-#elif defined(__aarch64__)
-  return vsqrtq_f32(x);
-#elif defined(__SSE2__)
-  return _mm_sqrt_ps(x);
-#else
-  for (int i = 0; i < kLanes<float>; ++i) x[i] = __builtin_sqrtf(x[i]);
-  return x;
-#endif
-}
-inline Vector<double> square_root(Vector<double> x) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_sqrt_pd(0xff, x);
-#elif defined(__AVX2__)
-  return _mm256_sqrt_pd(x);
-#elif defined(__aarch64__)
-  return vsqrtq_f64(x);
-#elif defined(__SSE2__)
-  return _mm_sqrt_pd(x);
-#else
-  for (int i = 0; i < kLanes<double>; ++i) x[i] = __builtin_sqrt(x[i]);
-  return x;
-#endif
-}
+using Words = VectorOf<double>::Unsigned;  // of 64 bits
 
-/// The larger (smaller) of x and a bound; NaN where x is NaN.
-inline Vector<float> at_least(Vector<float> bound, Vector<float> x) {
 #if defined(__AVX512F__)
-  return _mm512_maskz_max_ps(0xffff, bound, x);
-#elif defined(__AVX2__)
-  return _mm256_max_ps(bound, x);
-#elif defined(__SSE2__)
-  return _mm_max_ps(bound, x);
-#else
-  return x < bound ? bound : x;
-#endif
-}
-inline Vector<float> at_most(Vector<float> bound, Vector<float> x) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_min_ps(0xffff, bound, x);
-#elif defined(__AVX2__)
-  return _mm256_min_ps(bound, x);
-#elif defined(__SSE2__)
-  return _mm_min_ps(bound, x);
-#else
-  return x > bound ? bound : x;
-#endif
-}
-inline Vector<double> at_least(Vector<double> bound, Vector<double> x) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_max_pd(0xff, bound, x);
-#elif defined(__AVX2__)
-  return _mm256_max_pd(bound, x);
-#elif defined(__SSE2__)
-  return _mm_max_pd(bound, x);
-#else
-  return x < bound ? bound : x;
-#endif
-}
-inline Vector<double> at_most(Vector<double> bound, Vector<double> x) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_min_pd(0xff, bound, x);
-#elif defined(__AVX2__)
-  return _mm256_min_pd(bound, x);
-#elif defined(__SSE2__)
-  return _mm_min_pd(bound, x);
-#else
-  return x > bound ? bound : x;
-#endif
-}
 
-/// All bits set where a or b is NaN.
-inline Mask<float> unordered(Vector<float> a, Vector<float> b) {
-#if defined(__AVX512F__)
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+inline Floats square_root(Floats x) { return _mm512_maskz_sqrt_ps(0xffff, x); }
+inline Doubles square_root(Doubles x) { return _mm512_maskz_sqrt_pd(0xff, x); }
+inline Floats at_least(Floats bound, Floats x) { return _mm512_maskz_max_ps(0xffff, bound, x); }
+inline Doubles at_least(Doubles bound, Doubles x) { return _mm512_maskz_max_pd(0xff, bound, x); }
+inline Floats at_most(Floats bound, Floats x) { return _mm512_maskz_min_ps(0xffff, bound, x); }
+inline Doubles at_most(Doubles bound, Doubles x) { return _mm512_maskz_min_pd(0xff, bound, x); }
+inline Mask<float> unordered(Floats a, Floats b) {
   return reinterpret_cast<Mask<float>>(_mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<Mask<float>>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
-#else
-  return (a != a) | (b != b);
-#endif
 }
-inline Mask<double> unordered(Vector<double> a, Vector<double> b) {
-#if defined(__AVX512F__)
+inline Mask<double> unordered(Doubles a, Doubles b) {
   return reinterpret_cast<Mask<double>>(_mm512_movm_epi64(_mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<Mask<double>>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
-#else
-  return (a != a) | (b != b);
-#endif
 }
-
-#if defined(__AVX512F__)
+template <class T>
+inline auto first_lanes(int64_t count) {
+  return static_cast<std::conditional_t<sizeof(T) == 4, __mmask16, __mmask8>>((1u << count) - 1);
+}
+inline Floats load_first(const float* from, int64_t count) {
+  return _mm512_maskz_loadu_ps(first_lanes<float>(count), from);
+}
+inline Doubles load_first(const double* from, int64_t count) {
+  return _mm512_maskz_loadu_pd(first_lanes<double>(count), from);
+}
+inline void store_first(float* to, Floats v, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes<float>(count), v); }
+inline void store_first(double* to, Doubles v, int64_t count) {
+  _mm512_mask_storeu_pd(to, first_lanes<double>(count), v);
+}
+inline Floats gather(const float* from, Mask<float> index) {
+  const __m512i at = reinterpret_cast<__m512i>(index);
+  return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), _mm512_movepi32_mask(~at), at, from, 4);
+}
+inline Doubles gather(const double* from, Mask<double> index) {
+  const __m512i at = reinterpret_cast<__m512i>(index);
+  return _mm512_mask_i64gather_pd(_mm512_setzero_pd(), _mm512_movepi64_mask(~at), at, from, 8);
+}
+template <class M>
+inline bool any(M mask) {
+  const __m512i bits = reinterpret_cast<__m512i>(mask);
+  return _mm512_test_epi64_mask(bits, bits) != 0;
+}
+inline Words multiply_low_halves(Words a, Words b) {
+  return reinterpret_cast<Words>(
+      _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
 /// x 2^n for whole n, rounded once.
-inline Vector<float> times_power_of_two(Vector<float> x, Vector<float> n) {
-  return _mm512_maskz_scalef_ps(0xffff, x, n);
-}
-inline Vector<double> times_power_of_two(Vector<double> x, Vector<double> n) {
-  return _mm512_maskz_scalef_pd(0xff, x, n);
-}
-#endif
+inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_maskz_scalef_ps(0xffff, x, n); }
+inline Doubles times_power_of_two(Doubles x, Doubles n) { return _mm512_maskz_scalef_pd(0xff, x, n); }
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
-/// Lanes 0 to count - 1, as masked loads and stores want them.
+#elif defined(__AVX2__)
+
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
+inline Floats square_root(Floats x) { return _mm256_sqrt_ps(x); }
+inline Doubles square_root(Doubles x) { return _mm256_sqrt_pd(x); }
+inline Floats at_least(Floats bound, Floats x) { return _mm256_max_ps(bound, x); }
+inline Doubles at_least(Doubles bound, Doubles x) { return _mm256_max_pd(bound, x); }
+inline Floats at_most(Floats bound, Floats x) { return _mm256_min_ps(bound, x); }
+inline Doubles at_most(Doubles bound, Doubles x) { return _mm256_min_pd(bound, x); }
+inline Mask<float> unordered(Floats a, Floats b) {
+  return reinterpret_cast<Mask<float>>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
+inline Mask<double> unordered(Doubles a, Doubles b) {
+  return reinterpret_cast<Mask<double>>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+}
 template <class T>
 inline __m256i first_lanes(int64_t count) {
   if constexpr (sizeof(T) == 4)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   else return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
 }
-#endif
+inline Floats load_first(const float* from, int64_t count) {
+  return _mm256_maskload_ps(from, first_lanes<float>(count));
+}
+inline Doubles load_first(const double* from, int64_t count) {
+  return _mm256_maskload_pd(from, first_lanes<double>(count));
+}
+inline void store_first(float* to, Floats v, int64_t count) { _mm256_maskstore_ps(to, first_lanes<float>(count), v); }
+inline void store_first(double* to, Doubles v, int64_t count) {
+  _mm256_maskstore_pd(to, first_lanes<double>(count), v);
+}
+inline Floats gather(const float* from, Mask<float> index) {
+  const Floats chosen = reinterpret_cast<Floats>(~index);
+  return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), from, reinterpret_cast<__m256i>(index), chosen, 4);
+}
+inline Doubles gather(const double* from, Mask<double> index) {
+  const Doubles chosen = reinterpret_cast<Doubles>(~index);
+  return _mm256_mask_i64gather_pd(_mm256_setzero_pd(), from, reinterpret_cast<__m256i>(index), chosen, 8);
+}
+template <class M>
+inline bool any(M mask) {
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
+}
+inline Words multiply_low_halves(Words a, Words b) {
+  return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
 
-/// The first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is not touched.
+#else
+
+#if defined(__aarch64__)
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return vfmaq_f64(c, a, b); }
+inline Floats square_root(Floats x) { return vsqrtq_f32(x); }
+inline Doubles square_root(Doubles x) { return vsqrtq_f64(x); }
+#else
+template <class V>
+inline V multiply_add(V a, V b, V c) {
+  return a * b + c;
+}
+inline Floats square_root(Floats x) {
+  for (int i = 0; i < kLanes<float>; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+}
+inline Doubles square_root(Doubles x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = __builtin_sqrt(x[i]);
+  return x;
+}
+#endif
+template <class V>
+inline V at_least(V bound, V x) {
+  return x < bound ? bound : x;
+}
+template <class V>
+inline V at_most(V bound, V x) {
+  return x > bound ? bound : x;
+}
+template <class V>
+inline auto unordered(V a, V b) {
+  return (a != a) | (b != b);
+}
 template <class T>
 inline Vector<T> load_first(const T* from, int64_t count) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
-  else return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), from);
-#elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4) return _mm256_maskload_ps(from, first_lanes<T>(count));
-  else return _mm256_maskload_pd(from, first_lanes<T>(count));
-#else
   Vector<T> v{};
   for (int64_t i = 0; i < count; ++i) v[i] = from[i];
   return v;
-#endif
 }
 template <class T>
 inline void store_first(T* to, Vector<T> v, int64_t count) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
-  else _mm512_mask_storeu_pd(to, static_cast<__mmask8>((1u << count) - 1), v);
-#elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4) _mm256_maskstore_ps(to, first_lanes<T>(count), v);
-  else _mm256_maskstore_pd(to, first_lanes<T>(count), v);
-#else
   for (int64_t i = 0; i < count; ++i) to[i] = v[i];
-#endif
 }
+template <class T>
+inline Vector<T> gather(const T* from, Mask<T> index) {
+  Vector<T> v{};
+  for (int i = 0; i < kLanes<T>; ++i)
+    if (index[i] >= 0) v[i] = from[index[i]];
+  return v;
+}
+template <class M>
+inline bool any(M mask) {
+  bool found = false;
+  for (int i = 0; i < static_cast<int>(sizeof mask / sizeof mask[0]); ++i) found |= mask[i] != 0;
+  return found;
+}
+inline Words multiply_low_halves(Words a, Words b) { return (a & UINT32_MAX) * (b & UINT32_MAX); }
+
+#endif
 
 /// v in a register: compilers else read a vector from memory again for every use, which costs where it straddles lines
 /// of the cache.
@@ -267,25 +269,6 @@ inline Vector<T> in_register(Vector<T> v) {
   __asm__("" : "+v"(v));
 #endif
   return v;
-}
-
-/// True where a lane of the mask is set; lanes are all ones or zero.
-template <class M>
-inline bool any(M mask) {
-#if defined(__AVX512F__)
-  const __m512i bits = reinterpret_cast<__m512i>(mask);
-  return _mm512_test_epi64_mask(bits, bits) != 0;
-#elif defined(__AVX2__)
-  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
-#elif defined(__aarch64__)
-  return vmaxvq_u32(reinterpret_cast<uint32x4_t>(mask)) != 0;
-#elif defined(__SSE2__)
-  return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask)) != 0;
-#else
-  bool found = false;
-  for (int i = 0; i < static_cast<int>(sizeof mask / sizeof mask[0]); ++i) found |= mask[i] != 0;
-  return found;
-#endif
 }
 
 /// A whole vector, or its first `count` lanes.
@@ -311,7 +294,7 @@ template <class T>
 struct FirstLanes {
   int64_t count;
   Vector<T> get(const T* from) const { return load_first(from, count); }
-  void put(T* to, Vector<T> v) const { store_first<T>(to, v, count); }
+  void put(T* to, Vector<T> v) const { store_first(to, v, count); }
   Vector<T> keep(Vector<T> v) const {
     Mask<T> lane;
     for (int k = 0; k < kLanes<T>; ++k) lane[k] = k;
@@ -336,28 +319,29 @@ inline void with_constant(int64_t value, F f) {
 }
 
 /// Lanes 0, 2, 4, … of a followed by those of b; and the others.
-template <class V, int... i>
-inline V even_lanes(V a, V b, Indices<i...>) {
-  return __builtin_shufflevector(a, b, (2 * i)...);
+template <class V>
+inline V even_lanes(V a, V b) {
+  return shuffled<[](int i) { return 2 * i; }>(a, b);
 }
-template <class V, int... i>
-inline V odd_lanes(V a, V b, Indices<i...>) {
-  return __builtin_shufflevector(a, b, (2 * i + 1)...);
+template <class V>
+inline V odd_lanes(V a, V b) {
+  return shuffled<[](int i) { return 2 * i + 1; }>(a, b);
 }
 /// Sums of neighbours: a[0] + a[1], a[2] + a[3], …, then b's.
-template <class T>
-inline Vector<T> add_pairs(Vector<T> a, Vector<T> b) {
-  return even_lanes(a, b, IndicesUpTo<kLanes<T>>()) + odd_lanes(a, b, IndicesUpTo<kLanes<T>>());
+template <class V>
+inline V add_pairs(V a, V b) {
+  return even_lanes(a, b) + odd_lanes(a, b);
 }
 
-/// Sum of the lanes: the upper half is added to the lower one until one is left.
-template <class T, int width, int... i>
-inline Vector<T> rotated(Vector<T> v, Indices<i...>) {
-  return __builtin_shufflevector(v, v, ((i + width) % kLanes<T>)...);
+/// Lane i is lane i + width, counted round.
+template <class T, int width>
+inline Vector<T> rotated(Vector<T> v) {
+  return shuffled<[](int i) { return (i + width) % kLanes<T>; }>(v, v);
 }
+/// Sum of the lanes: the upper half is added to the lower one until one is left.
 template <class T, int width = kLanes<T> / 2>
 inline T sum_of(Vector<T> v) {
-  v += rotated<T, width>(v, IndicesUpTo<kLanes<T>>());
+  v += rotated<T, width>(v);
   if constexpr (width == 1) return v[0];
   else return sum_of<T, width / 2>(v);
 }
@@ -367,8 +351,8 @@ template <class T, int count>
 inline void lane_sums(const Vector<T>* v, T* sums) {
   if constexpr (kLanes<T> >= 4 && count % 4 == 0) {
     for (int j = 0; j < count; j += 4) {
-      Vector<T> quarters = add_pairs<T>(add_pairs<T>(v[j], v[j + 1]), add_pairs<T>(v[j + 2], v[j + 3]));
-      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs<T>(quarters, quarters);
+      Vector<T> quarters = add_pairs(add_pairs(v[j], v[j + 1]), add_pairs(v[j + 2], v[j + 3]));
+      for (int width = kLanes<T>; width > 4; width /= 2) quarters = add_pairs(quarters, quarters);
       for (int i = 0; i < 4; ++i) sums[j + i] = quarters[i];
     }
   } else {

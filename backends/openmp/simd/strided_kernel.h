@@ -6,30 +6,6 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// from[index] in every lane whose index is not negative, 0 in the others.
-template <class T>
-inline Vector<T> gather(const T* from, Mask<T> index) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) {
-    const __m512i at = reinterpret_cast<__m512i>(index);
-    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), _mm512_movepi32_mask(~at), at, from, 4);
-  } else {
-    const __m512i at = reinterpret_cast<__m512i>(index);
-    return _mm512_mask_i64gather_pd(_mm512_setzero_pd(), _mm512_movepi64_mask(~at), at, from, 8);
-  }
-#elif defined(__AVX2__)
-  const __m256i at = reinterpret_cast<__m256i>(index), chosen = reinterpret_cast<__m256i>(~index);
-  if constexpr (sizeof(T) == 4)
-    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), from, at, _mm256_castsi256_ps(chosen), 4);
-  else return _mm256_mask_i64gather_pd(_mm256_setzero_pd(), from, at, _mm256_castsi256_pd(chosen), 8);
-#else
-  Vector<T> v{};
-  for (int i = 0; i < kLanes<T>; ++i)
-    if (index[i] >= 0) v[i] = from[index[i]];
-  return v;
-#endif
-}
-
 /// The lanes of one vector of outputs that exist, and how to read their inputs.
 template <class T>
 struct Strip {
@@ -44,7 +20,7 @@ struct Strip {
       const int64_t span = 2 * count - 1;
       const Vector<T> low = span >= lanes ? load(from) : load_first(from, span);
       const Vector<T> high = span > lanes ? load_first(from + lanes, span - lanes) : Vector<T>{};
-      return even_lanes(low, high, IndicesUpTo<kLanes<T>>());
+      return even_lanes(low, high);
     }
     if (step > int64_t{1} << 24) {  // beyond the indices of a gather
       Vector<T> v{};
@@ -53,29 +29,26 @@ struct Strip {
     }
     Mask<T> index;
     for (int i = 0; i < kLanes<T>; ++i) index[i] = static_cast<IntegerOf<T>>(i < count ? i * step : -1);
-    return gather<T>(from, index);
+    return gather(from, index);
   }
 };
 
 /// Interleaves the lower (upper) halves of a and b: a[0], b[0], a[1], b[1], …
-template <class V, int... i>
-inline V interleave_low(V a, V b, Indices<i...>) {
-  constexpr int lanes = sizeof...(i);
-  return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * lanes)...);
+template <class V>
+inline V interleave_low(V a, V b) {
+  return shuffled<[](int i) { return i / 2 + i % 2 * kLaneCount<V>; }>(a, b);
 }
-template <class V, int... i>
-inline V interleave_high(V a, V b, Indices<i...>) {
-  constexpr int lanes = sizeof...(i);
-  return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
+template <class V>
+inline V interleave_high(V a, V b) {
+  return shuffled<[](int i) { return kLaneCount<V> / 2 + i / 2 + i % 2 * kLaneCount<V>; }>(a, b);
 }
 
 /// Stores a[0], b[0], a[1], … : the first `count` of them, at least one.
 template <class T>
 inline void store_interleaved(T* to, Vector<T> a, Vector<T> b, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
-  store_some(to, interleave_low(a, b, IndicesUpTo<kLanes<T>>()), count >= lanes, count);
-  if (count > lanes)
-    store_some(to + lanes, interleave_high(a, b, IndicesUpTo<kLanes<T>>()), count >= 2 * lanes, count - lanes);
+  store_some(to, interleave_low(a, b), count >= lanes, count);
+  if (count > lanes) store_some(to + lanes, interleave_high(a, b), count >= 2 * lanes, count - lanes);
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

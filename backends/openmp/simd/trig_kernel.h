@@ -39,7 +39,7 @@ inline Lanes<T> sine(Lanes<T> x, int quarters) {
   const Lanes<T> sin = multiply_add(-r * square, polynomial(square, odd), r);
   const Lanes<T> cos = multiply_add(-square, polynomial(square, even), Lanes<T>(1));
   const Mask<T> quarter = (n + Lanes<T>(T(1.5) * Bits<T>::whole)).bits() + quarters;
-  const Lanes<T> y = select(Where<T>{(quarter & 1) != 0}, cos, with_sign_of(sin, r));
+  const Lanes<T> y = select((quarter & 1) != 0, cos, with_sign_of(sin, r));
   return Lanes<T>::from_bits(y.bits() ^ ((quarter & 2) << (8 * sizeof(T) - 2)));
 }
 
@@ -51,12 +51,12 @@ inline double cos_of(double x) { return __builtin_cos(x); }
 /// sin(x) and cos(x) to within 2 ulp.
 template <class T>
 inline Lanes<T> sin(Lanes<T> x) {
-  const Where<T> usual = absolute(x) <= Lanes<T>(kMostRadians);
+  const Mask<T> usual = absolute(x) <= Lanes<T>(kMostRadians);
   return or_one_by_one(usual, sine(x, 0), [&](int i) { return sin_of(x.v[i]); });
 }
 template <class T>
 inline Lanes<T> cos(Lanes<T> x) {
-  const Where<T> usual = absolute(x) <= Lanes<T>(kMostRadians);
+  const Mask<T> usual = absolute(x) <= Lanes<T>(kMostRadians);
   return or_one_by_one(usual, sine(x, 1), [&](int i) { return cos_of(x.v[i]); });
 }
 
@@ -77,16 +77,16 @@ template <class T>
 inline Lanes<T> atan2(Lanes<T> y, Lanes<T> x) {
   constexpr auto series = arctangent_series < T, Bits<T>::single ? 9 : 20 > ();
   const Lanes<T> width = absolute(x), height = absolute(y);
-  const Where<T> steep = height > width;
+  const Mask<T> steep = height > width;
   const Lanes<T> low = select(steep, width, height), high = select(steep, height, width);
-  const Where<T> beyond = low > high * 0.41421356237309504880;
+  const Mask<T> beyond = low > high * 0.41421356237309504880;
   const Lanes<T> u = select(beyond, low - high, low) / select(beyond, low + high, high), square = u * u;
   const Lanes<T> small = multiply_add(-u * square, polynomial(square, series), u);
   Lanes<T> angle = select(beyond, small + 0.78539816339744830962, small);
   angle = select(steep, Lanes<T>(1.57079632679489661923) - angle, angle);
-  const Where<T> left = Where<T>{x.bits() < 0};
+  const Mask<T> left = x.bits() < 0;
   angle = with_sign_of(select(left, Lanes<T>(3.14159265358979323846) - angle, angle), y);
-  const Where<T> usual = (width + height < Lanes<T>(Bits<T>::infinity)) & (high > Lanes<T>(0));
+  const Mask<T> usual = (width + height < Lanes<T>(Bits<T>::infinity)) & (high > Lanes<T>(0));
   return or_one_by_one(usual, angle, [&](int i) { return atan2_of(y.v[i], x.v[i]); });
 }
 

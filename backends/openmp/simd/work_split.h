@@ -1,0 +1,46 @@
+// How threads share what is reduced: blocks of results, and stretches of what each of them takes in.
+#pragma once
+
+#include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+
+namespace gradus::openmp_detail {
+
+inline constexpr int64_t kWantedStretches = 64;
+
+/// `count` neighbours of the innermost outer axis from outer element `begin` on, or one outer element.
+struct LaneBlock {
+  int64_t begin, count;
+};
+
+/// Work over outer elements and, for each, a range of inner ones: blocks of at most `most` neighbouring outer elements,
+/// and inner ranges cut into `stretches`, by shape alone.
+struct WorkSplit {
+  int64_t most, lanes, blocks, inner, length, stretches;
+
+  template <int N>
+  WorkSplit(const StridedLoop<N>& outer, int64_t inner, int64_t most)
+      : most(most), lanes(most > 1 ? outer.shape[outer.ndim - 1] : 1),
+        blocks(outer.numel / lanes * ceil_div(lanes, most)), inner(inner) {
+    length = std::max(std::max<int64_t>(1, kGrain / width()),
+                      ceil_div(inner, ceil_div(kWantedStretches, std::max<int64_t>(blocks, 1))));
+    stretches = std::max<int64_t>(1, ceil_div(inner, length));
+  }
+  int64_t width() const { return std::min(most, lanes); }
+
+  /// Calls f(block, stretch, begin, end), by several threads.
+  template <class F>
+  void each(F&& f) const {
+    parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::clamp<int64_t>(inner, 1, length)),
+                 [&](int64_t from, int64_t to) {
+                   for (int64_t i = from; i < to; ++i) {
+                     const int64_t index = i / stretches, first = index % ceil_div(lanes, most) * most;
+                     const int64_t s = i % stretches, begin = s * length;
+                     f(LaneBlock{index / ceil_div(lanes, most) * lanes + first, std::min(most, lanes - first)}, s,
+                       begin, std::min(inner, begin + length));
+                   }
+                 });
+  }
+};
+
+}  // namespace gradus::openmp_detail

@@ -39,7 +39,7 @@ class CudaBackend : public Backend {
   void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) override;
   void linear(const View& x, const View& w, const View& bias, const MutableView& y) override;
 
-  // conv2d/conv2d.cu, conv2d/wgrad.cu
+  // conv2d/conv2d.cu
   void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) override;
   void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                             const Conv2dGeometry& geometry) override;
@@ -86,7 +86,7 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args) override;
   void attention_backward(const AttentionBackwardArgs& args) override;
 
-  // index/index.cu, index/nonzero.cu, index/sort.cu, index/topk.cu, reduce/scan.cu
+  // index/index.cu, index/nonzero.cu, index/sort.cu, reduce/scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
@@ -95,7 +95,7 @@ class CudaBackend : public Backend {
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
-  // random/random.cu, random/randperm.cu
+  // random/random.cu
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;
   void normal(const MutableView& y, const RandomState& state, double mean, double deviation) override;
   void bernoulli(const MutableView& y, const RandomState& state, double p) override;

@@ -33,13 +33,12 @@ View matrix_of(Shape shape, DType dtype, bool transposed = false) {
   return view;
 }
 
-// "small_tiles 16x32 /4": implementation, tile and split-K; "cublas tn": which operands it transposes.
+// "small_tiles 16x32 /4": implementation, tile and split-K; "cublaslt tn": which operands it transposes.
 std::string describe_gemm(const GemmPlan& plan) {
   std::ostringstream text;
   text << plan.name();
   if (plan.tile.rows > 0) text << " " << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
   else text << " " << (plan.a.transposed ? "t" : "n") << (plan.b.transposed ? "t" : "n");
-  if (plan.looped_axes) text << " looped";
   if (plan.a_copy || plan.b_copy || plan.y_copy) text << " copied";
   text << " " << plan.workspace_bytes;
   return text.str();
@@ -102,20 +101,18 @@ TEST_CASE("plans of matrix products on CUDA: types") {
 }
 
 TEST_CASE("plans of matrix products on CUDA: a bias is part of small products and of cuBLASLt's") {
-  const auto plan = [](int64_t M, const View& bias, bool cublaslt = true) {
+  const auto plan = [](int64_t M, const View& bias) {
     return select_gemm(matrix_of({M, 512}, DType::f32), matrix_of({512, 512}, DType::f32, true), &bias,
-                       matrix_of({M, 512}, DType::f32), kH200, {.cublaslt = cublaslt});
+                       matrix_of({M, 512}, DType::f32), kH200, {});
   };
   View bias = matrix_of({512}, DType::f32);
   CHECK(plan(8, bias).algorithm == GemmAlgorithm::small_dots);
   CHECK(plan(8, bias).adds_bias);
-  CHECK(plan(4096, bias).algorithm == GemmAlgorithm::cublaslt);
+  CHECK(plan(4096, bias).algorithm == GemmAlgorithm::library);
   CHECK(plan(4096, bias).adds_bias);
-  CHECK(plan(4096, bias, false).algorithm == GemmAlgorithm::cublas);
-  CHECK_FALSE(plan(4096, bias, false).adds_bias);
   bias.strides[0] = 2;
   CHECK(plan(8, bias).adds_bias);
-  CHECK(plan(4096, bias).algorithm == GemmAlgorithm::cublas);
+  CHECK_FALSE(plan(4096, bias).adds_bias);
 }
 
 TEST_CASE("plans of matrix products on CUDA: operands without a unit stride are copied to the workspace") {
@@ -143,17 +140,19 @@ TEST_CASE("plans of matrix products on CUDA: operands without a unit stride are 
   CHECK_FALSE(plan_gemm(x, w, nullptr, y).a_vectorized);
 }
 
-TEST_CASE("plans of matrix products on CUDA: batches without a common step are looped over") {
+TEST_CASE("plans of matrix products on CUDA: operands without a common step are copied") {
   View a = matrix_of({3, 4, 64, 64}, DType::f32);
   const View b = matrix_of({3, 4, 64, 64}, DType::f32), y = b;
   GemmPlan plan = plan_gemm(a, b, nullptr, y);
-  CHECK((plan.looped_axes == 0 && plan.batch == 12 && plan.batch_steps[0] == 4096));
+  CHECK((!plan.a_copy && plan.batch == 12 && plan.batch_steps[0] == 4096));
   a.strides[0] = a.strides[1] = 0;  // broadcast
   plan = plan_gemm(a, b, nullptr, y);
-  CHECK((plan.looped_axes == 0 && plan.batch == 12 && plan.batch_steps[0] == 0));
+  CHECK((!plan.a_copy && plan.batch == 12 && plan.batch_steps[0] == 0));
   a.strides[1] = 4096;
   plan = plan_gemm(a, b, nullptr, y);
-  CHECK((plan.looped_axes == 1 && plan.batch == 4 && plan.batch_steps[0] == 4096));
+  CHECK((plan.a_copy && !plan.b_copy && plan.batch == 12 && plan.batch_steps[0] == 4096));
+  plan = plan_gemm(b, b, nullptr, a);
+  CHECK((plan.y_copy && !plan.a_copy && plan.batch == 12 && plan.batch_steps[2] == 4096));
 }
 
 TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
@@ -162,5 +161,5 @@ TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   CHECK(plan_gemm(a, b, nullptr, y).split_k == 8);
   DeviceProperties device = kH200;
   device.clusters = false;
-  CHECK(select_gemm(a, b, nullptr, y, device, {}).algorithm == GemmAlgorithm::cublas);
+  CHECK(select_gemm(a, b, nullptr, y, device, {}).algorithm == GemmAlgorithm::library);
 }

@@ -1,4 +1,4 @@
-// How the backend "cuda" sorts and finds the k first, decided without a GPU for the properties of an H200; decisions
+// How the backend "cuda" sorts, decided without a GPU for the properties of an H200; decisions
 // are written down in index_plans.txt. Where a change is meant,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of sorting on CUDA are those written down"
 // overwrites them, and the difference shows what changed.
@@ -13,43 +13,30 @@ using namespace gradus::cuda_detail;
 
 TEST_CASE("plans of sorting on CUDA are those written down") {
   std::ostringstream plans;
-  plans << "# What select_sort() and select_topk() in backends/cuda/index decide on an H200: algorithm, threads and "
-           "slots "
-           "of\n# a block, bits of keys and of rows' numbers, bytes of workspace. Written by "
-           "tests/cuda/index_select_test.cpp.\n\n";
+  plans << "# What select_sort() in backends/cuda/index decides on an H200: algorithm, slots of a block, bits of keys "
+           "and of\n# rows' numbers, bytes of workspace. Written by tests/cuda/index_select_test.cpp.\n\n";
   constexpr int64_t sizes[][2] = {{1, 1},     {1, 63},     {1, 2048},    {1, 2049},      {1, 1 << 20},
                                   {128, 10},  {128, 1000}, {1024, 1024}, {1024, 5000},   {8, 50257},
                                   {16384, 8}, {16385, 63}, {16385, 64},  {100000, 2048}, {1, 1 << 29}};
   for (const auto& [rows, size] : sizes)
     for (const DType dtype : {DType::f32, DType::f64, DType::u8}) {
       const SortPlan plan = select_sort(dtype, rows, size);
-      plans << "sort " << rows << " x " << size << " " << name(dtype) << ": " << plan.name() << " " << plan.threads
-            << " " << plan.slots << " " << plan.key_bits << " " << plan.row_bits << " " << plan.workspace_bytes << "\n";
+      plans << "sort " << rows << " x " << size << " " << name(dtype) << ": " << plan.name() << " " << plan.slots << " "
+            << plan.key_bits << " " << plan.row_bits << " " << plan.workspace_bytes << "\n";
     }
-  plans << "\n";
-  constexpr int64_t firsts[][3] = {{128, 1000, 5},   {8, 50257, 50},       {1, 1 << 20, 100},  {131, 131073, 5},
-                                   {132, 131073, 5}, {1, 131072, 1024},    {64, 131072, 1025}, {1, 1, 1},
-                                   {1000000, 20, 3}, {2, (1 << 30) + 1, 1}};
-  for (const auto& [rows, size, k] : firsts) {
-    const TopkPlan plan = select_topk(rows, size, k, kH200);
-    plans << "topk " << k << " of " << rows << " x " << size << ": " << plan.name() << " " << plan.threads << " "
-          << plan.slots << "\n";
-  }
   test::check_decisions("cuda/index_plans.txt", plans.str());
 }
 
-TEST_CASE("plans of sorting on CUDA: a block's memory holds its row, and threads are whole warps") {
+TEST_CASE("plans of sorting on CUDA: a block's memory holds its row") {
   for (int64_t size = 1; size < 5000; size += size < 70 ? 1 : 61)
     for (const int64_t rows : {1, 100, 1 << 20}) {
       const SortPlan sort = select_sort(DType::f32, rows, size);
-      if (sort.algorithm == SortAlgorithm::bitonic_sort) {
-        CHECK((sort.slots >= size && sort.slots <= kBlockSort && sort.threads % 32 == 0));
+      if (sort.algorithm == SortAlgorithm::block_sort) {
+        CHECK((sort.slots >= size && sort.slots <= kBlockSort && sort.slots % 256 == 0));
         CHECK(sort.workspace_bytes == 0);
       } else {
         CHECK(int64_t{1} << sort.row_bits >= rows);
         CHECK(sort.workspace_bytes >= static_cast<size_t>(16 * rows * size));
       }
-      const TopkPlan topk = select_topk(rows, size, std::min<int64_t>(size, 7), kH200);
-      CHECK((topk.slots >= std::min<int64_t>(size, 7) && topk.threads % 32 == 0));
     }
 }

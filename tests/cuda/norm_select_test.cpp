@@ -101,12 +101,6 @@ NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
                 c.device);
 }
 
-std::string describe(const ReducePlan& plan) {
-  std::ostringstream text;
-  text << plan.outputs << "x" << plan.lanes << "/" << plan.splits;
-  return text.str();
-}
-
 /// "channels_split 64x/4 2048": algorithm, blocks, /splits, workspace; rows: rows of a block x threads of each.
 std::string describe(const NormPlan& plan) {
   std::ostringstream text;
@@ -117,8 +111,7 @@ std::string describe(const NormPlan& plan) {
   else if (plan.algorithm == NormAlgorithm::channels)
     text << " " << plan.channels.groups() << "/" << plan.channels.splits << " of " << (1 << plan.channels.outputs_log2)
          << "x" << (1 << plan.channels.lanes_log2);
-  else if (plan.algorithm == NormAlgorithm::strided)
-    text << " " << describe(plan.statistics) << " " << describe(plan.parameters) << (plan.vectorized ? " vectors" : "");
+  else if (plan.vectorized) text << " vectors";
   if (plan.workspace_bytes) text << ", " << plan.workspace_bytes << " bytes";
   return text.str();
 }

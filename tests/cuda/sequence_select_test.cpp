@@ -26,8 +26,7 @@ TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
       << "# What select_attention() and select_lstm() in backends/cuda/sequence decide on an H200. Attention of q (N, "
          "H, "
          "L, E),\n# k (N, H, S, E), v (N, H, S, V): algorithm, head, blocks and bytes of shared memory. LSTM of states "
-         "(L, N, H):\n# algorithm, hidden units, blocks and sequences of a cluster, all blocks. Written by\n# "
-         "tests/cuda/sequence_select_test.cpp.\n\n";
+         "(L, N, H):\n# algorithm and blocks. Written by tests/cuda/sequence_select_test.cpp.\n\n";
   constexpr int64_t heads[][6] = {{16, 4, 64, 64, 32, 32},  {1, 1, 1, 1, 1, 1},        {2, 8, 128, 128, 64, 64},
                                   {2, 8, 129, 129, 64, 64}, {64, 8, 64, 64, 64, 64},   {8, 12, 128, 128, 64, 64},
                                   {4, 4, 100, 30, 96, 128}, {4, 4, 30, 100, 16, 33},   {1, 1, 128, 128, 128, 128},
@@ -47,8 +46,8 @@ TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
   for (const auto& [L, N, H] : states)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
       const LstmPlan plan = select_lstm(dtype, {L, N, H}, true, kH200);
-      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.name() << " "
-            << plan.tile.size << " " << plan.tile.blocks << " " << plan.tile.sequences << " " << plan.blocks << "\n";
+      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.name() << " " << plan.blocks
+            << "\n";
     }
   test::check_decisions("cuda/sequence_plans.txt", plans.str());
 }
@@ -66,7 +65,7 @@ TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices 
   }
 }
 
-TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and a kernel for each tile") {
+TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for all sequences") {
   CHECK(select_lstm(DType::f32, {64, 32, 128}, false, kH200).algorithm == LstmAlgorithm::steps);
   DeviceProperties device = kH200;
   device.clusters = false;
@@ -74,8 +73,7 @@ TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and a kernel f
   for (int64_t N = 1; N < 300; ++N)
     for (const int64_t H : {1, 64, 65, 128}) {
       const LstmPlan plan = select_lstm(DType::f16, {5, N, H}, true, kH200);
-      CHECK(std::count(std::begin(kLstmTiles), std::end(kLstmTiles), plan.tile) == 1);
-      CHECK(plan.tile.size >= H);
-      CHECK(plan.blocks / static_cast<uint32_t>(plan.tile.blocks) * static_cast<uint32_t>(plan.tile.sequences) >= N);
+      CHECK(plan.blocks % kLstmBlocks == 0);
+      CHECK(plan.blocks / kLstmBlocks * kLstmSequences >= N);
     }
 }

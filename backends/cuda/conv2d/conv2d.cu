@@ -16,83 +16,93 @@ ConvProblem problem_of(ConvPass pass, const View& x, const View& w, const View& 
 
 ConvSwitches switches() { return {.tf32 = cuda::matmul_allow_tf32()}; }
 
-int64_t flops(const View& w, const View& y) { return w.shape[0] ? 2 * y.numel() * w.numel() / w.shape[0] : 0; }
-
-Gather make_gather(const ConvProblem& problem) {
+Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t bias_step) {
   const bool backward = problem.pass == ConvPass::backward_data;
   const ConvOperand &in = problem.in(), &out = problem.out(), &w = problem.w;
-  const Conv2dGeometry& geometry = problem.geometry;
-  const int64_t groups = geometry.groups, channels = in.shape[1] / groups, taps = w.shape[2] * w.shape[3];
-  Gather gather{.rows = static_cast<uint32_t>(out.shape[1] / groups),
-                .positions = static_cast<uint32_t>(out.shape[0] * out.shape[2] * out.shape[3]),
-                .depth = in.numel() > 0 ? static_cast<uint32_t>(channels * taps) : 0,
-                .in_channels = static_cast<uint32_t>(channels),
+  const auto &h = phase.h, &v = phase.w;
+  const int64_t groups = problem.geometry.groups, channels = in.shape[1] / groups, taps = int64_t{h.count} * v.count;
+  const auto step = [&](int axis) { return backward ? 1 : static_cast<int>(problem.geometry.stride[axis]); };
+  // An empty image has no taps, but the gradient of the weights that would read it has results.
+  const bool reads = in.numel() > 0 || problem.pass == ConvPass::backward_weight;
+  Gather gather{.rows = u32(out.shape[1] / groups),
+                .positions = u32(out.shape[0] * h.size * v.size),
+                .depth = reads ? u32(channels * taps) : 0,
+                .in_channels = u32(channels),
                 .in_height = static_cast<int>(in.shape[2]),
                 .in_width = static_cast<int>(in.shape[3]),
-                .stride_h = Divisor(backward ? geometry.stride[0] : 1),
-                .stride_w = Divisor(backward ? geometry.stride[1] : 1),
-                .out_height = Divisor(out.shape[2]),
-                .out_width = Divisor(out.shape[3]),
+                .step = {step(0), step(1)},
+                .origin = {h.origin, v.origin},
+                .tap_step = {h.step, v.step},
+                .out_height = Divisor(h.size),
+                .out_width = Divisor(v.size),
                 .taps = Divisor(taps),
-                .tap_width = Divisor(w.shape[3]),
+                .tap_width = Divisor(v.count),
                 .in = Strides4(in.strides),
                 .out = Strides4(out.strides),
-                .weight_row = w.strides[backward ? 1 : 0],
-                .weight_channel = w.strides[backward ? 0 : 1],
-                .weight_r = w.strides[2],
-                .weight_s = w.strides[3],
-                .weight_group = w.shape[0] / groups * w.strides[0]};
-  for (int i = 0; i < 2; ++i) {
-    const int stride = static_cast<int>(geometry.stride[i]), padding = static_cast<int>(geometry.padding[i]);
-    const int dilation = static_cast<int>(geometry.dilation[i]);
-    gather.step[i] = backward ? 1 : stride, gather.origin[i] = backward ? padding : -padding;
-    gather.tap_step[i] = backward ? -dilation : dilation, gather.stride[i] = backward ? stride : 1;
-  }
+                .weight = Strides4(w.strides),
+                .weight_group = w.shape[0] / groups * w.strides[0],
+                .bias_step = bias_step,
+                .columns = u32(channels * taps) + (problem.bias ? 1 : 0),
+                .per_split = phase.per_split};
+  if (!backward) return gather;
+  std::swap(gather.weight.n, gather.weight.c);
+  gather.weight.h *= h.period, gather.weight.w *= v.period;
+  gather.out.h *= problem.geometry.stride[0], gather.out.w *= problem.geometry.stride[1];
   return gather;
 }
 
-// `out` is the result (y or dx), `in` what is gathered (x or dy), where `mask` (strides of `in`, or null) is positive.
-void run_gather(const char* name, const ConvProblem& problem, const View& in, const void* mask, const View& w,
-                const void* bias, const MutableView& out) {
-  if (out.numel() == 0) return;
-  const bool forward = problem.pass == ConvPass::forward;
-  check_countable(in.numel(), forward ? "x" : "dy");
-  check_countable(out.numel(), forward ? "y" : "dx");
+// The result is y, dx, or, with the gradient of the bias, dw. `mask`, with the strides of dy, and `bias` may be null.
+void run(const char* name, const ConvProblem& problem, const View& in, const View& w, const View& bias, const View& out,
+         const void* mask = nullptr) {
+  const bool of_weight = problem.pass == ConvPass::backward_weight;
+  const int64_t filters = w.shape[0];
+  if ((of_weight ? w.numel() + (problem.bias ? filters : 0) : out.numel()) == 0) return;
+  for (const View* view : {&in, &w, &out})
+    GRADUS_CHECK(view->numel() < int64_t{1} << 31, ShapeError,
+                 "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
   const ConvPlan plan = select(problem, device_properties(out.device.index), switches());
-  EventScope event(name, "cuda", plan.name(), {&in, &w}, flops(w, forward ? View(out) : in));
+  const int64_t flops = filters > 0 ? 2 * problem.y.numel() * w.numel() / filters : 0;
+  EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops);
   const Launch launch(out.device);
   const Scratch workspace(plan.workspace_bytes, out.device);
-  const GatherCall call{problem, plan,     make_gather(problem),     in.data, mask, w.data,
-                        bias,    out.data, workspace.as<std::byte>()};
-  switch (plan.algorithm) {
-    case ConvAlgorithm::direct: return direct(call, launch);
-    case ConvAlgorithm::few_channel_mma: return few_channel_mma_fprop(call, launch);
-    case ConvAlgorithm::implicit_gemm_async: return implicit_gemm_async(call, launch);
-    case ConvAlgorithm::implicit_gemm: return implicit_gemm(call, launch);
-    default: return implicit_gemm_generic(call, launch);
+  for (const ConvPhase& phase : plan.phases) {
+    const auto from = [&](const View& view, int h, int w) {
+      const int64_t offset = h * view.strides[2] + w * view.strides[3];
+      return Address{view.as<std::byte>() + offset * static_cast<int64_t>(size_of(view.dtype))};
+    };
+    const ConvCall call{problem,
+                        plan,
+                        phase,
+                        make_gather(problem, phase, bias ? bias.strides[0] : 0),
+                        in.numel() > 0 ? in.data : out.data,  // of an empty image something is read, and does not count
+                        mask,
+                        from(w, phase.h.first, phase.w.first),
+                        bias.data,
+                        from(out, phase.h.at, phase.w.at),
+                        workspace.as<std::byte>()};
+    switch (plan.algorithm) {
+      case ConvAlgorithm::direct: (of_weight ? direct_wgrad : direct)(call, launch); break;
+      case ConvAlgorithm::few_channel_mma:
+        (of_weight ? few_channel_mma_wgrad : few_channel_mma_fprop)(call, launch);
+        break;
+      case ConvAlgorithm::implicit_gemm_async:
+      case ConvAlgorithm::implicit_gemm: (of_weight ? implicit_gemm_wgrad : implicit_gemm)(call, launch); break;
+      default: (of_weight ? implicit_gemm_generic_wgrad : implicit_gemm_generic)(call, launch);
+    }
+    if (of_weight || phase.split_k > 1) add_parts(call, launch);
   }
 }
 
 void backward_data(const View& dy, const void* mask, const View& w, const MutableView& dx,
                    const Conv2dGeometry& geometry) {
-  run_gather("conv2d_backward_data", problem_of(ConvPass::backward_data, dx, w, dy, geometry), dy, mask, w, nullptr,
-             dx);
+  run("conv2d_backward_data", problem_of(ConvPass::backward_data, dx, w, dy, geometry), dy, w, {}, dx, mask);
 }
 
-void backward_weight(const View& dy, const void* mask, const View& x, const MutableView& dw, const MutableView* dbias,
+void backward_weight(const View& dy, const void* mask, const View& x, const MutableView& dw, const View& dbias,
                      const Conv2dGeometry& geometry) {
-  const int64_t results = dw.numel() + (dbias ? dw.shape[0] : 0);
-  if (results == 0) return;
-  check_countable(dy.numel(), "dy");
-  check_countable(x.numel(), "x");
-  check_countable(results, "dw");
   ConvProblem problem = problem_of(ConvPass::backward_weight, x, dw, dy, geometry);
-  problem.bias = dbias, problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
-  const ConvPlan plan = select(problem, device_properties(dy.device.index), switches());
-  EventScope event("conv2d_backward_weight", "cuda", plan.name(), {&dy, &x}, flops(dw, dy));
-  const Launch launch(dy.device);
-  const Scratch workspace(plan.workspace_bytes, dy.device);
-  run_weight(problem, plan, {dy, x, mask, dw, dbias}, workspace.as<std::byte>(), launch);
+  problem.bias = static_cast<bool>(dbias), problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
+  run("conv2d_backward_weight", problem, x, dw, dbias, dy, mask);
 }
 
 }  // namespace
@@ -102,16 +112,9 @@ void CudaBackend::conv2d(const View& x, const View& w, const MutableView& y, con
 }
 
 void CudaBackend::conv2d_bias_relu(const Conv2dArgs& args) {
-  const View& bias = args.bias;
-  Array packed_bias;
-  if (bias && bias.strides[0] != 1) {
-    packed_bias = Array::empty(bias.shape, bias.dtype, bias.device);
-    copy(bias, packed_bias);
-  }
   ConvProblem problem = problem_of(ConvPass::forward, args.x, args.w, args.y, args.geometry);
-  problem.bias = static_cast<bool>(bias), problem.relu = args.relu;
-  run_gather(bias || args.relu ? "conv2d_bias_relu" : "conv2d", problem, args.x, nullptr, args.w,
-             packed_bias.defined() ? packed_bias.data() : bias.data, args.y);
+  problem.bias = static_cast<bool>(args.bias), problem.relu = args.relu;
+  run(problem.bias || args.relu ? "conv2d_bias_relu" : "conv2d", problem, args.x, args.w, args.bias, args.y);
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
@@ -121,7 +124,7 @@ void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const Muta
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                          const Conv2dGeometry& geometry) {
-  backward_weight(dy, nullptr, x, dw, nullptr, geometry);
+  backward_weight(dy, nullptr, x, dw, {}, geometry);
 }
 
 // Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first.
@@ -140,7 +143,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const void* mask = masks ? y.data : nullptr;
   if (dx && mask) backward_data(dy, mask, w, dx, geometry);
   else if (dx) conv2d_backward_data(gradient, w, dx, geometry);
-  if (dw) backward_weight(gradient, mask, x, dw, if_present(args.dbias), geometry);
+  if (dw) backward_weight(gradient, mask, x, dw, args.dbias, geometry);
   else Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = args.dbias});
 }
 

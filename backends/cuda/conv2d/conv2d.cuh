@@ -1,8 +1,13 @@
 // What the convolution kernels share. Forward and the gradient with respect to the input are one problem, a gather:
 //   forward        y[k, (n,p,q)]  = sum over (c,r,s) of w[k,c,r,s] x[n, c, p stride - padding + r dilation, q …]
 //   backward data  dx[c, (n,h,w)] = sum over (k,r,s) of w[k,c,r,s] dy[n, k, p, q]
-//                  with p stride = h + padding - r dilation, …
+//                  with p stride = h + padding - r dilation, …; under a stride, phase by phase (ConvPhase)
 // Both are out[row, position] = sum over taps (channel, r, s) of a weight and the input element at position plus tap.
+// The gradient of the weights is said in the terms of forward:
+//   dw[k, (c,r,s)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p stride - padding + r dilation, q …]
+//   dbias[k]       = sum over (n,p,q) of dy[k, (n,p,q)]
+// One product of dy (rows k, positions) and gathered input (positions, columns (c,r,s)); the bias is one more column,
+// of ones. dy counts only where mask > 0. The sum over positions is cut into splits, whose parts are added in order.
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
@@ -11,14 +16,10 @@
 
 namespace gradus::cuda_detail {
 
-/// Throws unless the view's elements can be counted in 31 bits.
-inline void check_countable(int64_t numel, const char* what) {
-  GRADUS_CHECK(numel < int64_t{1} << 31, ShapeError, "cuda convolves tensors of less than 2^31 elements, ", what,
-               " has ", numel, "; split the batch");
-}
-
 /// Coordinates so far outside that no sum of two of them is inside.
 inline constexpr int kOutside = -(1 << 29);
+/// The gradient of weights: the column of ones has this h.
+inline constexpr int kOnes = kOutside - 1;
 
 /// A tap's distance from the position that it is added to, in elements of the input and in rows and columns.
 struct Tap {
@@ -29,65 +30,65 @@ struct Tap {
 /// 0 <= i < size in one comparison.
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
-/// The gather as a kernel argument. Sizes are per group.
+/// A convolution as a kernel argument. Sizes are per group.
 struct Gather {
   uint32_t rows, positions, depth;  // channels of the output; N * height * width of it; taps
   uint32_t in_channels;
   int in_height, in_width;
-  int step[2], origin[2];  // position (h, w) of the output reads around (h step + origin, …) …
-  int tap_step[2];         // … plus (r, s) tap_step
-  int stride[2];           // backward of a strided convolution: only multiples of the stride were read, else 1
-  Divisor stride_h, stride_w;
+  int step[2], origin[2];         // position (h, w) of the output reads around (h step + origin, …) …
+  int tap_step[2];                // … plus (r, s) tap_step
   Divisor out_height, out_width;  // position -> (n, h, w)
   Divisor taps, tap_width;        // depth -> (channel, r, s)
-  Strides4 in, out;
-  int64_t weight_row, weight_channel, weight_r, weight_s, weight_group;
+  Strides4 in, out, weight;       // of weights: row, channel, r, s
+  int64_t weight_group, bias_step;
+  uint32_t columns, per_split;  // gradient of weights: taps, with the bias's column; positions of a part
 
-  /// Where an output position reads, before the tap is added: `kStrided` where stride is not 1.
-  template <bool kStrided>
-  __device__ Tap position_at(uint32_t position) const {
-    if (position >= positions) return {0, kOutside, kOutside};
-    uint32_t w = position;
-    uint32_t h = out_width.split(w);
-    const uint32_t n = out_height.split(h);
-    Tap at{n * in.n, static_cast<int>(h) * step[0] + origin[0], static_cast<int>(w) * step[1] + origin[1]};
-    if constexpr (!kStrided) at.offset += at.h * in.h + at.w * in.w;
+  /// (n, h, w) of an output position, or (channel, r, s) of a tap.
+  struct Place {
+    uint32_t outer, h, w;
+  };
+  __device__ Place place_of(uint32_t position) const {
+    const uint32_t line = out_width.split(position);
+    Place at{0, line, position};
+    at.outer = out_height.split(at.h);
     return at;
   }
-  template <bool kStrided>
+  __device__ Place place_of_tap(uint32_t index) const {
+    const uint32_t channel = taps.split(index), r = tap_width.split(index);
+    return {channel, r, index};
+  }
+  __device__ int64_t out_offset(const Place& at) const { return at.outer * out.n + at.h * out.h + at.w * out.w; }
+  /// Where an output position reads, before the tap is added.
+  __device__ Tap corner_of(const Place& at) const {
+    const int h = static_cast<int>(at.h) * step[0] + origin[0], w = static_cast<int>(at.w) * step[1] + origin[1];
+    return {at.outer * in.n + h * in.h + w * in.w, h, w};
+  }
+  __device__ Tap position_at(uint32_t position) const {
+    return position < positions ? corner_of(place_of(position)) : Tap{0, kOutside, kOutside};
+  }
   __device__ Tap tap_at(uint32_t index) const {
     if (index >= depth) return {0, kOutside, kOutside};
-    uint32_t s = index;
-    const uint32_t channel = taps.split(s), r = tap_width.split(s);
-    Tap tap{channel * in.c, static_cast<int>(r) * tap_step[0], static_cast<int>(s) * tap_step[1]};
-    if constexpr (!kStrided) tap.offset += tap.h * in.h + tap.w * in.w;
-    return tap;
+    const Place at = place_of_tap(index);
+    const int h = static_cast<int>(at.h) * tap_step[0], w = static_cast<int>(at.w) * tap_step[1];
+    return {at.outer * in.c + h * in.h + w * in.w, h, w};
+  }
+  __device__ int64_t weight_offset(uint32_t row, const Place& tap) const {
+    return row * weight.n + tap.outer * weight.c + tap.h * weight.h + tap.w * weight.w;
   }
   template <class T>
-  __device__ compute_t<T> weight_at(const T* weight, uint32_t row, uint32_t index) const {
+  __device__ compute_t<T> weight_at(const T* weights, uint32_t row, uint32_t index) const {
     const bool inside = row < rows && index < depth;
-    uint32_t s = index;
-    const uint32_t channel = taps.split(s), r = tap_width.split(s);
-    const int64_t at = row * weight_row + channel * weight_channel + r * weight_r + s * weight_s;
-    const auto value = static_cast<compute_t<T>>(weight[inside ? at : 0]);
+    const int64_t at = weight_offset(row, place_of_tap(index));
+    const auto value = static_cast<compute_t<T>>(weights[inside ? at : 0]);
     return inside ? value : compute_t<T>(0);
   }
   /// The input element at position plus tap, 0 outside the image. Without branches, so that a thread's loads are all
   /// under way at once: what is outside reads element 0 instead.
-  template <bool kStrided, class T>
+  template <class T>
   __device__ compute_t<T> input_at(const T* input, const Tap& position, const Tap& tap) const {
     using C = compute_t<T>;
-    int h = position.h + tap.h, w = position.w + tap.w;
-    bool inside = true;
-    int64_t at = position.offset + tap.offset;
-    if constexpr (kStrided) {
-      const int p = static_cast<int>(stride_h.quotient(max(h, 0))), q = static_cast<int>(stride_w.quotient(max(w, 0)));
-      inside = p * stride[0] == h && q * stride[1] == w;
-      h = p, w = q;
-      at += h * in.h + w * in.w;
-    }
-    inside = inside && within(h, in_height) && within(w, in_width);
-    const C value = static_cast<C>(input[inside ? at : 0]);
+    const bool inside = within(position.h + tap.h, in_height) && within(position.w + tap.w, in_width);
+    const C value = static_cast<C>(input[inside ? position.offset + tap.offset : 0]);
     return inside ? value : C(0);
   }
   /// Writes the sum for (row, position) with bias and ReLU. The position exists.
@@ -95,13 +96,50 @@ struct Gather {
   __device__ void store(T* output, const T* bias, bool relu, uint32_t group, uint32_t row, uint32_t position,
                         compute_t<T> sum) const {
     using C = compute_t<T>;
-    uint32_t w = position;
-    uint32_t h = out_width.split(w);
-    const uint32_t n = out_height.split(h);
     const uint32_t channel = group * rows + row;
-    if (bias) sum += static_cast<C>(bias[channel]);
+    if (bias) sum += static_cast<C>(bias[channel * bias_step]);
     if (relu && sum < C(0)) sum = C(0);
-    output[n * out.n + channel * out.c + h * out.h + w * out.w] = static_cast<T>(sum);
+    output[out_offset(place_of(position)) + channel * out.c] = static_cast<T>(sum);
+  }
+
+  // ---- The gradient of weights ----
+  __device__ Tap column_at(uint32_t column) const {
+    return column == depth && column < columns ? Tap{0, kOnes, 0} : tap_at(column);
+  }
+  /// A position's corner in x, and its offset in dy; kOutside beyond `end`, the last of a split.
+  __device__ Tap position_at(uint32_t position, uint32_t end, int64_t* dy_offset) const {
+    *dy_offset = 0;
+    if (position >= end) return {0, kOutside, kOutside};
+    const Place at = place_of(position);
+    *dy_offset = out_offset(at);
+    return corner_of(at);
+  }
+  /// The element of x that a column multiplies at a position: 0 outside the image, 1 in the column of ones.
+  template <class T>
+  __device__ compute_t<T> column_element(const T* input, const Tap& position, const Tap& column) const {
+    const auto value = input_at(input, position, column);
+    return column.h == kOnes && position.h != kOutside ? compute_t<T>(1) : value;
+  }
+  /// dy of a row at a position of that offset, 0 where it does not count.
+  template <bool kMasked, class T>
+  __device__ compute_t<T> gradient_at(const T* gradient, const T* mask, uint32_t row, const Tap& position,
+                                      int64_t dy_offset) const {
+    using C = compute_t<T>;
+    bool counts = position.h != kOutside && row < rows;
+    const int64_t at = counts ? dy_offset + row * out.c : 0;
+    const C value = static_cast<C>(gradient[at]);
+    if constexpr (kMasked) counts = counts && static_cast<C>(mask[at]) > C(0);
+    return counts ? value : C(0);
+  }
+  /// Where a split's sums of a group go: (rows, columns) of partial (splits, groups, rows, columns).
+  template <class C>
+  __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
+    return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;
+  }
+  /// One of them, unless it is the bias's or does not exist.
+  template <class C>
+  __device__ void store_partial(C* to, uint32_t row, uint32_t column, C sum) const {
+    if (row < rows && column < depth) to[static_cast<int64_t>(row) * columns + column] = sum;
   }
 };
 
@@ -115,15 +153,23 @@ struct Address {
   explicit operator bool() const { return data; }
 };
 
-/// A gather that is planned, with its operands. `bias` and `mask` may be null.
-struct GatherCall {
+/// A phase of a convolution that is planned, with its operands. For the gradient of weights `out` is dy and `in` x, and
+/// `weight` and `bias` are results. `bias` and `mask`, of dy, may be null.
+struct ConvCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
+  const ConvPhase& phase;
   Gather gather;
-  Address input, mask, weight, bias, output;
+  Address in, mask, weight, bias, out;
   std::byte* workspace;  // plan.workspace_bytes
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
+  /// Gradient of weights: the parts of sums that kernels leave, (splits, groups, rows, columns) in the compute type.
+  Address partial() const { return {workspace}; }
+  /// Gradient of weights: tiles of a block, for each of these columns.
+  uint32_t tiles(uint32_t columns) const {
+    return u32(ceil_div(gather.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
+  }
 };
 
 /// Calls f.template operator()<Tile>() for the one of Tiles that is the plan's.
@@ -135,20 +181,16 @@ void visit_tiles(const ConvTile& tile, F&& f) {
 }
 
 // The kernels of ConvAlgorithm, by the plan.
-void direct(const GatherCall& call, const Launch& launch);
-void few_channel_mma_fprop(const GatherCall& call, const Launch& launch);
-void implicit_gemm_async(const GatherCall& call, const Launch& launch);
-void implicit_gemm(const GatherCall& call, const Launch& launch);
-void implicit_gemm_generic(const GatherCall& call, const Launch& launch);
-
-/// dw and, unless null, dbias.
-struct WeightOperands {
-  const View &dy, &x;
-  const void* mask;  // or null
-  const MutableView& dw;
-  const MutableView* dbias;
-};
-void run_weight(const ConvProblem& problem, const ConvPlan& plan, const WeightOperands& operands, std::byte* workspace,
-                const Launch& launch);
+void direct(const ConvCall& call, const Launch& launch);
+void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);
+void implicit_gemm(const ConvCall& call, const Launch& launch);
+void implicit_gemm_generic(const ConvCall& call, const Launch& launch);
+// Those that leave parts of the weights' gradient. Columns of implicit_gemm_wgrad go tap by tap, channels innermost.
+void direct_wgrad(const ConvCall& call, const Launch& launch);
+void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch);
+void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch);
+void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch);
+/// Adds the parts of sums that are split, in order: split_k.cu.
+void add_parts(const ConvCall& call, const Launch& launch);
 
 }  // namespace gradus::cuda_detail

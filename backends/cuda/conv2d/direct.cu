@@ -28,9 +28,9 @@ struct DirectBlock {
   const DirectTiling& tiling;
   float4* const tile;
   const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;  // of a line; of a channel
-  const uint32_t tile_quads = tiling.images.divisor * tiling.channels * lines * quads;
+  const uint32_t tile_quads = tiling.images.divisor * tiling.channels.divisor * lines * quads;
   float* const weights = reinterpret_cast<float*>(tile + tile_quads);
-  const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels * kTaps;
+  const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels.divisor * kTaps;
   const uint32_t group = blockIdx.y;
   uint32_t image, line, column;
 
@@ -41,36 +41,27 @@ struct DirectBlock {
     line = band * tiling.height.divisor, column *= tiling.strips.divisor * kStrip;
   }
 
-  /// Stages `channels` channels of the input, where a mask (or null) is positive. kPlanes: neighbouring threads take
-  /// neighbouring pixels, else channels. A batch is loaded before any of it is stored.
-  template <bool kPlanes, bool kMasked>
+  /// Output (h, w) reads from input (h + corner(0), w + corner(1)) on.
+  __device__ int corner(int axis) const { return gather.origin[axis] + min(gather.tap_step[axis], 0) * (kSize - 1); }
+
+  /// Stages `channels` channels of the input, where a mask (or null) is positive. Neighbouring threads take neighbours
+  /// in a row. A batch is loaded before any of it is stored.
+  template <bool kMasked>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
-    const int h_stride = static_cast<int>(gather.in.h), w_stride = kPlanes ? 1 : static_cast<int>(gather.in.w);
-    for (uint32_t start = 0; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
+    const int h_stride = static_cast<int>(gather.in.h), w_stride = static_cast<int>(gather.in.w);
+    for (uint32_t start = threadIdx.x; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
       T values[kQuadsAtOnce][kStrip], passes[kMasked ? kQuadsAtOnce : 1][kStrip];
-      uint32_t to[kQuadsAtOnce];
 #pragma unroll
       for (int b = 0; b < kQuadsAtOnce; ++b) {
-        if (start + b * blockDim.x >= tile_quads) break;
-        const uint32_t e = start + b * blockDim.x + threadIdx.x;
-        uint32_t c = e, x = e, y, of_image;
-        to[b] = e;
-        if constexpr (kPlanes) {
-          y = tiling.quads.split(x);
-          c = tiling.lines.split(y);
-          of_image = tiling.staged.split(c);
-        } else {
-          x = tiling.staged.split(c);
-          y = tiling.quads.split(x);
-          of_image = tiling.lines.split(y);
-          if (e < tile_quads) to[b] = ((of_image * tiling.channels + c) * lines + y) * quads + x;
-        }
-        const int in_h = static_cast<int>(line + y) + tiling.top;
-        const int in_w = static_cast<int>(column + x * kStrip) + tiling.left;
-        const int in_n = static_cast<int>(image + of_image);
-        const bool inside = e < tile_quads && c < channels && static_cast<uint32_t>(in_n) < tiling.image_count &&
-                            within(in_h, gather.in_height);
+        uint32_t x = start + b * blockDim.x;
+        if (x >= tile_quads) break;
+        uint32_t y = tiling.quads.split(x), c = tiling.lines.split(y);
+        const int in_n = static_cast<int>(image + tiling.channels.split(c));
+        const int in_h = static_cast<int>(line + y) + corner(0);
+        const int in_w = static_cast<int>(column + x * kStrip) + corner(1);
+        const bool inside =
+            c < channels && static_cast<uint32_t>(in_n) < tiling.image_count && within(in_h, gather.in_height);
         const int at = in_n * n_stride + static_cast<int>(group * gather.in_channels + first_channel + c) * c_stride +
                        in_h * h_stride + in_w * w_stride;
 #pragma unroll
@@ -82,11 +73,11 @@ struct DirectBlock {
       }
 #pragma unroll
       for (int b = 0; b < kQuadsAtOnce; ++b) {
-        if (start + b * blockDim.x + threadIdx.x >= tile_quads) break;
+        if (start + b * blockDim.x >= tile_quads) break;
         auto staged = [&](int i) {
           return !kMasked || static_cast<float>(passes[b][i]) > 0 ? static_cast<float>(values[b][i]) : 0.0f;
         };
-        tile[to[b]] = make_float4(staged(0), staged(1), staged(2), staged(3));
+        tile[start + b * blockDim.x] = make_float4(staged(0), staged(1), staged(2), staged(3));
       }
     }
   }
@@ -98,15 +89,15 @@ struct DirectBlock {
   };
   __device__ void load_weights(WeightBatch& batch, const T* weight, uint32_t start, uint32_t first_channel,
                                uint32_t channels) const {
-    const int row_stride = static_cast<int>(gather.weight_row), c_stride = static_cast<int>(gather.weight_channel);
-    const int r_stride = static_cast<int>(gather.weight_r), s_stride = static_cast<int>(gather.weight_s);
+    const int row_stride = static_cast<int>(gather.weight.n), c_stride = static_cast<int>(gather.weight.c);
+    const int r_stride = static_cast<int>(gather.weight.h), s_stride = static_cast<int>(gather.weight.w);
     const T* const from = weight + group * gather.weight_group;
 #pragma unroll
     for (int b = 0; b < kWeightsAtOnce; ++b) {
       if (start + b * blockDim.x >= weight_count) break;
       const uint32_t e = start + b * blockDim.x + threadIdx.x, tap = e % kTaps;
       uint32_t c = e / kTaps;
-      const uint32_t row = tiling.staged.split(c);
+      const uint32_t row = tiling.channels.split(c);
       const uint32_t r = gather.tap_step[0] > 0 ? tap / kSize : kSize - 1 - tap / kSize;
       const uint32_t s = gather.tap_step[1] > 0 ? tap % kSize : kSize - 1 - tap % kSize;
       const int at = static_cast<int>(row) * row_stride + static_cast<int>(first_channel + c) * c_stride +
@@ -146,20 +137,6 @@ struct DirectBlock {
       factors += kTaps * tiling.weight_pitch;
     }
   }
-
-  /// Results that all threads have put into shared memory go to memory in whole lines, a warp for each, rows innermost.
-  __device__ void store_lines(T* output, const float* results) const {
-    const uint32_t pitch = tiling.strip_pitch(), strips = tiling.strips.divisor;
-    const uint32_t length = min(strips * kStrip, gather.out_width.divisor - column) * gather.rows;
-    for (uint32_t i = threadIdx.x / 32; i < tiling.images.divisor * tiling.height.divisor; i += blockDim.x / 32) {
-      uint32_t of_line = i;
-      const uint32_t n = image + tiling.height.split(of_line), h = line + of_line;
-      if (n >= tiling.image_count || h >= gather.out_height.divisor) continue;
-      T* const to = output + n * gather.out.n + group * gather.rows + h * gather.out.h + column * gather.out.w;
-      for (uint32_t j = threadIdx.x % 32; j < length; j += 32)
-        to[j] = static_cast<T>(results[i * strips * pitch + j + tiling.strip_rows.quotient(j)]);
-    }
-  }
 };
 
 template <class T, int kSize, int kRows>
@@ -180,21 +157,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t first_row = row_tile * kRows, rows = counts ? gather.rows - first_row : 0;
   const uint32_t channel = block.group * gather.rows + first_row;
   const bool has_bias = bias && threadIdx.x < gather.rows;
-  const T own_bias = has_bias ? bias[block.group * gather.rows + threadIdx.x] : T(0.0f);
+  const T own_bias = has_bias ? bias[(block.group * gather.rows + threadIdx.x) * gather.bias_step] : T(0.0f);
 
   float sums[kRows][kStrip] = {};
-  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels) {
-    const uint32_t channels = min(tiling.channels, gather.in_channels - first);
+  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels.divisor) {
+    const uint32_t channels = min(tiling.channels.divisor, gather.in_channels - first);
     if (first > 0) __syncthreads();
     typename DirectBlock<T, kSize, kRows>::WeightBatch batch;
     block.load_weights(batch, weight, 0, first, channels);  // on their way while the input is staged
-    if (tiling.planes) {
-      if (mask) block.template stage_input<true, true>(input, mask, first, channels);
-      else block.template stage_input<true, false>(input, mask, first, channels);
-    } else {
-      if (mask) block.template stage_input<false, true>(input, mask, first, channels);
-      else block.template stage_input<false, false>(input, mask, first, channels);
-    }
+    if (mask) block.template stage_input<true>(input, mask, first, channels);
+    else block.template stage_input<false>(input, mask, first, channels);
     block.store_weights(batch, 0);
     if (first == 0 && threadIdx.x < kMaxDirectRows) biases[threadIdx.x] = static_cast<float>(own_bias);
     const uint32_t batch_size = kWeightsAtOnce * blockDim.x;
@@ -204,55 +176,41 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     __syncthreads();
     if (counts)
-      block.multiply(sums, tile + (image * tiling.channels * block.lines + line) * block.quads + strip,
+      block.multiply(sums, tile + (image * tiling.channels.divisor * block.lines + line) * block.quads + strip,
                      block.weights + row_tile * kWeightStep<kRows>, channels);
   }
 
-#pragma unroll
-  for (int row = 0; row < kRows; ++row)
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(kStrip); ++i) {
-      sums[row][i] += row < rows ? biases[first_row + row] : 0.0f;
-      if (relu && sums[row][i] < 0) sums[row][i] = 0;
-    }
   T* const to = output + n * gather.out.n + channel * gather.out.c + h * gather.out.h + w * gather.out.w;
-  float* const results = reinterpret_cast<float*>(tile);
-  if (tiling.dense_lines && !tiling.whole_strips) __syncthreads();
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     if (row >= rows) break;
-    if (tiling.whole_strips) {
-      Vec<T, kStrip> vec;
+    Vec<T, kStrip> strip_results;
 #pragma unroll
-      for (int i = 0; i < kStrip; ++i) vec.value[i] = static_cast<T>(sums[row][i]);
-      *reinterpret_cast<Vec<T, kStrip>*>(to + row * gather.out.c) = vec;
-    } else if (tiling.dense_lines) {
-      const uint32_t of_strip = (image * tiling.height.divisor + line) * tiling.strips.divisor + strip;
-      float* const strip_results = results + of_strip * tiling.strip_pitch() + first_row + row;
-#pragma unroll
-      for (int i = 0; i < kStrip; ++i) strip_results[i * gather.rows] = sums[row][i];
-    } else {
-#pragma unroll
-      for (int i = 0; i < kStrip; ++i)
-        if (w + i < gather.out_width.divisor) to[row * gather.out.c + i * gather.out.w] = static_cast<T>(sums[row][i]);
+    for (int i = 0; i < static_cast<int>(kStrip); ++i) {
+      const float sum = sums[row][i] + biases[first_row + row];
+      strip_results.value[i] = static_cast<T>(relu && sum < 0 ? 0.0f : sum);
     }
+    if (tiling.whole_strips) {
+      *reinterpret_cast<Vec<T, kStrip>*>(to + row * gather.out.c) = strip_results;
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kStrip); ++i)
+      if (w + i < gather.out_width.divisor) to[row * gather.out.c + i * gather.out.w] = strip_results.value[i];
   }
-  if (!tiling.dense_lines || tiling.whole_strips) return;
-  __syncthreads();
-  block.store_lines(output, results);
 }
 
 template <class T, int kSize, int kRows>
-void run(const GatherCall& call, const Launch& launch) {
+void run(const ConvCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
   launch.with_shared(direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()), call.plan.threads,
-                     call.plan.shared_bytes, call.gather, call.plan.direct, call.input, call.mask, call.weight,
-                     call.bias, call.problem.relu, call.output);
+                     call.plan.shared_bytes, call.gather, call.plan.direct, call.in, call.mask, call.weight, call.bias,
+                     call.problem.relu, call.out);
 }
 
 }  // namespace
 
-void direct(const GatherCall& call, const Launch& launch) {
+void direct(const ConvCall& call, const Launch& launch) {
   visit_floating(call.problem.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       const auto of_rows = [&]<int kRows>() {

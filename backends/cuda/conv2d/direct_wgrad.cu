@@ -6,9 +6,10 @@
 // Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element to the thread that asked for it, so that nobody
 // waits for others; x, with zeros for padding, as the rows of a tile, double-buffered in shared memory.
 // Deterministic: the sums of lanes, warps and blocks are added in a fixed order.
-#include <gradus/backends/cuda/conv2d/wgrad.cuh>
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -39,12 +40,15 @@ struct Shape {
   static __device__ uint32_t warp() { return threadIdx.x / 32; }
   static __device__ uint32_t lane() { return threadIdx.x % 32; }
 };
+/// The walk as a kernel argument.
+struct Walk : DirectWgradTiling {
+  Gather g;
+};
 constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // of a window: there is none; the quad ends amid
 
 /// Begins to copy the lines of x that a tile reads.
 template <class T, class S>
-__device__ void load_lines(const DirectWgradTiling& walk, const DirectWgradTiling::Tile& tile, const T* x,
-                           float* buffer) {
+__device__ void load_lines(const Walk& walk, const DirectWgradTiling::Tile& tile, const T* x, float* buffer) {
   if (tile.image >= walk.images) return;
   const uint32_t plane_size = walk.lines.divisor * walk.pitch;
   const uint32_t threads = 1u << walk.line_bits, first = threadIdx.x & (threads - 1);
@@ -53,10 +57,10 @@ __device__ void load_lines(const DirectWgradTiling& walk, const DirectWgradTilin
   for (uint32_t i = threadIdx.x >> walk.line_bits; i < count; i += S::kThreads >> walk.line_bits) {
     uint32_t row = i;
     const uint32_t plane = walk.lines.split(row), image = plane / planes, channel = plane % planes;
-    const int h = static_cast<int>(tile.row + row) - walk.padding[0];
-    const bool inside = within(h, walk.in_height) && tile.image + image < walk.images;
-    const T* const from = inside ? x + (tile.image + image) * walk.x.n + channel * walk.x.c + h * walk.x.h : x;
-    float* const to = buffer + (image * S::kChannels + channel) * plane_size + row * walk.pitch + walk.padding[1];
+    const int h = static_cast<int>(tile.row + row) + walk.g.origin[0];
+    const bool inside = within(h, walk.g.in_height) && tile.image + image < walk.images;
+    const T* const from = inside ? x + (tile.image + image) * walk.g.in.n + channel * walk.g.in.c + h * walk.g.in.h : x;
+    float* const to = buffer + (image * S::kChannels + channel) * plane_size + row * walk.pitch - walk.g.origin[1];
     for (uint32_t at = first; at < walk.line; at += threads) {
       float* const place = to + (walk.interleaved ? at % S::kChannels * plane_size + at / S::kChannels : at);
       const T* const element = inside ? from + at * walk.line_step : x;
@@ -74,7 +78,7 @@ struct GradientLoader {
   struct Position {
     uint32_t image, row, column;
   };
-  const DirectWgradTiling& walk;
+  const Walk& walk;
   const T *dy, *mask;  // from the thread's first filter on
   DyVec* own;          // (stages, vectors)
   uint32_t filters;    // that exist from there on
@@ -83,21 +87,22 @@ struct GradientLoader {
   uint32_t tile_index = blockIdx.x, step = 0;
   uint32_t windows[kAhead];  // where in a buffer of x those of the steps under way begin
 
-  __device__ GradientLoader(const DirectWgradTiling& walk, const T* dy, const T* mask, float* memory, uint32_t filter)
+  __device__ GradientLoader(const Walk& walk, const T* dy, const T* mask, float* memory, uint32_t filter)
       : walk(walk), dy(dy), mask(mask), own(reinterpret_cast<DyVec*>(memory) + threadIdx.x),
-        filters(filter < walk.rows ? walk.rows - filter : 0), first{0, 0, S::slot()}, tile(walk.tile_at(blockIdx.x)) {
+        filters(filter < walk.g.rows ? walk.g.rows - filter : 0), first{0, 0, S::slot()},
+        tile(walk.tile_at(blockIdx.x)) {
     first.row = walk.quads.split(first.column), first.image = walk.band.split(first.row);
     quad = first;
   }
   /// Begins to copy the next step's quad.
   __device__ void load_quad(int stage) {
-    const bool exists =
-        quad.image < walk.tile_images && tile.image + quad.image < walk.images && tile.row + quad.row < walk.out_height;
+    const bool exists = quad.image < walk.tile_images && tile.image + quad.image < walk.images &&
+                        tile.row + quad.row < walk.g.out_height.divisor;
     const uint32_t column = kQuad * quad.column;
-    const int64_t offset = exists ? (tile.image + quad.image) * walk.dy_image + (tile.row + quad.row) * walk.dy_row +
-                                        column * walk.dy_column
-                                  : 0;
-    const bool cut = S::kMayCut && column + S::kVec >= walk.out_width;
+    const int64_t offset =
+        exists ? (tile.image + quad.image) * walk.g.out.n + (tile.row + quad.row) * walk.g.out.h + column * walk.g.out.w
+               : 0;
+    const bool cut = S::kMayCut && column + S::kVec >= walk.g.out_width.divisor;
     const uint32_t plane_size = walk.lines.divisor * walk.pitch;
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) windows[i - 1] = windows[i];
@@ -111,7 +116,7 @@ struct GradientLoader {
       const int outer = vec * S::kVec / kAcross, inner = vec * S::kVec % kAcross;
       const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
       const bool counts = exists && f < filters && (i == 0 || !cut);
-      const int64_t at = offset + (f * walk.dy_channel + i * walk.dy_column);
+      const int64_t at = offset + (f * walk.g.out.c + i * walk.g.out.w);
       cp_async<sizeof(DyVec)>(to + vec * S::kThreads, dy + at, counts);
       if constexpr (kMasked) cp_async<sizeof(DyVec)>(to + (S::kVecs + vec) * S::kThreads, mask + at, counts);
     }
@@ -182,8 +187,8 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
 
 /// The block's sums, lanes then warps, go to partial (blocks, groups, rows, columns).
 template <class S>
-__device__ void store_epilogue(const DirectWgradTiling& walk, float (&sums)[S::kPadded], float* buffers,
-                               uint32_t first_filter, uint32_t channel_tile, float* partial) {
+__device__ void store_epilogue(const Walk& walk, float (&sums)[S::kPadded], float* buffers, uint32_t first_filter,
+                               uint32_t channel_tile, float* partial) {
   constexpr int kShare = S::kPadded / S::kSharers, kWarpSums = S::kLaneGroups * S::kPadded;
   const uint32_t lane = S::lane();
   warp_reduce_scatter<16, S::kLaneGroups, S::kPadded / 2>(sums, lane);
@@ -193,32 +198,33 @@ __device__ void store_epilogue(const DirectWgradTiling& walk, float (&sums)[S::k
   for (int i = 0; i < kShare; ++i)
     buffers[S::warp() * kWarpSums + lane % S::kLaneGroups * S::kPadded + lane / S::kLaneGroups * kShare + i] = sums[i];
   __syncthreads();
-  float* const out = partial + (static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z) * walk.rows * walk.columns;
+  float* const out =
+      partial + (static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z) * walk.g.rows * walk.g.columns;
   for (uint32_t i = threadIdx.x; i < S::kGroups * S::kSums; i += S::kThreads) {
     const uint32_t of = i / S::kSums, at = i % S::kSums, tap = at % S::kColumns;
     const uint32_t row = first_filter + of * S::kFilters + at / S::kColumns;
     const bool of_bias = tap == S::kTaps;
-    if (row >= walk.rows || (of_bias && (channel_tile > 0 || walk.taps == walk.columns))) continue;
+    if (row >= walk.g.rows || (of_bias && (channel_tile > 0 || walk.g.depth == walk.g.columns))) continue;
     float sum = 0;
 #pragma unroll
     for (int from = 0; from < S::kWarps; from += S::kWarpGroups)
       sum += buffers[(from + of / S::kLaneGroups) * kWarpSums + of % S::kLaneGroups * S::kPadded + at];
-    out[static_cast<int64_t>(row) * walk.columns + (of_bias ? walk.taps : channel_tile * S::kTaps + tap)] = sum;
+    out[static_cast<int64_t>(row) * walk.g.columns + (of_bias ? walk.g.depth : channel_tile * S::kTaps + tap)] = sum;
   }
 }
 
 template <class T, class S, bool kMasked>
 __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
-    direct_wgrad_kernel(DirectWgradTiling walk, const T* __restrict__ dy, const T* __restrict__ mask,
-                        const T* __restrict__ x, float* __restrict__ partial) {
+    direct_wgrad_kernel(Walk walk, const T* __restrict__ dy, const T* __restrict__ mask, const T* __restrict__ x,
+                        float* __restrict__ partial) {
   constexpr int kAhead = S::kAhead;
   extern __shared__ float4 memory[];
   float* const buffers = reinterpret_cast<float*>(memory);  // two of x, then dy and mask
   const uint32_t channel_tile = blockIdx.y % walk.channel_tiles;
   const uint32_t first_filter = blockIdx.y / walk.channel_tiles * (S::kFilters * S::kGroups);
   const uint32_t filter = first_filter + S::group() * S::kFilters, plane_size = walk.lines.divisor * walk.pitch;
-  const int64_t dy_offset = (static_cast<int64_t>(blockIdx.z) * walk.rows + filter) * walk.dy_channel;
-  x += (static_cast<int64_t>(blockIdx.z) * walk.channels + channel_tile * S::kChannels) * walk.x.c;
+  const int64_t dy_offset = (static_cast<int64_t>(blockIdx.z) * walk.g.rows + filter) * walk.g.out.c;
+  x += (static_cast<int64_t>(blockIdx.z) * walk.g.in_channels + channel_tile * S::kChannels) * walk.g.in.c;
   GradientLoader<T, S, kMasked> loader(walk, dy + dy_offset, kMasked ? mask + dy_offset : nullptr,
                                        buffers + 2 * walk.size, filter);
 
@@ -263,14 +269,14 @@ void visit_shape(int index, F&& f) {
 
 }  // namespace
 
-void direct_wgrad(const WeightCall& call, const Launch& launch) {
-  const DirectWgradTiling& walk = call.plan.direct_wgrad;
+void direct_wgrad(const ConvCall& call, const Launch& launch) {
+  const Walk walk{call.plan.direct_wgrad, call.gather};
   visit_floating(call.problem.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>)
       visit_shape(call.plan.shape, [&]<class S>() {
         launch.with_shared(call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
-                           dim3(call.plan.split_k, call.tiles(walk.taps), call.groups()), S::kThreads,
-                           call.plan.shared_bytes, walk, call.dy, call.mask, call.x, call.partial);
+                           dim3(call.phase.split_k, call.tiles(walk.g.depth), call.groups()), S::kThreads,
+                           call.plan.shared_bytes, walk, call.out, call.mask, call.in, call.partial());
       });
   });
 }

@@ -5,7 +5,7 @@
 // the next are under way.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/wgrad.cuh>
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 
 namespace gradus::cuda_detail {
@@ -15,6 +15,8 @@ inline constexpr int kFewChannelStep = 16;  // pixels that a warp takes at a tim
 
 /// The walk as a kernel argument.
 struct FewChannelWalk : FewChannelTiling {
+  Gather g;  // of y from x
+
   /// A tile: its first pixel of y, and how many there are.
   struct Tile {
     uint32_t image, row, first, count;
@@ -24,35 +26,34 @@ struct FewChannelWalk : FewChannelTiling {
     tile.row = index;
     tile.image = tiles.split(tile.row);
     tile.row *= tile_rows;
-    tile.first = (tile.image * out_height + tile.row) * out_width.divisor;
-    tile.count = min(tile_rows, out_height - tile.row) * out_width.divisor;
+    tile.first = (tile.image * g.out_height.divisor + tile.row) * g.out_width.divisor;
+    tile.count = min(tile_rows, g.out_height.divisor - tile.row) * g.out_width.divisor;
     return tile;
   }
   /// Where the taps of a pixel of the tile begin.
   __device__ uint32_t pixel_at(uint32_t pixel, const Tile& tile) const {
     uint32_t column = pixel;
-    const uint32_t row = out_width.split(column);
+    const uint32_t row = g.out_width.split(column);
     return pixel < tile.count ? origin + row * row_step + column * column_step : zeros;
   }
   /// A tap's distance from there. Beyond the last, that of the first.
   __device__ uint32_t tap_at(uint32_t index) const {
-    if (index >= taps) return 0;
-    uint32_t s = index;
-    const uint32_t c = kernel.split(s), r = kernel_width.split(s);
-    return c * tap_channel + r * tap_row + s * tap_column;
+    if (index >= g.depth) return 0;
+    const Gather::Place at = g.place_of_tap(index);
+    return at.outer * tap_channel + at.h * tap_row + at.w * tap_column;
   }
   /// Begins to copy the lines of a tile; finish_copies() waits for them.
   template <class T>
   __device__ void copy_lines(const Tile& tile, const T* x, char* buffer) const {
-    const int first_row = static_cast<int>(tile.row) * stride - padding;
-    x += tile.image * x_image;
+    const int first_row = static_cast<int>(tile.row) * g.step[0] + g.origin[0];
+    x += tile.image * g.in.n;
     for (uint32_t i = threadIdx.x; i < lines * pieces.divisor; i += kFewChannelThreads) {
       uint32_t at = i;
       const uint32_t line = pieces.split(at);
       uint32_t plane = line;
       const int row = first_row + static_cast<int>(planes.split(plane));
-      const bool inside = within(row, in_height);
-      const T* const from = inside ? x + row * x_row + plane * x_plane + at * (piece / sizeof(T)) : x;
+      const bool inside = within(row, g.in_height);
+      const T* const from = inside ? x + row * g.in.h + plane * g.in.c + at * (piece / sizeof(T)) : x;
       char* const to = buffer + line * pitch + front + at * piece;
       switch (piece) {
         case 16: cp_async<16>(to, from, inside); break;

@@ -32,13 +32,12 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
 // Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
 __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
-    few_channel_mma_fprop_kernel(FewChannelWalk walk, uint32_t filters, const T* __restrict__ x,
-                                 const T* __restrict__ weight, Strides4 w_strides, const T* __restrict__ bias,
-                                 bool relu, T* __restrict__ y) {
+    few_channel_mma_fprop_kernel(FewChannelWalk walk, const T* __restrict__ x, const T* __restrict__ weight,
+                                 const T* __restrict__ bias, bool relu, T* __restrict__ y) {
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, part = lane % 4;
-  const uint32_t first_filter = blockIdx.y * kGroup * kGroups;
+  const uint32_t filters = walk.g.rows, first_filter = blockIdx.y * kGroup * kGroups;
 
   clear_buffers(walk, memory);
   walk.copy_lines(walk.tile_at(blockIdx.x), x, buffers);
@@ -54,8 +53,8 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
     for (int i = 0; i < 4; ++i) taps[step][i] = walk.tap_at(tap_number(step, i));
 #pragma unroll
   for (int i = 0; i < 2; ++i)  // only the last step may reach beyond the taps
-    inside[i] = (tap_number(kSteps - 1, 2 * i) < walk.taps ? 0xffffu : 0) |
-                (tap_number(kSteps - 1, 2 * i + 1) < walk.taps ? 0xffff0000u : 0);
+    inside[i] = (tap_number(kSteps - 1, 2 * i) < walk.g.depth ? 0xffffu : 0) |
+                (tap_number(kSteps - 1, 2 * i + 1) < walk.g.depth ? 0xffff0000u : 0);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -64,15 +63,14 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
       bool exist[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        uint32_t s = tap_number(step, i + e);
-        exist[e] = s < walk.taps;
-        const uint32_t c = walk.kernel.split(s), r = walk.kernel_width.split(s);
-        offsets[e] = c * w_strides.c + r * w_strides.h + s * w_strides.w;
+        const uint32_t tap = tap_number(step, i + e);
+        exist[e] = tap < walk.g.depth;
+        offsets[e] = walk.g.weight_offset(0, walk.g.place_of_tap(tap));
       }
 #pragma unroll
       for (int j = 0; j < 4 * kGroups; ++j) {  // column c of eight is filter c / 2 * 8 + c % 2 + 2 (j % 4)
         const uint32_t filter = first_filter + j / 4 * kGroup + row / 2 * 8 + row % 2 + j % 4 * 2;
-        const T* const from = weight + filter * w_strides.n;
+        const T* const from = weight + filter * walk.g.weight.n;
         weights[step][j][i / 2] = pair(exist[0] && filter < filters ? from[offsets[0]] : T(0.0f),
                                        exist[1] && filter < filters ? from[offsets[1]] : T(0.0f));
       }
@@ -82,7 +80,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t filter = first_filter + group * kGroup + part * 8 + i;
-      biases[group][i] = bias && filter < filters ? static_cast<float>(bias[filter]) : 0.0f;
+      biases[group][i] = bias && filter < filters ? static_cast<float>(bias[filter * walk.g.bias_step]) : 0.0f;
     }
 
   uint32_t buffer = 0;
@@ -132,20 +130,19 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 
 }  // namespace
 
-void few_channel_mma_fprop(const GatherCall& call, const Launch& launch) {
+void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
-  const auto filters = call.gather.rows;
   visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half) {
       const auto run = [&]<int kSteps, int kGroups>() {
-        const uint32_t groups = (filters + kGroup * kGroups - 1) / (kGroup * kGroups);
+        const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
         launch.with_shared(few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
-                           kFewChannelThreads, plan.shared_bytes, FewChannelWalk{plan.few_channel}, filters, call.input,
-                           call.weight, Strides4(call.problem.w.strides), call.bias, call.problem.relu, call.output);
+                           kFewChannelThreads, plan.shared_bytes, FewChannelWalk{plan.few_channel, call.gather},
+                           call.in, call.weight, call.bias, call.problem.relu, call.out);
       };
-      const bool two = plan.tile.rows > kGroup;
-      if (plan.k_steps == 4) run.template operator()<4, 1>();
-      else if (plan.k_steps == 2) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
+      const bool two = plan.tile.rows > kGroup;  // groups
+      if (call.gather.depth > 32) run.template operator()<4, 1>();
+      else if (call.gather.depth > 16) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
       else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
     }
   });

@@ -38,14 +38,15 @@ using Sums = float[16 * kRows][8 * kColumns + 1];
 // Grid: blocks that share the tiles, groups of 16 kRows filters. partial (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
 __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
-    few_channel_mma_wgrad_kernel(FewChannelWalk walk, uint32_t filters, uint32_t columns, const T* __restrict__ dy,
-                                 const T* __restrict__ mask, const T* __restrict__ x, float* __restrict__ partial) {
+    few_channel_mma_wgrad_kernel(FewChannelWalk walk, const T* __restrict__ dy, const T* __restrict__ mask,
+                                 const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
   using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbours of a pixel
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
-  const uint32_t first_filter = blockIdx.y * kFilters, filter = first_filter + group * 2 * kRows;
+  const uint32_t filters = walk.g.rows, columns = walk.g.columns, first_filter = blockIdx.y * kFilters,
+                 filter = first_filter + group * 2 * kRows;
   const bool exists = filter < filters;
 
   // A lane's column in a block of eight is its group. Behind the taps comes the column of ones, then nothing.
@@ -54,8 +55,8 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
   for (int j = 0; j < kColumns; ++j) {
     const uint32_t column = 8 * j + group;
     taps[j] = walk.tap_at(column);
-    inside[j] = column < walk.taps ? ~uint32_t{0} : 0;
-    instead[j] = column >= walk.taps && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
+    inside[j] = column < walk.g.depth ? ~uint32_t{0} : 0;
+    instead[j] = column >= walk.g.depth && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
   }
 
   Filters next[kPixels], next_mask[kPixels];
@@ -138,8 +139,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
 
 }  // namespace
 
-void few_channel_mma_wgrad(const WeightCall& call, const Launch& launch) {
-  const uint32_t filters = call.product.rows;
+void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch) {
   visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
     if constexpr (kMode == MathMode::half)
       visit_tiles<TileOf<32, 72>, TileOf<64, 32>, TileOf<32, 32>, TileOf<64, 16>, TileOf<32, 16>>(
@@ -147,9 +147,9 @@ void few_channel_mma_wgrad(const WeightCall& call, const Launch& launch) {
             constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
             launch.with_shared(call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
                                          : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
-                               dim3(call.plan.split_k, ceil_div(filters, Tile::kRows)), kFewChannelThreads,
-                               call.plan.shared_bytes, FewChannelWalk{call.plan.few_channel}, filters,
-                               call.product.columns, call.dy, call.mask, call.x, call.partial);
+                               dim3(call.phase.split_k, ceil_div(call.gather.rows, Tile::kRows)), kFewChannelThreads,
+                               call.plan.shared_bytes, FewChannelWalk{call.plan.few_channel, call.gather}, call.out,
+                               call.mask, call.in, call.partial());
           });
   });
 }

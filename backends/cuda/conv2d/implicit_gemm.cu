@@ -1,67 +1,179 @@
 // conv2d forward and data gradient, implicit GEMM tap by tap, in any math mode (FMA, TF32, half).
 // out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh; any strides.
-// Grid: x = tiles of N P Q (BN), y = tiles of rows (BM), z = groups x split-K.  Block: 128 threads, a warp makes
+// Grid: x = tiles of N P Q (BN), y = tiles of rows (BM), z = groups x split-K.  Block: 64 to 128 threads, a warp makes
 // 32 x 64 results, a thread 64 of them.
-// Pipeline: the next step is loaded into registers while this one is multiplied (2 stages of shared memory);
-// 16 bytes of depth a load where channels are innermost (kVector), else neighbouring threads take neighbouring pixels.
+// Pipeline: by RegisterLoader the next step is loaded into registers while this one is multiplied (2 stages of shared
+// memory), 16 bytes of depth a load where channels are innermost (kVector), else neighbouring threads take neighbouring
+// pixels. By AsyncLoader, for exact float32 whose channels are not innermost, cp.async past the registers (3 stages).
 // Deterministic: splits are summed in order.
+//
+// Depth: C R S is walked tap by tap, a step being kRowDepth channels of one tap (r, s). Whether an output's window has
+// that tap inside the image is then decided once for all channels of a step.
+// Split-K: where output tiles are too few to fill the device, the steps are cut into `splits` parts, which leave their
+// sums in the workspace; split_k.cu adds them in order, so that results do not depend on timing.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-template <MathMode kMode, class Tile>
-inline constexpr uint32_t kBlocks = implicit_blocks(kMode, Tile::kThreads / 32);
+/// The walk through the depth.
+struct Steps {
+  uint32_t chunks, count;  // per tap, and of all taps
+  uint32_t packed_rows;    // rows of a group in the packed weights
+  uint32_t splits, per_split;
+  uint32_t in_h, in_w, in_c, out_c;  // strides in bytes
+};
+
+/// The part of the product that a block computes. Grid: tiles of positions, tiles of rows, groups x splits.
+template <class Tile>
+struct GatherBlock {
+  uint32_t group, split, first_step, end_step, first_row, first_position;
+
+  __device__ explicit GatherBlock(const Steps& steps)
+      : group(blockIdx.z / steps.splits), split(blockIdx.z % steps.splits), first_step(split * steps.per_split),
+        end_step(min(first_step + steps.per_split, steps.count)), first_row(blockIdx.y * Tile::kRows),
+        first_position(blockIdx.x * Tile::kColumns) {}
+};
+
+/// An output position of the tile: where its image begins and which row and column its taps start from, and where its
+/// result goes (negative: nowhere). Offsets in bytes.
+struct OutCoord {
+  uint32_t image;
+  int h, w, out;
+};
+
+/// Dynamic shared memory of a block.
+template <class Tile, int kStages>
+struct GatherShared {
+  typename Tile::Shared stages[kStages];  // left: weights (BM, BK), right: input (BN, BK)
+  OutCoord coords[Tile::kColumns];        // (BN)
+  float biases[Tile::kRows];              // (BM)
+
+  template <class T>
+  __device__ void prepare(const Gather& gather, const GatherBlock<Tile>& block, const T* bias) {
+    for (int i = threadIdx.x; i < Tile::kColumns; i += Tile::kThreads) {
+      const uint32_t position = block.first_position + i;
+      OutCoord coord{0, kOutside, kOutside, -1};
+      if (position < gather.positions) {
+        const Gather::Place at = gather.place_of(position);
+        const Tap corner = gather.corner_of(at);
+        coord = {static_cast<uint32_t>(at.outer * gather.in.n * sizeof(T)), corner.h, corner.w,
+                 static_cast<int>(gather.out_offset(at) * sizeof(T))};
+      }
+      coords[i] = coord;
+    }
+    for (int i = threadIdx.x; i < Tile::kRows; i += Tile::kThreads) {
+      const uint32_t row = block.first_row + i, channel = block.group * gather.rows + row;
+      biases[i] = bias && row < gather.rows ? static_cast<float>(bias[channel * gather.bias_step]) : 0;
+    }
+    __syncthreads();
+  }
+
+  /// A split's sums go to partial (splits, groups, rows, positions); without splits (null) y = relu(sum + bias).
+  template <class Mma, class T>
+  __device__ void store_epilogue(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block,
+                                 const Mma& mma, bool relu, T* output, float* partial) const {
+    const uint32_t row_base = block.first_row + Tile::first_row();
+    const OutCoord* const warp_coords = coords + Tile::first_column();
+    if (partial) {
+      const int64_t line = static_cast<int64_t>(block.split * (gridDim.z / steps.splits) + block.group) * gather.rows;
+      float* const to = partial + (line + row_base) * gather.positions + block.first_position + Tile::first_column();
+      mma.for_each([&](int row, int column, float sum) {
+        if (row_base + row < gather.rows && warp_coords[column].out >= 0) to[row * gather.positions + column] = sum;
+      });
+      return;
+    }
+    const auto channel = static_cast<int64_t>(block.group * gather.rows + row_base);
+    char* const to = reinterpret_cast<char*>(output) + channel * steps.out_c;
+    mma.for_each([&](int row, int column, float sum) {
+      const int at = warp_coords[column].out;
+      if (row_base + row >= gather.rows || at < 0) return;
+      sum += biases[Tile::first_row() + row];
+      if (relu && sum < 0.0f) sum = 0.0f;
+      *reinterpret_cast<T*>(to + (at + row * steps.out_c)) = static_cast<T>(sum);
+    });
+  }
+};
+
+/// What a loader needs for the step that it loads next: a chunk of the channels at tap (r, s), and its weights.
+template <class T, class BlockTile>
+struct StepIterator {
+  using Tile = BlockTile;
+  using Element = T;
+  const Gather& gather;
+  const Steps& steps;
+  const char* input;    // of the group
+  const Vec16* packed;  // weights
+  uint32_t chunk, r, s;
+
+  __device__ StepIterator(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block, const T* input,
+                          const Vec16* packed)
+      : gather(gather), steps(steps),
+        input(reinterpret_cast<const char*>(input + block.group * gather.in_channels * gather.in.c)),
+        packed(packed + ((static_cast<int64_t>(block.group) * steps.count + block.first_step) * steps.packed_rows +
+                         block.first_row) *
+                            kRowVecs),
+        chunk(block.first_step % steps.chunks) {
+    const uint32_t tap = block.first_step / steps.chunks, width = gather.tap_width.divisor;
+    r = tap / width, s = tap % width;
+  }
+  __device__ int tap_h() const { return static_cast<int>(r) * gather.tap_step[0]; }
+  __device__ int tap_w() const { return static_cast<int>(s) * gather.tap_step[1]; }
+  __device__ uint32_t first_channel() const { return chunk * kRowDepth<T>; }
+  __device__ void advance() {
+    packed += steps.packed_rows * kRowVecs;
+    if (++chunk < steps.chunks) return;
+    chunk = 0;
+    if (++s == gather.tap_width.divisor) s = 0, ++r;
+  }
+};
 
 /// A thread's share of a step, by way of registers. Of the input a column (pixel) has four vectors a step: with kVector
 /// four neighbouring threads load one each, else one thread loads all four.
-template <MathMode kMode, class T, class Tile, bool kVector>
-struct RegisterLoader {
+template <MathMode kMode_, class T, class Tile, bool kVector>
+struct RegisterLoader : StepIterator<T, Tile> {
+  using Loop = RegisterLoop;
+  static constexpr MathMode kMode = kMode_;
   static constexpr int kThreads = Tile::kThreads, kSize = kVec16Size<T>;
   static constexpr int kLeft = Tile::kRows * kRowVecs / kThreads, kRight = Tile::kColumns * kRowVecs / kThreads;
   static constexpr int kColumns = kVector ? kRight : Tile::kColumns / kThreads;  // of the tile, that the thread loads
   static constexpr int kColumnStep = kVector ? kThreads / kRowVecs : kThreads;
 
-  const Vec16* packed;
-  const T* input;  // of the group
-  TapIterator tap;
+  const OutCoord* coords;
   Vec16 left[kLeft];
   T right[kRight][kSize];
+
+  __device__ RegisterLoader(const StepIterator<T, Tile>& first, const OutCoord* coords)
+      : StepIterator<T, Tile>(first), coords(coords) {}
 
   static __device__ int column_of(int i) {
     return static_cast<int>(kVector ? threadIdx.x / kRowVecs : threadIdx.x) + i % kColumns * kColumnStep;
   }
   static __device__ int vec_of(int i) { return kVector ? static_cast<int>(threadIdx.x % kRowVecs) : i / kColumns; }
 
-  __device__ void load_tile(const Gather& gather, const Steps& steps, const OutCoord* coords) {
+  __device__ void load_tile() {
+    const Gather& gather = this->gather;
+    const Steps& steps = this->steps;
 #pragma unroll
     for (int i = 0; i < kLeft; ++i)
-      left[i] = load_global<Vec16>(reinterpret_cast<const char*>(packed + threadIdx.x + i * kThreads));
-    packed += steps.packed_rows * kRowVecs;
-    const int tap_h = static_cast<int>(tap.r) * gather.tap_step[0],
-              tap_w = static_cast<int>(tap.s) * gather.tap_step[1];
-    const uint32_t first_channel = tap.chunk * kRowDepth<T>;
+      left[i] = load_global<Vec16>(reinterpret_cast<const char*>(this->packed + threadIdx.x + i * kThreads));
+    const int tap_h = this->tap_h(), tap_w = this->tap_w();
+    const uint32_t first_channel = this->first_channel();
     uint32_t offset[kColumns];  // of the step's first channel under the tap
     bool exists[kColumns];      // does the image have it?
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       const OutCoord coord = coords[column_of(i)];
-      int h = coord.h + tap_h, w = coord.w + tap_w;
-      bool inside = true;
-      if (gather.stride[0] > 1 || gather.stride[1] > 1) {  // backward: only multiples of the stride were read
-        const int p = static_cast<int>(gather.stride_h.quotient(max(h, 0)));
-        const int q = static_cast<int>(gather.stride_w.quotient(max(w, 0)));
-        inside = p * gather.stride[0] == h && q * gather.stride[1] == w;
-        h = p, w = q;
-      }
-      exists[i] = inside && within(h, gather.in_height) && within(w, gather.in_width);
+      const int h = coord.h + tap_h, w = coord.w + tap_w;
+      exists[i] = within(h, gather.in_height) && within(w, gather.in_width);
       offset[i] = coord.image + h * steps.in_h + w * steps.in_w + first_channel * steps.in_c;
     }
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
       const int channel = vec_of(i) * kSize, column = i % kColumns;
       const bool inside = exists[column] && first_channel + channel < gather.in_channels;
-      const char* from = whole(reinterpret_cast<const char*>(input) + (offset[column] + channel * steps.in_c));
+      const char* from = whole(this->input + (offset[column] + channel * steps.in_c));
       if constexpr (kVector) {
         Vec16 loaded{};
         if (inside) loaded = load_global<Vec16>(from);
@@ -71,7 +183,7 @@ struct RegisterLoader {
         for (int j = 0; j < kSize; ++j, from += steps.in_c) right[i][j] = inside ? load_global<T>(from) : T(0.0f);
       }
     }
-    tap.advance(steps);
+    this->advance();
   }
 
   __device__ void store_tile(typename Tile::Shared& tile) const {
@@ -85,47 +197,138 @@ struct RegisterLoader {
   }
 };
 
-template <MathMode kMode, class T, class Tile, bool kVector>
-__global__ void __launch_bounds__(Tile::kThreads, kBlocks<kMode, Tile>)
+/// A thread's share of a step, past the registers: BN / warps pixels a warp, in eights. Eight neighbouring threads load
+/// eight neighbouring pixels, the next eight the next channel: no two store to the same bank.
+template <class Tile>
+struct AsyncLoader : StepIterator<float, Tile> {
+  using Loop = AsyncLoop;
+  static constexpr MathMode kMode = MathMode::fma;
+  static constexpr int kThreads = Tile::kThreads, kWarpShare = Tile::kColumns / (kThreads / 32);
+  static constexpr int kPixels = kWarpShare / 8, kLeft = Tile::kRows * kRowVecs;
+
+  const int column = threadIdx.x / 32 * kWarpShare + threadIdx.x % 8, channel = threadIdx.x / 8 % 4;
+  OutCoord coords[kPixels];  // with `image` the offset of (h, w)
+
+  __device__ AsyncLoader(const StepIterator<float, Tile>& first, const OutCoord* block_coords)
+      : StepIterator<float, Tile>(first) {
+    this->input += channel * this->steps.in_c;
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      coords[i] = block_coords[column + 8 * i];
+      coords[i].image += coords[i].h * this->steps.in_h + coords[i].w * this->steps.in_w;
+    }
+  }
+
+  __device__ void load_tile(typename Tile::Shared& tile) {
+    const Steps& steps = this->steps;
+#pragma unroll
+    for (int i = 0; i < kLeft; i += kThreads) {
+      const int e = i + threadIdx.x;
+      if (kLeft % kThreads == 0 || e < kLeft)
+        cp_async<16>(&tile.left[e / kRowVecs][e % kRowVecs], this->packed + e, true);
+    }
+    const int tap_h = this->tap_h(), tap_w = this->tap_w();
+    const uint32_t offset = tap_h * steps.in_h + tap_w * steps.in_w + this->first_channel() * steps.in_c;
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      const OutCoord& at = coords[i];
+      const bool inside = within(at.h + tap_h, this->gather.in_height) && within(at.w + tap_w, this->gather.in_width);
+      const char* from = this->input + (inside ? at.image + offset : 0);
+      auto* const to = reinterpret_cast<float*>(tile.right[column + 8 * i]) + channel;
+#pragma unroll
+      for (int c = 0; c < kRowDepth<float>; c += kRowVecs, from += int64_t{kRowVecs} * steps.in_c)
+        cp_async<4>(to + c, from, inside);
+    }
+    this->advance();
+  }
+  __device__ void add_bias(const typename Tile::Shared&) const {}
+};
+
+template <class Loader, class Tile = typename Loader::Tile, class T = typename Loader::Element>
+__global__ void __launch_bounds__(Tile::kThreads, implicit_blocks(Loader::kMode, Tile::kThreads / 32))
     implicit_gemm_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Vec16* __restrict__ packed,
                          const T* __restrict__ bias, bool relu, T* __restrict__ output, float* __restrict__ partial) {
   extern __shared__ Vec16 memory[];
-  auto& shared = *reinterpret_cast<GatherShared<Tile, 2>*>(memory);
+  auto& shared = *reinterpret_cast<GatherShared<Tile, Loader::Loop::kStages>*>(memory);
   const GatherBlock<Tile> block(steps);
   shared.prepare(gather, block, bias);
-
-  RegisterLoader<kMode, T, Tile, kVector> loader{block.weights(steps, packed),
-                                                 input + block.group * gather.in_channels * gather.in.c,
-                                                 TapIterator(steps, block.first_step)};
-  MmaTile<kMode, T> mma;
-  loader.load_tile(gather, steps, shared.coords);
-  loader.store_tile(shared.stages[0]);
-  __syncthreads();
-  int stage = 0;
-  for (uint32_t step = block.first_step; step < block.end_step; ++step, stage ^= 1) {
-    const bool more = step + 1 < block.end_step;
-    if (more) loader.load_tile(gather, steps, shared.coords);
-    const typename Tile::Shared& tile = shared.stages[stage];
-    mma.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
-    if (more) loader.store_tile(shared.stages[stage ^ 1]);
-    __syncthreads();
-  }
+  Loader loader({gather, steps, block, input, packed}, shared.coords);
+  MmaTile<Loader::kMode, T> mma;
+  Loader::Loop::template run<Tile>(shared.stages, block.end_step - block.first_step, loader, mma);
   shared.store_epilogue(gather, steps, block, mma, relu, output, partial);
+}
+
+/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and
+/// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights are in memory.
+/// `total` vectors.
+template <MathMode kMode, class T>
+__global__ void __launch_bounds__(kThreads)
+    pack_weights_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows, uint32_t total, const T* weight,
+                        Vec16* packed) {
+  for (uint32_t i = thread_index(); i < total; i += thread_count()) {
+    uint32_t tap = i, row, chunk;
+    uint32_t group = gather.taps.split(tap), vec = group;
+    if (gather.weight.n < gather.weight.c) {
+      row = group, vec = rows.split(row), chunk = vec / kRowVecs;
+      group = chunks.split(chunk);
+    } else {
+      chunk = vec / kRowVecs, row = chunks.split(chunk);
+      group = rows.split(row);
+    }
+    vec %= kRowVecs;
+    Gather::Place at = gather.place_of_tap(tap);
+    T values[kVec16Size<T>];
+#pragma unroll
+    for (int j = 0; j < kVec16Size<T>; ++j) {
+      at.outer = chunk * kRowDepth<T> + vec * kVec16Size<T> + j;
+      const bool inside = row < gather.rows && at.outer < gather.in_channels;  // the last chunk may reach beyond
+      values[j] = inside ? weight[group * gather.weight_group + gather.weight_offset(row, at)] : T(0.0f);
+    }
+    const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;
+    packed[(step * steps.packed_rows + row) * kRowVecs + vec] = make_vec16<kMode, T>(values);
+  }
+}
+
+/// Packs the weights and multiplies; leaves parts where sums are split.
+template <class Loader>
+void run(const ConvCall& call, const Launch& launch) {
+  using T = typename Loader::Element;
+  using Tile = typename Loader::Tile;
+  const Gather& gather = call.gather;
+  const auto bytes = [](int64_t stride) { return u32(stride * static_cast<int64_t>(sizeof(T))); };
+  const uint32_t row_tiles = u32(ceil_div(gather.rows, Tile::kRows));
+  const uint32_t chunks = u32(ceil_div(gather.in_channels, kRowDepth<T>)), splits = call.phase.split_k;
+  const Steps steps{.chunks = chunks,
+                    .count = chunks * (gather.depth / gather.in_channels),
+                    .packed_rows = row_tiles * Tile::kRows,
+                    .splits = splits,
+                    .per_split = call.phase.per_split,
+                    .in_h = bytes(gather.in.h),
+                    .in_w = bytes(gather.in.w),
+                    .in_c = bytes(gather.in.c),
+                    .out_c = bytes(gather.out.c)};
+  const uint32_t vecs = call.groups() * steps.count * steps.packed_rows * kRowVecs;
+  const Address packed{call.workspace}, partial{splits > 1 ? call.workspace + call.plan.partial_offset : nullptr};
+  if (vecs > 0)
+    launch(pack_weights_kernel<Loader::kMode, T>, launch.blocks(vecs, kThreads), kThreads, gather, steps,
+           Divisor(chunks), Divisor(steps.packed_rows), vecs, call.weight, packed);
+  launch.with_shared(implicit_gemm_kernel<Loader>,
+                     dim3(u32(ceil_div(gather.positions, Tile::kColumns)), row_tiles, call.groups() * splits),
+                     Tile::kThreads, sizeof(GatherShared<Tile, Loader::Loop::kStages>), gather, steps, call.in, packed,
+                     call.bias, call.problem.relu, call.out, partial);
 }
 
 }  // namespace
 
-void implicit_gemm(const GatherCall& call, const Launch& launch) {
+void implicit_gemm(const ConvCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
+  if (plan.algorithm == ConvAlgorithm::implicit_gemm_async)
+    return visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(
+        plan.tile, [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
   visit_math_mode(call.problem.dtype, plan.math_mode, [&]<MathMode kMode, class T>() {
     visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(plan.tile, [&]<class Tile>() {
-      const auto kernel =
-          plan.vectorized ? implicit_gemm_kernel<kMode, T, Tile, true> : implicit_gemm_kernel<kMode, T, Tile, false>;
-      const auto gemm = [&](const Steps& steps, dim3 grid, const Vec16* packed, float* partial) {
-        launch.with_shared(kernel, grid, Tile::kThreads, sizeof(GatherShared<Tile, 2>), call.gather, steps, call.input,
-                           packed, call.bias, call.problem.relu, call.output, partial);
-      };
-      run_packed<kMode, T>(call, call.gather, call.weight, call.output, plan.split_k, plan.per_split, launch, gemm);
+      if (plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
     });
   });
 }

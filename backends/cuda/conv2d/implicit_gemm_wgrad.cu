@@ -1,16 +1,41 @@
 // conv2d weight gradient, implicit GEMM, in any math mode (FMA, TF32, half).
 // dw[k, (r,s,c)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)];  dbias[k] = sum of dy[k].
-// Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 160 or 192 threads, a warp makes 32 x 64
+// Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 96 to 192 threads, a warp makes 32 x 64
 // results, a thread 64 of them; the depth is 16 or 32 pixels a step. Columns go tap by tap, channels innermost.
-// Pipeline: the next step is loaded into registers while this one is multiplied (2 stages of shared memory), the
-// coordinates of the one after are prepared meanwhile. Which taps of a pixel are inside the image is a bit mask, made
-// once for each pixel of a block. The gradient of the bias is summed from the dy that a thread loads anyway.
-// Deterministic: each split leaves its sums in the workspace, see wgrad.cu.
-#include <gradus/backends/cuda/conv2d/wgrad.cuh>
-#include <gradus/backends/cuda/device/mma_tile.cuh>
+// Pipeline: by RegisterLoader the next step is loaded into registers while this one is multiplied (2 stages of shared
+// memory). By AsyncLoader, for exact float32 with dy in whole aligned vectors of pixels, cp.async past the registers (3
+// stages).
+// Deterministic: each split leaves its sums in the workspace, see split_k.cu.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
+
+/// What a block computes: a tile of filters x columns, from the pixels of its split.
+struct WgradBlock {
+  const Gather& g;
+  const Divisor &channels, &image;  // of a group; the pixels of an image
+  uint32_t group = blockIdx.y, split = blockIdx.z;
+  uint32_t first_row, first_column;
+  uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
+
+  __device__ WgradBlock(const Gather& g, const Divisor& channels, const Divisor& image, uint32_t rows, uint32_t columns)
+      : g(g), channels(channels), image(image) {
+    const uint32_t row_tiles = ceil_div(g.rows, rows);
+    first_row = blockIdx.x % row_tiles * rows, first_column = blockIdx.x / row_tiles * columns;
+  }
+  /// dy of its first filter, and the images of its group.
+  template <class T>
+  __device__ const char* gradients(const T* dy) const {
+    return reinterpret_cast<const char*>(dy + (static_cast<int64_t>(group) * g.rows + first_row) * g.out.c);
+  }
+  template <class T>
+  __device__ const char* images(const T* x) const {
+    return reinterpret_cast<const char*>(x + static_cast<int64_t>(group) * g.in_channels * g.in.c);
+  }
+  __device__ bool sums_bias() const { return first_column == 0 && g.columns > g.depth; }
+};
 
 /// A pixel of the depth: where dy and the window's corner in x begin, in bytes (of x beyond the largest step that
 /// padding makes before its beginning), and which taps are inside.
@@ -67,59 +92,74 @@ struct Share {
   }
 };
 
-/// Dynamic shared memory of a block.
-template <class T, class Tile>
-struct WgradShared {
-  typename Tile::Shared stages[2];      // left: dy (BM, BK), right: x (BN, BK)
-  PixelCoord pixels[2][kRowDepth<T>];   // of a step and the next
-  ColumnCoord columns[Tile::kColumns];  // (BN)
-};
+/// A thread's share of a step, by way of registers. The coordinates of the step after are prepared meanwhile. Which
+/// taps of a pixel are inside the image is a bit mask, made once for each pixel of a block. The gradient of the bias is
+/// summed from the dy that a thread loads anyway.
+template <MathMode kMode_, class T, class Tile_, bool kByChannel>
+struct RegisterLoader {
+  using Tile = Tile_;
+  using Element = T;
+  using Loop = RegisterLoop;
+  static constexpr MathMode kMode = kMode_;
+  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns;  // left: dy (BM, BK), right: x (BN, BK)
+  static constexpr int kDepth = kRowDepth<T>, kBlocks = 2;
+  static constexpr bool kColumnsFirst = false;
+  using Left = Share<T, Tile, kRows, kByChannel>;
+  using Right = Share<T, Tile, kColumns, kByChannel>;
+  struct Shared {
+    PixelCoord pixels[2][kDepth];  // of a step and the next
+    ColumnCoord columns[kColumns];
+  };
 
-/// What a block computes, and its operands.
-template <class T, class Tile>
-struct WgradBlock {
-  const WeightGradient& g;
-  const uint32_t row_tiles = ceil_div(g.rows, Tile::kRows), group = blockIdx.y, split = blockIdx.z;
-  const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
-  const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
-  const uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
-  const int64_t before = (g.padding[0] * g.x.h + g.padding[1] * g.x.w) * static_cast<int64_t>(sizeof(T));
+  const WgradBlock& block;
+  Shared& shared;
+  const char *gradients, *images;
+  uint32_t next, row_step, rows;  // pixel to load; bytes from row to row of dy; rows that exist
+  int64_t before;                 // bytes
+  int stage = 0;
+  T left[Left::kCount], right[Right::kCount];
+  float bias[Left::kCount] = {};
 
-  __device__ ColumnCoord column_at(uint32_t column, const Divisor& channels) const {
-    if (column >= g.taps) return {0, 0};
-    uint32_t c = column;
-    const uint32_t tap = channels.split(c);
-    uint32_t s = tap;
-    const uint32_t r = g.kernel_width.split(s);
-    return {static_cast<uint32_t>((c * g.x.c + r * g.dilation[0] * g.x.h + s * g.dilation[1] * g.x.w) * sizeof(T)),
+  __device__ RegisterLoader(const WgradBlock& block, Shared& shared, const T* dy, const T* x)
+      : block(block), shared(shared), gradients(block.gradients(dy)), images(block.images(x)), next(block.begin),
+        row_step(static_cast<uint32_t>(block.g.out.c * static_cast<int64_t>(sizeof(T)))),
+        rows(block.g.rows - block.first_row) {
+    const Gather& g = block.g;
+    before = -(g.origin[0] * g.in.h + g.origin[1] * g.in.w) * static_cast<int64_t>(sizeof(T));
+    images -= before;
+    for (int i = threadIdx.x; i < kColumns; i += Tile::kThreads) shared.columns[i] = column_at(block.first_column + i);
+    prepare(0);
+    __syncthreads();
+  }
+  __device__ ColumnCoord column_at(uint32_t column) const {
+    const Gather& g = block.g;
+    if (column >= g.depth) return {0, 0};
+    uint32_t c = column, s = block.channels.split(c);
+    const uint32_t tap = s, r = g.tap_width.split(s);
+    return {static_cast<uint32_t>((c * g.in.c + r * g.tap_step[0] * g.in.h + s * g.tap_step[1] * g.in.w) * sizeof(T)),
             uint32_t{1} << tap};
   }
   __device__ PixelCoord pixel_at(uint32_t position) const {
+    const Gather& g = block.g;
     int64_t dy_offset;
-    const Tap at = g.position_at(position, end, &dy_offset);
+    const Tap at = g.position_at(position, block.end, &dy_offset);
     if (at.h == kOutside) return {kNowhere, 0, 0};
-    const int width = static_cast<int>(g.kernel_width.divisor);
+    const int width = static_cast<int>(g.tap_width.divisor), count = static_cast<int>(g.taps.divisor);
     uint32_t inside = 0, taps = 0;  // of a row of taps; of all
-    for (int s = 0, w = at.w; s < width; ++s, w += g.dilation[1])
+    for (int s = 0, w = at.w; s < width; ++s, w += g.tap_step[1])
       inside |= static_cast<uint32_t>(within(w, g.in_width)) << s;
-    for (int r = 0, h = at.h; r < g.kernel_height; ++r, h += g.dilation[0])
-      if (within(h, g.in_height)) taps |= inside << (r * width);
+    for (int tap = 0, h = at.h; tap < count; tap += width, h += g.tap_step[0])
+      if (within(h, g.in_height)) taps |= inside << tap;
     return {static_cast<uint32_t>(dy_offset * sizeof(T)),
             static_cast<uint32_t>(at.offset * static_cast<int64_t>(sizeof(T)) + before), taps};
   }
-};
+  /// The pixels of the step that begins at `next`.
+  __device__ void prepare(int stage) {
+    if (threadIdx.x < kDepth) shared.pixels[stage][threadIdx.x] = pixel_at(next + threadIdx.x);
+  }
 
-/// A thread's share of a step, by way of registers.
-template <MathMode kMode, class T, class Tile, bool kByChannel>
-struct WgradLoader {
-  using Left = Share<T, Tile, Tile::kRows, kByChannel>;
-  using Right = Share<T, Tile, Tile::kColumns, kByChannel>;
-  const char *gradients, *images;
-  uint32_t row_step, rows;  // bytes from row to row of dy; rows that exist
-  T left[Left::kCount], right[Right::kCount];
-  float bias[Left::kCount];
-
-  __device__ void load_tile(const PixelCoord* pixels, const ColumnCoord* columns) {
+  __device__ void load_tile() {
+    const PixelCoord* const pixels = shared.pixels[stage];
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) {
       const uint32_t row = Left::row(i), at = pixels[Left::depth(i)].dy;
@@ -128,12 +168,14 @@ struct WgradLoader {
     }
 #pragma unroll
     for (int i = 0; i < Right::kCount; ++i) {
-      const ColumnCoord column = columns[Right::row(i)];
+      const ColumnCoord column = shared.columns[Right::row(i)];
       const PixelCoord pixel = pixels[Right::depth(i)];
       // The offset that neighbouring elements share, column or pixel, is added once.
       const char* const from = kByChannel ? whole(images + column.x) + pixel.x : whole(images + pixel.x) + column.x;
       right[i] = pixel.taps & column.bit ? load_global<T>(from) : T(0.0f);
     }
+    next += kDepth, stage ^= 1;
+    prepare(stage);
   }
   __device__ void store_tile(typename Tile::Shared& tile) {
     Left::template store<kMode>(left, tile.left);
@@ -141,76 +183,164 @@ struct WgradLoader {
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   }
+  /// To `to`, from row to row `columns` apart; `memory` is that of the stages.
+  __device__ void store_bias(float* to, void* memory) {
+    auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (BM, BK)
+#pragma unroll
+    for (int i = 0; i < Left::kCount; ++i)
+      if (Left::inside(i)) sums[Left::row(i)][Left::depth(i)] = bias[i];
+    __syncthreads();
+    for (int row = threadIdx.x; row < kRows && row < rows; row += Tile::kThreads) {
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < kDepth; ++k) sum += sums[row][k];
+      to[static_cast<int64_t>(row) * block.g.columns] = sum;
+    }
+  }
 };
 
-template <MathMode kMode, class T, class Tile, bool kByChannel>
-__global__ void __launch_bounds__(Tile::kThreads, 2)
-    implicit_gemm_wgrad_kernel(WeightGradient g, Divisor channels, const T* __restrict__ dy, const T* __restrict__ x,
-                               float* __restrict__ partial) {
-  constexpr int kThreads = Tile::kThreads, kDepth = kRowDepth<T>;
-  using Loader = WgradLoader<kMode, T, Tile, kByChannel>;
-  extern __shared__ Vec16 memory[];
-  auto& shared = *reinterpret_cast<WgradShared<T, Tile>*>(memory);
-  const WgradBlock<T, Tile> block{g};
-  for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads)
-    shared.columns[i] = block.column_at(block.first_column + i, channels);
-  const auto prepare = [&](uint32_t first, int stage) {
-    if (threadIdx.x < kDepth) shared.pixels[stage][threadIdx.x] = block.pixel_at(first + threadIdx.x);
-  };
+/// A thread's share of a step, past the registers: dy in vectors of four pixels, x one by one, as a tap shifts it. The
+/// columns that a warp loads belong to one tap, so that what is outside the image is decided once a step. (12 warps a
+/// multiprocessor: with 16 a thread has registers for one multiplication at a time, no more.)
+template <class Tile_>
+struct AsyncLoader {
+  using Tile = Tile_;
+  using Element = float;
+  using Loop = AsyncLoop;
+  static constexpr MathMode kMode = MathMode::fma;
+  static constexpr int kRows = Tile::kColumns, kColumns = Tile::kRows;  // left: x (BM, BK), right: dy (BN, BK)
+  static constexpr int kDepth = kRowDepth<float>, kWarps = Tile::kThreads / 32,
+                       kBlocks = implicit_blocks(kMode, kWarps);
+  static constexpr bool kColumnsFirst = true;
+  static constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  // x: half a warp takes a column, each lane its pixel; the other half the column four rows on, in other banks.
+  static constexpr int kWarpShare = kColumns / kWarps, kLoaded = kWarpShare / 2;
+  // dy: four neighbouring threads take a row.
+  static constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = ceil_div(kRows, kRowStep);
+  struct Shared {};
 
-  const auto first_row = static_cast<int64_t>(block.group) * g.rows + block.first_row;
-  Loader loader{.gradients = reinterpret_cast<const char*>(dy + first_row * g.dy.c),
-                .images = reinterpret_cast<const char*>(x + static_cast<int64_t>(block.group) * g.channels * g.x.c) -
-                          block.before,
-                .row_step = static_cast<uint32_t>(g.dy.c * static_cast<int64_t>(sizeof(T))),
-                .rows = g.rows - block.first_row};
-  MmaTile<kMode, T> mma;
-  prepare(block.begin, 0);
-  prepare(block.begin + kDepth, 1);
-  __syncthreads();
-  loader.load_tile(shared.pixels[0], shared.columns);
-  loader.store_tile(shared.stages[0]);
-  __syncthreads();
-  int stage = 0;
-  for (uint32_t first = block.begin; first < block.end; first += kDepth, stage ^= 1) {
-    const bool more = first + kDepth < block.end;
-    if (more) loader.load_tile(shared.pixels[stage ^ 1], shared.columns);
-    prepare(first + 2 * kDepth, stage);
-    const typename Tile::Shared& tile = shared.stages[stage];
-    mma.multiply(tile.left + Tile::first_row(), tile.right + Tile::first_column());
-    if (more) loader.store_tile(shared.stages[stage ^ 1]);
-    __syncthreads();
+  const WgradBlock& block;
+  const int warp = threadIdx.x / 32, half = threadIdx.x / kDepth % 2, pixel = threadIdx.x % kDepth;
+  const int vec = threadIdx.x % kRowVecs, row = threadIdx.x / kRowVecs;
+  const char *gradients, *images;
+  uint32_t next, rows;  // pixel to load; rows that exist
+  bool exists;          // the warp's columns
+  int tap_h, tap_w;     // theirs
+  float bias[kPasses] = {};
+
+  __device__ AsyncLoader(const WgradBlock& block, Shared&, const float* dy, const float* x)
+      : block(block), next(block.begin), rows(block.g.rows - block.first_row) {
+    const Gather& g = block.g;
+    uint32_t channel = block.first_column + warp * kWarpShare;
+    exists = channel < g.depth;
+    uint32_t s = block.channels.split(channel);
+    const int r = static_cast<int>(g.tap_width.split(s));
+    tap_h = r * g.tap_step[0] + g.origin[0], tap_w = static_cast<int>(s) * g.tap_step[1] + g.origin[1];
+    images = block.images(x) + (static_cast<int64_t>(channel) + 4 * half) * g.in.c * kFloat;
+    gradients = block.gradients(dy) + row * g.out.c * kFloat;
   }
+  /// Is the row of this pass in the tile?
+  __device__ bool in_tile(int pass) const { return kRows % kRowStep == 0 || row + pass * kRowStep < kRows; }
+
+  __device__ void load_tile(typename Tile::Shared& tile) {
+    load_images(tile.left);
+    load_gradients(tile.right);
+    next += kDepth;
+  }
+  __device__ void load_images(TileRow* to) const {
+    const Gather& g = block.g;
+    const bool counts = exists && next + pixel < block.end;
+    const Gather::Place at = g.place_of(next + pixel);
+    const int h = static_cast<int>(at.h) * g.step[0] + tap_h, w = static_cast<int>(at.w) * g.step[1] + tap_w;
+    const bool inside = counts && within(h, g.in_height) && within(w, g.in_width);
+    const int offset = static_cast<int>(at.outer) * static_cast<int>(g.in.n) + h * static_cast<int>(g.in.h) +
+                       w * static_cast<int>(g.in.w);
+    const char* from = images + (inside ? int64_t{offset} * kFloat : 0);
+    to += warp * kWarpShare + 4 * half;
+#pragma unroll
+    for (int i = 0; i < kLoaded; ++i) {  // rows 0 to 3, 8 to 11, …
+      cp_async<4>(reinterpret_cast<float*>(to[i / 4 * 8 + i % 4]) + pixel, from, inside);
+      from += (i % 4 == 3 ? 5 : 1) * g.in.c * kFloat;
+    }
+  }
+  __device__ void load_gradients(TileRow* to) const {
+    const Gather& g = block.g;
+    uint32_t at = next + vec * kVec16Size<float>;
+    const bool counts = at < block.end;
+    const uint32_t n = block.image.split(at);
+    const char* from = gradients + (counts ? (n * g.out.n + at) * kFloat : 0);
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i, from += kRowStep * g.out.c * kFloat) {
+      const bool has_row = counts && row + i * kRowStep < rows;
+      if (in_tile(i)) cp_async<16>(&to[row + i * kRowStep][vec], has_row ? from : gradients, has_row);
+    }
+  }
+  __device__ void add_bias(const typename Tile::Shared& tile) {
+    if (!block.sums_bias()) return;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (!in_tile(i)) break;
+      const auto& four = reinterpret_cast<const float4&>(tile.right[row + i * kRowStep][vec]);
+      bias[i] += (four.x + four.y) + (four.z + four.w);
+    }
+  }
+  __device__ void store_bias(float* to, void*) {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      for (int other = 1; other < kRowVecs; other *= 2) bias[i] += __shfl_xor_sync(0xffffffffu, bias[i], other);
+      if (vec == 0 && in_tile(i) && row + i * kRowStep < rows)
+        to[static_cast<int64_t>(row + i * kRowStep) * block.g.columns] = bias[i];
+    }
+  }
+};
+
+/// Dynamic shared memory of a block.
+template <class Loader>
+struct WgradShared {
+  typename Loader::Tile::Shared stages[Loader::Loop::kStages];
+  typename Loader::Shared of_loader;
+};
+
+template <class Loader, class Tile = typename Loader::Tile, class T = typename Loader::Element>
+__global__ void __launch_bounds__(Tile::kThreads, Loader::kBlocks)
+    implicit_gemm_wgrad_kernel(Gather g, Divisor channels, Divisor image, const T* __restrict__ dy,
+                               const T* __restrict__ x, float* __restrict__ partial) {
+  extern __shared__ Vec16 memory[];
+  auto& shared = *reinterpret_cast<WgradShared<Loader>*>(memory);
+  const WgradBlock block(g, channels, image, Loader::kRows, Loader::kColumns);
+  Loader loader(block, shared.of_loader, dy, x);
+  MmaTile<Loader::kMode, T> mma;
+  const uint32_t steps = block.begin < block.end ? ceil_div(block.end - block.begin, Loader::kDepth) : 0;
+  Loader::Loop::template run<Tile>(shared.stages, steps, loader, mma);
 
   float* const out = g.partial_of(partial, block.split, block.group);
-  mma.for_each([&](int row, int column, float sum) {
-    g.store_partial(out, block.first_row + Tile::first_row() + row, block.first_column + Tile::first_column() + column,
-                    sum);
+  mma.for_each([&](int left, int right, float sum) {
+    left += Tile::first_row(), right += Tile::first_column();
+    g.store_partial(out, block.first_row + (Loader::kColumnsFirst ? right : left),
+                    block.first_column + (Loader::kColumnsFirst ? left : right), sum);
   });
-  if (block.first_column > 0 || g.columns == g.taps) return;
-  auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // of the bias (BM, BK)
-#pragma unroll
-  for (int i = 0; i < Loader::Left::kCount; ++i)
-    if (Loader::Left::inside(i)) sums[Loader::Left::row(i)][Loader::Left::depth(i)] = loader.bias[i];
-  __syncthreads();
-  for (int row = threadIdx.x; row < Tile::kRows && block.first_row + row < g.rows; row += kThreads) {
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) sum += sums[row][k];
-    out[static_cast<int64_t>(block.first_row + row) * g.columns + g.taps] = sum;
-  }
+  if (block.sums_bias()) loader.store_bias(out + static_cast<int64_t>(block.first_row) * g.columns + g.depth, memory);
+}
+
+template <class Loader>
+void run(const ConvCall& call, const Launch& launch) {
+  const Gather& g = call.gather;
+  launch.with_shared(implicit_gemm_wgrad_kernel<Loader>, dim3(call.tiles(g.depth), call.groups(), call.phase.split_k),
+                     Loader::Tile::kThreads, sizeof(WgradShared<Loader>), g, Divisor(g.in_channels),
+                     Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.out, call.in, call.partial());
 }
 
 }  // namespace
 
-void implicit_gemm_wgrad(const WeightCall& call, const Launch& launch) {
-  const WeightGradient& g = call.product;
+void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch) {
+  const auto [rows, columns] = call.plan.tile;
+  if (call.plan.algorithm == ConvAlgorithm::implicit_gemm_async)  // the tile the other way round
+    return visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
+                                                         [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
   visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
     visit_tiles<BlockTile<1, 5>, BlockTile<2, 3>>(call.plan.tile, [&]<class Tile>() {
-      launch.with_shared(call.plan.vectorized ? implicit_gemm_wgrad_kernel<kMode, T, Tile, true>
-                                              : implicit_gemm_wgrad_kernel<kMode, T, Tile, false>,
-                         dim3(call.tiles(g.taps), call.groups(), call.plan.split_k), Tile::kThreads,
-                         sizeof(WgradShared<T, Tile>), g, Divisor(g.channels), call.dy, call.x, call.partial);
+      if (call.plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
     });
   });
 }

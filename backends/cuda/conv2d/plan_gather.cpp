@@ -1,14 +1,11 @@
 // The plan of the algorithm that select.cpp has chosen for a gather, that is, a forward convolution or a gradient of
 // images: tile, split-K, workspace.
 #include <limits>
-#include <numeric>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
 namespace {
-
-constexpr size_t aligned(int64_t bytes) { return static_cast<size_t>(ceil_div(bytes, 256) * 256); }
 
 /// A gather with the plan that it gets.
 struct GatherPlanner {
@@ -18,8 +15,7 @@ struct GatherPlanner {
   const ConvOperand &in = p.in(), &out = p.out();
   const bool forward = p.pass == ConvPass::forward;
   const int64_t groups = p.geometry.groups, rows = out.shape[1] / groups, channels = in.shape[1] / groups;
-  const int64_t height = out.shape[2], width = out.shape[3], positions = out.shape[0] * height * width;
-  const int64_t kernel = p.w.shape[2] * p.w.shape[3], element = static_cast<int64_t>(size_of(p.dtype));
+  const int64_t height = out.shape[2], width = out.shape[3], element = static_cast<int64_t>(size_of(p.dtype));
 
   /// How many rows a thread makes. More of them for what it loads, unless multiprocessors then idle.
   int direct_rows() const {
@@ -55,15 +51,9 @@ struct GatherPlanner {
 
     bool whole = out.strides[3] == 1 && width % kStrip == 0 && out.alignment >= kStrip * element;
     for (int i = 0; i < 3; ++i) whole = whole && out.strides[i] % kStrip == 0;
-    const auto corner = [&](int i) {
-      return static_cast<int>(forward ? -p.geometry.padding[i] : p.geometry.padding[i] - size + 1);
-    };
     plan.direct = {.image_count = u32(images),
                    .row_tiles = u32(row_tiles),
-                   .channels = u32(of_chunk),
                    .weight_pitch = u32(weight_pitch),
-                   .top = corner(0),
-                   .left = corner(1),
                    .strips = Divisor(strips),
                    .height = Divisor(tile_height),
                    .images = Divisor(together),
@@ -71,15 +61,11 @@ struct GatherPlanner {
                    .bands = Divisor(bands),
                    .quads = Divisor(strips + 1),
                    .lines = Divisor(tile_height + size - 1),
-                   .staged = Divisor(of_chunk),
-                   .planes = in.strides[3] == 1,
-                   .whole_strips = whole,
-                   .dense_lines = out.strides[1] == 1 && out.strides[3] == rows && rows > 1,
-                   .strip_rows = Divisor(kStrip * rows)};
+                   .channels = Divisor(of_chunk),
+                   .whole_strips = whole};
 
     const int64_t block_strips = together * tile_height * strips;
-    const int64_t results = plan.direct.dense_lines ? block_strips * plan.direct.strip_pitch() : 0;  // before stores
-    plan.shared_bytes = static_cast<size_t>(std::max(of_chunk * bytes, 4 * results));
+    plan.shared_bytes = static_cast<size_t>(of_chunk * bytes);
     // More threads than strips where there is much to stage.
     const int64_t weights = row_tiles * of_thread * of_chunk * size * size;
     const int64_t staging = std::max(of_chunk * quads / kQuadsAtOnce, weights / kWeightsAtOnce);
@@ -91,74 +77,47 @@ struct GatherPlanner {
 
   void few_channel_mma() const {
     plan.few_channel = *few_channel_tiling(p, plan.math_mode);
-    plan.k_steps = plan.few_channel.taps > 32 ? 4 : plan.few_channel.taps > 16 ? 2 : 1;
-    const int filters = plan.k_steps < 4 && rows > kFewChannelFilters ? 2 * kFewChannelFilters : kFewChannelFilters;
+    const int filters =
+        p.w.numel() / rows <= 32 && rows > kFewChannelFilters ? 2 * kFewChannelFilters : kFewChannelFilters;
     plan.tile = {filters, static_cast<int>(plan.few_channel.tile_rows * width)};
     plan.shared_bytes = 2 * size_t{plan.few_channel.size};
     plan.blocks = u32(std::clamp<int64_t>(kFewChannelBlocks * device.multiprocessors / ceil_div(rows, filters), 1,
                                           plan.few_channel.tile_count));
   }
 
-  /// Packed weights, then the parts of the sums, of an implicit GEMM over `steps` of the depth.
-  void add_workspace(int64_t steps, int64_t splits, int64_t of_positions) const {
-    const size_t packed =
-        aligned(groups * steps * ceil_div(rows, plan.tile.rows) * plan.tile.rows * static_cast<int64_t>(kRowBytes));
-    const size_t partial = splits > 1 ? static_cast<size_t>(4 * splits * groups * rows * of_positions) : 0;
-    plan.partial_offset = std::max(plan.partial_offset, packed);
-    plan.workspace_bytes = std::max(plan.workspace_bytes, plan.partial_offset + partial);
+  /// Splits the sums of each phase by splits(blocks, steps); the workspace has packed weights of any phase, then parts.
+  template <class F>
+  void split(int64_t of_step, F&& splits) const {
+    for (ConvPhase& phase : plan.phases) {
+      const int64_t steps = ceil_div(channels, of_step) * phase.h.count * phase.w.count;
+      const int64_t of_positions = out.shape[0] * phase.h.size * phase.w.size;
+      const int64_t row_tiles = ceil_div(rows, plan.tile.rows);
+      const int64_t parts = splits(row_tiles * ceil_div(of_positions, plan.tile.columns) * groups, steps);
+      phase.per_split = u32(ceil_div(steps, parts));
+      phase.split_k = steps > 0 ? u32(ceil_div(steps, phase.per_split)) : 1;
+      const int64_t packed = groups * steps * row_tiles * plan.tile.rows * static_cast<int64_t>(kRowBytes);
+      plan.partial_offset = std::max(plan.partial_offset, static_cast<size_t>(ceil_div(packed, 256) * 256));
+      if (phase.split_k > 1)
+        plan.workspace_bytes =
+            std::max(plan.workspace_bytes, static_cast<size_t>(4 * phase.split_k * groups * rows * of_positions));
+    }
+    plan.workspace_bytes += plan.partial_offset;
   }
-
   void implicit_gemm() const {
     plan.tile = rows <= kWarpRows ? warps_tile(1, 4) : warps_tile(2, 2);
-    const int64_t steps = ceil_div(channels * element, kRowBytes) * kernel;
-    const int64_t tiles = ceil_div(rows, plan.tile.rows) * ceil_div(positions, plan.tile.columns);
-    // Where tiles are too few to fill the device, the steps are split.
-    const int64_t resident = implicit_blocks(plan.math_mode, warps_of(plan.tile)) * device.multiprocessors;
-    const int64_t wanted = std::min(resident / (tiles * groups), steps / 8);
-    plan.per_split = u32(wanted > 1 ? ceil_div(steps, wanted) : steps);
-    plan.split_k = u32(ceil_div(steps, plan.per_split));
     const int64_t vec = 16 / element;
     plan.vectorized = in.strides[1] == 1 && in.strides[0] % vec == 0 && in.strides[2] % vec == 0 &&
                       in.strides[3] % vec == 0 && in.alignment == 16;
-    add_workspace(steps, plan.split_k, positions);
-  }
-
-  /// Of the taps along an axis those of the results at, at + stride, …
-  ConvPhase::Axis phase_of(int at, int axis) const {
-    const int dilation = static_cast<int>(forward ? -p.geometry.dilation[axis] : p.geometry.dilation[axis]);
-    const int origin = static_cast<int>(forward ? -p.geometry.padding[axis] : p.geometry.padding[axis]);
-    const int stride = forward ? 1 : static_cast<int>(p.geometry.stride[axis]);
-    const int taps = static_cast<int>(p.w.shape[2 + axis]);
-    const int period = stride / std::gcd(stride, dilation);
-    int first = 0;
-    while (first < period && (at + origin - first * dilation) % stride != 0) ++first;
-    const int count = first < period && first < taps ? (taps - first + period - 1) / period : 0;
-    return {.at = at,
-            .size = static_cast<int>(ceil_div(out.shape[2 + axis] - at, stride)),
-            .first = first,
-            .period = period,
-            .count = count,
-            .origin = count > 0 ? (at + origin - first * dilation) / stride : 0,
-            .step = -period * dilation / stride};
+    const int64_t resident = implicit_blocks(plan.math_mode, warps_of(plan.tile)) * device.multiprocessors;
+    split(static_cast<int64_t>(kRowBytes) / element, [&](int64_t blocks, int64_t steps) {
+      // Where tiles are too few to fill the device, the steps are split.
+      return std::max<int64_t>(std::min(resident / blocks, steps / 8), 1);
+    });
   }
   void implicit_gemm_async() const {
     plan.tile = rows <= 32 ? warps_tile(1, 3) : rows <= 64 ? warps_tile(2, 1) : warps_tile(4, 1);
-    const int64_t resident = fma_blocks(warps_of(plan.tile)) * device.multiprocessors;
-    const auto phases = [&](int axis) { return forward ? 1 : std::min(p.geometry.stride[axis], out.shape[2 + axis]); };
-    for (int i = 0; i < phases(0); ++i)
-      for (int j = 0; j < phases(1); ++j) {
-        ConvPhase phase{phase_of(i, 0), phase_of(j, 1), 1, 0};
-        const int64_t steps = channels / 16 * phase.h.count * phase.w.count;
-        const int64_t of_positions = out.shape[0] * phase.h.size * phase.w.size;
-        const int64_t tiles = ceil_div(rows, plan.tile.rows) * ceil_div(of_positions, plan.tile.columns);
-        phase.split_k = u32(balanced_splits(tiles * groups, steps, resident));
-        phase.per_split = u32(ceil_div(steps, phase.split_k));
-        plan.split_k = std::max(plan.split_k, phase.split_k);
-        plan.phases.push_back(phase);
-        add_workspace(steps, 1, 0);
-      }
-    for (const ConvPhase& phase : plan.phases)  // behind the packed weights of any
-      add_workspace(0, phase.split_k, out.shape[0] * phase.h.size * phase.w.size);
+    const int64_t resident = implicit_blocks(MathMode::fma, warps_of(plan.tile)) * device.multiprocessors;
+    split(16, [&](int64_t blocks, int64_t steps) { return balanced_splits(blocks, steps, resident); });
   }
 
   void implicit_gemm_generic() const { plan.tile = generic_tile(rows); }
@@ -215,14 +174,6 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
   return FewChannelTiling{.tiles = Divisor(tiles),
                           .tile_count = u32(p.x.shape[0] * tiles),
                           .tile_rows = u32(rows),
-                          .out_height = u32(p.y.shape[2]),
-                          .out_width = Divisor(p.y.shape[3]),
-                          .stride = static_cast<int>(geometry.stride[0]),
-                          .padding = static_cast<int>(geometry.padding[0]),
-                          .in_height = static_cast<int>(p.x.shape[2]),
-                          .x_image = p.x.strides[0],
-                          .x_row = p.x.strides[2],
-                          .x_plane = p.x.strides[1],
                           .planes = Divisor(planes),
                           .pieces = Divisor(line * 2 / piece),
                           .piece = u32(piece),
@@ -234,9 +185,6 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
                           .column_step = u32(2 * geometry.stride[1] * pixel),
                           .zeros = u32(lines_of(rows) * pitch),
                           .size = u32(size_of_buffer(rows)),
-                          .taps = u32(channels * kernel),
-                          .kernel = Divisor(kernel),
-                          .kernel_width = Divisor(p.w.shape[3]),
                           .tap_channel = u32(inner ? 2 : pitch),
                           .tap_row = u32(geometry.dilation[0] * planes * pitch),
                           .tap_column = u32(2 * geometry.dilation[1] * pixel)};

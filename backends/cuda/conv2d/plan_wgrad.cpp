@@ -26,7 +26,7 @@ struct WgradPlanner {
   void implicit_gemm_async() const {  // the filters are columns of the tile in shared memory
     const ConvTile tile = warps_tile(3, rows > 64 ? 2 : 1);
     plan.tile = {tile.columns, tile.rows};
-    const int64_t resident = fma_blocks(warps_of(tile)) * device.multiprocessors;
+    const int64_t resident = implicit_blocks(MathMode::fma, warps_of(tile)) * device.multiprocessors;
     plan.split_k = u32(balanced_splits(tiles(taps) * groups, ceil_div(positions, 16), resident));
   }
   void implicit_gemm() const {
@@ -108,43 +108,25 @@ void WgradPlanner::direct() const {
     return fits ? static_cast<double>(ceil_div(tiling.tiles, resident)) * (tiling.steps + 0.25)
                 : std::numeric_limits<double>::infinity();
   };
+  std::vector<std::pair<int64_t, int64_t>> cuts;  // images of a tile, rows
+  for (int64_t bands = height; bands > 0; --bands) cuts.emplace_back(1, ceil_div(height, bands));
+  for (int64_t n = 2; n <= std::min(images, most_images); ++n) cuts.emplace_back(n, height);
   double least = std::numeric_limits<double>::infinity();
-  const auto first_below = [&](double bound) {
-    for (int64_t bands = height, last = 0; bands > 0; --bands) {
-      const int64_t band = ceil_div(height, bands);
-      if (band == last) continue;
-      const double cost = cut(1, last = band);
-      if (cost <= bound) return;
-      least = std::min(least, cost);
-    }
-    for (int64_t images_of_tile = 2; images_of_tile <= std::min(images, most_images); ++images_of_tile) {
-      const double cost = cut(images_of_tile, height);
-      if (cost <= bound) return;
-      least = std::min(least, cost);
-    }
-  };
-  first_below(0);
-  first_below(1.05 * least);
+  for (const auto& [n, band] : cuts) least = std::min(least, cut(n, band));
+  for (const auto& [n, band] : cuts)
+    if (cut(n, band) <= 1.05 * least) break;
 
   tiling.images = u32(images), plan.split_k = u32(std::min<int64_t>(resident, tiling.tiles));
   tiling.bands = Divisor(ceil_div(height, rows_of_tile)), tiling.band = Divisor(rows_of_tile);
   tiling.quads = Divisor(quads), tiling.lines = Divisor(rows_of_tile + side - 1);
   tiling.advance[0] = u32(slots / quads / rows_of_tile), tiling.advance[1] = u32(slots / quads % rows_of_tile);
   tiling.advance[2] = u32(slots % quads);
-  tiling.rows = u32(rows), tiling.channels = u32(channels), tiling.taps = u32(taps), tiling.columns = u32(columns);
   tiling.channel_tiles = u32(channel_tiles);
-  tiling.out_height = u32(height), tiling.out_width = u32(p.y.shape[3]);
-  tiling.in_height = static_cast<int>(p.x.shape[2]);
-  for (int i = 0; i < 2; ++i) tiling.padding[i] = static_cast<int>(p.geometry.padding[i]);
   tiling.interleaved =
       shape.channels > 1 && channels == shape.channels && p.x.strides[1] == 1 && p.x.strides[3] == channels;
   tiling.line = u32(p.x.shape[3] * (tiling.interleaved ? channels : 1));
   tiling.line_bits = tiling.line <= 8 ? 3 : tiling.line <= 16 ? 4 : 5;
   tiling.line_step = tiling.interleaved ? 1 : p.x.strides[3];
-  const Strides& dy = p.y.strides;
-  tiling.dy_image = u32(dy[0]), tiling.dy_channel = u32(dy[1]), tiling.dy_row = u32(dy[2]),
-  tiling.dy_column = u32(dy[3]);
-  tiling.x = Strides4(p.x.strides);
   plan.shared_bytes = shape.shared_bytes(size_of(p.dtype), tiling.size, p.mask_alignment > 0);
 }
 
@@ -184,7 +166,8 @@ void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, Conv
     case ConvAlgorithm::few_channel_mma: planner.few_channel_mma(); break;
     default: planner.implicit_gemm_generic(); break;
   }
-  plan.per_split = u32(ceil_div(ceil_div(planner.positions, plan.split_k), unit) * unit);
+  plan.phases[0].split_k = plan.split_k;
+  plan.phases[0].per_split = u32(ceil_div(ceil_div(planner.positions, plan.split_k), unit) * unit);
   planner.add_parts();
 }
 

@@ -1,6 +1,8 @@
 // Which algorithm. How its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
+#include <numeric>
+
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
@@ -186,6 +188,36 @@ struct Case {
   }
 };
 
+/// The phase of the results from `at` on, along an axis.
+ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
+  const bool backward = p.pass == ConvPass::backward_data;
+  const int sign = backward ? 1 : -1;
+  const int stride = backward ? static_cast<int>(p.geometry.stride[axis]) : 1;
+  const int dilation = sign * static_cast<int>(p.geometry.dilation[axis]);
+  const int origin = sign * static_cast<int>(p.geometry.padding[axis]);
+  const int taps = static_cast<int>(p.w.shape[2 + axis]), period = stride / std::gcd(stride, dilation);
+  int first = 0;
+  while (first < period && (at + origin - first * dilation) % stride != 0) ++first;
+  const int count = first < period && first < taps ? (taps - first + period - 1) / period : 0;
+  return {.at = at,
+          .size = static_cast<int>(ceil_div(p.out().shape[2 + axis] - at, stride)),
+          .first = first,
+          .period = period,
+          .count = count,
+          .origin = count > 0 ? (at + origin - first * dilation) / stride : 0,
+          .step = -period * dilation / stride};
+}
+
+std::vector<ConvPhase> phases_of(const ConvProblem& p) {
+  const auto phases = [&](int axis) {
+    return p.pass == ConvPass::backward_data ? std::min(p.geometry.stride[axis], p.out().shape[2 + axis]) : 1;
+  };
+  std::vector<ConvPhase> result;
+  for (int i = 0; i < phases(0); ++i)
+    for (int j = 0; j < phases(1); ++j) result.push_back({phase_axis(p, 0, i), phase_axis(p, 1, j)});
+  return result;
+}
+
 }  // namespace
 
 int64_t ConvOperand::span() const {
@@ -241,7 +273,9 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   // Others compute on the FMA units, in the type that they sum in.
   if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma)
     plan.math_mode = *of.mode;
+  plan.phases = phases_of(problem);
   (problem.pass == ConvPass::backward_weight ? plan_wgrad : plan_gather)(problem, device, plan);
+  for (const ConvPhase& phase : plan.phases) plan.split_k = std::max(plan.split_k, phase.split_k);
   return plan;
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include <gradus/backends/cuda/conv2d/tiling_params.h>
+#include <gradus/backends/cuda/device/divisor.h>
 #include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
@@ -19,9 +19,9 @@ enum class ConvPass : uint8_t { forward, backward_data, backward_weight };
 enum class ConvAlgorithm : uint8_t {
   direct,                 ///< few channels, FMA: direct.cu, K <= 16; direct_wgrad.cu, C <= 6; 3x3 and 5x5
   few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8 by half types on tensor cores
-  implicit_gemm_async,    ///< implicit_gemm_async{,_wgrad}.cu: float32 on the FMA units, cp.async loads of NCHW
+  implicit_gemm_async,    ///< implicit_gemm{,_wgrad}.cu: float32 on the FMA units, cp.async loads of NCHW
   implicit_gemm,          ///< implicit_gemm{,_wgrad}.cu: any math mode, loads of vectors or of elements
-  implicit_gemm_generic,  ///< implicit_gemm_generic{,_wgrad}.cu: on the FMA units, takes everything
+  implicit_gemm_generic,  ///< implicit_gemm_generic.cu: on the FMA units, takes everything
   library,                ///< cuDNN
 };
 
@@ -53,9 +53,9 @@ struct ConvProblem {
   bool bias = false, relu = false;  ///< forward: part of the result; backward_weight, bias: its gradient is, too
   int64_t mask_alignment = 0;       ///< y counts only where a mask with its strides is positive; 0: there is none
 
-  /// Of the images and of the result of a gather.
-  const ConvOperand& in() const { return pass == ConvPass::forward ? x : y; }
-  const ConvOperand& out() const { return pass == ConvPass::forward ? y : x; }
+  /// What is read under the taps, and what their products are added to; backward_weight has those of forward.
+  const ConvOperand& in() const { return pass == ConvPass::backward_data ? y : x; }
+  const ConvOperand& out() const { return pass == ConvPass::backward_data ? x : y; }
   bool is_strided() const { return geometry.stride[0] > 1 || geometry.stride[1] > 1; }
 };
 
@@ -76,15 +76,70 @@ struct ConvTile {
   friend bool operator==(const ConvTile&, const ConvTile&) = default;
 };
 
-/// ConvAlgorithm::implicit_gemm_async: results stride apart read the same taps, and are a convolution without a stride.
+// Arguments of the kernels direct, few_channel_mma and direct_wgrad: how their blocks share the work.
+
+/// ConvAlgorithm::direct. A tile is `height` lines of `strips` strips, kStrip neighbouring outputs each.
+struct DirectTiling {
+  uint32_t image_count = 0;
+  uint32_t row_tiles = 0;          // of a thread's rows; one thread for a strip of each
+  uint32_t weight_pitch = 0;       // floats between the weights of one tap and the next
+  Divisor strips, height, images;  // of a tile, and images whose tiles a block makes
+  Divisor columns, bands;          // of tiles in an image
+  Divisor quads, lines, channels;  // staged: four inputs at a time, quads a line, lines a channel; at a time
+  bool whole_strips = false;       // of the output: strips are whole, aligned and dense
+};
+
+/// ConvAlgorithm::few_channel_mma: the walk of blocks over the output. x is read in lines of contiguous memory: its
+/// rows where channels are innermost, else the rows of each channel. In shared memory zeros are before and behind each
+/// line, for padding. Sizes and steps there are in bytes.
+struct FewChannelTiling {
+  Divisor tiles;                                       // of an image
+  uint32_t tile_count = 0, tile_rows = 0;              // of all images; rows of y in a tile
+  Divisor planes;                                      // lines of a row
+  Divisor pieces;                                      // that a line is copied in …
+  uint32_t piece = 0;                                  // … of so many bytes: 16, 8, 4 or 2
+  uint32_t lines = 0, pitch = 0, front = 0;            // lines of a tile, from line to line, zeros before a line
+  uint32_t origin = 0, row_step = 0, column_step = 0;  // where the taps of pixel (0, 0) begin, to the next row, column
+  uint32_t zeros = 0, size = 0;                        // where the taps of no pixel begin; of one of two buffers
+  uint32_t tap_channel = 0, tap_row = 0, tap_column = 0;
+};
+
+/// ConvAlgorithm::direct: the walk of blocks over dy. A tile is some rows of one image, or some whole images.
+struct DirectWgradTiling {
+  uint32_t images = 0, tile_images = 0, tiles = 0;  // of a tile; tiles of all images
+  Divisor bands;                                    // of an image …
+  Divisor band;                                     // … and rows of dy in one
+  Divisor quads;                                    // four positions each, of a row
+  Divisor lines;                                    // of x that the taps of a band read, of an image's channel
+  uint32_t steps = 0, advance[3] = {};  // of a tile; images, rows and quads from a thread's step to its next
+  uint32_t channel_tiles = 0;           // blocks that share the channels
+  bool interleaved = false;             // channels of x are innermost, and a block takes all of them
+  uint32_t line = 0, line_bits = 0;     // elements of a line in memory; 2^line_bits threads copy one
+  int64_t line_step = 0;                // from one of its elements to the next
+  uint32_t pitch = 0, size = 0;         // of a line and of one of two buffers in shared memory, in floats
+
+  struct Tile {
+    uint32_t image, row;
+  };
+  /// No image for a tile beyond the last.
+  GRADUS_HOST_DEVICE Tile tile_at(uint32_t index) const {
+    if (index >= tiles) return {images, 0};
+    const uint32_t image = bands.split(index);
+    return {image * tile_images, index * band.divisor};
+  }
+};
+
+/// A convolution, or, of the gradient of images under a stride, the results that are the stride apart: they read the
+/// same taps, and are a convolution without a stride.
 struct ConvPhase {
   /// Along an axis: results at, at + stride, …, `size` of them; taps first + t period for t < count. Result i reads
-  /// i + origin + t step.
+  /// i + origin + t step; forward: i stride + origin + t step.
   struct Axis {
     int at, size, first, period, count, origin, step;
   };
   Axis h, w;
-  uint32_t split_k, per_split;
+  uint32_t split_k = 1;    ///< parts of each sum, added in order
+  uint32_t per_split = 0;  ///< steps of the depth, or pixels, in each
 };
 
 /// A decision. Fields that an algorithm does not use are zero.
@@ -92,24 +147,22 @@ struct ConvPlan {
   ConvAlgorithm algorithm = ConvAlgorithm::implicit_gemm_generic;
   MathMode math_mode = MathMode::fma;
   ConvTile tile;
-  uint32_t split_k = 1;        ///< parts of each sum, added in order
-  uint32_t per_split = 0;      ///< steps of the depth, or pixels, in each
+  uint32_t split_k = 1;  ///< the most of any phase
+  std::vector<ConvPhase> phases;
   size_t workspace_bytes = 0;  ///< all scratch memory; `library`: its limit
   size_t partial_offset = 0;   ///< where in it the parts begin, behind packed weights
   size_t shared_bytes = 0;     ///< direct, few_channel_mma: dynamic shared memory of a block
   uint32_t blocks = 0;         ///< few_channel_mma, forward: that share the tiles
   uint32_t threads = 0;        ///< direct: of a block
-  int k_steps = 0;             ///< few_channel_mma, forward: of 16 taps
   int shape = 0;               ///< direct, dw: in kDirectWgradSizes
   bool vectorized = false;     ///< implicit_gemm: 16 bytes of channels at a time (dw: neighbouring threads, channels)
   uint32_t reduce_lanes = 0;   ///< dw: threads that share the sum of a result's parts; 0: blocks that transpose
   DirectTiling direct;
   FewChannelTiling few_channel;
   DirectWgradTiling direct_wgrad;
-  std::vector<ConvPhase> phases;  ///< implicit_gemm_async: one, without a stride
-  bool channels_last = false;     ///< library: the layout of all operands
-  bool fused = false;             ///< library: with bias and ReLU
-  bool flipped = false;           ///< library: runs flip_transpose(problem)
+  bool channels_last = false;  ///< library: the layout of all operands
+  bool fused = false;          ///< library: with bias and ReLU
+  bool flipped = false;        ///< library: runs flip_transpose(problem)
 
   /// For observers: "direct", "implicit_gemm_tf32", …
   const char* name() const;

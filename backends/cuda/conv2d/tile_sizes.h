@@ -34,7 +34,6 @@ constexpr int few_channel_wgrad_blocks(int rows, int columns) { return rows == 3
 constexpr ConvTile warps_tile(int y, int x) { return {y * kWarpRows, x * kWarpColumns}; }
 constexpr int warps_of(const ConvTile& tile) { return tile.rows / kWarpRows * (tile.columns / kWarpColumns); }
 constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMode::fma ? 12 : 8) / warps; }
-constexpr int fma_blocks(int warps) { return 12 / warps; }
 
 /// implicit_gemm_generic: what a block computes.
 constexpr ConvTile generic_tile(int64_t rows) { return {rows <= 16 ? 16 : rows <= 32 ? 32 : 64, 128}; }

@@ -27,6 +27,47 @@ bool can_vectorize(const View& view, Along along, int vec) {
   return reinterpret_cast<uintptr_t>(view.data) % (aligned * sizeof(T)) == 0;
 }
 
+/// The first element of a vector.
+struct Place {
+  uint32_t n, c;
+  int row, column;
+};
+
+/// All vectors of an image, which threads enumerate in the order of memory.
+struct ImageVectors {
+  Divisor channels, rows, columns;
+  uint32_t count;
+
+  ImageVectors(const Shape& image, Along along, int vec)
+      : channels(image[1] / (along == Along::channels ? vec : 1)), rows(image[2]),
+        columns(image[3] / (along == Along::columns ? vec : 1)),
+        count(static_cast<uint32_t>(image[0] * image[1] * image[2] * image[3] / vec)) {}
+
+  template <Along kAlong, int kVec>
+  __device__ Place place(uint32_t e) const {
+    uint32_t n, c, row, column;
+    if constexpr (kAlong == Along::channels) {
+      c = e, column = channels.split(c), row = columns.split(column), n = rows.split(row);
+      c *= kVec;
+    } else {
+      column = e, row = columns.split(column), c = rows.split(row), n = channels.split(c);
+      column *= kVec;
+    }
+    return {n, c, static_cast<int>(row), static_cast<int>(column)};
+  }
+};
+
+/// An image as a kernel argument.
+template <class T>
+struct Image {
+  T* data;
+  Strides4 strides;
+
+  explicit Image(const auto& view) : data(view.template as<std::remove_const_t<T>>()), strides(view.strides) {}
+  __device__ T* plane(const Place& at) const { return data + at.n * strides.n + at.c * strides.c; }
+  __device__ T* element(const Place& at) const { return plane(at) + at.row * strides.h + at.column * strides.w; }
+};
+
 /// Calls run<vec>() with the largest vector that fits(vec), a power of two up to kVec; 1 always does.
 template <int kVec, class Fits, class Run>
 void run_largest(const Fits& fits, const Run& run) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 
 #include <gradus/backends/cuda/device/divisor.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -20,8 +21,7 @@ class Launch {
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
-    kernel<<<grid, block, 0, stream_>>>(arguments...);
-    check_launch(stream_);
+    with_shared(kernel, grid, block, 0, arguments...);
   }
   /// With so many bytes of dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked.
   template <class... Parameters, class... Arguments>
@@ -52,7 +52,7 @@ class Launch {
   /// Blocks for a loop over `count` items with `per_block` of them in flight in a block: enough to fill the device,
   /// the rest is looped over.
   uint32_t blocks(int64_t count, int64_t per_block) const {
-    return static_cast<uint32_t>(std::clamp<int64_t>((count + per_block - 1) / per_block, 1, 32 * multiprocessors_));
+    return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors_));
   }
 
  private:
@@ -86,20 +86,12 @@ struct Geometry {
   }
 };
 
-/// A loop nest before it is cut to kernel size; axis 0 is the outermost.
+/// A loop nest before it is cut to kernel size.
 template <int N>
-struct Nest {
-  int ndim = 0;
-  int64_t numel = 1;
-  int64_t shape[kMaxDims] = {};
-  int64_t strides[N][kMaxDims] = {};
-
+struct Nest : StridedLoop<N> {
   Nest() = default;
   /// Any order of iteration: the first view's order in memory.
-  explicit Nest(const StridedLoop<N>& loop) : ndim(loop.ndim), numel(loop.numel) {
-    std::copy(std::begin(loop.shape), std::end(loop.shape), shape);
-    for (int k = 0; k < N; ++k) std::copy(std::begin(loop.strides[k]), std::end(loop.strides[k]), strides[k]);
-  }
+  explicit Nest(const StridedLoop<N>& loop) : StridedLoop<N>(loop) {}
   /// The logical order: axes as they are, joined where every view steps through both as through one.
   static Nest logical(const Shape& full, const Strides* const (&views)[N]) {
     Nest nest;
@@ -115,16 +107,12 @@ struct Nest {
     return nest;
   }
 
-  /// True when view k is visited in steps of one element through a single loop.
-  bool contiguous(int k) const { return ndim == 0 || (ndim == 1 && strides[k][0] == 1); }
   Geometry<N> geometry() const {
     Geometry<N> result;
-    result.ndim = ndim;
-    result.numel = static_cast<uint32_t>(numel);
-    for (int axis = 0; axis < ndim; ++axis) {
-      result.size[axis] = Divisor(shape[axis]);
-      for (int k = 0; k < N; ++k) result.strides[k][axis] = strides[k][axis];
-    }
+    result.ndim = this->ndim;
+    result.numel = static_cast<uint32_t>(this->numel);
+    for (int axis = 0; axis < this->ndim; ++axis) result.size[axis] = Divisor(this->shape[axis]);
+    for (int k = 0; k < N; ++k) std::copy_n(this->strides[k], this->ndim, result.strides[k]);
     return result;
   }
 };
@@ -132,30 +120,20 @@ struct Nest {
 /// Calls body(nest, first, base) for pieces of the nest with at most kMaxChunk elements: `first` is the running number
 /// of the piece's first element, base[k] its offset in view k.
 template <int N, class F>
-void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0, const int64_t* base = nullptr) {
-  int64_t start[N] = {};
-  if (base) std::copy(base, base + N, start);
+void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
+                    const std::type_identity_t<std::array<int64_t, N>>& base = {}) {
   if (nest.numel == 0) return;
-  if (nest.numel <= kMaxChunk) return body(nest, first, start);
-  const int64_t inner = nest.numel / nest.shape[0];
+  if (nest.numel <= kMaxChunk) return body(nest, first, base.data());
+  const int axis = static_cast<int>(std::find_if(nest.shape, nest.shape + nest.ndim, [](int64_t n) { return n > 1; }) -
+                                    nest.shape);  // the outermost one that can be cut
+  const int64_t size = nest.shape[axis], inner = nest.numel / size, rows = std::max<int64_t>(kMaxChunk / inner, 1);
   Nest<N> piece = nest;
-  const int64_t rows = std::max<int64_t>(kMaxChunk / inner, 1);
-  for (int64_t row = 0; row < nest.shape[0]; row += rows) {
-    piece.shape[0] = std::min(rows, nest.shape[0] - row);
-    piece.numel = piece.shape[0] * inner;
-    int64_t at[N];
-    for (int k = 0; k < N; ++k) at[k] = start[k] + row * nest.strides[k][0];
-    if (piece.numel <= kMaxChunk) {
-      body(piece, first + row * inner, at);
-    } else {  // one row that is too long: drop its axis and cut the next
-      Nest<N> rest = piece;
-      rest.ndim = piece.ndim - 1;
-      for (int axis = 0; axis < rest.ndim; ++axis) {
-        rest.shape[axis] = piece.shape[axis + 1];
-        for (int k = 0; k < N; ++k) rest.strides[k][axis] = piece.strides[k][axis + 1];
-      }
-      for_each_chunk(rest, body, first + row * inner, at);
-    }
+  for (int64_t row = 0; row < size; row += rows) {
+    piece.shape[axis] = std::min(rows, size - row);
+    piece.numel = piece.shape[axis] * inner;
+    std::array<int64_t, N> at = base;
+    for (int k = 0; k < N; ++k) at[k] += row * nest.strides[k][axis];
+    for_each_chunk(piece, body, first + row * inner, at);
   }
 }
 

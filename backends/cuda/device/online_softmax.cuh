@@ -37,41 +37,13 @@ struct RunningSum {
     for (int k = 0; k < N; ++k) sum += rough_exponential(x[k] - base);
     max = top;
   }
-  /// Of all threads of a block, in each of them. `shared` has room for 32 values.
-  __device__ void fold_over_block(C* shared) {
-    const C top = block_reduce(max, shared, LargerNumber());
-    sum = block_reduce(sum * rough_exponential(max - base_of(top)), shared, Add());
-    max = top;
-  }
-
- private:
   // Without it -inf - -inf would be NaN.
   __device__ static C base_of(C top) { return top == -C(INFINITY) ? C(0) : top; }
 };
 
-/// That of a row, whose element i is at(i), by a block.
-template <class C, class At>
-__device__ RunningSum<C> running_sum_of_row(int64_t size, C* shared, At&& at) {
-  constexpr int kAtOnce = 4;
-  RunningSum<C> result;
-  for (int64_t first = threadIdx.x; first < size; first += kAtOnce * blockDim.x) {
-    C x[kAtOnce];
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = first + k * static_cast<int64_t>(blockDim.x);
-      x[k] = i < size ? at(i) : -C(INFINITY);
-    }
-    result.add(x);
-  }
-  result.fold_over_block(shared);
-  return result;
-}
-
-/// By vectors where there are any.
-template <class C, class T, class... Others>
-__device__ RunningSum<C> running_sum_of_row(const VectorizedRows<T, Others...>& rows, const Row<T>& row, C* shared) {
-  if (rows.head == rows.size)
-    return running_sum_of_row<C>(rows.size, shared, [&](int64_t i) { return static_cast<C>(row.data[i * row.step]); });
+/// That of a row, by a block. `shared` has room for 32 values.
+template <class C, class T, class Rows>
+__device__ RunningSum<C> running_sum_of_row(const Rows& rows, const Row<T>& row, C* shared) {
   RunningSum<C> result;
   rows.walk([&]<int kWidth>(int64_t i) {
     const auto vec = row.template load<kWidth>(i);
@@ -80,8 +52,8 @@ __device__ RunningSum<C> running_sum_of_row(const VectorizedRows<T, Others...>& 
     for (int k = 0; k < kWidth; ++k) x[k] = static_cast<C>(vec.value[k]);
     result.add(x);
   });
-  result.fold_over_block(shared);
-  return result;
+  const C max = block_reduce(result.max, shared, LargerNumber());
+  return {max, block_reduce(result.sum * rough_exponential(result.max - result.base_of(max)), shared, Add())};
 }
 
 }  // namespace gradus::cuda_detail

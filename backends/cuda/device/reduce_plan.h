@@ -1,13 +1,12 @@
-// How a reduction by device code of several families is spread over threads (the operator reduce: reduce_kernel.cuh). A
-// block makes `outputs` results with `lanes` threads each: every thread folds
-// a fixed part of the elements, then a tree in shared memory folds the threads. A long reduction is cut into splits,
-// whose partial results a second launch folds. The order depends on shapes and device alone.
+// How a reduction is spread over threads (reduce_kernel.cuh). A block makes `outputs` results with `lanes` threads
+// each: every thread folds a fixed part of the elements, then a tree in shared memory folds the threads. A long
+// reduction is cut into splits, whose partial results a second launch folds. The order depends on shapes and device
+// alone.
 #pragma once
 
 #include <bit>
 
 #include <gradus/backends/cuda/device/divisor.h>
-#include <gradus/core/strided_loop.h>
 
 namespace gradus::cuda_detail {
 
@@ -16,25 +15,28 @@ struct ReducePlan {
   bool outputs_adjacent = false;           // neighbouring threads make neighbouring outputs, else fold neighbours
   uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
 
-  ReducePlan() = default;
-  /// For outputs `outer` of the elements `inner`: threads of a block follow the direction in which view 0 is
-  /// contiguous.
-  template <int M, int N>
-  ReducePlan(const StridedLoop<M>& outer, const StridedLoop<N>& inner, int multiprocessors) {
-    const int64_t inner_step = inner.ndim ? inner.strides[0][inner.ndim - 1] : INT64_MAX;
-    const int64_t outer_step = outer.ndim ? outer.strides[0][outer.ndim - 1] : INT64_MAX;
-    outputs_adjacent = outer_step < inner_step;
-    const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(inner.numel / 4, 1)));
-    // A warp reads 32 neighbours; 8 where there are too few outputs to fill the device otherwise.
-    const int64_t adjacent = !outputs_adjacent                     ? 1
-                             : outer.numel >= 32 * multiprocessors ? 32
-                                                                   : std::min<int64_t>(outer.numel, 8);
-    lanes = static_cast<uint32_t>(std::min(enough, kThreads / std::bit_ceil(static_cast<uint64_t>(adjacent))));
+  /// Loads of a thread under way at once.
+  GRADUS_HOST_DEVICE static constexpr uint32_t loads_at_once(int width) { return width == 1 ? 8 : 4; }
+  /// For `count` outputs of `reduced` vectors of `width` elements each; `adjacent`: the outputs' vectors are neighbours
+  /// in memory, not the reduction's.
+  ReducePlan(int64_t count, int64_t reduced, bool adjacent, int width, int multiprocessors)
+      : outputs_adjacent(adjacent) {
+    const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
+    // A warp reads whole lines of 128 bytes; sectors of 32 where that fills more of the device and no split would. A
+    // row has a warp, which needs no barrier, unless there are too few rows.
+    const int64_t line = width == 1 ? 32 : 8;
+    const bool few = count < line * multiprocessors && reduced < 1024;
+    const auto side_by_side = static_cast<uint64_t>(std::min(count, few ? line / 4 : line));
+    const uint64_t at_most = adjacent                          ? kThreads / std::bit_ceil(side_by_side)
+                             : count >= full * (kThreads / 32) ? 32
+                                                               : kThreads;
+    const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1)));
+    lanes = static_cast<uint32_t>(std::min(enough, at_most));
     outputs = kThreads / lanes;
-    const int64_t wanted = std::max<int64_t>(2 * multiprocessors / blocks(outer.numel), 1);
-    const int64_t at_most = inner.numel / (8 * lanes);
-    splits = static_cast<uint32_t>(std::clamp<int64_t>(std::min(wanted, at_most), 1, 1024));
-    per_split = static_cast<uint32_t>(ceil_div(inner.numel, splits));
+    // Splits leave each thread two rounds of loads; fewer than four would save no more than the second launch takes.
+    const int64_t wanted = std::min(full / blocks(count), reduced / (2 * loads_at_once(width) * lanes));
+    splits = wanted < 4 ? 1 : static_cast<uint32_t>(wanted);
+    per_split = static_cast<uint32_t>(ceil_div(reduced, splits));
   }
 
   uint32_t blocks(int64_t results) const { return static_cast<uint32_t>(ceil_div(results, outputs)); }

@@ -50,4 +50,18 @@ struct VectorizedRows {
   }
 };
 
+/// to[i] = f(i, from[i]…) by a block, computed in the type that the elements compute in.
+template <class Rows, class Out, class F, class... In>
+__device__ void map_row(const Rows& rows, const Row<Out>& to, F&& f, const Row<In>&... from) {
+  rows.walk([&]<int kWidth>(int64_t i) {
+    Vec<Out, kWidth> out;
+    [&](const auto&... in) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k)
+        out.value[k] = static_cast<Out>(f(i + k, static_cast<compute_t<Out>>(in.value[k])...));
+    }(from.template load<kWidth>(i)...);
+    to.store(i, out);
+  });
+}
+
 }  // namespace gradus::cuda_detail

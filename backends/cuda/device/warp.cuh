@@ -62,12 +62,6 @@ struct Add {
     return a + b;
   }
 };
-struct Larger {
-  template <class A>
-  __device__ A operator()(A a, A b) const {
-    return a > b || a != a ? a : b;
-  }
-};
 
 /// The larger number; NaN only of two. A sum of exponentials finds NaN by itself.
 struct LargerNumber {

@@ -21,9 +21,8 @@ struct GemmCall {
 /// Integers and booleans, modulo 2^64 and then as y's type holds it.
 void integer_matmul(const GemmPlan& plan, const GemmCall& call);
 void small_matmul(const GemmPlan& plan, const GemmCall& call);
-/// Float32 without TF32 unless the plan says so, half types accumulating in float32.
-void run_cublas(const GemmPlan& plan, const GemmCall& call);
-/// False, and nothing done, where cuBLASLt has no kernel for this problem.
-bool run_cublaslt(const GemmPlan& plan, const GemmCall& call);
+/// Float32 without TF32 unless the plan says so, half types accumulating in float32. False, and nothing done, where the
+/// library has no kernel that adds a bias to this product.
+bool run_library(const GemmPlan& plan, const GemmCall& call);
 
 }  // namespace gradus::cuda_detail

@@ -10,15 +10,7 @@ namespace {
 
 using namespace cuda_detail;
 
-template <class AnyView>
-AnyView transposed(AnyView view) {
-  const int n = view.ndim();
-  std::swap(view.shape[n - 1], view.shape[n - 2]);
-  std::swap(view.strides[n - 1], view.strides[n - 2]);
-  return view;
-}
-
-// False where the plan is cuBLASLt's, and it has no kernel.
+// False where the plan is the library's, and it has no kernel with a bias.
 bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View b, const View* bias, MutableView y,
          bool accumulate) {
   const Scratch workspace(plan.workspace_bytes, y.device);
@@ -45,8 +37,9 @@ bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View 
   const GemmCall call{name, a, b, bias, y, accumulate, workspace.data()};
   switch (plan.algorithm) {
     case GemmAlgorithm::integer: integer_matmul(plan, call); break;
-    case GemmAlgorithm::cublas: run_cublas(plan, call); break;
-    case GemmAlgorithm::cublaslt: return run_cublaslt(plan, call);
+    case GemmAlgorithm::library:
+      if (!run_library(plan, call)) return false;
+      break;
     default: small_matmul(plan, call);
   }
   if (plan.y_copy) backend.copy(y, result);

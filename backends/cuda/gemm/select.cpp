@@ -6,15 +6,6 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr size_t kLibraryWorkspace = size_t{32} << 20;  // what cuBLAS recommends for sm_90
-
-View transposed(View view) {
-  const int n = view.ndim();
-  std::swap(view.shape[n - 1], view.shape[n - 2]);
-  std::swap(view.strides[n - 1], view.strides[n - 2]);
-  return view;
-}
-
 // The last two axes (rows, columns) as a column-major matrix: of their transpose, or, `transposed`, of themselves.
 // Nothing without a unit stride.
 std::optional<LibraryMatrix> column_major(const View& view) {
@@ -82,27 +73,6 @@ std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, 
   return plan;
 }
 
-GemmPlan library_plan(GemmAlgorithm algorithm, DType dtype, const GemmSwitches& switches) {
-  GemmPlan plan;
-  plan.algorithm = algorithm;
-  if (dtype == DType::f32 && switches.tf32) plan.math_mode = MathMode::tf32;
-  if (size_of(dtype) == 2) plan.math_mode = MathMode::half;
-  plan.workspace_bytes = plan.library_bytes = kLibraryWorkspace;
-  return plan;
-}
-
-// x wᵀ + bias. cuBLASLt is asked for yᵀ = w xᵀ, along whose columns it adds the bias.
-std::optional<GemmPlan> bias_plan(const View& x, const View& w, const View& bias, const View& y,
-                                  const GemmSwitches& switches) {
-  const auto left = column_major(w), right = column_major(x), result = column_major(y);
-  if (y.dtype == DType::f64 || !left || !right || !result || result->transposed || bias.dtype != y.dtype)
-    return std::nullopt;
-  if (y.shape[1] > 1 && bias.strides[0] != 1) return std::nullopt;
-  GemmPlan plan = library_plan(GemmAlgorithm::cublaslt, y.dtype, switches);
-  plan.adds_bias = true, plan.a = *right, plan.b = {!left->transposed, left->leading}, plan.y = *result;
-  return plan;
-}
-
 // Where to copy an operand to.
 size_t reserve(GemmPlan& plan, const View& view) {
   const size_t offset = static_cast<size_t>(ceil_div(static_cast<int64_t>(plan.workspace_bytes), 256)) * 256;
@@ -127,28 +97,13 @@ std::optional<int64_t> batch_step(const View& view) {
   return step;
 }
 
-// Batches that have no common step are looped over, along the shortest axes.
-void set_batch(GemmPlan& plan, View a, View b, View y) {
-  const int axes = y.ndim() - 2;
-  for (;;) {
-    const auto of_a = batch_step(a), of_b = batch_step(b), of_y = batch_step(y);
-    if (of_a && of_b && of_y) {
-      plan.batch_steps[0] = *of_a, plan.batch_steps[1] = *of_b, plan.batch_steps[2] = *of_y;
-      for (int axis = 0; axis < axes; ++axis) plan.batch *= y.shape[axis];
-      return;
-    }
-    int shortest = 0;
-    for (int axis = 1; axis < axes; ++axis)
-      if (y.shape[shortest] == 1 || (y.shape[axis] > 1 && y.shape[axis] < y.shape[shortest])) shortest = axis;
-    plan.looped_axes |= uint32_t{1} << shortest;
-    a.shape[shortest] = b.shape[shortest] = y.shape[shortest] = 1;
-  }
-}
+// Can cuBLASLt take the view as it is?
+bool has_library_form(const View& view) { return column_major(view) && batch_step(view); }
 
 }  // namespace
 
 const char* GemmPlan::name() const {
-  constexpr const char* names[] = {"integer", "small_dots", "small_tiles", "cublas", "cublaslt"};
+  constexpr const char* names[] = {"integer", "small_dots", "small_tiles", "cublaslt"};
   return names[static_cast<int>(algorithm)];
 }
 
@@ -159,27 +114,32 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
     plan->adds_bias = bias;
     return *plan;
   }
-  if (bias && switches.cublaslt)
-    if (const auto plan = bias_plan(a, transposed(b), *bias, y, switches)) return *plan;
 
-  // cuBLAS counts in columns, so it is asked for yᵀ = bᵀ aᵀ.
-  const auto result = column_major(y);
-  if (!result) {
+  // cuBLASLt counts in columns, so it is asked for yᵀ = bᵀ aᵀ.
+  if (!has_library_form(y)) {
     GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, switches);
     plan.y_copy = reserve(plan, y);
     return plan;
   }
-  if (result->transposed) {
+  const LibraryMatrix result = *column_major(y);
+  if (result.transposed) {
     GemmPlan plan = select_gemm(transposed(b), transposed(a), nullptr, transposed(y), device, switches);
     plan.swapped = !plan.swapped;
     return plan;
   }
-  GemmPlan plan = library_plan(GemmAlgorithm::cublas, y.dtype, switches);
+  GemmPlan plan;
+  if (y.dtype == DType::f32 && switches.tf32) plan.math_mode = MathMode::tf32;
+  if (size_of(y.dtype) == 2) plan.math_mode = MathMode::half;
+  plan.workspace_bytes = kLibraryWorkspace;
+  plan.adds_bias = bias && y.ndim() == 2 && y.dtype != DType::f64 && bias->dtype == y.dtype &&
+                   (y.shape[1] == 1 || bias->strides[0] == 1);
   View left = a, right = b;
-  if (!column_major(a)) plan.a_copy = reserve(plan, a), left = dense(a);
-  if (!column_major(b)) plan.b_copy = reserve(plan, b), right = dense(b);
-  plan.a = *column_major(left), plan.b = *column_major(right), plan.y = *result;
-  set_batch(plan, left, right, y);
+  if (!has_library_form(a)) plan.a_copy = reserve(plan, a), left = dense(a);
+  if (!has_library_form(b)) plan.b_copy = reserve(plan, b), right = dense(b);
+  plan.a = *column_major(left), plan.b = *column_major(right), plan.y = result;
+  plan.batch_steps[0] = *batch_step(left), plan.batch_steps[1] = *batch_step(right);
+  plan.batch_steps[2] = *batch_step(y);
+  for (int axis = 0; axis < y.ndim() - 2; ++axis) plan.batch *= y.shape[axis];
   return plan;
 }
 

@@ -14,8 +14,7 @@ enum class GemmAlgorithm : uint8_t {
   integer,      ///< integer_matmul.cu: types that no library multiplies
   small_dots,   ///< small_matmul.cu: lanes multiply what they loaded; few results, operands contiguous along K
   small_tiles,  ///< small_matmul.cu: tiles in shared memory; results that do not fill the device
-  cublas,       ///< library.cpp
-  cublaslt,     ///< library.cpp: with the bias in the same launch
+  library,      ///< library.cpp: cuBLASLt
 };
 
 /// Results of a block.
@@ -26,22 +25,23 @@ inline constexpr GemmTile kDotTile{8, 4}, kSmallTile{16, 32};
 inline constexpr int kGemmWarps = 8;  ///< of a block, at most
 inline constexpr int kGemmVec = 4;    ///< elements that a lane loads at once where it can
 
-/// A matrix as cuBLAS has it: column-major, `leading` elements from column to column, multiplied transposed or as it
+/// A matrix as cuBLASLt has it: column-major, `leading` elements from column to column, multiplied transposed or as it
 /// is.
 struct LibraryMatrix {
   bool transposed = false;
   int64_t leading = 0;
 };
 
-/// What users allow, and what cuBLASLt has: not for all shapes a kernel, which is known when its heuristics are asked.
+/// What users allow.
 struct GemmSwitches {
   bool tf32 = false;  ///< cuda::matmul_allow_tf32()
-  bool cublaslt = true;
 };
+/// Scratch memory of the library, the first of the workspace: what cuBLAS recommends for sm_90.
+inline constexpr size_t kLibraryWorkspace = size_t{32} << 20;
 
 /// A decision. Fields that an algorithm does not use are zero.
 struct GemmPlan {
-  GemmAlgorithm algorithm = GemmAlgorithm::cublas;
+  GemmAlgorithm algorithm = GemmAlgorithm::library;
   MathMode math_mode = MathMode::fma;
   bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed; what follows is said of that product
   bool adds_bias = false;      ///< the bias is part of the result, else left to others
@@ -54,15 +54,22 @@ struct GemmPlan {
   uint32_t threads = 0;  ///< small_*: of a block
   bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements at a time
 
-  LibraryMatrix a = {}, b = {}, y = {};  ///< cublas, cublaslt
-  size_t library_bytes = 0;              ///< of the workspace
-  int64_t batch = 1;                     ///< cublas: products of one call …
+  LibraryMatrix a = {}, b = {}, y = {};  ///< library
+  int64_t batch = 1;                     ///< library: products …
   int64_t batch_steps[3] = {};           ///< … and elements from one matrix of a, b, y to the next
-  uint32_t looped_axes = 0;              ///< cublas: a bit for each leading axis that has a call for each of its places
 
-  /// For observers: "small_dots", "cublas", …
+  /// For observers: "small_dots", "cublaslt", …
   const char* name() const;
 };
+
+/// A view of the transposes of its matrices.
+template <class AnyView>
+AnyView transposed(AnyView view) {
+  const int n = view.ndim();
+  std::swap(view.shape[n - 1], view.shape[n - 2]);
+  std::swap(view.strides[n - 1], view.strides[n - 2]);
+  return view;
+}
 
 /// How to compute y = a b: a (…, M, K), b (…, K, N), y (…, M, N) with the same leading sizes; K and y are not empty.
 /// Of the views shapes, strides, type and the addresses' alignment count; null is aligned. The bias (N,) may be

@@ -1,90 +1,81 @@
 // y[n, c, p, q] = sum over k, l of rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]], k and l
 // being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil).
 // x (N, C, H, W), y (N, C, P, Q): any strides.
-// windows_kernel: windows of one size and weight at equal distances, as of most pooling, its gradient and enlargement
-//   to the nearest pixel, need no tables: one thread for a vector of neighbours of y, channels or columns.
-// resample_kernel: one thread for each element of y; the stencils travel as kernel parameters.
-// The mean of whole planes is a reduction.  Deterministic: each sum in the order of its taps.
+// Grid: all vectors of y, blocks of 64 or 256 threads; a thread makes a vector of neighbours, channels or columns.
+// Windows of one size and weight at equal distances, as of most pooling, its gradient and enlargement to the nearest
+// pixel, are computed in the kernel; other stencils travel as kernel parameters to tables in device memory. The mean of
+// whole planes is a reduction.  Deterministic: each sum in the order of its taps.
+#include <cstring>
 #include <optional>
+#include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
-#include <gradus/backends/cuda/device/kernel_params.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
 
+// The taps of p are `count(p)` from first(p) on; tap k is element source(k) of the axis and counts weight(k) times the
+// kernel's `scale`. These are in device memory.
 struct Taps {
-  const int32_t *begin, *source;
-  const double* weight;
+  const int32_t *begin, *sources;
+  const double* weights;
+  __device__ int first(int p) const { return begin[p]; }
+  __device__ int count(int p) const { return begin[p + 1] - begin[p]; }
+  __device__ int source(int k) const { return sources[k]; }
+  __device__ double weight(int k) const { return weights[k]; }
 };
 
-// A stencil in device memory.
+// A part of a table of the host, as a kernel parameter: with the others below the limit of 4 KiB.
+struct Words {
+  static constexpr size_t kMost = 960;
+  uint32_t word[kMost];
+};
+__global__ void __launch_bounds__(kThreads) copy_words_kernel(Words words, uint32_t count, uint32_t* to) {
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) to[i] = words.word[i];
+}
+
+// A stencil in device memory: its weights, `begin`, and sources. The copy waits for nothing, needs no pinned memory,
+// and is part of a captured graph with the contents that the stencil had then.
 class DeviceStencil {
  public:
   DeviceStencil(const Launch& launch, Device device, const Stencil& stencil)
-      : begin_(launch, device, {stencil.begin.begin(), stencil.begin.end()}),
-        source_(launch, device, {stencil.source.begin(), stencil.source.end()}),
-        weight_(launch, device, {stencil.weight.begin(), stencil.weight.end()}) {}
-  Taps taps() const { return {begin_.data(), source_.data(), weight_.data()}; }
+      : taps_(stencil.source.size()), places_(stencil.begin.size()),
+        memory_(sizeof(uint32_t) * (3 * taps_ + places_), device) {
+    std::vector<uint32_t> words(3 * taps_ + places_);
+    std::memcpy(words.data(), stencil.weight.data(), sizeof(double) * taps_);
+    std::copy_n(stencil.begin.data(), places_, words.data() + 2 * taps_);
+    std::copy_n(stencil.source.data(), taps_, words.data() + 2 * taps_ + places_);
+    for (size_t first = 0; first < words.size(); first += Words::kMost) {
+      Words part;
+      const size_t count = std::min(Words::kMost, words.size() - first);
+      std::copy_n(words.data() + first, count, part.word);
+      launch(copy_words_kernel, 1, kThreads, part, static_cast<uint32_t>(count), memory_.as<uint32_t>() + first);
+    }
+  }
+  Taps taps() const {
+    const auto* begin = memory_.as<int32_t>() + 2 * taps_;
+    return {begin, begin + places_, memory_.as<double>()};
+  }
 
  private:
-  const DeviceTable<int32_t> begin_, source_;
-  const DeviceTable<double> weight_;
+  const size_t taps_, places_;
+  const Scratch memory_;
 };
 
-struct Sizes {
-  Divisor channels, height, width;  // of y, in vectors
-  bool channels_last;               // y's channels are innermost
-  uint32_t numel;
-
-  Sizes(const View& y, Along along, int vec)
-      : channels(y.shape[1] / (along == Along::channels ? vec : 1)), height(y.shape[2]),
-        width(y.shape[3] / (along == Along::columns ? vec : 1)), channels_last(along == Along::channels),
-        numel(static_cast<uint32_t>(y.numel() / vec)) {}
-};
-
-// The coordinates of an element or vector of y: neighbours in memory go to neighbouring threads.
-struct Place {
-  uint32_t n, c, p, q;
-  __device__ Place(const Sizes& sizes, uint32_t e) {
-    if (sizes.channels_last) {
-      c = e, q = sizes.channels.split(c), p = sizes.width.split(q), n = sizes.height.split(p);
-    } else {
-      q = e, p = sizes.width.split(q), c = sizes.height.split(p), n = sizes.channels.split(c);
-    }
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    resample_kernel(Sizes sizes, Taps rows, Taps columns, const T* x, Strides4 x_strides, T* y, Strides4 y_strides) {
-  using C = compute_t<T>;
-  for (uint32_t e = thread_index(); e < sizes.numel; e += thread_count()) {
-    const auto [n, c, p, q] = Place(sizes, e);
-    const T* plane = x + n * x_strides.n + c * x_strides.c;
-    C sum = 0;
-    for (int32_t k = rows.begin[p]; k < rows.begin[p + 1]; ++k) {
-      const T* row = plane + rows.source[k] * x_strides.h;
-      C row_sum = 0;
-      for (int32_t l = columns.begin[q]; l < columns.begin[q + 1]; ++l)
-        row_sum += static_cast<C>(columns.weight[l]) * static_cast<C>(row[columns.source[l] * x_strides.w]);
-      sum += static_cast<C>(rows.weight[k]) * row_sum;
-    }
-    y[n * y_strides.n + c * y_strides.c + p * y_strides.h + q * y_strides.w] = static_cast<T>(sum);
-  }
-}
-
-// The taps of p: `count` elements, all of one weight, from step (p / every) on.
+// The taps of p: `size` elements, all of one weight, from step (p / every) on.
 struct Windows {
-  int count, step;
+  int size, step;
   Divisor every;
-  double weight;
-  __device__ int first(uint32_t p) const { return step * static_cast<int>(every.quotient(p)); }
+  double common_weight;
+  __device__ int first(int p) const { return step * static_cast<int>(every.quotient(p)); }
+  __device__ int count(int) const { return size; }
+  __device__ int source(int k) const { return k; }
+  __device__ double weight(int) const { return 1; }
 };
 
 std::optional<Windows> windows_of(const Stencil& stencil) {
@@ -103,55 +94,46 @@ std::optional<Windows> windows_of(const Stencil& stencil) {
   return Windows{static_cast<int>(count), static_cast<int>(step), Divisor(every), weight};
 }
 
-// One vector of y to a thread.
-template <Along kAlong, int kVec, class T>
-__global__ void __launch_bounds__(kThreads) windows_kernel(Sizes sizes, Windows rows, Windows columns, const T* x,
-                                                           Strides4 x_strides, T* y, Strides4 y_strides) {
+// Only windows have vectors of columns: of one element each.
+template <Along kAlong, int kVec, class Taps, class T>
+__global__ void __launch_bounds__(kThreads)
+    resample_kernel(ImageVectors vectors, Taps rows, Taps columns, double scale, Image<const T> x, Image<T> y) {
   using C = compute_t<T>;
-  constexpr bool kChannels = kAlong == Along::channels;
-  const C weight = static_cast<C>(rows.weight * columns.weight);
-  for (uint32_t e = thread_index(); e < sizes.numel; e += thread_count()) {
-    auto [n, c, p, q] = Place(sizes, e);
-    (kChannels ? c : q) *= kVec;
-    const T* window = x + n * x_strides.n + c * x_strides.c + rows.first(p) * x_strides.h;
+  for (uint32_t e = thread_index(); e < vectors.count; e += thread_count()) {
+    const Place at = vectors.place<kAlong, kVec>(e);
+    const int first_row = rows.first(at.row), row_count = rows.count(at.row);
+    const int first_column = columns.first(at.column), column_count = columns.count(at.column);
     C sum[kVec] = {};
-    for (int k = 0; k < rows.count; ++k, window += x_strides.h) {
+    for (int k = first_row; k < first_row + row_count; ++k) {
+      const T* row = x.plane(at) + rows.source(k) * x.strides.h;
+      C of_row[kVec] = {};
 #pragma unroll 4
-      for (int l = 0; l < columns.count; ++l) {
-        if constexpr (kChannels) {
-          const auto tap = load<kVec>(window + (columns.first(q) + l) * x_strides.w);
-#pragma unroll
-          for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(tap.value[j]);
+      for (int l = 0; l < column_count; ++l) {
+        Vec<T, kVec> taps;
+        if constexpr (kAlong == Along::channels) {
+          taps = load<kVec>(row + columns.source(first_column + l) * x.strides.w);
         } else {
 #pragma unroll
-          for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(window[(columns.first(q + j) + l) * x_strides.w]);
+          for (int j = 0; j < kVec; ++j)
+            taps.value[j] = row[columns.source(columns.first(at.column + j) + l) * x.strides.w];
         }
+#pragma unroll
+        for (int j = 0; j < kVec; ++j)
+          of_row[j] += static_cast<C>(columns.weight(first_column + l)) * static_cast<C>(taps.value[j]);
       }
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(rows.weight(k)) * of_row[j];
     }
     Vec<T, kVec> result;
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(weight * sum[j]);
-    store(y + n * y_strides.n + c * y_strides.c + p * y_strides.h + q * y_strides.w, result);
+    for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(static_cast<C>(scale) * sum[j]);
+    store(y.element(at), result);
   }
 }
 
-// Calls run<kAlong, kVec>() with the largest vectors that serve. Columns have vectors where a window is one element:
-// the threads of a warp that each read several windows of several elements would share no sector of a load.
-template <class T, class Run>
-void visit_vectors(const View& x, const View& y, const Windows& columns, const Run& run) {
-  constexpr int kFull = 16 / sizeof(T);
-  const auto channels_fit = [&](int vec) {
-    return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
-  };
-  const auto columns_fit = [&](int vec) { return columns.count == 1 && can_vectorize<T>(y, Along::columns, vec); };
-  if (neighbours_of(y) == Along::channels)
-    run_largest<kFull>(channels_fit, [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });
-  else run_largest<kFull>(columns_fit, [&]<int kVec>() { run.template operator()<Along::columns, kVec>(); });
-}
-
 bool is_mean(const Stencil& stencil, const Windows& windows) {
-  return stencil.size_out == 1 && windows.count == stencil.size_in &&
-         windows.weight == 1 / static_cast<double>(windows.count);
+  return stencil.size_out == 1 && windows.size == stencil.size_in &&
+         windows.common_weight == 1 / static_cast<double>(windows.size);
 }
 
 }  // namespace
@@ -164,22 +146,32 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
   const Launch launch(y.device);
-  visit_floating(y.dtype, [&]<class T>() {
-    if (down && across) {
-      visit_vectors<T>(x, y, *across, [&]<Along kAlong, int kVec>() {
-        const Sizes sizes(y, kAlong, kVec);
+  const auto run = [&]<class AnyTaps>(const AnyTaps& row_taps, const AnyTaps& column_taps, bool single, double scale) {
+    visit_floating(y.dtype, [&]<class T>() {
+      constexpr int kFull = 16 / sizeof(T);
+      const auto run_vectors = [&]<Along kAlong, int kVec>() {
+        const ImageVectors vectors(y.shape, kAlong, kVec);
         // Smaller blocks where there would not be two for every multiprocessor.
         const uint32_t threads =
-            sizes.numel < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
-        launch(windows_kernel<kAlong, kVec, T>, launch.blocks(sizes.numel, threads), threads, sizes, *down, *across,
-               x.as<T>(), Strides4(x.strides), y.as<T>(), Strides4(y.strides));
-      });
-      return;
-    }
-    const DeviceStencil row_taps(launch, y.device, rows), column_taps(launch, y.device, columns);
-    launch(resample_kernel<T>, launch.blocks(y.numel(), kThreads), kThreads, Sizes(y, neighbours_of(y), 1),
-           row_taps.taps(), column_taps.taps(), x.as<T>(), Strides4(x.strides), y.as<T>(), Strides4(y.strides));
-  });
+            vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
+        launch(resample_kernel<kAlong, kVec, AnyTaps, T>, launch.blocks(vectors.count, threads), threads, vectors,
+               row_taps, column_taps, scale, Image<const T>(x), Image<T>(y));
+      };
+      const auto channels_fit = [&](int vec) {
+        return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
+      };
+      // Threads of a warp that each read several windows of several elements would share no sector of a load.
+      const auto columns_fit = [&](int vec) { return single && can_vectorize<T>(y, Along::columns, vec); };
+      if (neighbours_of(y) == Along::channels)
+        run_largest<kFull>(channels_fit, [&]<int kVec>() { run_vectors.template operator()<Along::channels, kVec>(); });
+      else
+        run_largest<std::is_same_v<AnyTaps, Windows> ? kFull : 1>(
+            columns_fit, [&]<int kVec>() { run_vectors.template operator()<Along::columns, kVec>(); });
+    });
+  };
+  if (down && across) return run(*down, *across, across->size == 1, down->common_weight * across->common_weight);
+  const DeviceStencil row_taps(launch, y.device, rows), column_taps(launch, y.device, columns);
+  run(row_taps.taps(), column_taps.taps(), false, 1.0);
 }
 
 }  // namespace gradus

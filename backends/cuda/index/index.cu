@@ -1,9 +1,8 @@
 // gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i].  Any
 // strides. An index outside the axis gives 0, or writes nothing: the host does not wait to look.
-// One thread for each element of y (gather) or x; of sums, one for each element of a place of y.
-// Deterministic though several x[i] may go to one place of y. What is assigned last stays: every place learns the
-// largest running number that goes there (integer maxima, in any order, give the same). Sums are made in the order of
-// i: the numbers of the x[i] are sorted by place, which keeps equal ones in order, and one thread adds up a place.
+// One thread for each element of y (gather), or for each element of a place of y that x[i] go to (scatter).
+// Deterministic though several x[i] may go to one place of y: the numbers of the x[i] are sorted by place, which keeps
+// equal ones in order, and one thread adds up a place, or takes the last.
 // Where the index does not vary along the other axes, as in the gradient of an embedding, whole slices are sorted.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
@@ -16,9 +15,9 @@ namespace {
 
 using namespace cuda_detail;
 
-// The axis that the index selects along: its size and step in memory, and its step in the logical order of y.
+// The axis that the index selects along: its size and its step, in x's memory (gather) or between places (scatter).
 struct Axis {
-  int64_t size, step, logical;
+  int64_t size, step;
   __device__ bool holds(int64_t index) const { return index >= 0 && index < size; }
 };
 
@@ -39,30 +38,6 @@ struct Gather {
   }
 };
 
-// The last x[i] of each place of y, by its running number. Views: x, y without the axis, y's logical order without the
-// axis, index.
-struct FindWinner {
-  Axis axis;
-  const int64_t* index;
-  uint32_t* winners;
-  __device__ void operator()(uint32_t i, const int64_t (&at)[4]) const {
-    const int64_t place = index[at[3]];
-    if (axis.holds(place)) atomicMax(&winners[at[2] + place * axis.logical], i + 1);
-  }
-};
-template <class T>
-struct Assign {
-  Axis axis;
-  const T* x;
-  const int64_t* index;
-  const uint32_t* winners;
-  T* y;
-  __device__ void operator()(uint32_t i, const int64_t (&at)[4]) const {
-    const int64_t place = index[at[3]];
-    if (axis.holds(place) && winners[at[2] + place * axis.logical] == i + 1) y[at[1] + place * axis.step] = x[at[0]];
-  }
-};
-
 constexpr uint32_t kNowhere = ~uint32_t{0};
 
 // The places of y, numbered in the logical order, to which items of x go. Views: index, y's logical order without the
@@ -74,16 +49,16 @@ struct FindPlace {
   int32_t* numbers;
   __device__ void operator()(uint32_t i, const int64_t (&at)[2]) const {
     const int64_t place = index[at[0]];
-    places[i] = axis.holds(place) ? static_cast<uint32_t>(at[1] + place * axis.logical) : kNowhere;
+    places[i] = axis.holds(place) ? static_cast<uint32_t>(at[1] + place * axis.step) : kNowhere;
     numbers[i] = static_cast<int32_t>(i);
   }
 };
 
 // Items of x in the order of their places in y; each has the elements of `inner` (views: x, y), one thread for each.
-template <class T>
+template <bool kAccumulate, class T>
 __global__ void __launch_bounds__(kThreads)
-    add_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
-               const int32_t* numbers, const T* x, T* y) {
+    scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
+                   const int32_t* numbers, const T* x, T* y) {
   using A = compute_t<T>;
   const uint64_t threads = uint64_t{items} * inner.numel;
   for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
@@ -94,36 +69,19 @@ __global__ void __launch_bounds__(kThreads)
     inner.offsets(element, within);
     y_places.offsets(place, y_at);
     T& to = y[y_at[0] + within[1]];
-    A sum = static_cast<A>(to);
+    A result = static_cast<A>(to);
     for (uint32_t k = first; k < items && places[k] == place; ++k) {
       x_items.offsets(static_cast<uint32_t>(numbers[k]), x_at);
-      sum = scalar::Binary<BinaryOp::add>::apply<A>(sum, static_cast<A>(x[x_at[0] + within[0]]));
+      const A value = static_cast<A>(x[x_at[0] + within[0]]);
+      result = kAccumulate ? scalar::Binary<BinaryOp::add>::apply<A>(result, value) : value;
     }
-    to = static_cast<T>(sum);
+    to = static_cast<T>(result);
   }
 }
 
-void assign(const View& x, int axis, const View& index, const MutableView& y) {
-  const Launch launch(y.device);
-  const Strides logical = contiguous_strides(y.shape);
-  const Strides y_others = without(y.strides, axis), logical_others = without(logical, axis);
-  const Nest<4> nest = Nest<4>::logical(x.shape, {&x.strides, &y_others, &logical_others, &index.strides});
-  const Axis along{y.shape[axis], y.strides[axis], logical[axis]};
-  const size_t bytes = sizeof(uint32_t) * static_cast<size_t>(y.numel());
-  const Scratch winners(bytes, y.device);
-  GRADUS_CUDA_CHECK(cudaMemsetAsync(winners.data(), 0, bytes, launch.stream()));
-  for_each(launch, nest, [&](const int64_t*) {
-    return FindWinner{along, index.as<int64_t>(), winners.as<uint32_t>()};
-  });
-  visit_bits(y.dtype, [&]<class T>() {
-    for_each(launch, nest, [&](const int64_t*) {
-      return Assign<T>{along, x.as<T>(), index.as<int64_t>(), winners.as<uint32_t>(), y.as<T>()};
-    });
-  });
-}
-
 // Items are slices along the axis, whose places are those of the axis, or single elements.
-void accumulate_sorted(const View& x, int axis, const View& index, const MutableView& y) {
+template <bool kAccumulate>
+void scatter_sorted(const View& x, int axis, const View& index, const MutableView& y) {
   bool slices = true;
   for (int i = 0; i < index.ndim(); ++i) slices &= i == axis || index.shape[i] == 1 || index.strides[i] == 0;
   const Strides logical = contiguous_strides(y.shape), others = without(logical, axis);
@@ -141,15 +99,16 @@ void accumulate_sorted(const View& x, int axis, const View& index, const Mutable
   const Scratch workspace(radix_sort_bytes(sizeof(uint32_t), count), y.device);
   RadixSort<uint32_t> by_place(workspace.data(), count);
   for_each(launch, indices, [&](const int64_t*) {
-    return FindPlace{
-        {y.shape[axis], 0, slices ? 1 : logical[axis]}, index.as<int64_t>(), by_place.keys, by_place.places};
+    return FindPlace{{y.shape[axis], slices ? 1 : logical[axis]}, index.as<int64_t>(), by_place.keys, by_place.places};
   });
   by_place.sort(y.device, bits_of(places.numel) + 1);  // a bit more than places need: kNowhere comes last
-  visit(y.dtype, [&]<class T>() {
-    launch(add_kernel<T>, launch.blocks(count * inner.numel, kThreads), kThreads, static_cast<uint32_t>(count),
-           x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys, by_place.places, x.as<T>(),
-           y.as<T>());
-  });
+  const auto run = [&]<class T>() {
+    launch(scatter_kernel<kAccumulate, T>, launch.blocks(count * inner.numel, kThreads), kThreads,
+           static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,
+           by_place.places, x.as<T>(), y.as<T>());
+  };
+  if constexpr (kAccumulate) visit(y.dtype, run);
+  else visit_bits(y.dtype, run);
 }
 
 }  // namespace
@@ -161,18 +120,18 @@ void CudaBackend::gather(const View& x, int axis, const View& index, const Mutab
   visit_bits(y.dtype, [&]<class T>() {
     for_each(Launch(y.device), nest, [&](const int64_t* base) {
       return Gather<T>{
-          {x.shape[axis], x.strides[axis], 0}, x.as<T>() + base[1], index.as<int64_t>() + base[2], y.as<T>() + base[0]};
+          {x.shape[axis], x.strides[axis]}, x.as<T>() + base[1], index.as<int64_t>() + base[2], y.as<T>() + base[0]};
     });
   });
 }
 
 void CudaBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
-  EventScope event("scatter", "cuda", accumulate ? "sorted" : "map", {&x, &index, &y}, accumulate ? x.numel() : 0);
+  EventScope event("scatter", "cuda", "sorted", {&x, &index, &y}, accumulate ? x.numel() : 0);
   if (x.numel() == 0 || y.numel() == 0) return;
   GRADUS_CHECK(x.numel() < kMaxChunk && y.numel() < kMaxChunk, ShapeError, "cuda scatters fewer than ", kMaxChunk,
                " elements into as many at once, got ", x.numel(), " into ", y.numel(), "; scatter parts");
-  if (accumulate) accumulate_sorted(x, axis, index, y);
-  else assign(x, axis, index, y);
+  if (accumulate) scatter_sorted<true>(x, axis, index, y);
+  else scatter_sorted<false>(x, axis, index, y);
 }
 
 }  // namespace gradus

@@ -1,19 +1,92 @@
-// values = x in order along an axis, indices = where each came from; stable, NaN above all numbers.  Any strides.
-// bitonic_sort (short rows): a block of up to 1024 threads for each row, whose keys and places are in shared memory; a
-//   thread compares pairs.
+// values = x in order along an axis, indices = where each came from, or the k first of both; stable, NaN above all
+// numbers.  Any strides.
+// block_sort (short rows): a block for each row, eight elements to a thread, whose keys and places CUB sorts in the
+//   block's shared memory.
 // radix_sort: in blocks of 256 a thread makes the key of an element, CUB sorts all of them, and then, stably, by row; a
 //   thread stores an element where it belongs.
-// Deterministic: no two pairs of key and place are alike.
+// Deterministic: both sorts are stable.
+#include <cub/block/block_radix_sort.cuh>
+
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/backends/cuda/index/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/backends/cuda/index/sort_keys.cuh>
+#include <gradus/core/scalar_ops.h>
+#include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
+
+// Sorting works with unsigned integers in the order of the numbers.
+template <class T>
+using Key = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t>;
+
+// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in
+// negative ones. -0 counts as 0, every NaN as the largest.
+template <class T>
+__device__ Key<T> key_of(T x) {
+  constexpr Key<T> kSign = Key<T>{1} << (8 * sizeof(Key<T>) - 1);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (x != x) return ~Key<T>{0};
+    const auto bits = __builtin_bit_cast(Key<T>, x == 0 ? T(0) : x);
+    return bits & kSign ? ~bits : bits | kSign;
+  } else {
+    return std::is_signed_v<T> ? static_cast<Key<T>>(x) ^ kSign : static_cast<Key<T>>(x);
+  }
+}
+template <class T>
+inline constexpr int kKeyBits = sizeof(T) == 1 ? 8 : 8 * sizeof(Key<T>);
+
+// The key by which x comes in ascending order, or in descending order.
+template <class T>
+__device__ Key<T> ordered_key(T x, bool descending) {
+  constexpr Key<T> most = sizeof(T) == 1 ? Key<T>{255} : ~Key<T>{0};
+  const Key<T> key = key_of(static_cast<compute_t<T>>(x));
+  return descending ? most - key : key;
+}
+
+// The rows of x along an axis, and where the order of each goes, as a kernel argument.
+template <class T>
+struct SortedRows {
+  Geometry<3> others;  // the other axes: of x, indices, values
+  struct Steps {       // along the axis
+    int64_t x = 0, indices = 0, values = 0;
+  } steps;
+  const T* x;
+  int64_t* indices;
+  T* values;       // may be null
+  uint32_t first;  // so many of a row are wanted
+  bool descending;
+
+  SortedRows(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices)
+      : x(x.as<T>()), indices(indices.as<int64_t>()), values(values.data ? values.as<T>() : static_cast<T*>(nullptr)),
+        first(indices.ndim() ? static_cast<uint32_t>(indices.shape[axis]) : 1), descending(descending) {
+    const Strides& value_strides = values.data ? values.strides : indices.strides;
+    Shape shape = x.shape;
+    if (x.ndim()) shape[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
+    others = Nest<3>(StridedLoop<3>(shape, {&x.strides, &indices.strides, &value_strides})).geometry();
+  }
+
+  struct Row {
+    const SortedRows& rows;
+    int64_t at[3];
+
+    __device__ Key<T> key(uint32_t i) const { return ordered_key(rows.x[at[0] + i * rows.steps.x], rows.descending); }
+    // Element `from` is the one with `rank` others before it.
+    __device__ void store(uint32_t rank, uint32_t from) const {
+      if (rank >= rows.first) return;
+      rows.indices[at[1] + rank * rows.steps.indices] = from;
+      if (rows.values) rows.values[at[2] + rank * rows.steps.values] = rows.x[at[0] + from * rows.steps.x];
+    }
+  };
+  __device__ Row operator[](uint32_t r) const {
+    Row row{*this, {}};
+    others.offsets(r, row.at);
+    return row;
+  }
+};
 
 // Element k of row r has the place r size + k.
 template <class T>
@@ -44,26 +117,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(1024) bitonic_kernel(SortedRows<T> rows, uint32_t size, uint32_t slots) {
-  __shared__ Key<T> keys[kBlockSort];
-  __shared__ uint32_t places[kBlockSort];
+constexpr int kPerThread = 8;
+
+// Slots behind the row's end have the largest key and come last, as sorting is stable.
+template <uint32_t kSlots, class T>
+__global__ void __launch_bounds__(kSlots / kPerThread) block_sort_kernel(SortedRows<T> rows, uint32_t size) {
+  using Sort = cub::BlockRadixSort<Key<T>, kSlots / kPerThread, kPerThread, uint32_t>;
+  __shared__ typename Sort::TempStorage memory;
   const auto row = rows[blockIdx.x];
-  for (uint32_t i = threadIdx.x; i < slots; i += blockDim.x) {
-    keys[i] = i < size ? row.key(i) : ~Key<T>{0};
-    places[i] = i;
+  Key<T> keys[kPerThread];
+  uint32_t places[kPerThread];
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    places[k] = threadIdx.x * kPerThread + k;
+    keys[k] = places[k] < size ? row.key(places[k]) : ~Key<T>{0};
   }
-  sort_in_block(keys, places, slots);
-  for (uint32_t i = threadIdx.x; i < size; i += blockDim.x) row.store(i, places[i]);
+  Sort(memory).SortBlockedToStriped(keys, places, 0, kKeyBits<T>);
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) row.store(k * blockDim.x + threadIdx.x, places[k]);
 }
 
 template <class T>
 void run(const SortPlan& plan, const SortedRows<T>& rows, int64_t size, int64_t count, Device device) {
   const Launch launch(device);
   const auto elements = static_cast<uint32_t>(count);
-  if (plan.algorithm == SortAlgorithm::bitonic_sort)
-    return launch(bitonic_kernel<T>, static_cast<uint32_t>(count / size), plan.threads, rows,
-                  static_cast<uint32_t>(size), plan.slots);
+  if (plan.algorithm == SortAlgorithm::block_sort) {
+    const auto sort_blocks = [&]<uint32_t kSlots>() {
+      launch(block_sort_kernel<kSlots, T>, static_cast<uint32_t>(count / size), kSlots / kPerThread, rows,
+             static_cast<uint32_t>(size));
+    };
+    return plan.slots == 256    ? sort_blocks.template operator()<256>()
+           : plan.slots == 1024 ? sort_blocks.template operator()<1024>()
+                                : sort_blocks.template operator()<2048>();
+  }
   const Scratch workspace(plan.workspace_bytes, device);
   RadixSort<Key<T>> by_key(workspace.data(), count);
   const Divisor divisor(size);
@@ -78,18 +164,27 @@ void run(const SortPlan& plan, const SortedRows<T>& rows, int64_t size, int64_t 
   launch(store_kernel<T>, blocks, kThreads, rows, divisor, elements, by_row.places);
 }
 
+void sort_first(const char* name, const View& x, int axis, bool descending, const MutableView& values,
+                const MutableView& indices) {
+  if (indices.numel() == 0) return;
+  const int64_t count = x.numel(), size = x.ndim() ? x.shape[axis] : 1;
+  GRADUS_CHECK(count < kMaxChunk, ShapeError, "cuda sorts fewer than ", kMaxChunk, " elements at once, got ", count,
+               "; sort parts of the other dimensions");
+  const SortPlan plan = select_sort(x.dtype, count / size, size);
+  EventScope event(name, "cuda", plan.name(), {&x, &indices}, count);
+  visit(x.dtype,
+        [&]<class T>() { run(plan, SortedRows<T>(x, axis, descending, values, indices), size, count, x.device); });
+}
+
 }  // namespace
 
 void CudaBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                        const MutableView& indices) {
-  const int64_t count = x.numel(), size = x.ndim() ? x.shape[axis] : 1;
-  if (count == 0) return;
-  GRADUS_CHECK(count < kMaxChunk, ShapeError, "cuda sorts fewer than ", kMaxChunk, " elements at once, got ", count,
-               "; sort parts of the other dimensions");
-  const SortPlan plan = select_sort(x.dtype, count / size, size);
-  EventScope event("sort", "cuda", plan.name(), {&x, &indices}, count);
-  visit(x.dtype,
-        [&]<class T>() { run(plan, SortedRows<T>(x, axis, descending, values, indices), size, count, x.device); });
+  sort_first("sort", x, axis, descending, values, indices);
+}
+
+void CudaBackend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
+  sort_first("topk", x, axis, largest, values, indices);
 }
 
 }  // namespace gradus

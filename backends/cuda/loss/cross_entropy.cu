@@ -3,10 +3,9 @@
 //   dx = (exp(p) - onehot(t)) dloss / count
 // A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
-// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else a launch for the rows and
-// one of one block for the losses' sum. A row has a block of 32 threads, or of 256 or 1,024 where it is long, which
-// walks over it in vectors of 16 bytes: first for maximum and sum at once (online_softmax.cuh), then for p, or once
-// for the gradient. Deterministic: fixed trees and orders.
+// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and a
+// launch of one block for the losses and their sum. Gradient: a row has a block of 32 threads, or of 256 or 1,024 where
+// it is long, which walks over it in vectors of 16 bytes. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -32,41 +31,6 @@ struct Sizes {
   Reduction reduction;
 };
 
-// Rounded to T as p is: the same number that pick would find there.
-template <class T, class C>
-__device__ void store_loss(const Sizes& sizes, int64_t i, Matrix<const T> x, int64_t t, C max, C log_sum,
-                           Matrix<T> losses, C* wide_losses) {
-  const bool valid = t >= 0 && t < sizes.classes;
-  const C loss = t == sizes.ignore_index ? C(0)
-                 : valid                 ? -static_cast<C>(static_cast<T>(static_cast<C>(x(i, t)) - max - log_sum))
-                                         : C(NAN);
-  if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
-  wide_losses[i] = loss;
-}
-
-// One block per row: p = log_softmax(x) and the row's loss.
-template <class T, class C>
-__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
-    rows_kernel(Sizes sizes, Matrix<const T> x, Matrix<const int64_t> target, Matrix<T> p, Matrix<T> losses,
-                C* wide_losses) {
-  __shared__ C shared[32];
-  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
-    const Row<const T> from = x.row_at(i);
-    const Row<T> to = p.row_at(i);
-    VectorizedRows row(sizes.classes, from, to);
-    if (sizes.classes <= 32) row.head = row.tail = row.size;  // an element to a lane
-    const auto [max, sum] = running_sum_of_row<C>(row, from, shared);
-    const C log_sum = ::log(sum);
-    row.walk([&, max = max]<int kWidth>(int64_t j) {
-      const auto in = from.template load<kWidth>(j);
-      Vec<T, kWidth> out;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) out.value[k] = static_cast<T>(static_cast<C>(in.value[k]) - max - log_sum);
-      to.store(j, out);
-    });
-    if (threadIdx.x == 0) store_loss(sizes, i, x, target(i), max, log_sum, losses, wide_losses);
-  }
-}
 template <class T, class C>
 __device__ void store_sum(const Sizes& sizes, C sum, C counted, T* loss, T* weight_sum) {
   *weight_sum = static_cast<T>(counted);
@@ -74,22 +38,26 @@ __device__ void store_sum(const Sizes& sizes, C sum, C counted, T* loss, T* weig
   if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / counted);
 }
 
-// One block: sum of the losses and number of rows that count.
+// One block: the losses of p = log_softmax(x), their sum, and the number of rows that count.
 template <class T, class C>
 __global__ void __launch_bounds__(1024)
-    sum_kernel(Sizes sizes, const C* wide_losses, Matrix<const int64_t> target, T* loss, T* weight_sum) {
+    losses_kernel(Sizes sizes, Matrix<const T> p, Matrix<const int64_t> target, Matrix<T> losses, T* weight_sum) {
   __shared__ C shared[32];
   __shared__ int64_t shared_count[32];
   C sum = 0;
   int64_t counted = 0;
+#pragma unroll 8
   for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
-    sum += wide_losses[i];
-    counted += target(i) != sizes.ignore_index;
+    const int64_t t = target(i);
+    const bool valid = t >= 0 && t < sizes.classes, counts = t != sizes.ignore_index;
+    const C at_target = static_cast<C>(p(i, valid ? t : 0));  // loaded in any case: the next load does not wait
+    const C loss = !counts ? C(0) : valid ? -at_target : C(NAN);
+    if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
+    sum += loss, counted += counts;
   }
   sum = block_reduce(sum, shared, Add());
   counted = block_reduce(counted, shared_count, Add());
-  if (threadIdx.x != 0) return;
-  store_sum(sizes, sum, static_cast<C>(counted), loss, weight_sum);
+  if (threadIdx.x == 0) store_sum(sizes, sum, static_cast<C>(counted), losses.data, weight_sum);
 }
 
 // All in one launch of one block: kLanes lanes have a row, a lane at most kValues of its elements.
@@ -139,74 +107,50 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
   if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 
-// What the gradients of a row have in common.
-template <class T, class C>
-struct RowGradient {
-  int64_t target;
-  C scale;
-  bool ignored, valid;
-
-  __device__ RowGradient(const Sizes& sizes, int64_t target, T dloss, const T* weight_sum)
-      : target(target), scale(static_cast<C>(dloss)), ignored(target == sizes.ignore_index),
-        valid(target >= 0 && target < sizes.classes) {
-    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
-  }
-  __device__ T operator()(T p, int64_t j) const {
-    const C gradient = (exponential<T>(static_cast<C>(p)) - (j == target ? C(1) : C(0))) * scale;
-    return ignored ? T(0) : valid ? static_cast<T>(gradient) : static_cast<T>(C(NAN));
-  }
-};
-
 // One block per row.
 template <class T, class C>
 __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
     backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
                     const T* weight_sum, Matrix<T> dx) {
   for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
-    const RowGradient<T, C> gradient(sizes, target(i), dloss(i), weight_sum);
+    const int64_t t = target(i);
+    const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
+    C scale = static_cast<C>(dloss(i));
+    if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
     const Row<const T> from = p.row_at(i);
     const Row<T> to = dx.row_at(i);
-    VectorizedRows(sizes.classes, from, to).walk([&]<int kWidth>(int64_t j) {
-      const auto in = from.template load<kWidth>(j);
-      Vec<T, kWidth> out;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) out.value[k] = gradient(in.value[k], j + k);
-      to.store(j, out);
-    });
+    const auto gradient = [&](int64_t j, C p) {
+      return ignored ? C(0) : valid ? (exponential<T>(p) - (j == t ? C(1) : C(0))) * scale : C(NAN);
+    };
+    map_row(VectorizedRows(sizes.classes, from, to), to, gradient, from);
   }
 }
 
 template <class T>
-Matrix<const T> matrix(const View& view) {
-  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
-}
-template <class T>
-Matrix<T> matrix(const MutableView& view) {
-  return {view.as<T>(), view.ndim() > 0 ? view.strides[0] : 0, view.ndim() > 1 ? view.strides[1] : 0};
+auto matrix(const auto& view) {
+  using Element = std::remove_pointer_t<decltype(view.template as<T>())>;
+  return Matrix<Element>{view.template as<T>(), view.ndim() > 0 ? view.strides[0] : 0,
+                         view.ndim() > 1 ? view.strides[1] : 0};
 }
 
 }  // namespace
 
 void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
   const View &x = args.x, &target = args.target;
-  const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
-  EventScope event("cross_entropy", "cuda", "fused", {&x, &target}, 5 * x.numel());
+  const MutableView &p = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   const Sizes sizes{x.shape[0], x.shape[1], args.ignore_index, args.reduction};
+  const bool small = sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses;
+  if (!small) softmax(x, 1, /*log=*/true, p);
+  EventScope event("cross_entropy", "cuda", small ? "fused" : "losses", {&x, &target}, small ? 5 * x.numel() : 0);
   const Launch launch(x.device);
   visit_floating(x.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    if (sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses) {
-      const auto threads = static_cast<uint32_t>(std::clamp<int64_t>((sizes.rows * kLanes + 31) / 32 * 32, 32, 1024));
-      launch(sizes.classes <= 2 * kLanes ? small_kernel<2, T, C> : small_kernel<kSmallClasses / kLanes, T, C>, 1,
-             threads, sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(log_probabilities), matrix<T>(loss),
-             weight_sum.as<T>());
-      return;
-    }
-    const Scratch wide_losses(sizeof(C) * static_cast<size_t>(sizes.rows), x.device);
-    launch(rows_kernel<T, C>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), sizes, matrix<T>(x),
-           matrix<int64_t>(target), matrix<T>(log_probabilities), matrix<T>(loss), wide_losses.as<C>());
-    launch(sum_kernel<T, C>, 1, 1024, sizes, static_cast<const C*>(wide_losses.as<C>()), matrix<int64_t>(target),
-           loss.as<T>(), weight_sum.as<T>());
+    if (!small)
+      return launch(losses_kernel<T, C>, 1, 1024, sizes, matrix<T>(View(p)), matrix<int64_t>(target), matrix<T>(loss),
+                    weight_sum.as<T>());
+    const auto threads = static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(sizes.rows * kLanes, 32) * 32, 32, 1024));
+    launch(sizes.classes <= 2 * kLanes ? small_kernel<2, T, C> : small_kernel<kSmallClasses / kLanes, T, C>, 1, threads,
+           sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(p), matrix<T>(loss), weight_sum.as<T>());
   });
 }
 

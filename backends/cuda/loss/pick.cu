@@ -1,6 +1,6 @@
 // y[i] = x[i, target[i]] and its gradient: dx = 0 but for dx[i, target[i]] = dy[i]. Ignored rows give 0. A target that
-// is no class gives NaN (0 for integers): the host does not wait to look. Grid: 256 threads a block, one for each row,
-// of the gradient for each element. Deterministic: no sums.
+// is no class gives NaN (0 for integers): the host does not wait to look. Any strides. Grid: blocks of 256 threads, one
+// thread for each element of y, or dx (for_each). Deterministic: no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
@@ -8,8 +8,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
+using namespace cuda_detail;
 
 template <class T>
 __device__ T no_class() {
@@ -17,56 +16,47 @@ __device__ T no_class() {
   else return T(0);
 }
 
-// Elements of a matrix `e` enumerates row by row, or of a vector (columns = 1).
-struct Rows {
-  int64_t rows, columns, classes, ignore_index;
+// The element of class t of row i: y[i] = x[i, t], or, backward, y[i, t] = x[i]. Views: y, rows of x, target, class of
+// the element of y (backward).
+template <bool kBackward, class T>
+struct Pick {
+  int64_t classes, ignore_index, step, first;  // step: of x's classes; first: class of this launch
+  const T* x;
+  const int64_t* target;
+  T* y;
+  __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
+    const int64_t t = target[at[2]];
+    const bool ignored = t == ignore_index, valid = t >= 0 && t < classes, other = kBackward && first + at[3] != t;
+    y[at[0]] = ignored ? T(0) : !valid ? no_class<T>() : other ? T(0) : x[at[1] + t * step];
+  }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    pick_kernel(Rows sizes, const T* x, int64_t x_row, int64_t x_column, const int64_t* target, int64_t target_step,
-                T* y, int64_t y_step) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = cuda_detail::thread_index(); i < sizes.rows; i += step) {
-    const int64_t t = target[i * target_step];
-    const bool valid = t >= 0 && t < sizes.classes;
-    y[i * y_step] = t == sizes.ignore_index ? T(0) : valid ? x[i * x_row + t * x_column] : no_class<T>();
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    pick_backward_kernel(Rows sizes, const T* dy, int64_t dy_step, const int64_t* target, int64_t target_step, T* dx,
-                         int64_t dx_row, int64_t dx_column) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = cuda_detail::thread_index(); e < sizes.rows * sizes.columns; e += step) {
-    const int64_t i = e / sizes.columns, j = e % sizes.columns, t = target[i * target_step];
-    const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
-    dx[i * dx_row + j * dx_column] = ignored ? T(0) : !valid ? no_class<T>() : j == t ? dy[i * dy_step] : T(0);
-  }
+template <bool kBackward>
+void pick_classes(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
+  const int64_t classes = kBackward ? y.shape[1] : x.shape[1], step = kBackward ? 0 : x.strides[1];
+  const Strides y_steps{y.strides[0], kBackward ? y.strides[1] : 0}, x_rows{x.strides[0], 0};
+  const Strides target_rows{target.strides[0], 0}, columns{0, 1};
+  const Nest<4> nest(
+      StridedLoop<4>({y.shape[0], kBackward ? classes : 1}, {&y_steps, &x_rows, &target_rows, &columns}));
+  visit(y.dtype, [&]<class T>() {
+    for_each(Launch(y.device), nest, [&](const int64_t* base) {
+      const auto targets = target.as<int64_t>() + base[2];
+      return Pick<kBackward, T>{classes, ignore_index,       step, base[3], x.as<T>() + base[1],
+                                targets, y.as<T>() + base[0]};
+    });
+  });
 }
 
 }  // namespace
 
 void CudaBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
   EventScope event("pick", "cuda", "gather", {&x, &target});
-  if (y.numel() == 0) return;
-  const Launch launch(y.device);
-  visit(x.dtype, [&]<class T>() {
-    launch(pick_kernel<T>, launch.blocks(y.numel(), kThreads), kThreads, Rows{x.shape[0], 1, x.shape[1], ignore_index},
-           x.as<T>(), x.strides[0], x.strides[1], target.as<int64_t>(), target.strides[0], y.as<T>(), y.strides[0]);
-  });
+  pick_classes<false>(x, target, ignore_index, y);
 }
 
 void CudaBackend::pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) {
   EventScope event("pick_backward", "cuda", "gather", {&dy, &target});
-  if (dx.numel() == 0) return;
-  const Launch launch(dx.device);
-  visit(dx.dtype, [&]<class T>() {
-    launch(pick_backward_kernel<T>, launch.blocks(dx.numel(), kThreads), kThreads,
-           Rows{dx.shape[0], dx.shape[1], dx.shape[1], ignore_index}, dy.as<T>(), dy.strides[0], target.as<int64_t>(),
-           target.strides[0], dx.as<T>(), dx.strides[0], dx.strides[1]);
-  });
+  pick_classes<true>(dy, target, ignore_index, dx);
 }
 
 }  // namespace gradus

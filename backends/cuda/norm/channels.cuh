@@ -38,20 +38,18 @@ struct ChannelIterator : ChannelTiling {
   /// True for threads that have no channel.
   __device__ bool is_idle() const { return kNhwc && vec() >= vectors.divisor; }
 
-  /// Vectors and elements of a channel in a split.
-  __device__ uint32_t begin(uint32_t split) const { return split * per_split; }
-  __device__ uint32_t size(uint32_t split) const { return min(per_split, count - begin(split)); }
-  __device__ uint32_t elements(uint32_t vectors) const { return kNhwc ? vectors : 4 * vectors; }
+  /// Elements of a channel.
+  __device__ uint32_t elements() const { return kNhwc ? count : 4 * count; }
 
   /// Where vector i of this thread begins.
   __device__ uint32_t offset(uint32_t i) const { return kNhwc ? 4 * (i * vectors.divisor + vec()) : in_plane(i); }
-  /// Where vector i has its first element of the channel that this thread leads.
-  __device__ uint32_t own_offset(uint32_t i) const { return kNhwc ? i * channels + own_channel() : in_plane(i); }
+  /// Where the channel that this thread leads begins.
+  __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
   /// Calls body(i, number) for this thread's vectors: i, i + lanes and so on, `number` of them and at most kAtOnce.
   template <uint32_t kAtOnce, bool kBackwards, class Body>
   __device__ void for_vectors(Body&& body) const {
-    const uint32_t from = begin(blockIdx.y), end = from + size(blockIdx.y);
+    const uint32_t from = blockIdx.y * per_split, end = min(from + per_split, count);
     const uint32_t first = from + (threadIdx.x >> outputs_log2), stride = kAtOnce << lanes_log2;
     const uint32_t steps = first < end && !is_idle() ? (end - first + stride - 1) / stride : 0;
     for (uint32_t step = 0; step < steps; ++step) {
@@ -126,36 +124,16 @@ struct ChannelIterator : ChannelTiling {
 #endif
   }
 
-  /// Joins the parts of all splits, that of a channel being total_of(part, split); the leaders get their channel's
-  /// total. Total{} joined with another is the other. `shared` has kChannelThreads values.
-  template <class Total, class Part, class F>
-  __device__ Total join(const Part* parts, Total* shared, F&& total_of) const {
-    constexpr uint32_t kAtOnce = 8;  // loads under way together
-    const uint32_t slot = threadIdx.x & (block_channels() - 1), lane = threadIdx.x / block_channels();
-    const uint32_t channel = min(blockIdx.x * block_channels() + slot, channels - 1);
-    const uint32_t step = kChannelThreads / block_channels();
-    Total total{};
-    for (uint32_t first = lane; first < splits; first += kAtOnce * step) {
-      Part part[kAtOnce] = {};
+  /// Adds up the splits' sums of a block's channels, for the leaders. `shared` is fold()'s.
+  template <class C>
+  __device__ Sums<C> over_splits(const Sums<C>* of_splits, Sums<C>* shared) const {
+    Sums<C> sums[kChannels] = {};
+    const uint32_t end = is_idle() ? 0 : splits;
+#pragma unroll 4
+    for (uint32_t split = threadIdx.x >> outputs_log2; split < end; split += 1u << lanes_log2)
 #pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        const uint32_t split = first + k * step;
-        if (split < splits) part[k] = parts[split * channels + channel];
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        const uint32_t split = first + k * step;
-        if (split < splits) total = Total::join(total, total_of(part[k], split));
-      }
-    }
-    shared[threadIdx.x] = total;
-    for (uint32_t width = step / 2; width > 0; width /= 2) {
-      if (width >= splits) continue;  // no parts there
-      __syncthreads();
-      if (lane < width)
-        shared[threadIdx.x] = total = Total::join(total, shared[threadIdx.x + width * block_channels()]);
-    }
-    return total;
+      for (int c = 0; c < kChannels; ++c) sums[c] = Sums<C>::join(sums[c], of_splits[split * channels + channel(c)]);
+    return fold(sums, shared);
   }
 
  private:
@@ -169,16 +147,54 @@ struct ChannelIterator : ChannelTiling {
 };
 
 // An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
-//   Element, Part (of a split), Total (of a channel; Total{} joined with another is the other), Own (what a leader
-//     loads before the total is known), Line (coefficients of a channel's results), Vectors<n> (of all operands)
-//   load(vectors, it, i, number); load_centres(centres, it, i): what the terms of sums are taken from
-//   add(sums, vectors, k, inside, centres); own_shift(it): of the split's centre from the channel's
-//   part(shift, sums, elements) and total(part, elements); load_own(it, writes_stats)
-//   own_line(own, it, total, has_total, writes_stats): the coefficients; writes what there is for a channel
-//   store_residual(vectors, it, i, number), store(vectors, it, i, number, lines)
+//   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
+//   Vectors<n> (of all operands)
+//   load(vectors, it, i, number); centre(it, c): what the terms of the c-th channel's sums are taken from
+//   terms(vectors, k, j, centre), result(vectors, k, j, line): of element j of vector k
+//   load_own(it, writes_stats)
+//   own_line(own, it, sums, has_sums, writes_stats): the coefficients; writes what there is for a channel
+//   store_residual(vectors, it, i, number)
+
+template <class Op>
+using compute_of = compute_t<typename Op::Element>;
+
+template <class Op, bool kNhwc>
+__device__ void load_centres(compute_of<Op> (&centres)[ChannelIterator<kNhwc>::kChannels], const Op& op,
+                             const ChannelIterator<kNhwc>& it) {
+#pragma unroll
+  for (int c = 0; c < it.kChannels; ++c) centres[c] = it.is_idle() ? compute_of<Op>(0) : op.centre(it, c);
+}
+
+/// Adds the terms of `number` vectors to the sums.
+template <uint32_t kVectors, class Op, class C, int kChannels>
+__device__ void add_terms(Sums<C> (&sums)[kChannels], const Op& op, const auto& in, uint32_t number,
+                          const C (&centres)[kChannels]) {
+#pragma unroll
+  for (uint32_t k = 0; k < kVectors; ++k)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const Sums<C> terms = op.terms(in, k, j, centres[j % kChannels]);
+      sums[j % kChannels] = Sums<C>::join(sums[j % kChannels], k < number ? terms : Sums<C>{0, 0});
+    }
+}
+
+/// Stores the results of the `number` vectors from i on.
+template <uint32_t kVectors, class Op, int kChannels>
+__device__ void store_results(const Op& op, const auto& in, const auto& it, uint32_t i, uint32_t number,
+                              const typename Op::Line (&lines)[kChannels]) {
+#pragma unroll
+  for (uint32_t k = 0; k < kVectors; ++k) {
+    if (k >= number) break;
+    Vec<typename Op::Element, 4> results;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      results.value[j] = static_cast<typename Op::Element>(op.result(in, k, j, lines[j % kChannels]));
+    it.store(op.out, results, i, k);
+  }
+}
 
 /// Each thread's coefficients, which the leaders have left in `of_block`.
-template <bool kNhwc, class Line>
+template <class Line, bool kNhwc>
 __device__ void load_lines(Line (&lines)[ChannelIterator<kNhwc>::kChannels], const Line* of_block,
                            const ChannelIterator<kNhwc>& it) {
   __syncthreads();
@@ -189,50 +205,42 @@ __device__ void load_lines(Line (&lines)[ChannelIterator<kNhwc>::kChannels], con
 /// Sums of every split. A thread loads kVectors of each operand at once.
 template <class Op, uint32_t kVectors, bool kNhwc>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
-    channel_sums_kernel(Op op, ChannelIterator<kNhwc> it, typename Op::Part* parts) {
-  using C = compute_t<typename Op::Element>;
-  constexpr int kChannels = it.kChannels;
-  __shared__ Sums<C> shared[kChannels * kChannelThreads];
-  const C shift = it.is_channel_leader() ? op.own_shift(it) : C(0);
-  C centres[kChannels] = {};
-  if (!it.is_idle()) op.load_centres(centres, it, it.begin(blockIdx.y));
-  Sums<C> sums[kChannels] = {};
+    channel_sums_kernel(Op op, ChannelIterator<kNhwc> it, Sums<compute_of<Op>>* of_splits) {
+  using C = compute_of<Op>;
+  __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
+  C centres[it.kChannels];
+  load_centres(centres, op, it);
+  Sums<C> sums[it.kChannels] = {};
   it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
     typename Op::template Vectors<kVectors> in;
     op.load(in, it, i, number);
-#pragma unroll
-    for (uint32_t k = 0; k < kVectors; ++k) op.add(sums, in, k, k < number, centres);
+    add_terms<kVectors>(sums, op, in, number, centres);
     op.store_residual(in, it, i, number);
   });
-  const Sums<C> total = it.fold(sums, shared);
-  if (it.is_channel_leader())
-    parts[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] =
-        Op::part(shift, total, it.elements(it.size(blockIdx.y)));
+  const Sums<C> sum = it.fold(sums, shared);
+  if (it.is_channel_leader()) of_splits[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] = sum;
 }
 
-/// Results, by the sums of all splits; null `parts` where none are needed.
+/// Results, by the sums of all splits; null where none are needed.
 template <class Op, uint32_t kVectors, bool kNhwc>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
-    channel_apply_kernel(Op op, ChannelIterator<kNhwc> it, const typename Op::Part* parts) {
-  using Total = typename Op::Total;
-  __shared__ Total shared[kChannelThreads];
+    channel_apply_kernel(Op op, ChannelIterator<kNhwc> it, const Sums<compute_of<Op>>* of_splits) {
+  using C = compute_of<Op>;
+  __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
   __shared__ typename Op::Line of_block[it.kMostLeaders];
   const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
-  Total total{};
-  if (parts)
-    total = it.template join<Total>(parts, shared, [&](const typename Op::Part& part, uint32_t split) {
-      return Op::total(part, it.elements(it.size(split)));
-    });
-  if (leads) of_block[threadIdx.x] = op.own_line(own, it, total, parts, writes_stats);
+  Sums<C> sum{0, 0};
+  if (of_splits) sum = it.over_splits(of_splits, shared);
+  if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, of_splits, writes_stats);
   if (!op.out) return;
   typename Op::Line lines[it.kChannels];
   load_lines(lines, of_block, it);
   it.template for_vectors<kVectors, true>([&](uint32_t i, uint32_t number) {
     typename Op::template Vectors<kVectors> in;
     op.load(in, it, i, number);
-    op.store(in, it, i, number, lines);
+    store_results<kVectors>(op, in, it, i, number, lines);
   });
 }
 
@@ -240,9 +248,8 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
 template <class Op, uint32_t kVectors, bool kNhwc>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>*(kVectors == 1 ? 2 : 1))
     channel_resident_kernel(Op op, ChannelIterator<kNhwc> it) {
-  using C = compute_t<typename Op::Element>;
-  constexpr int kChannels = it.kChannels;
-  __shared__ Sums<C> shared[kChannels * kChannelThreads], of_blocks[it.kMostLeaders];
+  using C = compute_of<Op>;
+  __shared__ Sums<C> shared[it.kChannels * kChannelThreads], of_blocks[it.kMostLeaders];
   __shared__ typename Op::Line of_block[it.kMostLeaders];
   const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
   typename Op::template Vectors<kVectors> in;
@@ -251,57 +258,41 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
     first = i, count = number;
     op.load(in, it, i, number);
   });
-  C centres[kChannels] = {};
-  if (count > 0) op.load_centres(centres, it, 0);
+  C centres[it.kChannels];
+  load_centres(centres, op, it);
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
-  Sums<C> sums[kChannels] = {};
-#pragma unroll
-  for (uint32_t k = 0; k < kVectors; ++k) op.add(sums, in, k, k < count, centres);
+  Sums<C> sums[it.kChannels] = {};
+  add_terms<kVectors>(sums, op, in, count, centres);
   const Sums<C> sum = it.over_cluster(it.fold(sums, shared), of_blocks);
-  if (leads) {
-    const uint32_t elements = it.elements(it.count);
-    of_block[threadIdx.x] =
-        op.own_line(own, it, Op::total(Op::part(C(0), sum, elements), elements), true, writes_stats);
-  }
-  typename Op::Line lines[kChannels];
+  if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, true, writes_stats);
+  typename Op::Line lines[it.kChannels];
   load_lines(lines, of_block, it);
   op.store_residual(in, it, first, count);
-  op.store(in, it, first, count, lines);
+  if (op.out) store_results<kVectors>(op, in, it, first, count, lines);
   it.leave_cluster();
 }
 
 inline int64_t channel_stride(const View& parameter) { return parameter ? broadcast_strides(parameter)[1] : 0; }
 
-/// Calls f(iterator) for the images' layout.
-template <class F>
-void visit_channels(const ChannelTiling& tiling, F&& f) {
-  if (tiling.nhwc) f(ChannelIterator<true>(tiling));
-  else f(ChannelIterator<false>(tiling));
-}
-
-template <uint32_t kVectors, class Op>
-void launch_sums(const Launch& launch, const ChannelTiling& tiling, const Op& op, typename Op::Part* parts) {
-  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
-    launch(channel_sums_kernel<Op, kVectors, kNhwc>, dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it,
-           parts);
-  });
-}
-template <uint32_t kVectors, class Op>
-void launch_apply(const Launch& launch, const ChannelTiling& tiling, const Op& op, const typename Op::Part* parts) {
-  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
-    launch(channel_apply_kernel<Op, kVectors, kNhwc>, dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it,
-           parts);
-  });
-}
-template <class Op>
-void launch_resident(const Launch& launch, const ChannelTiling& tiling, const Op& op) {
-  visit_channels(tiling, [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
-    launch.in_clusters(tiling.of_thread(tiling.per_split) == 1
-                           ? channel_resident_kernel<Op, 1, kNhwc>
-                           : channel_resident_kernel<Op, ChannelTiling::kResident, kNhwc>,
-                       dim3(1, tiling.splits), dim3(tiling.groups(), tiling.splits), kChannelThreads, op, it);
-  });
+/// Launches what the plan says: `resident`, or `sums`, of kSums vectors at once, and then `apply`, of kApply.
+template <uint32_t kSums, uint32_t kApply, class Resident, class SumsOp, class Apply>
+void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace, const Resident& resident,
+                     const SumsOp& sums, const Apply& apply) {
+  const ChannelTiling& tiling = plan.channels;
+  const dim3 grid(tiling.groups(), tiling.splits);
+  const auto of_splits = static_cast<Sums<compute_of<Apply>>*>(workspace);
+  const auto run = [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
+    if (tiling.resident)
+      return launch.in_clusters(tiling.of_thread(tiling.per_split) == 1
+                                    ? channel_resident_kernel<Resident, 1, kNhwc>
+                                    : channel_resident_kernel<Resident, ChannelTiling::kResident, kNhwc>,
+                                dim3(1, tiling.splits), grid, kChannelThreads, resident, it);
+    if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, kNhwc>, grid, kChannelThreads, sums, it, of_splits);
+    launch(channel_apply_kernel<Apply, kApply, kNhwc>, grid, kChannelThreads, apply, it, of_splits);
+  };
+  if (tiling.nhwc) run(ChannelIterator<true>(tiling));
+  else run(ChannelIterator<false>(tiling));
 }
 
 }  // namespace gradus::cuda_detail

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <gradus/backends/cuda/norm/select.h>
-#include <gradus/backends/cuda/device/reduce_plan.cuh>
-#include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -62,31 +61,23 @@ struct Parameter {
   }
 };
 
-/// Of `count` numbers: their mean and the sum of their squared distances from it.
-template <class C>
-struct Moments {
-  C count, mean, spread;
-
-  static __device__ Moments join(const Moments& a, const Moments& b) {
-    const C count = a.count + b.count;
-    if (b.count == C(0)) return a;
-    const C share = b.count / count, step = b.mean - a.mean;
-    return {count, a.mean + step * share, a.spread + b.spread + step * step * a.count * share};
-  }
-};
-
 /// A pair of sums that are taken at once. Of a gradient: of a and of a h.
 template <class C>
 struct alignas(2 * sizeof(C)) Sums {
   C plain, along;
 
+  /// Of distances and their squares: the mean and the variance of `count` numbers.
+  __device__ Sums moments(C count) const {
+    const C mean = plain / count, variance = along / count - mean * mean;
+    return {mean, variance < C(0) ? C(0) : variance};  // all alike: 0 but for rounding
+  }
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
   __device__ Sums shfl_xor(int step) const {
     return {__shfl_xor_sync(0xffffffffu, plain, step), __shfl_xor_sync(0xffffffffu, along, step)};
   }
 };
 
-/// Where such pairs go; either may be null. Their offset is the last of those of a sum.
+/// Where such pairs go; either may be null. Their offset is the last of those of a sum's result.
 template <class C>
 struct SumResults {
   C *plain = nullptr, *along = nullptr;
@@ -98,36 +89,14 @@ struct SumResults {
   }
 };
 
-/// Joins the partial results of an output's splits: lane by lane every plan.lanes-th, then by a tree. Outputs that are
-/// neighbours are side by side in `partial`. Partial{} joined with another is the other.
-template <class Partial, int N, class Results>
-__global__ void __launch_bounds__(kThreads)
-    join_kernel(const Partial* partial, uint32_t splits, ReducePlan plan, Geometry<N> outer, Results results) {
-  __shared__ Partial shared[kThreads];
-  const uint32_t output = plan.output();
-  Partial total{};
-  if (output < outer.numel) {
-#pragma unroll 8
-    for (uint32_t split = plan.lane(); split < splits; split += plan.lanes)
-      total = Partial::join(total, partial[static_cast<int64_t>(split) * outer.numel + output]);
-  }
-  total = fold_lanes(plan, total, shared, Partial::join);
-  if (plan.lane() != 0 || output >= outer.numel) return;
-  int64_t at[N];
-  outer.offsets(output, at);
-  results.store(at, total);
-}
-
-template <class Partial, int N, class Results>
-void join_splits(const Launch& launch, const Partial* partial, uint32_t splits, const Nest<N>& outer,
-                 const Results& results) {
-  ReducePlan plan;
-  plan.outputs_adjacent = true;
-  plan.outputs = 8;  // neighbours fill sectors, and even 64 channels occupy several multiprocessors
-  plan.lanes = kThreads / plan.outputs;
-  launch(join_kernel<Partial, N, Results>, plan.blocks(outer.numel), kThreads, partial, splits, plan, outer.geometry(),
-         results);
-}
+/// How reduce() adds up such pairs.
+template <class C>
+struct AddSums {
+  using A = Sums<C>;
+  static __device__ A neutral() { return {0, 0}; }
+  static __device__ A load(const A& sums, int64_t) { return sums; }
+  static __device__ A fold(const A& a, const A& b) { return A::join(a, b); }
+};
 
 /// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not
 /// kept.

@@ -14,8 +14,6 @@ template <class T, bool kMasked>
 struct Backward {
   using Element = T;
   using C = compute_t<T>;
-  using Part = Sums<C>;
-  using Total = Sums<C>;
 
   T *out, *dresidual;  // dx; may be null
   const T *dy, *y, *x;
@@ -52,33 +50,23 @@ struct Backward {
           if (!(static_cast<C>(results[k].value[j]) > C(0))) in.dy[k].value[j] = static_cast<T>(0.0f);
     }
   }
-  template <int kChannels>
-  __device__ void load_centres(C (&centres)[kChannels], const auto& it, uint32_t) const {
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) centres[c] = mean[it.channel(c)];
+  __device__ C centre(const auto& it, int c) const { return mean[it.channel(c)]; }
+  __device__ Sums<C> terms(const auto& in, uint32_t k, int j, C centre) const {
+    const C value = static_cast<C>(in.dy[k].value[j]);
+    return {value, value * (static_cast<C>(in.x[k].value[j]) - centre)};
   }
-  template <uint32_t kCount, int kChannels>
-  __device__ void add(Sums<C> (&sums)[kChannels], const Vectors<kCount>& in, uint32_t k, bool inside,
-                      const C (&centres)[kChannels]) const {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int c = j % kChannels;
-      const C value = inside ? static_cast<C>(in.dy[k].value[j]) : C(0);
-      const C distance = inside ? static_cast<C>(in.x[k].value[j]) - centres[c] : C(0);
-      sums[c] = Sums<C>::join(sums[c], {value, value * distance});
-    }
+  __device__ C result(const auto& in, uint32_t k, int j, const Line& by) const {
+    return static_cast<C>(in.dy[k].value[j]) * by.of_dy - by.constant -
+           (static_cast<C>(in.x[k].value[j]) - by.centre) * by.of_x;
   }
-  __device__ C own_shift(const auto&) const { return 0; }
-  __device__ static Part part(C, const Sums<C>& sums, uint32_t) { return sums; }
-  __device__ static Total total(const Part& part, uint32_t) { return part; }
   __device__ Own load_own(const auto& it, bool) const {
     const uint32_t channel = it.own_channel();
     return {mean[channel], weight.at_or(C(1), channel * weight_stride), C(1) / ::sqrt(variance[channel] + eps)};
   }
-  __device__ Line own_line(const Own& own, const auto& it, const Total& total, bool, bool writes_stats) const {
+  __device__ Line own_line(const Own& own, const auto& it, const Sums<C>& total, bool, bool writes_stats) const {
     if (writes_stats && dweight) dweight[it.own_channel()] = total.along * own.s;
     if (writes_stats && dbias) dbias[it.own_channel()] = total.plain;
-    const C scale = fixed_statistics ? C(0) : own.s * own.weight / static_cast<C>(it.elements(it.count));
+    const C scale = fixed_statistics ? C(0) : own.s * own.weight / static_cast<C>(it.elements());
     return {own.mean, own.s * own.weight, total.plain * scale, total.along * own.s * own.s * scale};
   }
   template <uint32_t kCount>
@@ -86,23 +74,6 @@ struct Backward {
 #pragma unroll
     for (uint32_t k = 0; k < kCount; ++k)
       if (kMasked && dresidual && k < number) it.store(dresidual, in.dy[k], i, k);
-  }
-  template <uint32_t kCount, int kChannels>
-  __device__ void store(const Vectors<kCount>& in, const auto& it, uint32_t i, uint32_t number,
-                        const Line (&lines)[kChannels]) const {
-    if (!out) return;
-#pragma unroll
-    for (uint32_t k = 0; k < kCount; ++k) {
-      if (k >= number) break;
-      Vec<T, 4> result;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const Line& by = lines[j % kChannels];
-        result.value[j] = static_cast<T>(static_cast<C>(in.dy[k].value[j]) * by.of_dy - by.constant -
-                                         (static_cast<C>(in.x[k].value[j]) - by.centre) * by.of_x);
-      }
-      it.store(out, result, i, k);
-    }
   }
 };
 
@@ -128,15 +99,10 @@ void normalize_channels(const NormalizeBackwardArgs& p, const NormPlan& plan, co
     };
     const auto plain = op_of.template operator()<false>(p.dresidual ? p.dresidual.as<T>() : p.dy.as<T>(), View());
     const auto masked = op_of.template operator()<true>(p.dy.as<T>(), p.y);
-    const auto run = [&]<bool kMasked>(const Backward<T, kMasked>& op) {
-      if (plan.channels.resident) return launch_resident(launch, plan.channels, op);
-      Sums<C>* const parts = static_cast<Sums<C>*>(workspace);
-      if (parts) launch_sums<(kMasked && sizeof(T) > 2 ? 2 : 4)>(launch, plan.channels, op, parts);
-      if (p.dresidual) launch_apply<4>(launch, plan.channels, plain, parts);
-      else launch_apply<kMasked ? 2 : 4>(launch, plan.channels, op, parts);
-    };
-    if (p.y) run(masked);
-    else run(plain);
+    constexpr uint32_t kMaskedSums = sizeof(T) > 2 ? 2 : 4;
+    if (!p.y) launch_channels<4, 4>(launch, plan, workspace, plain, plain, plain);
+    else if (p.dresidual) launch_channels<kMaskedSums, 4>(launch, plan, workspace, masked, masked, plain);
+    else launch_channels<kMaskedSums, 2>(launch, plan, workspace, masked, masked, masked);
   });
 }
 

@@ -151,9 +151,10 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
                        p.x.as<T>(), p.mean.as<C>(), p.variance.as<C>(), Parameter<T>(p.weight), static_cast<C>(p.eps),
                        tiling.rows, tiling.size, partial);
     if (!partial) return;
-    const Strides columns{1};
-    const SumResults<C> results{p.dbias.as<C>(), p.dweight.as<C>()};
-    join_splits(launch, partial, tiling.blocks, Nest<1>(StridedLoop<1>({tiling.size}, {&columns})), results);
+    const Strides columns{1}, between{tiling.size};
+    reduce<AddSums<C>, AddSums<C>>(
+        p.x.device, static_cast<const Sums<C>*>(partial), Nest<2>(StridedLoop<2>({tiling.size}, {&columns, &columns})),
+        Nest<1>(StridedLoop<1>({tiling.blocks}, {&between})), SumResults<C>{p.dbias.as<C>(), p.dweight.as<C>()});
   });
 }
 

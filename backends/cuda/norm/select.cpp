@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 
 namespace gradus::cuda_detail {
 namespace {
+
+/// A pair of sums, in the type that x's computes in.
+size_t pair_bytes(const View& x) { return x.dtype == DType::f64 ? 16 : 8; }
 
 DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -15,40 +17,39 @@ bool has_strides(const StridedLayout& view, const Strides& expected) {
     if (view.shape[i] != 1 && view.strides[i] != expected[i]) return false;
   return true;
 }
+int64_t plane_of(const StridedLayout& x) {
+  int64_t plane = 1;
+  for (int i = 2; i < x.ndim(); ++i) plane *= x.shape[i];
+  return plane;
+}
 bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
 
 /// Statistics, and the sums for weight and bias, are dense arrays of the type that is computed in.
 bool is_dense_wide(const StridedLayout& view, DType of) { return view.dtype == wide_type(of) && is_contiguous(view); }
 
-// ---- Rows ----
-/// x as contiguous rows of the last axes, of which one has the shape `row`; nothing where it is none.
-std::optional<RowTiling> rows_of(const View& x, uint32_t axes, const Shape& row) {
+/// Rows of the last axes that are contiguous in `images` and the same in the parameters (null: not there). A team keeps
+/// one in at most `vectors` vectors of 16 bytes or `singles` elements of each thread. False where there are none.
+bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
+               std::initializer_list<View> parameters, int64_t vectors, int64_t singles) {
+  const View& x = *images.begin();
   const uint32_t others = ~axes & ((1u << x.ndim()) - 1);
-  if (axes == 0 || (others & (others + 1)) != 0 || !is_contiguous(x)) return {};  // the others are not the first ones
-  const int64_t size = numel_of(row);
-  return RowTiling{.rows = static_cast<uint32_t>(x.numel() / size), .size = static_cast<uint32_t>(size)};
-}
-
-/// True when a parameter that is broadcast to x's shape is one row, the same for all, or none.
-bool is_one_row(const View& parameter, const Shape& row) {
-  Strides expected = contiguous_strides(row);
-  for (int i = 0; i < row.size(); ++i)
-    if (row[i] == 1) expected[i] = 0;
-  return !parameter || has_strides(parameter, expected);
-}
-
-/// A team keeps a row in at most `vectors` vectors of 16 bytes or `singles` elements of each thread. False where it is
-/// too long.
-bool cut_rows(RowTiling& tiling, DType dtype, std::initializer_list<const void*> arrays, int64_t vectors,
-              int64_t singles) {
-  const int64_t width = 16 / static_cast<int64_t>(size_of(dtype));
-  tiling.vectorized = tiling.size % width == 0;
-  for (const void* array : arrays) tiling.vectorized = tiling.vectorized && is_aligned(array, 16);
-  const int64_t threads = ceil_div(tiling.size, tiling.vectorized ? vectors * width : singles);
-  if (threads > 512) return false;
-  tiling.threads = std::max(std::bit_ceil(static_cast<uint32_t>(threads)), 32u);
-  tiling.teams = tiling.threads == 32 ? kThreads / 32 : 1;
-  tiling.blocks = static_cast<uint32_t>(ceil_div(tiling.rows, tiling.teams));
+  if (axes == 0 || (others & (others + 1)) != 0) return false;  // the others are not the first ones
+  StridedLayout row = x;
+  row.shape = with_ones(x.shape, axes, true), row.strides = contiguous_strides(row.shape);
+  const int64_t size = row.numel(), width = 16 / static_cast<int64_t>(size_of(x.dtype));
+  bool fits = true, vectorized = size % width == 0;
+  for (const View& image : images) fits = fits && is_contiguous(image), vectorized &= is_aligned(image.data, 16);
+  for (const View& parameter : parameters)
+    fits = fits && (!parameter || has_strides(parameter, broadcast_strides(row))),
+    vectorized &= is_aligned(parameter.data, 16);
+  const int64_t threads = ceil_div(size, vectorized ? vectors * width : singles);
+  if (!fits || threads > 512) return false;
+  plan.algorithm = NormAlgorithm::rows;
+  plan.rows = {static_cast<uint32_t>(x.numel() / size), static_cast<uint32_t>(size)};
+  plan.rows.vectorized = vectorized;
+  plan.rows.threads = std::max(std::bit_ceil(static_cast<uint32_t>(threads)), 32u);
+  plan.rows.teams = plan.rows.threads == 32 ? kThreads / 32 : 1;
+  plan.rows.blocks = ceil_div(plan.rows.rows, plan.rows.teams);
   return true;
 }
 
@@ -59,20 +60,11 @@ enum class ChannelOrder : uint8_t { other, nchw, nhwc };
 ChannelOrder channel_order(const View& view) {
   const int n = view.ndim();
   if (n < 2 || !is_aligned(view.data, 4 * size_of(view.dtype))) return ChannelOrder::other;
-  int64_t plane = 1;
-  for (int i = 2; i < n; ++i) plane *= view.shape[i];
+  const int64_t plane = plane_of(view);
   const bool contiguous = is_contiguous(view);
   if (contiguous && plane % 4 == 0) return ChannelOrder::nchw;
   const bool nhwc = n == 4 ? has_strides(view, channels_last_strides(view.shape)) : contiguous && plane == 1;
   return nhwc && view.shape[1] % 4 == 0 ? ChannelOrder::nhwc : ChannelOrder::other;
-}
-
-/// True when the axes are all but that of the channels, and the parameter (null: none) is broadcast along them.
-bool is_by_channel(const View& x, uint32_t axes, const View& parameter) {
-  bool result = x.ndim() >= 2 && axes == (((1u << x.ndim()) - 1) & ~2u);
-  for (int i = 0; parameter && i < x.ndim(); ++i)
-    result = result && (i == 1 || x.shape[i] == 1 || parameter.strides[i] == 0);
-  return result;
 }
 
 /// NHWC: the fewer channels a group of blocks has, the fewer parts each of them joins; but 32 of them are 64 bytes or
@@ -81,8 +73,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, bool takes_sums, const Devi
   constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // that every device with clusters has
   ChannelTiling tiling;
   tiling.nhwc = nhwc, tiling.channels = static_cast<uint32_t>(x.shape[1]);
-  int64_t plane = 1;
-  for (int i = 2; i < x.ndim(); ++i) plane *= x.shape[i];
+  const int64_t plane = plane_of(x);
   tiling.vectors = Divisor((nhwc ? x.shape[1] : plane) / 4);
   tiling.count = static_cast<uint32_t>(x.shape[0] * (nhwc ? plane : plane / 4));
   const uint32_t count = tiling.count, vectors = tiling.vectors.divisor;
@@ -102,35 +93,41 @@ ChannelTiling cut_channels(const View& x, bool nhwc, bool takes_sums, const Devi
   return tiling;
 }
 
-/// The cut of images of one layout (null data: not there); nothing where there is none.
-std::optional<ChannelTiling> channels_of(const View& x, std::initializer_list<View> others, bool takes_sums,
-                                         const DeviceProperties& device) {
+/// Statistics of all axes but that of the channels, images (null data: not there) of one layout, parameters (null:
+/// none) that are broadcast along the axes.
+bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
+                   std::initializer_list<View> parameters, bool takes_sums, const DeviceProperties& device) {
+  const View& x = *images.begin();
   const ChannelOrder order = channel_order(x);
-  bool alike = order != ChannelOrder::other;
-  for (const View& other : others) alike = alike && (!other.data || channel_order(other) == order);
-  if (!alike) return {};
-  return cut_channels(x, order == ChannelOrder::nhwc, takes_sums, device);
+  bool fits = order != ChannelOrder::other && axes == (((1u << x.ndim()) - 1) & ~2u);
+  for (const View& image : images) fits = fits && (!image.data || channel_order(image) == order);
+  for (const View& parameter : parameters)
+    for (int i = 0; parameter && i < x.ndim(); ++i)
+      fits = fits && (i == 1 || x.shape[i] == 1 || parameter.strides[i] == 0);
+  if (!fits) return false;
+  plan.algorithm = NormAlgorithm::channels;
+  plan.channels = cut_channels(x, order == ChannelOrder::nhwc, takes_sums, device);
+  if (takes_sums && !plan.channels.resident) plan.workspace_bytes = pair_bytes(x) * plan.channels.sums();
+  return true;
 }
 
 // ---- Strided ----
-/// True when the first `dense` views of the loop, of aligned data, are walked in vectors of four.
-bool has_vectors(const StridedLoop<5>& loop, int dense, std::initializer_list<View> views) {
+/// True when elements_of() results, x and dy, the data of `images`, are walked in vectors of four.
+bool has_vectors(const StridedLoop<6>& loop, std::initializer_list<View> images) {
   const int last = loop.ndim - 1;
   bool result = last >= 0 && loop.shape[last] % 4 == 0;
-  for (const View& view : views) result = result && is_aligned(view.data, 4 * size_of(view.dtype));
-  for (int k = 0; result && k < dense; ++k)
+  for (const View& image : images) result = result && is_aligned(image.data, 4 * size_of(image.dtype));
+  for (int k = 0; result && k < 3; ++k)
     for (int axis = 0; axis <= last; ++axis)
       result = result && (axis < last ? loop.strides[k][axis] % 4 == 0 : loop.strides[k][axis] == 1);
   return result;
 }
 
-/// Sums of x over `axes`, a split's result taking `bytes` of the workspace.
-ReducePlan cut_sums(const View& x, uint32_t axes, size_t bytes, const DeviceProperties& device, size_t& workspace) {
-  const StridedLoop<1> outer(with_ones(x.shape, axes), {&x.strides});
-  const StridedLoop<1> inner(with_ones(x.shape, axes, true), {&x.strides});
-  const ReducePlan plan(outer, inner, device.multiprocessors);
-  if (plan.splits > 1) workspace = std::max(workspace, bytes * plan.splits * static_cast<size_t>(outer.numel));
-  return plan;
+StridedLoop<6> elements_of(const StridedLayout& result, const StridedLayout& x, const StridedLayout& dy,
+                           const View& mean, const View& weight, const View& bias) {
+  const Strides statistics = broadcast_strides(mean), zero = Dims::filled(x.ndim(), 0);
+  return StridedLoop<6>(x.shape, {&result.strides, &x.strides, &dy.strides, &statistics,
+                                  weight ? &weight.strides : &zero, bias ? &bias.strides : &zero});
 }
 
 }  // namespace
@@ -170,15 +167,9 @@ uint32_t axes_of_size_one(const Shape& shape) {
   return axes;
 }
 
-StridedLoop<5> elements_of(const NormalizeArgs& p) {
-  const Strides statistics = broadcast_strides(p.mean), zero = Dims::filled(p.x.ndim(), 0);
-  return StridedLoop<5>(p.x.shape, {&p.y.strides, &p.x.strides, &statistics, p.weight ? &p.weight.strides : &zero,
-                                    p.bias ? &p.bias.strides : &zero});
-}
-StridedLoop<5> elements_of(const NormalizeBackwardArgs& p) {
-  const Strides statistics = broadcast_strides(p.mean), zero = Dims::filled(p.x.ndim(), 0);
-  return StridedLoop<5>(p.x.shape, {p.dx ? &p.dx.strides : &p.x.strides, &p.dy.strides, &p.x.strides, &statistics,
-                                    p.weight ? &p.weight.strides : &zero});
+StridedLoop<6> elements_of(const NormalizeArgs& p) { return elements_of(p.y, p.x, p.x, p.mean, p.weight, p.bias); }
+StridedLoop<6> elements_of(const NormalizeBackwardArgs& p) {
+  return elements_of(p.dx ? View(p.dx) : p.x, p.x, p.dy, p.mean, p.weight, {});
 }
 
 NormPlan select(const NormalizeArgs& p, const DeviceProperties& device) {
@@ -186,25 +177,14 @@ NormPlan select(const NormalizeArgs& p, const DeviceProperties& device) {
   NormPlan plan;
   if (x.numel() == 0 || x.numel() > kMaxChunk || !is_dense_wide(p.mean, x.dtype) || !is_dense_wide(p.variance, x.dtype))
     return plan;
-  const size_t wide = size_of(wide_type(x.dtype));
-  const bool alone = !p.relu && !p.running;
-  const Shape row = with_ones(x.shape, p.axes, true);
-  if (auto rows = rows_of(x, p.axes, row);
-      rows && alone && !p.fixed_statistics && is_contiguous(y) && is_one_row(p.weight, row) &&
-      is_one_row(p.bias, row) && cut_rows(*rows, x.dtype, {x.data, y.data, p.weight.data, p.bias.data}, 4, 8)) {
-    plan.algorithm = NormAlgorithm::rows, plan.rows = *rows;
+  const bool alone = !p.relu && !p.running, takes_sums = !p.fixed_statistics;
+  if (alone && takes_sums && plan_rows(plan, p.axes, {x, y}, {p.weight, p.bias}, 4, 8)) return plan;
+  if (is_kept_dense(p.running, x.dtype) &&
+      plan_channels(plan, p.axes, {x, y, p.residual}, {p.weight, p.bias}, takes_sums, device))
     return plan;
-  }
-  if (is_by_channel(x, p.axes, p.weight) && is_by_channel(x, p.axes, p.bias) && is_kept_dense(p.running, x.dtype))
-    if (const auto channels = channels_of(x, {y, p.residual}, !p.fixed_statistics, device)) {
-      plan.algorithm = NormAlgorithm::channels, plan.channels = *channels;
-      plan.workspace_bytes = !p.fixed_statistics && !channels->resident ? 2 * wide * channels->sums() : 0;
-      return plan;
-    }
   if (!alone) return plan;
   plan.algorithm = NormAlgorithm::strided;
-  if (!p.fixed_statistics) plan.statistics = cut_sums(x, p.axes, 3 * wide, device, plan.workspace_bytes);
-  plan.vectorized = has_vectors(elements_of(p), 2, {x, y});
+  plan.vectorized = has_vectors(elements_of(p), {x, y});
   return plan;
 }
 
@@ -216,42 +196,29 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   for (const View& dense : std::initializer_list<View>{p.mean, p.variance, p.dweight, p.dbias})
     fits = fits && (!dense.data || is_dense_wide(dense, x.dtype));
   if (!fits || (p.dweight && p.dbias && !(p.dweight.shape == p.dbias.shape))) return plan;
-  const size_t pair = 2 * size_of(wide_type(x.dtype));
   const bool needs_sums = dx.data && !p.fixed_statistics;
-  const Shape row = with_ones(x.shape, p.axes, true);
-  if (auto rows = rows_of(x, p.axes, row); rows && needs_sums && !p.y && is_contiguous(dy) && is_contiguous(dx) &&
-                                           is_one_row(p.weight, row) && (!parameter || parameter.shape == row) &&
-                                           cut_rows(*rows, x.dtype, {x.data, dy.data, dx.data, p.weight.data},
-                                                    static_cast<int64_t>(size_of(x.dtype)) / 2, 4)) {
+  const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
+  if (needs_sums && !p.y && (!parameter || parameter.shape == with_ones(x.shape, p.axes, true)) &&
+      plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
     // As many teams as are in flight at once, but two rows or more for each block: its columns' sums are to be joined.
-    const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows->threads;
-    const int64_t wanted = rows->teams > 1 ? rows->rows : rows->rows / 2;
-    rows->blocks = static_cast<uint32_t>(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows->teams));
-    plan.algorithm = NormAlgorithm::rows, plan.rows = *rows;
-    if (parameter) plan.workspace_bytes = pair * rows->blocks * rows->size;
+    RowTiling& rows = plan.rows;
+    const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
+    const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;
+    rows.blocks = static_cast<uint32_t>(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows.teams));
+    if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.size;
     return plan;
   }
-  if (is_by_channel(x, p.axes, p.weight) && (!parameter || parameter.shape == p.mean.shape)) {
-    plan.takes_sums = needs_sums || parameter.data || p.dresidual.data;
-    if (const auto channels = channels_of(x, {dy, p.y, dx, p.dresidual}, plan.takes_sums, device)) {
-      plan.algorithm = NormAlgorithm::channels, plan.channels = *channels;
-      plan.workspace_bytes = plan.takes_sums && !channels->resident ? pair * channels->sums() : 0;
-      return plan;
-    }
-  }
+  if ((!parameter || parameter.shape == p.mean.shape) &&
+      plan_channels(plan, p.axes, {x, dy, p.y, dx, p.dresidual}, {p.weight},
+                    needs_sums || parameter.data || p.dresidual.data, device))
+    return plan;
   if (p.y) return plan;
   plan.algorithm = NormAlgorithm::strided;
-  const uint32_t axes = axes_of_size_one(p.mean.shape);
-  const uint32_t parameter_axes = parameter ? axes_of_size_one(parameter.shape) : 0;
-  plan.takes_sums = needs_sums;
-  plan.shared_sums = parameter.data && needs_sums && parameter_axes == axes;
-  size_t parts = 0;
-  if (needs_sums) plan.statistics = cut_sums(dy, axes, pair, device, parts);
-  if (parameter && !plan.shared_sums) plan.parameters = cut_sums(dy, parameter_axes, pair, device, parts);
+  plan.shared_sums =
+      parameter.data && needs_sums && axes_of_size_one(parameter.shape) == axes_of_size_one(p.mean.shape);
   if (needs_sums && !(plan.shared_sums && p.dweight && p.dbias))
-    plan.sums_bytes = pair * static_cast<size_t>(p.mean.numel());
-  plan.workspace_bytes = plan.sums_bytes + parts;
-  plan.vectorized = has_vectors(elements_of(p), 3, {x, dy, dx});
+    plan.workspace_bytes = pair_bytes(x) * static_cast<size_t>(p.mean.numel());
+  plan.vectorized = has_vectors(elements_of(p), {x, dy, dx});
   return plan;
 }
 

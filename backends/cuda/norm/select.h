@@ -5,6 +5,7 @@
 #include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
+#include <gradus/core/strided_loop.h>
 
 namespace gradus::cuda_detail {
 
@@ -46,15 +47,11 @@ struct ChannelTiling {
 
 struct NormPlan {
   NormAlgorithm algorithm = NormAlgorithm::composite;
-  size_t workspace_bytes = 0;  ///< all scratch memory
+  size_t workspace_bytes = 0;  ///< scratch memory, besides that of splits of the strided sums
   RowTiling rows;
   ChannelTiling channels;
-  /// strided: the sums over the axes of the statistics, and over those of weight and bias where they are others.
-  ReducePlan statistics, parameters;
-  bool takes_sums = false;   ///< backward
   bool shared_sums = false;  ///< strided, backward: the same sums serve dx, weight and bias
   bool vectorized = false;   ///< strided: four elements at a time
-  size_t sums_bytes = 0;     ///< strided, backward: of the workspace, in front, for the sums that dx needs
 
   /// For observers: "rows", "channels_resident", "channels_split", …
   const char* name() const;
@@ -67,9 +64,9 @@ bool is_contiguous(const StridedLayout& view);
 /// True when kernels that compute in the wide type of `dtype` can move the running statistics.
 bool is_kept_dense(const RunningStatistics& running, DType dtype);
 
-/// strided: all elements, in views y, x, statistics, weight, bias, or dx, dy, x, statistics, weight.
-StridedLoop<5> elements_of(const NormalizeArgs& problem);
-StridedLoop<5> elements_of(const NormalizeBackwardArgs& problem);
+/// strided: all elements, in views y or dx, x, dy (forward: x again), statistics, weight, bias.
+StridedLoop<6> elements_of(const NormalizeArgs& problem);
+StridedLoop<6> elements_of(const NormalizeBackwardArgs& problem);
 /// A view as broadcast along axes of size 1.
 Strides broadcast_strides(const StridedLayout& view);
 /// x's shape with size 1 at the axes in `axes`, or at all others.

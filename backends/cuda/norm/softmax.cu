@@ -20,11 +20,6 @@ namespace {
 
 using namespace cuda_detail;
 
-// Steps between elements of a row, in the views of the kernels.
-struct Steps {
-  int64_t x, y, dx;
-};
-
 // A row's elements as kLanes threads keep them, kCount each, in vectors of kWidth: a part of a warp, or a block.
 template <int kLanes, int kCount, int kWidth>
 struct Spread {
@@ -67,115 +62,94 @@ struct Spread {
   }
 };
 
-// Views of `rows`: x, y.
-template <class S, class T>
-__global__ void __launch_bounds__(S::kBlock)
-    softmax_lanes_kernel(const T* x, T* y, Geometry<2> rows, int size, Steps steps, bool log) {
-  using C = compute_t<T>;
-  const bool outside = S::row() >= rows.numel;  // lanes of other rows of the warp may be inside
-  int64_t at[2];
-  rows.offsets(outside ? 0 : S::row(), at);
-  C values[S::kValues], max = -C(INFINITY), sum = 0;
-  S::load(Row<const T>{x + at[0], steps.x}, size, -C(INFINITY), values);
-#pragma unroll
-  for (int k = 0; k < S::kValues; ++k) max = LargerNumber()(values[k], max);
-  max = S::fold(max, LargerNumber());
-#pragma unroll
-  for (int k = 0; k < S::kValues; ++k) {
-    values[k] -= max;
-    const C power = log ? rough_exponential(values[k]) : exponential<T>(values[k]);
-    sum += power;
-    if (!log) values[k] = power;
-  }
-  sum = S::fold(sum, Add());
-  const C log_sum = log ? ::log(sum) : C(0), inverse = C(1) / sum;
-#pragma unroll
-  for (int k = 0; k < S::kValues; ++k) values[k] = log ? values[k] - log_sum : values[k] * inverse;
-  if (!outside) S::store(Row<T>{y + at[1], steps.y}, size, values);
-}
-
+// The rows of y = softmax(x) or, backward, of dx. Views: the result, x or dy, and y, which forward is the result.
 template <class T>
-__global__ void __launch_bounds__(1024)
-    softmax_kernel(const T* x, T* y, Geometry<2> rows, int64_t size, Steps steps, bool log) {
-  using C = compute_t<T>;
-  __shared__ C shared[32];
-  for (uint32_t r = blockIdx.x; r < rows.numel; r += gridDim.x) {
-    int64_t at[2];
-    rows.offsets(r, at);
-    const Row<const T> from{x + at[0], steps.x};
-    const Row<T> to{y + at[1], steps.y};
-    const VectorizedRows row(size, from, to);
-    const auto [max, sum] = running_sum_of_row<C>(row, from, shared);
-    const C log_sum = ::log(sum);
-    row.walk([&, max = max, sum = sum]<int kWidth>(int64_t i) {
-      const auto in = from.template load<kWidth>(i);
-      Vec<T, kWidth> out;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
-        const C shifted = static_cast<C>(in.value[k]) - max;
-        out.value[k] = static_cast<T>(log ? shifted - log_sum : exponential<T>(shifted) / sum);
-      }
-      to.store(i, out);
-    });
+struct Rows {
+  Geometry<3> nest;
+  int64_t size, steps[3];  // of a row: elements, steps between them
+  bool log;
+  T* result;
+  const T *x, *y;
+
+  __device__ Row<T> to(const int64_t (&at)[3]) const { return {result + at[0], steps[0]}; }
+  __device__ Row<const T> from(const int64_t (&at)[3]) const { return {x + at[1], steps[1]}; }
+  __device__ Row<const T> outputs(const int64_t (&at)[3]) const { return {y + at[2], steps[2]}; }
+  __device__ compute_t<T> gradient(compute_t<T> dy, compute_t<T> y, compute_t<T> sum) const {
+    return log ? dy - exponential<T>(y) * sum : y * (dy - sum);
   }
-}
+};
 
-template <class T, class C>
-__device__ C gradient_at(C dy, C y, C sum, bool log) {
-  return log ? dy - exponential<T>(y) * sum : y * (dy - sum);
-}
-
-// Views of `rows`: dx, dy, y; dy has the step of x.
-template <class S, class T>
-__global__ void __launch_bounds__(S::kBlock)
-    softmax_backward_lanes_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int size, Steps steps, bool log) {
+template <bool kBackward, class S, class T>
+__global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
   using C = compute_t<T>;
-  const bool outside = S::row() >= rows.numel;
+  const bool outside = S::row() >= rows.nest.numel;  // lanes of other rows of the warp may be inside
+  const int size = static_cast<int>(rows.size);
   int64_t at[3];
-  rows.offsets(outside ? 0 : S::row(), at);
-  C gradients[S::kValues], outputs[S::kValues], sum = 0;
-  S::load(Row<const T>{dy + at[1], steps.x}, size, C(0), gradients);
-  S::load(Row<const T>{y + at[2], steps.y}, size, C(0), outputs);
+  rows.nest.offsets(outside ? 0 : S::row(), at);
+  C values[S::kValues], sum = 0;
+  S::load(rows.from(at), size, kBackward ? C(0) : -C(INFINITY), values);
+  if constexpr (kBackward) {
+    C outputs[S::kValues];
+    S::load(rows.outputs(at), size, C(0), outputs);
 #pragma unroll
-  for (int k = 0; k < S::kValues; ++k) sum += log ? gradients[k] : gradients[k] * outputs[k];
-  sum = S::fold(sum, Add());
+    for (int k = 0; k < S::kValues; ++k) sum += rows.log ? values[k] : values[k] * outputs[k];
+    sum = S::fold(sum, Add());
 #pragma unroll
-  for (int k = 0; k < S::kValues; ++k) gradients[k] = gradient_at<T>(gradients[k], outputs[k], sum, log);
-  if (!outside) S::store(Row<T>{dx + at[0], steps.dx}, size, gradients);
+    for (int k = 0; k < S::kValues; ++k) values[k] = rows.gradient(values[k], outputs[k], sum);
+  } else {
+    C max = -C(INFINITY);
+#pragma unroll
+    for (int k = 0; k < S::kValues; ++k) max = LargerNumber()(values[k], max);
+    max = S::fold(max, LargerNumber());
+#pragma unroll
+    for (int k = 0; k < S::kValues; ++k) {
+      values[k] -= max;
+      const C power = rows.log ? rough_exponential(values[k]) : exponential<T>(values[k]);
+      sum += power;
+      if (!rows.log) values[k] = power;
+    }
+    sum = S::fold(sum, Add());
+    const C log_sum = rows.log ? ::log(sum) : C(0), inverse = C(1) / sum;
+#pragma unroll
+    for (int k = 0; k < S::kValues; ++k) values[k] = rows.log ? values[k] - log_sum : values[k] * inverse;
+  }
+  if (!outside) S::store(rows.to(at), size, values);
 }
 
-template <class T>
-__global__ void __launch_bounds__(1024)
-    softmax_backward_kernel(const T* dy, const T* y, T* dx, Geometry<3> rows, int64_t size, Steps steps, bool log) {
+template <bool kBackward, class T>
+__global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
   using C = compute_t<T>;
   __shared__ C shared[32];
-  for (uint32_t r = blockIdx.x; r < rows.numel; r += gridDim.x) {
+  for (uint32_t r = blockIdx.x; r < rows.nest.numel; r += gridDim.x) {
     int64_t at[3];
-    rows.offsets(r, at);
-    const Row<T> to{dx + at[0], steps.dx};
-    const Row<const T> gradients{dy + at[1], steps.x}, outputs{y + at[2], steps.y};
-    const VectorizedRows row(size, gradients, outputs, to);
-    C sum = 0;
-    row.walk([&]<int kWidth>(int64_t i) {
-      const auto gradient = gradients.template load<kWidth>(i);
-      Vec<T, kWidth> output{};
-      if (!log) output = outputs.template load<kWidth>(i);
+    rows.nest.offsets(r, at);
+    const auto to = rows.to(at);
+    const auto from = rows.from(at), outputs = rows.outputs(at);
+    if constexpr (kBackward) {
+      const VectorizedRows row(rows.size, from, outputs, to);
+      C sum = 0;
+      row.walk([&]<int kWidth>(int64_t i) {
+        const auto gradient = from.template load<kWidth>(i);
+        Vec<T, kWidth> output{};
+        if (!rows.log) output = outputs.template load<kWidth>(i);
 #pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
-        const C g = static_cast<C>(gradient.value[k]);
-        sum += log ? g : g * static_cast<C>(output.value[k]);
-      }
-    });
-    sum = block_reduce(sum, shared, Add());
-    row.walk([&]<int kWidth>(int64_t i) {
-      const auto gradient = gradients.template load<kWidth>(i), output = outputs.template load<kWidth>(i);
-      Vec<T, kWidth> result;
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k)
-        result.value[k] = static_cast<T>(
-            gradient_at<T>(static_cast<C>(gradient.value[k]), static_cast<C>(output.value[k]), sum, log));
-      to.store(i, result);
-    });
+        for (int k = 0; k < kWidth; ++k) {
+          const C g = static_cast<C>(gradient.value[k]);
+          sum += rows.log ? g : g * static_cast<C>(output.value[k]);
+        }
+      });
+      sum = block_reduce(sum, shared, Add());
+      map_row(
+          row, to, [&](int64_t, C dy, C y) { return rows.gradient(dy, y, sum); }, from, outputs);
+    } else {
+      const VectorizedRows row(rows.size, from, to);
+      const RunningSum<C> total = running_sum_of_row<C>(row, from, shared);
+      const C log_sum = ::log(total.sum);
+      const auto result = [&](int64_t, C value) {
+        return rows.log ? value - total.max - log_sum : exponential<T>(value - total.max) / total.sum;
+      };
+      map_row(row, to, result, from);
+    }
   }
 }
 
@@ -192,52 +166,38 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
   else run.template operator()<128, 8>();
 }
 
-// The rows along an axis.
-struct Rows {
-  int64_t size = 1;
-  Shape outer;  // of the rows: size 1 at the axis
-  Rows(Shape shape, int axis) : outer(shape) {
-    if (shape.size()) size = shape[axis], outer[axis] = 1;
-  }
-  static int64_t step(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
-};
+// False where there are too many rows.
+template <bool kBackward>
+bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
+  Shape outer = y.shape;
+  if (y.ndim()) outer[axis] = 1;
+  const Nest<3> nest(StridedLoop<3>(outer, {&result.strides, &x.strides, &y.strides}));
+  if (nest.numel > kMaxChunk) return false;
+  const SoftmaxPlan plan = select_softmax({result, x, y}, axis, device_properties(y.device.index));
+  const View none, &output = kBackward ? y : none;
+  EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());
+  if (y.numel() == 0) return true;
+  const auto step = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
+  const Launch launch(y.device);
+  visit_floating(y.dtype, [&]<class T>() {
+    const Rows<T> rows{
+        nest.geometry(), y.ndim() ? y.shape[axis] : 1, {step(result), step(x), step(y)}, log, result.as<T>(), x.as<T>(),
+        y.as<T>()};
+    if (!plan.in_registers) return launch(block_kernel<kBackward, T>, plan.blocks, plan.threads, rows);
+    visit_spread(plan, [&]<class S>() { launch(lanes_kernel<kBackward, S, T>, plan.blocks, plan.threads, rows); });
+  });
+  return true;
+}
 
 }  // namespace
 
 void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  const Rows rows(x.shape, axis);
-  const Nest<2> nest(StridedLoop<2>(rows.outer, {&x.strides, &y.strides}));
-  if (nest.numel > kMaxChunk) return Backend::softmax(x, axis, log, y);
-  const SoftmaxPlan plan = select_softmax({x, y}, axis, device_properties(y.device.index));
-  EventScope event(log ? "log_softmax" : "softmax", "cuda", plan.name(), {&x}, 5 * x.numel());
-  if (x.numel() == 0) return;
-  const Steps steps{Rows::step(x, axis), Rows::step(y, axis), 0};
-  const Launch launch(y.device);
-  visit_floating(y.dtype, [&]<class T>() {
-    const auto run = [&](const auto kernel, auto size) {
-      launch(kernel, plan.blocks, plan.threads, x.as<T>(), y.as<T>(), nest.geometry(), size, steps, log);
-    };
-    if (!plan.in_registers) return run(softmax_kernel<T>, rows.size);
-    visit_spread(plan, [&]<class S>() { run(softmax_lanes_kernel<S, T>, static_cast<int>(rows.size)); });
-  });
+  if (!run<false>(log ? "log_softmax" : "softmax", x, y, axis, log, y)) Backend::softmax(x, axis, log, y);
 }
 
 void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  const Rows rows(y.shape, axis);
-  const Nest<3> nest(StridedLoop<3>(rows.outer, {&dx.strides, &dy.strides, &y.strides}));
-  if (nest.numel > kMaxChunk) return Backend::softmax_backward(dy, y, axis, log, dx);
-  const SoftmaxPlan plan = select_softmax({dx, dy, y}, axis, device_properties(dx.device.index));
-  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "cuda", plan.name(), {&dy, &y}, 4 * dx.numel());
-  if (y.numel() == 0) return;
-  const Steps steps{Rows::step(dy, axis), Rows::step(y, axis), Rows::step(dx, axis)};
-  const Launch launch(dx.device);
-  visit_floating(dx.dtype, [&]<class T>() {
-    const auto run = [&](const auto kernel, auto size) {
-      launch(kernel, plan.blocks, plan.threads, dy.as<T>(), y.as<T>(), dx.as<T>(), nest.geometry(), size, steps, log);
-    };
-    if (!plan.in_registers) return run(softmax_backward_kernel<T>, rows.size);
-    visit_spread(plan, [&]<class S>() { run(softmax_backward_lanes_kernel<S, T>, static_cast<int>(rows.size)); });
-  });
+  if (!run<true>(log ? "log_softmax_backward" : "softmax_backward", dy, y, axis, log, dx))
+    Backend::softmax_backward(dy, y, axis, log, dx);
 }
 
 }  // namespace gradus

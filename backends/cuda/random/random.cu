@@ -1,5 +1,5 @@
 // Random numbers: the streams of core/random.h, element by element in logical order, hence the same bits as on the CPU.
-// Dropout draws, masks and scales in one pass. Any strides.
+// Dropout draws, masks and scales in one pass. A permutation is the order of random keys, ties by index. Any strides.
 // One thread for four neighbours in logical order, which share random words (device/map.cuh). Deterministic: a number
 // depends on seed, offset and index alone.
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -14,46 +14,36 @@ namespace {
 
 using namespace cuda_detail;
 
-// A draw whose offset is settled on the device, where a replayed graph finds a new one.
+// A replayed graph finds a new offset on the device.
+__device__ void add_device_offset(RandomState& state) {
+  if (state.device_offset) state.offset += *state.device_offset;
+}
+
+enum class Distribution { uniform, normal, bernoulli, integer, key };
+
+// Between, or with the mean and deviation, or the probability `a`, `b`. Keys are signed numbers in the order of bits.
+template <Distribution kOf, class T, class Parameter>
 struct Draw {
   RandomState state;
-  __device__ void begin() {
-    if (state.device_offset) state.offset += *state.device_offset;
-  }
-};
-
-template <class T>
-struct Uniform : Draw {
-  double low, high;
-  __device__ T operator()(uint64_t i) const { return random_uniform<T>(state.seed, state.offset, i, low, high); }
-};
-template <class T>
-struct Normal : Draw {
-  double mean, deviation;
-  __device__ T operator()(uint64_t i) const { return random_normal<T>(state.seed, state.offset, i, mean, deviation); }
-};
-template <class T>
-struct Bernoulli : Draw {
-  double p;
+  Parameter a = {}, b = {};
+  __device__ void begin() { add_device_offset(state); }
   __device__ T operator()(uint64_t i) const {
-    return scalar::convert<T>(random_bernoulli(state.seed, state.offset, i, p));
-  }
-};
-template <class T>
-struct Integer : Draw {
-  int64_t low, high;
-  __device__ T operator()(uint64_t i) const {
-    return scalar::convert<T>(random_integer(state.seed, state.offset, i, low, high));
+    using enum Distribution;
+    const uint64_t seed = state.seed, offset = state.offset;
+    if constexpr (kOf == uniform) return random_uniform<T>(seed, offset, i, a, b);
+    if constexpr (kOf == normal) return random_normal<T>(seed, offset, i, a, b);
+    if constexpr (kOf == bernoulli) return scalar::convert<T>(random_bernoulli(seed, offset, i, a));
+    if constexpr (kOf == integer) return scalar::convert<T>(random_integer(seed, offset, i, a, b));
+    if constexpr (kOf == key) return static_cast<T>(random_bits64(seed, offset, i) ^ uint64_t{1} << 63);
   }
 };
 
 // Views: y, x, mask.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(Draw draw, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,
+    dropout_kernel(RandomState state, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,
                    compute_t<T> scale) {
-  draw.begin();
-  const RandomState& state = draw.state;
+  add_device_offset(state);
   for (uint32_t i = 4 * thread_index(); i < geometry.numel; i += 4 * thread_count()) {
     Vec<bool, 4> kept;
     four_draws([&](uint64_t e) { return random_bernoulli(state.seed, state.offset, e, keep); }, first, i, kept.value);
@@ -92,22 +82,33 @@ struct DropoutBackward {
 
 void CudaBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
   EventScope event("uniform", "cuda", "generate", {});
-  visit_floating(y.dtype, [&]<class T>() { generate<T>(Uniform<T>{{state}, low, high}, y); });
+  visit_floating(y.dtype, [&]<class T>() { generate<T>(Draw<Distribution::uniform, T, double>{state, low, high}, y); });
 }
 
 void CudaBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
   EventScope event("normal", "cuda", "generate", {});
-  visit_floating(y.dtype, [&]<class T>() { generate<T>(Normal<T>{{state}, mean, deviation}, y); });
+  visit_floating(y.dtype, [&]<class T>() {
+    generate<T>(Draw<Distribution::normal, T, double>{state, mean, deviation}, y);
+  });
 }
 
 void CudaBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
   EventScope event("bernoulli", "cuda", "generate", {});
-  visit(y.dtype, [&]<class T>() { generate<T>(Bernoulli<T>{{state}, p}, y); });
+  visit(y.dtype, [&]<class T>() { generate<T>(Draw<Distribution::bernoulli, T, double>{state, p}, y); });
 }
 
 void CudaBackend::randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) {
   EventScope event("randint", "cuda", "generate", {});
-  visit(y.dtype, [&]<class T>() { generate<T>(Integer<T>{{state}, low, high}, y); });
+  visit(y.dtype, [&]<class T>() { generate<T>(Draw<Distribution::integer, T, int64_t>{state, low, high}, y); });
+}
+
+void CudaBackend::randperm(const MutableView& y, const RandomState& state) {
+  EventScope event("randperm", "cuda", "sort", {});
+  const Scratch memory(sizeof(int64_t) * static_cast<size_t>(y.numel()), y.device);
+  MutableView keys = y;
+  keys.data = memory.data(), keys.strides = Strides{1};
+  generate<int64_t>(Draw<Distribution::key, int64_t, int>{state}, keys);
+  sort(keys, 0, /*descending=*/false, {}, y);
 }
 
 void CudaBackend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
@@ -125,8 +126,8 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
       Geometry<3> geometry = piece.geometry();
       geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) && aligned(from) &&
                             aligned(to) && aligned(kept);
-      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, Draw{state}, geometry, from, to,
-             kept, static_cast<uint64_t>(first), 1 - p, scale);
+      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, state, geometry, from, to, kept,
+             static_cast<uint64_t>(first), 1 - p, scale);
     });
   });
 }

@@ -5,7 +5,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/reduce/reduce_kernel.cuh>
+#include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {
 namespace {

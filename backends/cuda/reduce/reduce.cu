@@ -3,7 +3,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/reduce/reduce_kernel.cuh>
+#include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {
 namespace {
@@ -14,25 +14,12 @@ template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), compute_t<T>, int64_t>;
 
 // What a reduction folds with: its neutral element, an element's contribution, and the fold.
-template <class T>
-struct Sum {
-  using A = accumulate_t<T>;
-  static __device__ A neutral() { return A(0); }
-  static __device__ A load(T x, int64_t) { return static_cast<A>(x); }
-  static __device__ A fold(A a, A b) { return a + b; }
-};
-template <class T>
-struct Product {
-  using A = accumulate_t<T>;
-  static __device__ A neutral() { return A(1); }
-  static __device__ A load(T x, int64_t) { return static_cast<A>(x); }
-  static __device__ A fold(A a, A b) { return a * b; }
-};
 template <BinaryOp op, class T>
-struct Extreme {
+struct Fold {
   using A = accumulate_t<T>;
   static __device__ A neutral() {
-    if constexpr (std::is_floating_point_v<A>) return op == BinaryOp::maximum ? -A(INFINITY) : A(INFINITY);
+    if constexpr (op == BinaryOp::add || op == BinaryOp::mul) return op == BinaryOp::mul;
+    else if constexpr (std::is_floating_point_v<A>) return op == BinaryOp::maximum ? -A(INFINITY) : A(INFINITY);
     else return op == BinaryOp::maximum ? INT64_MIN : INT64_MAX;
   }
   static __device__ A load(T x, int64_t) { return static_cast<A>(x); }
@@ -40,7 +27,7 @@ struct Extreme {
 };
 // all is the minimum of the truth values, any their maximum.
 template <BinaryOp op, class T>
-struct Logical : Extreme<op, int64_t> {
+struct Logical : Fold<op, int64_t> {
   static __device__ int64_t neutral() { return op == BinaryOp::minimum; }
   static __device__ int64_t load(T x, int64_t) { return scalar::convert<bool>(x); }
 };
@@ -52,8 +39,20 @@ struct Results {
   DType dtype;
   double divisor;  // 0: none
   __device__ void store(const int64_t (&at)[2], A total) const {
-    if (divisor != 0) cuda_detail::store_as(y, dtype, at[1], static_cast<double>(total) / divisor);
-    else cuda_detail::store_as(y, dtype, at[1], total);
+    if (divisor != 0) store_as(at[1], static_cast<double>(total) / divisor);
+    else store_as(at[1], total);
+  }
+  __device__ void store_as(int64_t at, auto value) const {
+    switch (dtype) {
+      case DType::f32: static_cast<float*>(y)[at] = scalar::convert<float>(value); break;
+      case DType::f64: static_cast<double*>(y)[at] = scalar::convert<double>(value); break;
+      case DType::f16: static_cast<Half*>(y)[at] = scalar::convert<Half>(value); break;
+      case DType::bf16: static_cast<BFloat16*>(y)[at] = scalar::convert<BFloat16>(value); break;
+      case DType::i64: static_cast<int64_t*>(y)[at] = scalar::convert<int64_t>(value); break;
+      case DType::i32: static_cast<int32_t*>(y)[at] = scalar::convert<int32_t>(value); break;
+      case DType::u8: static_cast<uint8_t*>(y)[at] = scalar::convert<uint8_t>(value); break;
+      case DType::boolean: static_cast<bool*>(y)[at] = scalar::convert<bool>(value); break;
+    }
   }
 };
 
@@ -75,15 +74,17 @@ void CudaBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Mutabl
   const int64_t outputs = y.numel();
   const double count = outputs ? static_cast<double>(x.numel() / outputs) : 0;
   visit(x.dtype, [&]<class T>() {
-    using A = accumulate_t<T>;
+    const auto fold = [&]<BinaryOp kOp>(double divisor) {
+      run<Fold<kOp, T>, T, Fold<kOp, accumulate_t<T>>>(x, axes, divisor, y);
+    };
     switch (op) {
-      case ReduceOp::sum: return run<Sum<T>, T, Sum<A>>(x, axes, 0, y);
-      case ReduceOp::mean: return run<Sum<T>, T, Sum<A>>(x, axes, count == 0 ? NAN : count, y);
-      case ReduceOp::max: return run<Extreme<maximum, T>, T, Extreme<maximum, A>>(x, axes, 0, y);
-      case ReduceOp::min: return run<Extreme<minimum, T>, T, Extreme<minimum, A>>(x, axes, 0, y);
+      case ReduceOp::sum: return fold.template operator()<add>(0);
+      case ReduceOp::mean: return fold.template operator()<add>(count == 0 ? NAN : count);
+      case ReduceOp::max: return fold.template operator()<maximum>(0);
+      case ReduceOp::min: return fold.template operator()<minimum>(0);
+      case ReduceOp::prod: return fold.template operator()<mul>(0);
       case ReduceOp::all: return run<Logical<minimum, T>, T, Logical<minimum, int64_t>>(x, axes, 0, y);
       case ReduceOp::any: return run<Logical<maximum, T>, T, Logical<maximum, int64_t>>(x, axes, 0, y);
-      case ReduceOp::prod: return run<Product<T>, T, Product<A>>(x, axes, 0, y);
     }
   });
 }

@@ -2,8 +2,10 @@
 // 1]. Rows of any strides, in either direction. Half types accumulate in float, integers in int64.
 // A thread for each row, 256 a block, where rows are short or neighbours in memory, and for recurrences, which are not
 // cut: products of their a could overflow where they do not. Else a block of 256 threads for each row, 256 elements at
-// a time, whose totals it finds in eight rounds. Grids loop over rows.
+// a time, whose totals CUB's block scan finds. Grids loop over rows.
 // Deterministic: the order of the sums depends on shapes and device alone.
+#include <cub/block/block_scan.cuh>
+
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -12,15 +14,7 @@
 namespace gradus {
 namespace {
 
-using cuda_detail::Geometry;
-using cuda_detail::kThreads;
-using cuda_detail::Launch;
-using cuda_detail::Nest;
-
-template <ScanOp op, class A>
-__device__ A fold(A a, A b) {
-  return op == ScanOp::sum ? a + b : a * b;
-}
+using namespace cuda_detail;
 
 // Elements of a row; steps in memory are those of y and the inputs.
 struct Row {
@@ -30,63 +24,57 @@ struct Row {
   __device__ int64_t place(int64_t k) const { return reverse ? size - 1 - k : k; }
 };
 
-// Views of `rows`: y, x, x.
+// How y[k] follows from the total so far and element k of the inputs, whose second one only a recurrence has.
 template <ScanOp op, class T>
-__global__ void __launch_bounds__(kThreads) thread_rows_kernel(Geometry<3> rows, Row row, const T* x, T* y) {
+struct Fold {
   using A = compute_t<T>;
-  for (uint32_t i = cuda_detail::thread_index(); i < rows.numel; i += cuda_detail::thread_count()) {
+  static constexpr A kNeutral = op == ScanOp::sum ? 0 : 1;
+  __device__ A operator()(A a, A b) const { return op == ScanOp::sum ? a + b : a * b; }
+  __device__ A next(A total, A x, int64_t, int64_t) const { return (*this)(total, x); }
+};
+template <class T>
+struct Recurrence {
+  using A = compute_t<T>;
+  static constexpr A kNeutral = 0;
+  const T* b;
+  __device__ A next(A total, A a, int64_t k, int64_t at) const {
+    const A start = static_cast<A>(b[at]);
+    return k == 0 ? start : start + a * total;
+  }
+};
+
+// Views of `rows`: y, x, b.
+template <class Op, class T>
+__global__ void __launch_bounds__(kThreads) thread_rows_kernel(Geometry<3> rows, Row row, Op op, const T* x, T* y) {
+  using A = typename Op::A;
+  for (uint32_t i = thread_index(); i < rows.numel; i += thread_count()) {
     int64_t at[3];
     rows.offsets(i, at);
-    A total = op == ScanOp::sum ? 0 : 1;
+    A total = Op::kNeutral;
     for (int64_t k = 0; k < row.size; ++k) {
       const int64_t place = row.place(k);
-      total = fold<op, A>(total, static_cast<A>(x[at[1] + place * row.steps[1]]));
+      total = op.next(total, static_cast<A>(x[at[1] + place * row.steps[1]]), k, at[2] + place * row.steps[2]);
       y[at[0] + place * row.steps[0]] = static_cast<T>(total);
     }
   }
 }
 
-template <ScanOp op, class T>
-__global__ void __launch_bounds__(kThreads) block_rows_kernel(Geometry<3> rows, Row row, const T* x, T* y) {
-  using A = compute_t<T>;
-  __shared__ A totals[2][kThreads];
+template <class Op, class T>
+__global__ void __launch_bounds__(kThreads) block_rows_kernel(Geometry<3> rows, Row row, Op op, const T* x, T* y) {
+  using A = typename Op::A;
+  using Scan = cub::BlockScan<A, kThreads>;
+  __shared__ typename Scan::TempStorage shared;
   for (uint32_t i = blockIdx.x; i < rows.numel; i += gridDim.x) {
     int64_t at[3];
     rows.offsets(i, at);
-    A before = op == ScanOp::sum ? 0 : 1;  // of the elements so far
+    A before = Op::kNeutral;  // of the elements so far
     for (int64_t begin = 0; begin < row.size; begin += kThreads) {
       const int64_t k = begin + threadIdx.x, place = row.place(k);
-      A total = op == ScanOp::sum ? 0 : 1;
-      if (k < row.size) total = static_cast<A>(x[at[1] + place * row.steps[1]]);
-      int now = 0;
-      totals[now][threadIdx.x] = total;
-      // After each round a thread has the total of twice as many elements (Hillis and Steele, 1986).
-      for (uint32_t reach = 1; reach < kThreads; reach *= 2, now = 1 - now) {
-        __syncthreads();
-        if (threadIdx.x >= reach) total = fold<op, A>(totals[now][threadIdx.x - reach], total);
-        totals[1 - now][threadIdx.x] = total;
-      }
-      __syncthreads();
-      if (k < row.size) y[at[0] + place * row.steps[0]] = static_cast<T>(fold<op, A>(before, total));
-      before = fold<op, A>(before, totals[now][kThreads - 1]);
+      A total = k < row.size ? static_cast<A>(x[at[1] + place * row.steps[1]]) : Op::kNeutral, all;
+      Scan(shared).InclusiveScan(total, total, op, all);
+      if (k < row.size) y[at[0] + place * row.steps[0]] = static_cast<T>(op(before, total));
+      before = op(before, all);
       __syncthreads();  // the next round writes what has just been read
-    }
-  }
-}
-
-// Views of `rows`: y, a, b.
-template <class T>
-__global__ void __launch_bounds__(kThreads) recurrence_kernel(Geometry<3> rows, Row row, const T* a, const T* b, T* y) {
-  using A = compute_t<T>;
-  for (uint32_t i = cuda_detail::thread_index(); i < rows.numel; i += cuda_detail::thread_count()) {
-    int64_t at[3];
-    rows.offsets(i, at);
-    A total = 0;
-    for (int64_t k = 0; k < row.size; ++k) {
-      const int64_t place = row.place(k);
-      const A start = static_cast<A>(b[at[2] + place * row.steps[2]]);
-      total = k == 0 ? start : start + static_cast<A>(a[at[1] + place * row.steps[1]]) * total;
-      y[at[0] + place * row.steps[0]] = static_cast<T>(total);
     }
   }
 }
@@ -100,8 +88,13 @@ struct Rows {
       : row{1, {0, 0, 0}, reverse},
         nest(StridedLoop<3>(without(y.shape, axis), {&y.strides, &first.strides, &second.strides})) {
     if (y.ndim()) row = {y.shape[axis], {y.strides[axis], first.strides[axis], second.strides[axis]}, reverse};
-    GRADUS_CHECK(nest.numel <= cuda_detail::kMaxChunk, ShapeError, "cuda scans at most ", cuda_detail::kMaxChunk,
-                 " rows at once, got ", nest.numel, "; scan parts of the other dimensions");
+    GRADUS_CHECK(nest.numel <= kMaxChunk, ShapeError, "cuda scans at most ", kMaxChunk, " rows at once, got ",
+                 nest.numel, "; scan parts of the other dimensions");
+  }
+  template <class Op, class T>
+  void run(const Launch& launch, void (*kernel)(Geometry<3>, Row, Op, const T*, T*), int64_t rows_of_block,
+           const Op& op, const View& x, const MutableView& y) const {
+    launch(kernel, launch.blocks(nest.numel, rows_of_block), kThreads, nest.geometry(), row, op, x.as<T>(), y.as<T>());
   }
   // Neighbouring threads on neighbouring rows read neighbouring elements.
   bool side_by_side() const { return nest.ndim > 0 && nest.strides[0][nest.ndim - 1] == 1; }
@@ -112,13 +105,6 @@ struct Rows {
     return shape;
   }
 };
-
-// f.template operator()<T>() for the types that are scanned: floating ones and int64.
-template <class F>
-void visit_scanned(DType dtype, F&& f) {
-  if (dtype == DType::i64) f.template operator()<int64_t>();
-  else visit_floating(dtype, f);
-}
 
 }  // namespace
 
@@ -134,26 +120,27 @@ void CudaBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const M
   }
   const Rows rows(y, x, x, axis, reverse);
   const Launch launch(y.device);
-  const int64_t count = rows.nest.numel;
-  const bool by_threads = rows.row.size < 32 || (rows.side_by_side() && count >= 32 * launch.multiprocessors());
-  visit_scanned(wide, [&]<class T>() {
-    const auto kernel = op == ScanOp::sum
-                            ? (by_threads ? thread_rows_kernel<ScanOp::sum, T> : block_rows_kernel<ScanOp::sum, T>)
-                            : (by_threads ? thread_rows_kernel<ScanOp::prod, T> : block_rows_kernel<ScanOp::prod, T>);
-    launch(kernel, launch.blocks(count, by_threads ? kThreads : 1), kThreads, rows.nest.geometry(), rows.row, x.as<T>(),
-           y.as<T>());
-  });
+  const bool by_threads =
+      rows.row.size < 32 || (rows.side_by_side() && rows.nest.numel >= 32 * launch.multiprocessors());
+  const auto run = [&]<class T>(auto fold) {
+    if (by_threads) rows.run(launch, thread_rows_kernel<decltype(fold), T>, kThreads, fold, x, y);
+    else rows.run(launch, block_rows_kernel<decltype(fold), T>, 1, fold, x, y);
+  };
+  const auto of_type = [&]<class T>() {
+    if (op == ScanOp::sum) run.template operator()<T>(Fold<ScanOp::sum, T>());
+    else run.template operator()<T>(Fold<ScanOp::prod, T>());
+  };
+  if (wide == DType::i64) of_type.template operator()<int64_t>();
+  else visit_floating(wide, of_type);
 }
 
 void CudaBackend::linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) {
   if (!is_floating(y.dtype)) return Backend::linear_recurrence(a, b, axis, reverse, y);
   EventScope event("linear_recurrence", "cuda", "rows", {&a, &b, &y}, 2 * y.numel());
   if (y.numel() == 0) return;
-  const Rows rows(y, a, b, axis, reverse);
-  const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    launch(recurrence_kernel<T>, launch.blocks(rows.nest.numel, kThreads), kThreads, rows.nest.geometry(), rows.row,
-           a.as<T>(), b.as<T>(), y.as<T>());
+    Rows(y, a, b, axis, reverse)
+        .run(Launch(y.device), thread_rows_kernel<Recurrence<T>, T>, kThreads, Recurrence<T>{b.as<T>()}, a, y);
   });
 }
 

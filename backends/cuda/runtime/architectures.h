@@ -15,11 +15,11 @@ namespace gradus::cuda_detail {
 /// both. A letter behind the number ("90a") ties the code to that very device.
 struct Architecture {
   int number = 0;
-  bool machine_code = false, ptx = false, tied = false;
+  std::string_view kind;  ///< behind the number
 
   bool runs_on(int device) const {
-    if (tied) return number == device;
-    return number <= device && (ptx || (machine_code && number / 10 == device / 10));
+    if (!kind.empty() && kind.front() != '-') return number == device;
+    return number <= device && (kind != "-real" || number / 10 == device / 10);
   }
 };
 
@@ -30,13 +30,9 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
     const std::string_view entry = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(entry.size() + 1, text.size()));
     Architecture architecture;
-    const char* const end = entry.data() + entry.size();
-    const auto [rest, error] = std::from_chars(entry.data(), end, architecture.number);
+    const auto [rest, error] = std::from_chars(entry.data(), entry.data() + entry.size(), architecture.number);
     if (error != std::errc()) return {};
-    std::string_view kind(rest, static_cast<size_t>(end - rest));
-    architecture.tied = !kind.empty() && kind.front() != '-';
-    if (architecture.tied) kind.remove_prefix(1);
-    architecture.machine_code = kind != "-virtual", architecture.ptx = kind != "-real";
+    architecture.kind = entry.substr(static_cast<size_t>(rest - entry.data()));
     all.push_back(architecture);
   }
   return all;

@@ -24,11 +24,10 @@ size_t rounded(size_t bytes) {
 void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, Pool pool) {
   if (bytes == 0) return nullptr;
   std::lock_guard lock(mutex_);
-  if (bytes > size_t{1} << 60) fail_out_of_memory(bytes, device);
+  if (bytes > size_t{1} << 46) fail_out_of_memory(bytes, device);  // no machine has 64 TiB
   const size_t capacity = rounded(bytes);
   if (pool == 0) collect_finished(false);
-  const Key key{device, stream, pool};
-  Block* block = find_free(key, capacity);
+  Block* block = find_free(device, stream, pool, capacity);
   if (!block) {
     void* data = from_system(capacity, bytes, device);
     block = &blocks_[data];
@@ -43,14 +42,11 @@ void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, 
 }
 
 // The smallest block that fits, unless more than an eighth of it would be wasted.
-CachingAllocator::Block* CachingAllocator::find_free(const Key& key, size_t capacity) {
-  const auto sizes = free_.find(key);
-  if (sizes == free_.end()) return nullptr;
-  const auto fit = sizes->second.lower_bound(capacity);
-  if (fit == sizes->second.end() || fit->first > capacity + capacity / 8) return nullptr;
-  Block* block = fit->second.back();
-  fit->second.pop_back();
-  if (fit->second.empty()) sizes->second.erase(fit);
+CachingAllocator::Block* CachingAllocator::find_free(int device, cudaStream_t stream, Pool pool, size_t capacity) {
+  const auto fit = free_.lower_bound({pool, device, stream, capacity, nullptr});
+  if (fit == free_.end() || *fit > Free(pool, device, stream, capacity + capacity / 8 + 1, nullptr)) return nullptr;
+  Block* block = std::get<Block*>(*fit);
+  free_.erase(fit);
   return block;
 }
 
@@ -62,7 +58,7 @@ void CachingAllocator::free(void* data) noexcept {
     if (found == blocks_.end()) return;
     Block* block = &found->second;
     stats_[block->device].allocated -= static_cast<int64_t>(block->counted);
-    if (block->users.empty()) return make_free(block);
+    if (block->users.empty() && block->waits_for.empty()) return make_free(block);
     if (this_thread_captures()) return deferred_.push_back(block);
     wait_for_users(block);
   } catch (...) {  // a failed device: the block is lost, and the next call reports the failure
@@ -77,9 +73,20 @@ void CachingAllocator::record_stream(void* data, cudaStream_t stream) {
   if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
 }
 
+void CachingAllocator::record_copy(const void* address, int device, cudaStream_t stream) {
+  std::lock_guard lock(mutex_);
+  for (auto& [data, block] : blocks_) {
+    const auto first = reinterpret_cast<uintptr_t>(data), touched = reinterpret_cast<uintptr_t>(address);
+    if (touched < first || touched >= first + block.capacity) continue;
+    forget_reached(block.waits_for);
+    const DeviceGuard guard(device);
+    GRADUS_CUDA_CHECK(cudaEventRecord(block.waits_for.emplace_back(device), stream));
+  }
+}
+
 void CachingAllocator::make_free(Block* block) {
   if (block->orphan) return release(block);
-  free_[{block->device, block->stream, block->pool}][block->capacity].push_back(block);
+  free_.emplace(block->pool, block->device, block->stream, block->capacity, block);
 }
 
 // Marks how far the block's users have to get before it may be given out again.
@@ -98,7 +105,7 @@ void CachingAllocator::release(Block* block) {
   stats_[block->device].reserved -= static_cast<int64_t>(block->capacity);
   void* data = block->data;
   blocks_.erase(data);
-  GRADUS_CUDA_CHECK(cudaFree(data));
+  GRADUS_CUDA_CHECK(page_locked_ ? cudaFreeHost(data) : cudaFree(data));
 }
 
 void CachingAllocator::collect_finished(bool wait) {
@@ -117,13 +124,16 @@ void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
   DeviceGuard guard(device);
   RelaxedCapture relaxed;
   void* data = nullptr;
-  cudaError_t error = cudaMalloc(&data, capacity);
+  const auto ask = [&] {
+    return page_locked_ ? cudaHostAlloc(&data, capacity, cudaHostAllocPortable) : cudaMalloc(&data, capacity);
+  };
+  cudaError_t error = ask();
   if (error == cudaErrorMemoryAllocation) {  // once more, with everything that is cached given back
     cudaGetLastError();
     ++stats_[device].retries;
     collect_finished(true);
-    release_cached(device);
-    error = cudaMalloc(&data, capacity);
+    release_unused(0, device);
+    error = ask();
   }
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -138,6 +148,8 @@ void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
 }
 
 void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
+  GRADUS_CHECK(!page_locked_, OutOfMemoryError, "the host has no ", bytes,
+               " bytes of page-locked memory; use fewer or smaller pinned tensors");
   DeviceGuard guard(device);
   size_t free = 0, total = 0;
   GRADUS_CUDA_CHECK(cudaMemGetInfo(&free, &total));
@@ -150,28 +162,20 @@ void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
               "; use a smaller batch or free tensors first");
 }
 
-// Gives unused blocks back to the driver, whose wanted(device, pool) is true.
-template <class Wanted>
-void CachingAllocator::release_unused(const Wanted& wanted) {
-  std::vector<Block*> unused;
-  std::erase_if(free_, [&](const auto& entry) {
-    const auto& [key, sizes] = entry;
-    if (!wanted(std::get<int>(key), std::get<Pool>(key))) return false;
-    for (const auto& [capacity, blocks] : sizes) unused.insert(unused.end(), blocks.begin(), blocks.end());
-    return true;
-  });
-  for (Block* block : unused) release(block);
-}
-
-// Those of eager work on a device (-1: of all).
-void CachingAllocator::release_cached(int device) {
-  release_unused([&](int of, Pool pool) { return pool == 0 && (device < 0 || of == device); });
+// Gives a pool's unused blocks on a device (-1: on all) back to the driver.
+void CachingAllocator::release_unused(Pool pool, int device) {
+  for (auto next = free_.begin(); next != free_.end();) {
+    Block* block = std::get<Block*>(*next);
+    const bool wanted = block->pool == pool && (device < 0 || block->device == device);
+    next = wanted ? free_.erase(next) : std::next(next);
+    if (wanted) release(block);
+  }
 }
 
 void CachingAllocator::empty_cache() {
   std::lock_guard lock(mutex_);
   collect_finished(false);
-  release_cached(-1);
+  release_unused(0);
 }
 
 MemoryStats CachingAllocator::stats(int device) const {
@@ -195,7 +199,7 @@ void CachingAllocator::release_pool(Pool pool) noexcept {
     std::lock_guard lock(mutex_);
     for (auto& [data, block] : blocks_)
       if (block.pool == pool) block.orphan = true;
-    release_unused([&](int, Pool of) { return of == pool; });
+    release_unused(pool);
   } catch (...) {  // a failed device: nothing to save
   }
 }

@@ -1,15 +1,15 @@
-// Device memory that is kept for reuse: asking the driver costs a hundred microseconds and a synchronisation, asking
-// this a tenth of one. Blocks are never cut; sizes are rounded so that few distinct ones occur. What a block has beyond
-// what was asked for counts as cached.
+// Device memory, or page-locked memory of the host, that is kept for reuse: asking the driver costs a hundred
+// microseconds and a synchronisation, asking this a tenth of one. Blocks are never cut; sizes are rounded so that few
+// distinct ones occur. What a block has beyond what was asked for counts as cached.
 //
 // A block belongs to the stream that it was allocated for. Freed, it may be given out again on that stream at once,
 // because later work there runs after the earlier. Work on other streams is announced by record_stream; the block then
-// waits for events on those. Blocks made while a graph is captured belong to the graph's pool, are reused only within
-// the capture, and go back to the driver with the graph.
+// waits for events on those, as page-locked memory does for copies (record_copy). Blocks made while a graph is captured
+// belong to the graph's pool, are reused only within the capture, and go back to the driver with the graph.
 #pragma once
 
-#include <map>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -24,11 +24,14 @@ class CachingAllocator {
   /// Names a graph's pool; 0 is the pool of eager work.
   using Pool = uint64_t;
 
-  explicit CachingAllocator(int device_count) : stats_(device_count) {}
+  explicit CachingAllocator(int device_count, bool page_locked = false)
+      : page_locked_(page_locked), stats_(device_count) {}
 
   void* allocate(size_t bytes, int device, cudaStream_t stream, Pool pool);
   void free(void* data) noexcept;
   void record_stream(void* data, cudaStream_t stream);
+  /// A copy queued on `stream` (of `device`) touches `address`; nothing happens for memory that is not from here.
+  void record_copy(const void* address, int device, cudaStream_t stream);
   void empty_cache();
   MemoryStats stats(int device) const;
   void reset_peaks(int device);
@@ -47,24 +50,24 @@ class CachingAllocator {
     Pool pool = 0;
     bool orphan = false;                 // its graph is gone
     std::vector<cudaStream_t> users;     // other streams that work on it
-    std::vector<PooledEvent> waits_for;  // freed, but those streams have not got there yet
+    std::vector<PooledEvent> waits_for;  // not given out again before these are reached
   };
-  using Key = std::tuple<int, cudaStream_t, Pool>;
+  /// Pool, device, stream and capacity, by which free blocks are found, and the block.
+  using Free = std::tuple<Pool, int, cudaStream_t, size_t, Block*>;
 
-  Block* find_free(const Key& key, size_t capacity);
+  Block* find_free(int device, cudaStream_t stream, Pool pool, size_t capacity);
   void* from_system(size_t capacity, size_t bytes, int device);
   void make_free(Block* block);
   void wait_for_users(Block* block);
   void release(Block* block);
-  template <class Wanted>
-  void release_unused(const Wanted& wanted);
-  void release_cached(int device);
+  void release_unused(Pool pool, int device = -1);
   void collect_finished(bool wait);
   [[noreturn]] void fail_out_of_memory(size_t bytes, int device) const;
 
+  const bool page_locked_;
   mutable std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
-  std::map<Key, std::map<size_t, std::vector<Block*>>> free_;
+  std::set<Free> free_;
   std::vector<Block*> waiting_;   // freed; their events are recorded
   std::vector<Block*> deferred_;  // freed during a capture, where events cannot be recorded
   std::vector<MemoryStats> stats_;

@@ -55,22 +55,23 @@ const bool synchronizes_launches = [] {
 
 void wait_for_launch(cudaStream_t stream) {
   if (this_thread_captures()) return;  // nothing runs yet
-  const cudaError_t error = cudaStreamSynchronize(stream);
-  if (error == cudaSuccess) return;
   const ObservedEvent* event = innermost_event();
-  fail_cuda((std::string("kernel '") + (event ? event->name : "?") + "'").c_str(), error);
+  check((std::string("kernel '") + (event ? event->name : "?") + "'").c_str(), cudaStreamSynchronize(stream));
 }
 
 std::string_view compiled_architectures() { return GRADUS_CUDA_ARCHITECTURES; }
 
-void fail_cuda(const char* call, cudaError_t error) {
+void check(const char* call, cudaError_t error) {
+  if (error == cudaSuccess) [[likely]]
+    return;
   cudaGetLastError();  // clears errors that do not stick, so that the next call does not report this one
   GRADUS_FAIL(DeviceError, call, " failed: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")",
               remedy(error));
 }
 
-void fail_cublas(const char* call, cublasStatus_t status) {
-  GRADUS_FAIL(DeviceError, call, " failed: ", cublasGetStatusName(status), " (", cublasGetStatusString(status), ")");
+void check(const char* call, cublasStatus_t status) {
+  GRADUS_CHECK(status == CUBLAS_STATUS_SUCCESS, DeviceError, call, " failed: ", cublasGetStatusName(status), " (",
+               cublasGetStatusString(status), ")");
 }
 
 }  // namespace gradus::cuda_detail

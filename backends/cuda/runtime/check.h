@@ -10,17 +10,9 @@
 
 namespace gradus::cuda_detail {
 
-[[noreturn]] void fail_cuda(const char* call, cudaError_t error);
-[[noreturn]] void fail_cublas(const char* call, cublasStatus_t status);
-
-inline void check(const char* call, cudaError_t error) {
-  if (error != cudaSuccess) [[unlikely]]
-    fail_cuda(call, error);
-}
-inline void check(const char* call, cublasStatus_t status) {
-  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
-    fail_cublas(call, status);
-}
+/// Throws DeviceError with the call's name unless it succeeded.
+void check(const char* call, cudaError_t error);
+void check(const char* call, cublasStatus_t status);
 
 /// The environment variable GRADUS_CUDA_SYNCHRONIZE, set and not "0": wait for every kernel where it is launched.
 extern const bool synchronizes_launches;

@@ -9,7 +9,6 @@
 #include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/caching_allocator.h>
 #include <gradus/backends/cuda/runtime/handle_pool.h>
-#include <gradus/backends/cuda/runtime/pinned_allocator.h>
 
 namespace gradus {
 namespace cuda_detail {
@@ -21,7 +20,7 @@ struct Capture {
   cudaStream_t stream = nullptr, previous_stream = nullptr;
   CachingAllocator::Pool pool = 0;
 };
-thread_local Capture* capture = nullptr;
+thread_local std::optional<Capture> capture;
 thread_local cudaStream_t chosen_stream[kMaxDevices] = {};  // null: the device's shared stream
 
 // What another stream does is neither recorded nor ordered with what is, unless it waits for an event of the capture.
@@ -44,22 +43,18 @@ cudaStream_t make_stream(int device) {
 
 // The stream of threads that chose none; made on first use, alive to the end.
 cudaStream_t shared_stream(int device) {
-  static std::atomic<cudaStream_t> streams[kMaxDevices] = {};
-  if (cudaStream_t stream = streams[device].load(std::memory_order_acquire)) [[likely]]
-    return stream;
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  if (!streams[device].load()) streams[device].store(make_stream(device), std::memory_order_release);
-  return streams[device].load();
+  static std::once_flag made[kMaxDevices];
+  static cudaStream_t streams[kMaxDevices];
+  std::call_once(made[device], [device] { streams[device] = make_stream(device); });
+  return streams[device];
 }
 
+template <bool kTiming>
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(bool timing) : timing_(timing) {}
-
   void record(const Stream& stream) override {
     const DeviceGuard guard(stream.device.index);
-    if (!event_) event_.emplace(stream.device.index, timing_);
+    if (!event_) event_.emplace(stream.device.index);
     GRADUS_CHECK(event_->device() == stream.device.index, DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
     GRADUS_CUDA_CHECK(cudaEventRecord(*event_, static_cast<cudaStream_t>(stream.handle)));
@@ -74,17 +69,16 @@ class CudaEvent final : public Event {
   }
   bool query() const override { return !event_ || is_done(*event_); }
   double elapsed_ms(const Event& start) const override {
-    const auto& first = static_cast<const CudaEvent&>(start);
-    GRADUS_CHECK(timing_ && first.timing_, DeviceError, "events tell time only when made with timing = true");
-    GRADUS_CHECK(event_ && first.event_, DeviceError, "elapsed time needs both events to be recorded");
+    const auto* first = dynamic_cast<const CudaEvent*>(&start);
+    GRADUS_CHECK(kTiming && first, DeviceError, "events tell time only when made with timing = true");
+    GRADUS_CHECK(event_ && first->event_, DeviceError, "elapsed time needs both events to be recorded");
     float milliseconds = 0;
-    GRADUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, *first.event_, *event_));
+    GRADUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, *first->event_, *event_));
     return milliseconds;
   }
 
  private:
-  const bool timing_;
-  std::optional<PooledEvent> event_;
+  std::optional<PooledTimer<kTiming>> event_;
 };
 
 class CudaGraph final : public CapturedGraph {
@@ -122,7 +116,8 @@ class CudaGraph final : public CapturedGraph {
 
 class CudaRuntime final : public DeviceRuntime {
  public:
-  explicit CudaRuntime(int device_count) : device_count_(device_count), allocator_(device_count) {}
+  explicit CudaRuntime(int device_count)
+      : device_count_(device_count), allocator_(device_count), pinned_(device_count, /*page_locked=*/true) {}
 
   DeviceType type() const override { return DeviceType::cuda; }
   int device_count() const override { return device_count_; }
@@ -158,7 +153,7 @@ class CudaRuntime final : public DeviceRuntime {
   MemoryStats memory_stats(int index) const override { return allocator_.stats(known(index)); }
   void reset_peak_memory_stats(int index) override { allocator_.reset_peaks(known(index)); }
 
-  void* allocate_pinned(size_t bytes) override { return pinned_.allocate(bytes); }
+  void* allocate_pinned(size_t bytes) override { return pinned_.allocate(bytes, current_device(), nullptr, 0); }
   void free_pinned(void* data) noexcept override { pinned_.free(data); }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool non_blocking) override;
@@ -171,7 +166,10 @@ class CudaRuntime final : public DeviceRuntime {
     chosen_stream[known(stream.device.index)] = static_cast<cudaStream_t>(stream.handle);
   }
   Stream new_stream(int index) override { return stream_of(known(index), make_stream(known(index))); }
-  std::unique_ptr<Event> new_event(bool timing) override { return std::make_unique<CudaEvent>(timing); }
+  std::unique_ptr<Event> new_event(bool timing) override {
+    if (timing) return std::make_unique<CudaEvent<true>>();
+    return std::make_unique<CudaEvent<false>>();
+  }
   void synchronize(int index) override {
     GRADUS_CHECK(!capture, DeviceError, "synchronize() waits for the device and cannot be part of a captured graph");
     DeviceGuard guard(known(index));
@@ -180,7 +178,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void begin_capture() override;
   std::unique_ptr<CapturedGraph> end_capture() override;
-  bool capturing() const override { return capture; }
+  bool capturing() const override { return capture.has_value(); }
 
  private:
   // -1 is the current device.
@@ -198,8 +196,7 @@ class CudaRuntime final : public DeviceRuntime {
   void copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes);
 
   const int device_count_;
-  CachingAllocator allocator_;
-  PinnedAllocator pinned_;
+  CachingAllocator allocator_, pinned_;
 };
 
 // Between two places on devices the copy is ordered by streams alone, whatever `non_blocking` says.
@@ -219,7 +216,7 @@ void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from
   GRADUS_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
   if (on_device) return;
   if (non_blocking) {
-    if (!capture) pinned_.record_use(to_device.is_cpu() ? to : from, device, stream);
+    if (!capture) pinned_.record_copy(to_device.is_cpu() ? to : from, device, stream);
   } else {
     GRADUS_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
@@ -227,7 +224,7 @@ void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from
 
 // Runs on the receiver's stream after what the sender has queued; the sender's stream then waits for it.
 void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes) {
-  CudaEvent ready(false), done(false);
+  CudaEvent<false> ready, done;
   ready.record(current_stream(from_device));
   ready.block(current_stream(to_device));
   DeviceGuard guard(to_device);
@@ -240,27 +237,26 @@ void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from
 // The capture has a stream of its own, so that other threads that share the current one are not recorded.
 void CudaRuntime::begin_capture() {
   GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
-  auto begun = std::make_unique<Capture>();
-  begun->device = current_device();
-  begun->stream = make_stream(begun->device);
-  const cudaError_t error = cudaStreamBeginCapture(begun->stream, cudaStreamCaptureModeThreadLocal);
-  if (error != cudaSuccess) cudaStreamDestroy(begun->stream);
+  Capture begun{.device = current_device()};
+  begun.stream = make_stream(begun.device);
+  const cudaError_t error = cudaStreamBeginCapture(begun.stream, cudaStreamCaptureModeThreadLocal);
+  if (error != cudaSuccess) cudaStreamDestroy(begun.stream);
   GRADUS_CUDA_CHECK(error);
-  begun->previous_stream = std::exchange(chosen_stream[begun->device], begun->stream);
-  begun->pool = allocator_.new_pool();
-  capture = begun.release();
+  begun.previous_stream = std::exchange(chosen_stream[begun.device], begun.stream);
+  begun.pool = allocator_.new_pool();
+  capture = begun;
 }
 
 std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
   GRADUS_CHECK(capture, DeviceError, "end_capture() without begin_capture()");
-  const std::unique_ptr<Capture> ended(std::exchange(capture, nullptr));
-  chosen_stream[ended->device] = ended->previous_stream;
+  const Capture ended = *std::exchange(capture, std::nullopt);
+  chosen_stream[ended.device] = ended.previous_stream;
   cudaGraph_t graph = nullptr;
-  const cudaError_t error = cudaStreamEndCapture(ended->stream, &graph);
-  cudaStreamDestroy(ended->stream);
-  if (error != cudaSuccess) allocator_.release_pool(ended->pool);
+  const cudaError_t error = cudaStreamEndCapture(ended.stream, &graph);
+  cudaStreamDestroy(ended.stream);
+  if (error != cudaSuccess) allocator_.release_pool(ended.pool);
   GRADUS_CUDA_CHECK(error);
-  return std::make_unique<CudaGraph>(graph, ended->device, allocator_, ended->pool);
+  return std::make_unique<CudaGraph>(graph, ended.device, allocator_, ended.pool);
 }
 
 // Why none of the devices runs this build's code; empty where one does. (The others say so at their first kernel.)
@@ -276,7 +272,7 @@ std::string unserved_devices(int count) {
 
 }  // namespace
 
-bool this_thread_captures() { return capture; }
+bool this_thread_captures() { return capture.has_value(); }
 
 cudaStream_t current_stream(int index) {
   const cudaStream_t chosen = chosen_stream[index];

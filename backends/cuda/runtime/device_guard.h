@@ -10,22 +10,19 @@ namespace gradus::cuda_detail {
 /// Makes `device` current until the end of the scope.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(int device) {
+  explicit DeviceGuard(int device) : device_(device) {
     GRADUS_CUDA_CHECK(cudaGetDevice(&previous_));
-    if (device != previous_) {
-      GRADUS_CUDA_CHECK(cudaSetDevice(device));
-      changed_ = true;
-    }
+    if (device != previous_) GRADUS_CUDA_CHECK(cudaSetDevice(device));
   }
   ~DeviceGuard() {
-    if (changed_) cudaSetDevice(previous_);
+    if (device_ != previous_) cudaSetDevice(previous_);
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  const int device_;
   int previous_ = 0;
-  bool changed_ = false;
 };
 
 /// Allows this thread calls such as cudaMalloc while it captures; they are not part of the graph.

@@ -39,22 +39,36 @@ struct HeadRows {
 
 struct Sizes {
   int images, heads, queries, keys;
+
+  Sizes(const View& q, const View& k)
+      : images(static_cast<int>(q.shape[0])), heads(static_cast<int>(q.shape[1])),
+        queries(static_cast<int>(q.shape[2])), keys(static_cast<int>(k.shape[2])) {}
 };
 
-// What is added to the scores, with steps of 0 where it is broadcast; none: data is null.
+// What is added to the scores, with steps of 0 where it is broadcast; none: data is null. Strides4 of (N, H, L, S).
 struct Mask {
-  const void* data = nullptr;
-  bool boolean = false;
-  int64_t image = 0, head = 0, row = 0, column = 0;
+  const void* data;
+  bool boolean;
+  Strides4 steps;
+
+  explicit Mask(const View& mask) : data(mask.data), boolean(mask.dtype == DType::boolean) {
+    if (mask) steps = Strides4(mask.strides);
+  }
 };
 
-// `random` draws where keep < 1.
-template <class C>
+// `random` draws where `drops`.
+template <class T>
 struct Rule {
+  using C = compute_t<T>;
   C scale, dropout_scale;
   bool causal, drops;
   double keep;
   RandomState random;
+
+  Rule(const AttentionRule& rule, bool drops)
+      : scale(static_cast<C>(rule.scale)),
+        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // as dropout has it
+        causal(rule.causal), drops(drops), keep(1 - rule.dropout), random(rule.random) {}
 };
 
 // A block's part of one head, and its shared memory: 16 rows, a tile, a number for each row of the tile, and one or two
@@ -79,9 +93,9 @@ struct Block {
   __device__ static int lane() { return threadIdx.x % 32; }
   __device__ C* rows() const { return memory; }
   __device__ C* tile(int r) const { return memory + kRows * kHead + r * kPitch; }
-  __device__ C* tile_numbers() const { return tile(kTile); }
+  __device__ C* numbers() const { return tile(kTile); }
   __device__ C* matrix(int which, int r) const {
-    return tile_numbers() + kTile + (which * kRows + warp() * kWarpRows + r) * pitch;
+    return numbers() + kTile + (which * kRows + warp() * kWarpRows + r) * pitch;
   }
   __device__ int row(int r) const { return first + warp() * kWarpRows + r; }
   template <class U>
@@ -188,17 +202,21 @@ __device__ void warp_reduce_all(C (&values)[kCount], F&& fold) {
 template <class T>
 struct Forward {
   Sizes sizes;
-  Rule<compute_t<T>> rule;
+  Rule<T> rule;
   HeadRows<const T> q, k, v;
   Mask mask;
   T* weights;
   bool* kept;  // null without dropout
   HeadRows<T> y;
 
+  explicit Forward(const AttentionArgs& a)
+      : sizes(a.q, a.k), rule(a.rule, a.kept.data), q(a.q), k(a.k), v(a.v), mask(a.mask),
+        weights(a.weights.template as<T>()), kept(a.kept.template as<bool>()), y(a.y) {}
+
   template <class C>
   __device__ C masked(C score, int image, int head, int row, int key) const {
     if (mask.data && row < sizes.queries && key < sizes.keys) {
-      const int64_t at = image * mask.image + head * mask.head + row * mask.row + key * mask.column;
+      const int64_t at = image * mask.steps.n + head * mask.steps.c + row * mask.steps.h + key * mask.steps.w;
       if (!mask.boolean) score += static_cast<C>(static_cast<const T*>(mask.data)[at]);
       else if (!static_cast<const bool*>(mask.data)[at]) score = -INFINITY;
     }
@@ -271,11 +289,15 @@ __global__ void __launch_bounds__(kBlockThreads) forward_kernel(Forward<T> task)
 template <class T>
 struct Backward {
   Sizes sizes;
-  Rule<compute_t<T>> rule;
+  Rule<T> rule;
   HeadRows<const T> dy, y, q, k, v;
   const T* weights;
   const bool* kept;
   HeadRows<T> dq, dk, dv;
+
+  explicit Backward(const AttentionBackwardArgs& a)
+      : sizes(a.q, a.k), rule(a.rule, a.kept.data), dy(a.dy), y(a.y), q(a.q), k(a.k), v(a.v),
+        weights(a.weights.template as<T>()), kept(a.kept.template as<bool>()), dq(a.dq), dk(a.dk), dv(a.dv) {}
 };
 
 // A weight and whether dropout left it: read early, used where the products are there.
@@ -294,84 +316,63 @@ struct Weight {
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// Products of kCount rows of dy, of which the first is at `dy`, the others `step` rows behind each other, with those
-// of y; 0 from row `count` on.
-template <class T, int kHead, class C, int kCount>
+// numbers()[i] = the product of row `first` + i of dy, which is row i at `dy` in shared memory, with that of y; 0 from
+// row `count` on.
+template <int kCount, class T, int kHead, class C>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
-                             int first, int step, int count, C (&products)[kCount]) {
+                             int first, int count) {
   const T* y_rows = block.of_head(y);
+  C products[kCount / kWarps];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
+  for (int i = 0; i < kCount / kWarps; ++i) {
     products[i] = 0;
+    const int row = block.warp() + i * kWarps;
 #pragma unroll
     for (int k = 0; k < kHead / 32; ++k) {
-      const int column = block.lane() + 32 * k, row = first + i * step;
-      if (column < y.columns && row < count)
-        products[i] += dy[i * step * pitch + column] * static_cast<C>(y_rows[row * y.row + column]);
+      const int column = block.lane() + 32 * k;
+      if (column < y.columns && first + row < count)
+        products[i] += dy[row * pitch + column] * static_cast<C>(y_rows[(first + row) * y.row + column]);
     }
   }
   warp_reduce_all(products, Add());
+#pragma unroll
+  for (int i = 0; i < kCount / kWarps; ++i)
+    if (block.lane() == i) block.numbers()[block.warp() + i * kWarps] = products[i];
 }
 
-// dq of 16 queries.
-template <class T, int kHead>
-__device__ void query_gradients(const Backward<T>& task, const Block<T, kHead>& block) {
+// dk and dv of 16 keys, or dq of 16 queries: rows of the weights' gradient are keys or queries.
+template <bool kOfKeys, class T, int kHead>
+__device__ void gradients(const Backward<T>& task, const Block<T, kHead>& block) {
   using C = compute_t<T>;
-  const auto& [images, heads, queries, keys] = task.sizes;
-  block.load_rows(task.dy, queries);
-  C of_row[kWarpRows];
-  for (int from = 0; from < keys; from += kTile) {
-    block.load_tile(task.v, from, keys);
+  const int rows = kOfKeys ? task.sizes.keys : task.sizes.queries;
+  const int columns = kOfKeys ? task.sizes.queries : task.sizes.keys;
+  block.load_rows(kOfKeys ? task.v : task.dy, rows);
+  typename Block<T, kHead>::Sums of_v = {};
+  for (int from = 0; from < columns; from += kTile) {
+    block.load_tile(kOfKeys ? task.dy : task.v, from, columns);
     Weight<T> weights[kWarpRows][2];
-    block.for_each_product(
-        [&](int r, int half, int at) { weights[r][half].read(task, block.head_number, block.row(r), from + at); });
-    __syncthreads();
-    if (from == 0)
-      row_products(block, block.rows() + block.warp() * kWarpRows * kHead, kHead, task.y, block.row(0), 1, queries,
-                   of_row);
-    C products[kWarpRows][2];
-    block.multiply(products);
     block.for_each_product([&](int r, int half, int at) {
-      block.matrix(0, r)[from + at] = weights[r][half].dscore(products[r][half], of_row[r]);
+      const int row = block.row(r), column = from + at;
+      weights[r][half].read(task, block.head_number, kOfKeys ? column : row, kOfKeys ? row : column);
     });
     __syncthreads();
-  }
-  block.store_weighted(0, task.k, keys, task.rule.scale, task.dq, queries);
-}
-
-// dk and dv of 16 keys.
-template <class T, int kHead>
-__device__ void key_gradients(const Backward<T>& task, const Block<T, kHead>& block) {
-  using C = compute_t<T>;
-  const auto& [images, heads, queries, keys] = task.sizes;
-  block.load_rows(task.v, keys);
-  C sums[kWarpRows][kHead / 32] = {};
-  for (int from = 0; from < queries; from += kTile) {
-    block.load_tile(task.dy, from, queries);
-    Weight<T> weights[kWarpRows][2];
-    block.for_each_product(
-        [&](int r, int half, int at) { weights[r][half].read(task, block.head_number, from + at, block.row(r)); });
-    __syncthreads();
-    constexpr int kOfWarp = kTile / kWarps;
-    C of_rows[kOfWarp];
-    row_products(block, block.tile(block.warp()), block.kPitch, task.y, from + block.warp(), kWarps, queries, of_rows);
-#pragma unroll
-    for (int i = 0; i < kOfWarp; ++i)
-      if (block.lane() == i) block.tile_numbers()[block.warp() + i * kWarps] = of_rows[i];
+    if constexpr (kOfKeys) row_products<kTile>(block, block.tile(0), block.kPitch, task.y, from, columns);
+    else if (from == 0) row_products<kRows>(block, block.rows(), kHead, task.y, block.first, rows);
     __syncthreads();
     C products[kWarpRows][2];
     block.multiply(products);
     block.for_each_product([&](int r, int half, int at) {
       const Weight<T>& weight = weights[r][half];
-      block.matrix(0, r)[from + at] = weight.value * weight.factor;
-      block.matrix(1, r)[from + at] = weight.dscore(products[r][half], block.tile_numbers()[at]);
+      const C of_query = block.numbers()[kOfKeys ? at : block.warp() * kWarpRows + r];
+      block.matrix(0, r)[from + at] = weight.dscore(products[r][half], of_query);
+      if constexpr (kOfKeys) block.matrix(1, r)[from + at] = weight.value * weight.factor;
     });
     __syncwarp();
-    block.add_weighted(0, from, sums);
+    if constexpr (kOfKeys) block.add_weighted(1, from, of_v);
     __syncthreads();
   }
-  block.store(sums, C(1), task.dv, keys);
-  block.store_weighted(1, task.q, queries, task.rule.scale, task.dk, keys);
+  if constexpr (kOfKeys) block.store(of_v, C(1), task.dv, rows);
+  block.store_weighted(0, kOfKeys ? task.q : task.k, columns, task.rule.scale, kOfKeys ? task.dk : task.dq, rows);
 }
 
 // Parts of 16 keys come first.
@@ -381,16 +382,18 @@ __global__ void __launch_bounds__(kBlockThreads) backward_kernel(Backward<T> tas
   const Sizes& sizes = task.sizes;
   const int key_parts = ceil_div(sizes.keys, kRows), query_parts = ceil_div(sizes.queries, kRows);
   const int key_blocks = sizes.images * sizes.heads * key_parts, block = blockIdx.x;
-  if (block < key_blocks) key_gradients(task, Block<T, kHead>(sizes, memory, sizes.queries, block, key_parts));
-  else query_gradients(task, Block<T, kHead>(sizes, memory, sizes.keys, block - key_blocks, query_parts));
+  if (block < key_blocks) gradients<true>(task, Block<T, kHead>(sizes, memory, sizes.queries, block, key_parts));
+  else gradients<false>(task, Block<T, kHead>(sizes, memory, sizes.keys, block - key_blocks, query_parts));
 }
 
-AttentionPlan plan_of(const View& q, const View& k, const View& v, const StridedLayout& weights,
-                      const StridedLayout& kept, std::initializer_list<const StridedLayout*> views, bool backward) {
+template <class Args>
+AttentionPlan plan_of(const Args& args, std::initializer_list<const StridedLayout*> views, bool backward) {
   bool dense = true;
-  for (const StridedLayout* view : {&weights, &kept}) dense &= view->strides == contiguous_strides(view->shape);
+  for (const StridedLayout* view : std::initializer_list<const StridedLayout*>{&args.weights, &args.kept})
+    dense &= view->strides == contiguous_strides(view->shape);
   for (const StridedLayout* view : views) dense &= view->shape[3] <= 1 || view->strides[3] == 1;
-  return select_attention({q.dtype, q.shape, k.shape, v.shape, dense}, backward, device_properties(q.device.index));
+  return select_attention({args.q.dtype, args.q.shape, args.k.shape, args.v.shape, dense}, backward,
+                          device_properties(args.q.device.index));
 }
 
 // Calls f.operator()<T, kHead>() for the plan's head.
@@ -403,68 +406,29 @@ void visit_kernel(const AttentionPlan& plan, DType dtype, const F& f) {
   });
 }
 
-Sizes sizes_of(const View& q, const View& k) {
-  const auto size = [](int64_t n) { return static_cast<int>(n); };
-  return {size(q.shape[0]), size(q.shape[1]), size(q.shape[2]), size(k.shape[2])};
-}
-
-Mask mask_of(const View& mask) {
-  if (!mask) return {};
-  return {mask.data, mask.dtype == DType::boolean, mask.strides[0], mask.strides[1], mask.strides[2], mask.strides[3]};
-}
-
-template <class T>
-Rule<compute_t<T>> numbers_of(const AttentionRule& rule, bool drops) {
-  using C = compute_t<T>;
-  const double keep = 1 - rule.dropout;
-  const C dropout_scale = static_cast<C>(static_cast<T>(static_cast<C>(1 / keep)));  // as dropout has it
-  return {static_cast<C>(rule.scale), dropout_scale, rule.causal, drops, keep, rule.random};
-}
-
 }  // namespace
 
 void CudaBackend::attention(const AttentionArgs& args) {
-  const auto& [q, k, v, mask, rule, weights, kept, y] = args;
-  const AttentionPlan plan = plan_of(q, k, v, weights, kept, {&q, &k, &v, &y}, false);
+  const View &q = args.q, &k = args.k, &v = args.v;
+  const AttentionPlan plan = plan_of(args, {&q, &k, &v, &args.y}, false);
   if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention(args);
-  EventScope event("attention", "cuda", plan.name(), {&q, &k, &v}, 2 * weights.numel() * (q.shape[3] + v.shape[3]));
+  EventScope event("attention", "cuda", plan.name(), {&q, &k, &v},
+                   2 * args.weights.numel() * (q.shape[3] + v.shape[3]));
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
-    using In = HeadRows<const T>;
-    const Forward<T> task{sizes_of(args.q, args.k),
-                          numbers_of<T>(args.rule, args.kept.data),
-                          In(args.q),
-                          In(args.k),
-                          In(args.v),
-                          mask_of(args.mask),
-                          args.weights.as<T>(),
-                          args.kept.as<bool>(),
-                          HeadRows<T>(args.y)};
-    Launch(args.q.device).with_shared(forward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes, task);
+    Launch(q.device).with_shared(forward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes,
+                                 Forward<T>(args));
   });
 }
 
 void CudaBackend::attention_backward(const AttentionBackwardArgs& args) {
-  const auto& [dy, q, k, v, weights, kept, y, rule, dq, dk, dv] = args;
-  const AttentionPlan plan = plan_of(q, k, v, weights, kept, {&q, &k, &v, &dy, &y, &dq, &dk, &dv}, true);
+  const View &dy = args.dy, &q = args.q, &k = args.k, &v = args.v;
+  const AttentionPlan plan = plan_of(args, {&q, &k, &v, &dy, &args.y, &args.dq, &args.dk, &args.dv}, true);
   if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention_backward(args);
   EventScope event("attention_backward", "cuda", plan.name(), {&dy, &q, &k, &v},
-                   2 * weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
+                   2 * args.weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
-    using In = HeadRows<const T>;
-    using Out = HeadRows<T>;
-    const Backward<T> task{sizes_of(args.q, args.k),
-                           numbers_of<T>(args.rule, args.kept.data),
-                           In(args.dy),
-                           In(args.y),
-                           In(args.q),
-                           In(args.k),
-                           In(args.v),
-                           args.weights.as<T>(),
-                           args.kept.as<bool>(),
-                           Out(args.dq),
-                           Out(args.dk),
-                           Out(args.dv)};
-    Launch(args.q.device).with_shared(backward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes, task);
+    Launch(q.device).with_shared(backward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes,
+                                 Backward<T>(args));
   });
 }
 

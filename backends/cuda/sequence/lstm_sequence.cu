@@ -1,8 +1,8 @@
 // An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
 //   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
 // and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
-// Grid: clusters of tile.blocks blocks; a cluster walks tile.sequences sequences through all steps, for sequences do
-//   not depend on each other, and nothing waits for the whole device.
+// Grid: clusters of four blocks; a cluster walks two sequences through all steps, for sequences do not depend on each
+//   other, and nothing waits for the whole device.
 // Block: a warp for four hidden units. A lane holds its share of their rows of w_hh (backward: columns) in registers,
 //   and ends with one gate of one unit in one sequence.
 // Pipeline: every warp sends what it made of a step to all blocks of the cluster (st.async), whose barriers count the
@@ -19,6 +19,9 @@
 namespace gradus::cuda_detail::lstm {
 
 inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // units of a warp
+inline constexpr int kSize = kLstmSize, kBlocks = kLstmBlocks, kSequences = kLstmSequences;
+inline constexpr int kBlockThreads = kSize / kBlocks / kUnits * kWarp;
+static_assert(kBlocks == kGates && kSequences == 2, "a lane sends to one block, and its lowest bits tell a sequence");
 
 // The hidden states' sizes.
 struct Sizes {
@@ -42,7 +45,7 @@ struct Sizes {
 #if __CUDA_ARCH__ >= 900
 
 // What went through the cluster after the step before, kWidth numbers of each sequence.
-template <int kSequences, int kWidth>
+template <int kWidth>
 struct Exchange {
   alignas(16) float numbers[2][kSequences][kWidth];
   Mbarrier full[2];
@@ -69,7 +72,7 @@ struct Exchange {
 // Sums over all inputs of their products with kRows rows of weights, over kLanes lanes. The lane has of each row the
 // weights of inputs 4 (lane + kLanes chunk) + 0 … 3, and keeps the sum (row, sequence) whose number is the highest bits
 // of its own among the lanes.
-template <int kLanes, int kSequences, int kRows, int kWeights, int kWidth>
+template <int kLanes, int kRows, int kWeights, int kWidth>
 __device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
   constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;
   float sums[kSums] = {};
@@ -92,17 +95,16 @@ __device__ float multiply(const float (&weights)[kRows][kWeights], const float (
 #endif
 
 // h and c of every step from `gates`, which is left with the gates' values.
-template <int kIndex, class T>
-__global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads)
     sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
 #if __CUDA_ARCH__ >= 900
   // Half a warp multiplies the rows of two units.
-  constexpr LstmTile kTile = kLstmTiles[kIndex];
-  constexpr int kSize = kTile.size, kSequences = kTile.sequences, kLanes = 16, kRows = 2 * kGates;
-  __shared__ Exchange<kSequences, kSize> exchange;
+  constexpr int kLanes = 16, kRows = 2 * kGates;
+  __shared__ Exchange<kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int block = blockIdx.x % kTile.blocks, first = blockIdx.x / kTile.blocks * kSequences;
-  const int warps_unit = block * (kSize / kTile.blocks) + warp * kUnits;
+  const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
+  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
 
   float weights[kRows][kSize / kLanes];
 #pragma unroll
@@ -118,9 +120,9 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
   }
   exchange.init();
 
-  // What the lane has in the end: one gate of one unit, in one sequence; with one sequence, so does its neighbour.
-  const int own = lane & 1, sequence = first + own % kSequences, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
-  const bool inside = sequence < sizes.batch && unit < sizes.size, stores = kSequences == 2 || own == 0;
+  // What the lane has in the end: one gate of one unit, in one sequence.
+  const int own = lane & 1, sequence = first + own, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size;
   float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
   float from_input = inside ? static_cast<float>(gates[sizes.gate(sizes.step(0), sequence, gate, unit)]) : 0.0f;
   cluster_sync();
@@ -131,17 +133,14 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
     if (inside && i + 1 < sizes.length)
       from_input = static_cast<float>(gates[sizes.gate(sizes.step(i + 1), sequence, gate, unit)]);
     const auto* h_before = i == 0 ? exchange.numbers[0] : exchange.received(i);
-    const float sum = sum_of_input + multiply<kLanes, kSequences>(weights, h_before, lane);
+    const float sum = sum_of_input + multiply<kLanes>(weights, h_before, lane);
     const float value = gate == 2 ? ::tanhf(sum) : scalar::Unary<UnaryOp::sigmoid>::apply(sum, {});
     const auto of_gate = [&](int k) { return __shfl_sync(0xffffffffu, value, (lane & ~6) | k << 1); };
     const float input = of_gate(0), forget = of_gate(1), candidate = of_gate(2), output = of_gate(3);
     c = forget * c + input * candidate;
     const T h = static_cast<T>(output * ::tanhf(c));
     c = static_cast<float>(static_cast<T>(c));
-    if (!stores) continue;
-    if (i + 1 < sizes.length)
-      for (int to = gate; to < kTile.blocks; to += kGates)
-        exchange.send(i, own % kSequences, unit, static_cast<float>(h), to);
+    if (i + 1 < sizes.length) exchange.send(i, own, unit, static_cast<float>(h), /*block=*/gate);
     if (inside) {
       gates[sizes.gate(t, sequence, gate, unit)] = static_cast<T>(value);
       if (gate == 0) cells[sizes.state(t, sequence, unit)] = static_cast<T>(c);
@@ -154,18 +153,17 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
 
 // Gradients of the gates' sums at every step and of the first states. dc holds the gradient of the last cell and is
 // left with that of c0; dhidden may be null.
-template <int kIndex, class T>
-__global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads)
     sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
                              T* dc, T* dgates, T* dh0) {
 #if __CUDA_ARCH__ >= 900
   // A warp multiplies the columns of four units.
-  constexpr LstmTile kTile = kLstmTiles[kIndex];
-  constexpr int kSize = kTile.size, kSequences = kTile.sequences, kWeights = kGates * kSize / kWarp;
-  __shared__ Exchange<kSequences, kGates * kSize> exchange;
+  constexpr int kWeights = kGates * kSize / kWarp;
+  __shared__ Exchange<kGates * kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int block = blockIdx.x % kTile.blocks, first = blockIdx.x / kTile.blocks * kSequences;
-  const int warps_unit = block * (kSize / kTile.blocks) + warp * kUnits;
+  const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
+  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
 
   float weights[kUnits][kWeights];
 #pragma unroll
@@ -175,9 +173,9 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
       weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
   exchange.init();
 
-  // The lane's gate of its unit, in its sequence; with one sequence, lanes four apart have the same.
-  const int own = lane / 4 & 1, sequence = first + own % kSequences, gate = lane % kGates, unit = warps_unit + lane / 8;
-  const bool inside = sequence < sizes.batch && unit < sizes.size, stores = inside && (kSequences == 2 || own == 0);
+  // The lane's gate of its unit, in its sequence.
+  const int own = lane / 4 & 1, sequence = first + own, gate = lane % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size;
   struct Saved {
     float input = 0, forget = 0, candidate = 0, output = 0, c_before = 0, dh = 0;
   };
@@ -204,7 +202,7 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
     const Saved saved = next;
     if (forward > 0) next = saved_of(forward - 1);
     const float tanh_of_c = ::tanhf(c);
-    const float dh = saved.dh + (i == 0 ? 0.0f : multiply<kWarp, kSequences>(weights, exchange.received(i), lane));
+    const float dh = saved.dh + (i == 0 ? 0.0f : multiply<kWarp>(weights, exchange.received(i), lane));
     dcell += dh * saved.output * (1 - tanh_of_c * tanh_of_c);
     const auto [input, forget, candidate, output, c_before, unused] = saved;
     const float slopes[kGates] = {dcell * candidate * (input * (1 - input)), dcell * c_before * (forget * (1 - forget)),
@@ -213,12 +211,11 @@ __global__ void __launch_bounds__(kLstmTiles[kIndex].threads())
     const T slope = static_cast<T>(gate == 0 ? slopes[0] : gate == 1 ? slopes[1] : gate == 2 ? slopes[2] : slopes[3]);
     dcell = static_cast<float>(static_cast<T>(dcell * forget));
     c = c_before;
-    for (int to = kSequences == 2 ? 0 : own; to < kTile.blocks; to += 3 - kSequences)
-      exchange.send(i, own % kSequences, unit * kGates + gate, static_cast<float>(slope), to);
-    if (stores) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
+    for (int to = 0; to < kBlocks; ++to) exchange.send(i, own, unit * kGates + gate, static_cast<float>(slope), to);
+    if (inside) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
   }
-  const float dh = multiply<kWarp, kSequences>(weights, exchange.received(sizes.length), lane);
-  if (stores && gate == 0) dc[at_start] = static_cast<T>(dcell), dh0[at_start] = static_cast<T>(dh);
+  const float dh = multiply<kWarp>(weights, exchange.received(sizes.length), lane);
+  if (inside && gate == 0) dc[at_start] = static_cast<T>(dcell), dh0[at_start] = static_cast<T>(dh);
   cluster_sync();
 #endif
 }
@@ -231,12 +228,8 @@ namespace {
 using namespace cuda_detail;
 
 bool contiguous(std::initializer_list<const StridedLayout*> views) {
-  for (const StridedLayout* view : views) {
-    const Strides wanted = contiguous_strides(view->shape);
-    for (int i = 0; i < view->ndim(); ++i)
-      if (view->shape[i] != 1 && view->strides[i] != wanted[i]) return false;
-  }
-  return true;
+  return std::all_of(views.begin(), views.end(),
+                     [](const StridedLayout* view) { return view->strides == contiguous_strides(view->shape); });
 }
 
 lstm::Sizes sizes_of(const Shape& states, bool reverse) {
@@ -244,14 +237,11 @@ lstm::Sizes sizes_of(const Shape& states, bool reverse) {
   return {size(0), size(1), size(2), reverse};
 }
 
-// Calls f.operator()<number of the plan's tile, T>().
+// Calls f.operator()<T>() for the types that clusters compute in.
 template <class F>
-void visit_kernel(const LstmPlan& plan, DType dtype, const F& f) {
+void visit_clusters(DType dtype, const F& f) {
   visit_floating(dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) [&]<int... I>(std::integer_sequence<int, I...>) {
-        (..., (kLstmTiles[I] == plan.tile ? f.template operator()<I, T>() : void()));
-      }
-    (std::make_integer_sequence<int, std::size(kLstmTiles)>());
+    if constexpr (!std::is_same_v<T, double>) f.template operator()<T>();
   });
 }
 
@@ -265,9 +255,9 @@ void CudaBackend::lstm_sequence(const LstmArgs& args) {
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
   EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
-  visit_kernel(plan, gates.dtype, [&]<int kIndex, class T>() {
+  visit_clusters(gates.dtype, [&]<class T>() {
     Launch(gates.device)
-        .in_clusters(lstm::sequence_kernel<kIndex, T>, plan.tile.blocks, plan.blocks, plan.tile.threads(),
+        .in_clusters(lstm::sequence_kernel<T>, kLstmBlocks, plan.blocks, lstm::kBlockThreads,
                      sizes_of(hidden.shape, args.reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(),
                      cells.as<T>(), hidden.as<T>());
   });
@@ -282,9 +272,9 @@ void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
   EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel());
-  visit_kernel(plan, gates.dtype, [&]<int kIndex, class T>() {
+  visit_clusters(gates.dtype, [&]<class T>() {
     Launch(gates.device)
-        .in_clusters(lstm::sequence_backward_kernel<kIndex, T>, plan.tile.blocks, plan.blocks, plan.tile.threads(),
+        .in_clusters(lstm::sequence_backward_kernel<T>, kLstmBlocks, plan.blocks, lstm::kBlockThreads,
                      sizes_of(cells.shape, args.reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(),
                      cells.as<T>(), dc.as<T>(), dgates.as<T>(), dh0.as<T>());
   });

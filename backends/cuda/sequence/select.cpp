@@ -37,11 +37,8 @@ LstmPlan select_lstm(DType dtype, const Shape& states, bool contiguous, const De
   const int64_t length = states[0], batch = states[1], size = states[2];
   const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
   if (!contiguous || !device.clusters || dtype == DType::f64) return {};
-  if (!within(length, kMost - 1) || !within(batch, kMost - 1) || !within(size, 128)) return {};
-  // Blocks should find a multiprocessor each: few sequences may spread over more of them, many go two by two.
-  LstmTile tile{size <= 64 ? 64 : 128, 2, 2 * batch <= device.multiprocessors ? 1 : 2};
-  if (tile.size == 128 && 4 * batch <= device.multiprocessors) tile = {128, 4, 2};
-  return {LstmAlgorithm::clusters, tile, static_cast<uint32_t>(tile.blocks * ceil_div(batch, tile.sequences))};
+  if (!within(length, kMost - 1) || !within(batch, kMost - 1) || !within(size, kLstmSize)) return {};
+  return {LstmAlgorithm::clusters, static_cast<uint32_t>(kLstmBlocks * ceil_div(batch, kLstmSequences))};
 }
 
 }  // namespace gradus::cuda_detail

@@ -45,18 +45,11 @@ enum class LstmAlgorithm : uint8_t {
   steps,     ///< step by step (core/composites)
 };
 
-/// What a cluster of the kernels does: `sequences` sequences of up to `size` hidden units, in `blocks` blocks.
-struct LstmTile {
-  int size = 0, blocks = 0, sequences = 0;
-
-  constexpr uint32_t threads() const { return static_cast<uint32_t>(size / blocks / 4 * 32); }  // a warp: four units
-  friend bool operator==(const LstmTile&, const LstmTile&) = default;
-};
-inline constexpr LstmTile kLstmTiles[] = {{64, 2, 1}, {64, 2, 2}, {128, 4, 2}, {128, 2, 1}, {128, 2, 2}};
+/// A cluster of the kernels: its blocks, its sequences, and their hidden units at most.
+inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
 
 struct LstmPlan {
   LstmAlgorithm algorithm = LstmAlgorithm::steps;
-  LstmTile tile = {};   ///< clusters: one of kLstmTiles
   uint32_t blocks = 0;  ///< clusters: of all
 
   const char* name() const { return algorithm == LstmAlgorithm::clusters ? "clusters" : "steps"; }

@@ -1,32 +1,44 @@
-// The one kernel of reduce.cu and arg_reduce.cu. Grid: x = blocks of outputs, y = splits of the elements of each;
-// block: 256 threads, of which `lanes` share an output (ReducePlan). Where x allows it a thread loads vectors of up to
-// 16 bytes, along the reduction, whose elements it folds, or across the outputs, to one of which each element belongs.
+// The one kernel of reductions: reduce.cu, arg_reduce.cu and the sums of normalisation.
+// Grid: x = blocks of outputs, y = splits of the elements of each; block: 256 threads, of which `lanes` share an output
+// (ReducePlan). Where x allows it a thread loads vectors of up to 16 bytes, along the reduction, whose elements it
+// folds, or across the outputs, to one of which each element belongs.
 // Four of them (eight single elements) are loaded at once: the device is full only when some megabytes are under way.
 // A tree folds the threads of an output; a second launch folds the partial results of splits.
 // Deterministic: the order depends on shape, strides, alignment and device.
 //
+// A Source has a type Element and load<width>(offsets in its M views), the first ones of `outer`, that gives a Vec of
+// them; begin(offsets of this output) comes first.
 // An Op has a type A of partial results, neutral(), load(element, its number in the reduction) and fold(A, A).
 // Results have store(offsets of this output in the views of `outer`, A).
 #pragma once
 
-#include <gradus/backends/cuda/device/reduce_plan.cuh>
+#include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 
-/// Loads of a thread under way at once.
-template <int kWidth>
-inline constexpr uint32_t kLoadsAtOnce = kWidth == 1 ? 8 : 4;
+/// x, by vectors.
+template <class T>
+struct Elements {
+  using Element = T;
+  const T* x;
+  template <int N>
+  __device__ void begin(const int64_t (&)[N]) {}
+  template <int kWidth>
+  __device__ Vec<T, kWidth> load(const int64_t (&at)[1]) const {
+    return *reinterpret_cast<const Vec<T, kWidth>*>(x + at[0]);
+  }
+};
 
 /// Vectors of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
-/// vectors. View 0 of `outer` is x; with `partial` the results of the splits go there.
-template <class Op, int kAlong, int kAcross, class T, int N, class Results>
+/// vectors. With `partial` the results of the splits go there.
+template <class Op, int kAlong, int kAcross, class Source, int M, int N, class Results>
 __global__ void __launch_bounds__(kThreads, 4)
-    reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
+    reduce_kernel(Source source, Geometry<N> outer, Geometry<M> inner, ReducePlan plan, typename Op::A* partial,
                   Results results) {
   using A = typename Op::A;
-  using V = Vec<T, kAlong * kAcross>;
-  constexpr uint32_t kAtOnce = kLoadsAtOnce<kAlong * kAcross>;
+  using V = Vec<typename Source::Element, kAlong * kAcross>;
+  constexpr uint32_t kAtOnce = ReducePlan::loads_at_once(kAlong * kAcross);
   __shared__ A shared[kAcross][kThreads];
   const uint32_t thread = threadIdx.x, lane = plan.lane(), output = plan.output();
   int64_t base[N] = {};
@@ -54,8 +66,13 @@ __global__ void __launch_bounds__(kThreads, 4)
     for (uint32_t i = begin + lane; i < end; i += kAtOnce * plan.lanes) {
       V vectors[kAtOnce];
 #pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k)  // behind the end the last one again: no load waits for a test
-        vectors[k] = *reinterpret_cast<const V*>(x + base[0] + place(min(i + k * plan.lanes, end - 1)));
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        int64_t at[M];
+        place(min(i + k * plan.lanes, end - 1), at);  // behind the end the last one again: no load waits for a test
+#pragma unroll
+        for (int view = 0; view < M; ++view) at[view] += base[view];
+        vectors[k] = source.template load<kAlong * kAcross>(at);
+      }
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k)
         if (i + k * plan.lanes < end) take(vectors[k], i + k * plan.lanes);
@@ -63,18 +80,16 @@ __global__ void __launch_bounds__(kThreads, 4)
   };
   if (output < outer.numel) {
     outer.offsets(output, base);
+    source.begin(base);
     if (kAlong * kAcross > 1 ||
         inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
-      walk([&](uint32_t i) {
+      walk([&](uint32_t i, int64_t(&at)[M]) {
         const uint32_t row = inner.size[1].split(i);
-        return row * inner.strides[0][0] + i * inner.strides[0][1];
+#pragma unroll
+        for (int k = 0; k < M; ++k) at[k] = row * inner.strides[k][0] + i * inner.strides[k][1];
       });
     } else {
-      walk([&](uint32_t i) {
-        int64_t at[1];
-        inner.offsets(i, at);
-        return at[0];
-      });
+      walk([&](uint32_t i, int64_t(&at)[M]) { inner.offsets(i, at); });
     }
   }
 
@@ -108,31 +123,6 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-/// Threads for `outputs` of `reduced` vectors each; `adjacent`: the outputs' vectors are neighbours in memory, not the
-/// reduction's.
-template <int kWidth>
-ReducePlan make_plan(int64_t outputs, int64_t reduced, bool adjacent, int multiprocessors) {
-  ReducePlan plan;
-  plan.outputs_adjacent = adjacent;
-  const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
-  // A warp reads whole lines of 128 bytes; sectors of 32 where that fills more of the device and no split would. A row
-  // has a warp, which needs no barrier, unless there are too few rows.
-  const int64_t line = kWidth == 1 ? 32 : 8;
-  const bool few = outputs < line * multiprocessors && reduced < 1024;
-  const auto side_by_side = static_cast<uint64_t>(std::min(outputs, few ? line / 4 : line));
-  const uint64_t at_most = adjacent                            ? kThreads / std::bit_ceil(side_by_side)
-                           : outputs >= full * (kThreads / 32) ? 32
-                                                               : kThreads;
-  plan.lanes =
-      static_cast<uint32_t>(std::min(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1))), at_most));
-  plan.outputs = kThreads / plan.lanes;
-  // Splits leave each thread two rounds of loads; fewer than four would save no more than the second launch takes.
-  const int64_t splits = std::min(full / plan.blocks(outputs), reduced / (2 * kLoadsAtOnce<kWidth> * plan.lanes));
-  plan.splits = splits < 4 ? 1 : static_cast<uint32_t>(splits);
-  plan.per_split = static_cast<uint32_t>((reduced + plan.splits - 1) / plan.splits);
-  return plan;
-}
-
 /// True when the last axis of `walked` can be walked in aligned vectors of kWidth elements of view 0.
 template <int kWidth, class T, int M, int N>
 bool has_vectors(const T* x, const Nest<M>& walked, const Nest<N>& other) {
@@ -157,21 +147,22 @@ Nest<N> over_vectors(Nest<N> nest) {
 template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results);
 
-template <class Op, class Second, int kAlong, int kAcross, class T, int N, class Results>
-void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
+template <class Op, class Second, int kAlong, int kAcross, class Source, int M, int N, class Results>
+void reduce_vectors(Device device, const Source& source, const Nest<N>& outer, const Nest<M>& inner,
+                    const Results& results) {
   using A = typename Op::A;
   const Nest<N> outputs = over_vectors<kAcross>(outer);
-  const Nest<1> reduced = over_vectors<kAlong>(inner);
+  const Nest<M> reduced = over_vectors<kAlong>(inner);
   GRADUS_CHECK(outputs.numel <= kMaxChunk && reduced.numel <= kMaxChunk, ShapeError, "cuda reduces at most ", kMaxChunk,
                " elements to as many results at once, got ", inner.numel, " to ", outer.numel,
                "; reduce one axis after the other");
   const Launch launch(device);
   const auto innermost = [](const auto& nest) { return nest.ndim ? nest.strides[0][nest.ndim - 1] : INT64_MAX; };
-  const ReducePlan plan = make_plan<kAlong * kAcross>(outputs.numel, reduced.numel, innermost(outer) < innermost(inner),
-                                                      launch.multiprocessors());
+  const ReducePlan plan(outputs.numel, reduced.numel, innermost(outer) < innermost(inner), kAlong * kAcross,
+                        launch.multiprocessors());
   const auto run = [&](A* partial) {
-    launch(reduce_kernel<Op, kAlong, kAcross, T, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits), kThreads,
-           x, outputs.geometry(), reduced.geometry(), plan, partial, results);
+    launch(reduce_kernel<Op, kAlong, kAcross, Source, M, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits),
+           kThreads, source, outputs.geometry(), reduced.geometry(), plan, partial, results);
   };
   if (plan.splits == 1) return run(nullptr);
   const Scratch partial(sizeof(A) * plan.splits * static_cast<size_t>(outer.numel), device);
@@ -196,11 +187,11 @@ void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inne
   constexpr int kAlong = vector_width<T, typename Op::A>(64), kAcross = vector_width<T, typename Op::A>(32);
   if constexpr (kAlong > 1)
     if (inner.ndim <= 2 && has_vectors<kAlong>(x, inner, outer))
-      return reduce_vectors<Op, Second, kAlong, 1>(device, x, outer, inner, results);
+      return reduce_vectors<Op, Second, kAlong, 1>(device, Elements<T>{x}, outer, inner, results);
   if constexpr (kAcross > 1)
     if (inner.ndim <= 2 && has_vectors<kAcross>(x, outer, inner))
-      return reduce_vectors<Op, Second, 1, kAcross>(device, x, outer, inner, results);
-  reduce_vectors<Op, Second, 1, 1>(device, x, outer, inner, results);
+      return reduce_vectors<Op, Second, 1, kAcross>(device, Elements<T>{x}, outer, inner, results);
+  reduce_vectors<Op, Second, 1, 1>(device, Elements<T>{x}, outer, inner, results);
 }
 
 }  // namespace gradus::cuda_detail

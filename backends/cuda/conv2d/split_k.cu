@@ -1,0 +1,110 @@
+// Adds the parts of sums that the splits of the convolution kernels leave in the workspace, in order.
+// Gathers: partial (splits, groups, rows, positions); bias and ReLU follow.
+// Gradient of weights: partial (splits, groups, K, C R S + 1), the last column that of the bias, if it is wanted;
+// columns are (c, r, s), or (r, s, c) from the tap-by-tap kernels.
+// Grid: one thread, or a row of kLanes, for each result.  Deterministic: parts are added in a fixed order.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+// The output, or dw (K, C / groups, R, S) and dbias (K), from the parts, a result (group, row, column) per row of
+// kLanes threads, which share its splits.
+template <class T, uint32_t kLanes, bool kOfWeight>
+__global__ void __launch_bounds__(kThreads)
+    split_k_reduce_kernel(Gather g, const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
+                          Divisor channels, bool channels_innermost, bool relu, T* to, T* bias) {
+  using C = compute_t<T>;
+  constexpr uint32_t kOutputs = kThreads / kLanes, kBatch = 8;
+  __shared__ C shared[kLanes][kOutputs];
+  const uint32_t slot = threadIdx.x % kOutputs, lane = threadIdx.x / kOutputs;
+  const uint32_t result = blockIdx.x * kOutputs + slot;
+  C sum = 0;
+  for (uint32_t first = lane; first < splits; first += kBatch * kLanes) {
+    C parts[kBatch];  // all under way at once
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      const uint32_t split = first + i * kLanes;
+      parts[i] = split < splits && result < results ? partial[static_cast<int64_t>(split) * results + result] : C(0);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) sum += parts[i];
+  }
+  shared[lane][slot] = sum;
+  for (uint32_t width = kLanes / 2; width > 0; width /= 2) {
+    __syncthreads();
+    if (lane < width) shared[lane][slot] += shared[lane + width][slot];
+  }
+  if (lane != 0 || result >= results) return;
+  uint32_t column = result;
+  const uint32_t k = columns.split(column);
+  sum = shared[0][slot];
+  if constexpr (!kOfWeight) {
+    g.store(to, bias, relu, 0, k, column, sum);
+  } else if (column == g.depth) {
+    bias[k * g.bias_step] = static_cast<T>(sum);
+  } else {
+    if (channels_innermost) {
+      const uint32_t tap = channels.split(column);
+      column = column * g.taps.divisor + tap;
+    }
+    to[g.weight_offset(k, g.place_of_tap(column))] = static_cast<T>(sum);
+  }
+}
+
+// dw and dbias from parts whose columns go tap by tap, for few splits: a block transposes kTransposed channels of one
+// row. Grid: rows of all groups, parts of the channels.
+constexpr uint32_t kTransposed = 64, kTransposeThreads = 192;
+template <class T>
+__global__ void __launch_bounds__(kTransposeThreads)
+    split_k_transpose_kernel(Gather g, const float* partial, uint32_t splits, uint32_t results, T* dw, T* dbias) {
+  extern __shared__ float sums[];  // (channels, taps)
+  const uint32_t row = blockIdx.x, first = blockIdx.y * kTransposed, taps = g.taps.divisor;
+  const uint32_t count = min(kTransposed, g.in_channels - first);
+  partial += static_cast<int64_t>(row) * g.columns;
+  const auto sum_of = [&](uint32_t column) {
+    float sum = 0;
+#pragma unroll 4
+    for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * results + column];
+    return sum;
+  };
+  for (uint32_t i = threadIdx.x; i < kTransposed * taps; i += kTransposeThreads) {
+    const uint32_t tap = i / kTransposed, channel = i % kTransposed;
+    if (channel < count) sums[channel * taps + tap] = sum_of(tap * g.in_channels + first + channel);
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < count * taps; i += kTransposeThreads)
+    dw[g.weight_offset(row, g.place_of_tap(first * taps + i))] = static_cast<T>(sums[i]);
+  if (dbias && first == 0 && threadIdx.x == 0) dbias[row * g.bias_step] = static_cast<T>(sum_of(g.depth));
+}
+
+}  // namespace
+
+void add_parts(const ConvCall& call, const Launch& launch) {
+  const Gather& g = call.gather;
+  const ConvPlan& plan = call.plan;
+  const bool of_weight = call.problem.pass == ConvPass::backward_weight;
+  const bool tap_by_tap =
+      plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
+  const uint32_t columns = of_weight ? g.columns : g.positions, lines = call.groups() * g.rows;
+  const uint32_t parts = call.phase.split_k, results = lines * columns;
+  const Address partial{call.workspace + plan.partial_offset};
+  visit_floating(call.problem.dtype, [&]<class T>() {
+    const auto sum = [&]<uint32_t kLanes, bool kOfWeight>() {
+      launch(split_k_reduce_kernel<T, kLanes, kOfWeight>, ceil_div(results, kThreads / kLanes), kThreads, g, partial,
+             parts, results, Divisor(columns), Divisor(g.in_channels), tap_by_tap, call.problem.relu,
+             kOfWeight ? call.weight : call.out, call.bias);
+    };
+    if (!of_weight) return sum.template operator()<1, false>();
+    switch (plan.reduce_lanes) {
+      case 1: return sum.template operator()<1, true>();
+      case 8: return sum.template operator()<8, true>();
+      case 32: return sum.template operator()<32, true>();
+    }
+    launch.with_shared(split_k_transpose_kernel<T>, dim3(lines, ceil_div(g.in_channels, kTransposed)),
+                       kTransposeThreads, sizeof(float) * kTransposed * g.taps.divisor, g, partial, parts, results,
+                       call.weight, call.bias);
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,192 @@
+// Rung 7, tiles with a margin, by TMA, and products straight from shared memory, by wgmma (Hopper).
+// Rung 6 loads each pixel nine times, once for each (r,s). Here a tile of whole rows is loaded once, with the row above
+// and below and a zero behind each row: a matrix (pixels, C) with W + 1 pixels a row. What (r,s) multiplies is the
+// same matrix from (r - 1) (W + 1) + s - 1 rows on: the zero ends one row of the image and begins the next.
+// Grid: x = blocks that share the tiles, y = groups of 32 filters.  Block: 3 warpgroups that multiply, 128 pixels of a
+// tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
+// Pipeline: a ring of stages; `full` opens when a tile has come, `empty` when it has been multiplied.
+#include <algorithm>
+
+#include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
+#include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/benchmarks/ladders/conv2d_cuda/hopper.cuh>
+
+namespace gradus::ladders {
+namespace {
+
+using T = BFloat16;
+constexpr int kWarpgroups = 3, kThreads = 128 * kWarpgroups + 32;
+constexpr int kFilters = 32, kBlocks = 2, kMostStages = 8;  // kBlocks x 64 pixels of a tile
+
+struct Ring {
+  int rows, tiles_per_image, tiles, stages;  // rows of a tile
+  uint32_t tile_bytes, stage_bytes;          // what TMA copies; with the zeros in front of the next
+};
+
+struct Barriers {
+  Mbarrier full[kMostStages], empty[kMostStages], filters;
+};
+
+/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
+__device__ void transpose_quad(uint32_t (&words)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
+      (upper ? words[i] : words[i + step]) = got;
+    }
+  }
+}
+
+/// A lane's results as 8 neighbouring filters of a pixel, `half` 0 or 1 of its two.
+__device__ uint4 round_row(const float (&sums)[4][4], const float (&bias)[4][2], int half) {
+  uint32_t words[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const T low(fmaxf(sums[j][2 * half] + bias[j][0], 0.0f)), high(fmaxf(sums[j][2 * half + 1] + bias[j][1], 0.0f));
+    words[j] = low.bits | static_cast<uint32_t>(high.bits) << 16;
+  }
+  transpose_quad(words);
+  return {words[0], words[1], words[2], words[3]};
+}
+
+template <int C>
+__device__ void load_tiles(const CUtensorMap& x, const Ring& ring, uint32_t stages, Barriers& barriers) {
+  int count = 0;
+  for (int tile = blockIdx.x; tile < ring.tiles; tile += gridDim.x, ++count) {
+    const int stage = count % ring.stages;
+    if (count >= ring.stages) barriers.empty[stage].wait((count / ring.stages - 1) % 2);
+    barriers.full[stage].expect_tx(ring.tile_bytes);
+    const int n = tile / ring.tiles_per_image, p = tile % ring.tiles_per_image * ring.rows;
+    tma_load(stages + stage * ring.stage_bytes, x, barriers.full[stage], 0, 0, p - 1, n);
+  }
+}
+
+template <int C>
+__device__ void multiply(float (&sums)[kBlocks][4][4], uint32_t tile, uint32_t filters, int pitch) {
+  wgmma_fence();
+#pragma unroll
+  for (int rs = 0; rs < 9; ++rs)
+#pragma unroll
+    for (int c = 0; c < C; c += 16)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const int row = 64 * i + rs / 3 * pitch + rs % 3 - 1;
+        wgmma_m64n32k16(sums[i], matrix_descriptor<2 * C>(tile + 2 * (row * C + c)),
+                        matrix_descriptor<2 * C>(filters + 2 * (rs * kFilters * C + c)), rs + c > 0);
+      }
+  wgmma_wait();
+}
+
+template <int C>
+__global__ void __launch_bounds__(kThreads)
+    wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w, Fprop<T> conv,
+                 Ring ring) {
+  extern __shared__ char memory[];
+  __shared__ Barriers barriers;
+  const auto [N, H, W, channels, K] = conv.size;
+  const uint32_t filters = (shared_address(memory) + 1023) / 1024 * 1024;
+  const uint32_t stages = filters + 9 * kFilters * C * 2 + 1024;  // the last row in front of each stage is zero
+  const int k = static_cast<int>(blockIdx.y) * kFilters, group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  for (int i = threadIdx.x; i < ring.stages * C / 2; i += kThreads)
+    asm volatile("st.shared.b32 [%0], 0;" ::"r"(stages + i / (C / 2) * ring.stage_bytes - 2 * C + i % (C / 2) * 4));
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < ring.stages; ++i) barriers.full[i].init(), barriers.empty[i].init();
+    barriers.filters.init();
+  }
+  fence_proxy_async();
+  __syncthreads();
+  if (group == kWarpgroups) {
+    if (lane > 0) return;
+    barriers.filters.expect_tx(9 * kFilters * C * 2);
+    tma_load(filters, w, barriers.filters, 0, k, 0, 0);
+    return load_tiles<C>(x, ring, stages, barriers);
+  }
+
+  int row[kBlocks][2], at[kBlocks][2];  // of this lane's pixels in a tile
+#pragma unroll
+  for (int i = 0; i < 2 * kBlocks; ++i) {
+    const int pixel = i / 2 * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4 + i % 2 * 8;
+    const int p = pixel / (W + 1), q = pixel % (W + 1);
+    row[i / 2][i % 2] = q < W && p < ring.rows ? p : H;
+    at[i / 2][i % 2] = (p * W + q) * K + k + lane % 4 * 8;
+  }
+  float bias[4][2];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) bias[i / 2][i % 2] = conv.bias[k + i / 2 * 8 + lane % 4 * 2 + i % 2];
+  barriers.filters.wait(0);
+  int count = group;
+  for (int tile = blockIdx.x + group * gridDim.x; tile < ring.tiles; tile += gridDim.x * kWarpgroups) {
+    const int stage = count % ring.stages;
+    barriers.full[stage].wait(count / ring.stages % 2);
+    float sums[kBlocks][4][4];
+    multiply<C>(sums, stages + stage * ring.stage_bytes, filters, W + 1);
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");  // of the warpgroup
+    if (threadIdx.x % 128 == 0) barriers.empty[stage].arrive();
+    count += kWarpgroups;
+    const int n = tile / ring.tiles_per_image, p = tile % ring.tiles_per_image * ring.rows;
+    T* const to = conv.y + int64_t{n * H + p} * W * K;
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const uint4 filled = round_row(sums[i / 2], bias, i % 2);
+      if (p + row[i / 2][i % 2] < H) *reinterpret_cast<uint4*>(to + at[i / 2][i % 2]) = filled;
+    }
+  }
+}
+
+/// A tensor of `sizes`, the first of which is contiguous, and boxes of it for TMA. Sizes count elements, steps bytes.
+CUtensorMap tensor_map(const T* data, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
+                       const cuuint32_t (&box)[4]) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    GRADUS_CUDA_CHECK(
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  CUtensorMap map;
+  const cuuint32_t every[4] = {1, 1, 1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<T*>(data), sizes, steps, box, every,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
+  return map;
+}
+
+template <int C>
+void run(const Fprop<T>& conv, Device device) {
+  using cuda_detail::ceil_div;
+  const auto [N, H, W, channels, K] = conv.size;
+  Ring ring;
+  ring.rows = std::min(H, (64 * kBlocks + 1) / (W + 1));  // the last row needs no zero behind it
+  GRADUS_CHECK(ring.rows > 0, ShapeError, "rung 7 computes rows of at most ", 64 * kBlocks, " pixels, not of ", W);
+  ring.tiles_per_image = ceil_div(H, ring.rows), ring.tiles = N * ring.tiles_per_image;
+  ring.tile_bytes = (ring.rows + 2) * (W + 1) * C * 2;
+  const uint32_t read_bytes = (64 * kBlocks + 2 * (W + 2)) * C * 2;
+  ring.stage_bytes = ceil_div(std::max(ring.tile_bytes, read_bytes) + C * 2, 1024) * 1024;
+  const uint32_t filter_bytes = 9 * kFilters * C * 2 + 2048;
+  ring.stages = std::min<int>(kMostStages, (220 * 1024 - filter_bytes) / ring.stage_bytes);
+  const cuuint64_t c = C, w = W, h = H;
+  const CUtensorMap x = tensor_map(conv.x, {c, w, h, static_cast<cuuint64_t>(N)}, {2 * c, 2 * c * w, 2 * c * w * h},
+                                   {C, static_cast<cuuint32_t>(W + 1), static_cast<cuuint32_t>(ring.rows + 2), 1});
+  const CUtensorMap filters =
+      tensor_map(conv.w, {c, static_cast<cuuint64_t>(K), 9, 1}, {2 * c * 9, 2 * c, 2 * c * 9}, {C, kFilters, 9, 1});
+  const cuda_detail::Launch launch(device);
+  const int groups = K / kFilters;
+  launch.with_shared(wgmma_kernel<C>,
+                     dim3(std::min(ring.tiles, std::max(1, launch.multiprocessors() / groups)), groups), kThreads,
+                     filter_bytes + ring.stages * ring.stage_bytes, x, filters, conv, ring);
+}
+
+}  // namespace
+
+void wgmma(const Fprop<BFloat16>& conv, Device device) {
+  GRADUS_CHECK(conv.size.C == 32 || conv.size.C == 64, ShapeError, "rung 7 takes 32 or 64 channels, not ", conv.size.C);
+  conv.size.C == 32 ? run<32>(conv, device) : run<64>(conv, device);
+}
+
+}  // namespace gradus::ladders

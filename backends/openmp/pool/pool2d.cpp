@@ -21,20 +21,44 @@ bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
   return true;
 }
 
-// Outputs of an image that see the same taps, and the kernel's arguments for those of the first image.
+// A tap of a window: element (r, s) of it, which is at (h, w) of the source.
+struct WindowTap {
+  int64_t r, s, h, w;
+};
+
+// Calls f(first, count) for each run of row i of the result, columns [first, first + count) that see the same taps;
+// `taps` then has those of the first.
+template <class F>
+void for_each_window_run(const WindowAxis& rows, const WindowAxis& columns, int64_t i, std::vector<WindowTap>& taps,
+                         F&& f) {
+  const auto run = [&](int64_t first, int64_t count) {
+    taps.clear();
+    for (const WindowAxis::Tap& r : rows.taps)
+      for (const WindowAxis::Tap& s : columns.taps)
+        if (rows.reads(i, r) && columns.reads(first, s))
+          taps.push_back({r.index, s.index, i * rows.step + r.at, first * columns.step + s.at});
+    f(first, count);
+  };
+  const int64_t begin = columns.inner_begin(), end = columns.inner_end();
+  for (int64_t j = 0; j < begin; ++j) run(j, 1);
+  if (end > begin) run(begin, end - begin);
+  for (int64_t j = end; j < columns.size; ++j) run(j, 1);
+}
+
+// Neighbours in a row of the result that see the same taps: the kernel's arguments for those of the first image.
 template <class Args>
-struct Piece {
+struct WindowRun {
   Args args;
   std::vector<int64_t> offsets, index_offsets;
   std::vector<int32_t> places;
 };
 
-// Calls f(piece's arguments, image) for all pieces of all images, by several threads.
+// Calls f(a run's arguments, image) for all runs of all images, by several threads.
 template <class Args, class F>
-void each_piece(const std::vector<Piece<Args>>& pieces, int64_t images, int64_t image_work, F&& f) {
-  const auto count = static_cast<int64_t>(pieces.size());
+void for_each_run(const std::vector<WindowRun<Args>>& runs, int64_t images, int64_t image_work, F&& f) {
+  const auto count = static_cast<int64_t>(runs.size());
   parallel_for(images * count, ceil_div(kGrain * count, image_work + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(Args(pieces[static_cast<size_t>(i % count)].args), i / count);
+    for (int64_t i = begin; i < end; ++i) f(Args(runs[static_cast<size_t>(i % count)].args), i / count);
   });
 }
 
@@ -47,30 +71,30 @@ void max_pool(const View& x, const MutableView& y, const MutableView& indices, c
   const WindowAxis rows = axis(0), columns = axis(1);
   const int64_t K = y.shape[1], step = g.stride[1];
   std::vector<WindowTap> window;
-  std::vector<Piece<PoolArgs<T>>> pieces;
+  std::vector<WindowRun<PoolArgs<T>>> runs;
   for (int64_t p = 0; p < y.shape[2]; ++p)
-    for_each_piece(rows, columns, p, window, [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
-      Piece<PoolArgs<T>>& piece = pieces.emplace_back();
+    for_each_window_run(rows, columns, p, window, [&](int64_t first, int64_t count) {
+      WindowRun<PoolArgs<T>>& run = runs.emplace_back();
       for (const WindowTap& tap : window) {
-        piece.offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
-        piece.places.push_back(static_cast<int32_t>(tap.h * x.shape[3] + tap.w));
+        run.offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
+        run.places.push_back(static_cast<int32_t>(tap.h * x.shape[3] + tap.w));
       }
-      piece.args = {.rows = channels ? count : K,
-                    .lanes = channels ? K : count,
-                    .x = x.as<T>(),
-                    .x_row = channels ? step * x.strides[3] : x.strides[1],
-                    .x_lane = channels ? 1 : step,
-                    .taps = static_cast<int64_t>(window.size()),
-                    .offsets = piece.offsets.data(),
-                    .places = piece.places.data(),
-                    .place_row = channels ? step : 0,
-                    .place_lane = channels ? 0 : step,
-                    .y = y.as<T>() + p * y.strides[2] + first * y.strides[3],
-                    .indices = indices.as<int32_t>() + p * indices.strides[2] + first * indices.strides[3],
-                    .y_row = y.strides[channels ? 3 : 1],
-                    .index_row = indices.strides[channels ? 3 : 1]};
+      run.args = {.rows = channels ? count : K,
+                  .lanes = channels ? K : count,
+                  .x = x.as<T>(),
+                  .x_row = channels ? step * x.strides[3] : x.strides[1],
+                  .x_lane = channels ? 1 : step,
+                  .taps = static_cast<int64_t>(window.size()),
+                  .offsets = run.offsets.data(),
+                  .places = run.places.data(),
+                  .place_row = channels ? step : 0,
+                  .place_lane = channels ? 0 : step,
+                  .y = y.as<T>() + p * y.strides[2] + first * y.strides[3],
+                  .indices = indices.as<int32_t>() + p * indices.strides[2] + first * indices.strides[3],
+                  .y_row = y.strides[channels ? 3 : 1],
+                  .index_row = indices.strides[channels ? 3 : 1]};
     });
-  each_piece(pieces, y.shape[0], y.numel() / y.shape[0] * g.kernel[0] * g.kernel[1], [&](PoolArgs<T> args, int64_t n) {
+  for_each_run(runs, y.shape[0], y.numel() / y.shape[0] * g.kernel[0] * g.kernel[1], [&](PoolArgs<T> args, int64_t n) {
     args.x += n * x.strides[0], args.y += n * y.strides[0], args.indices += n * indices.strides[0];
     kernels_of<T>(kernel_table()).max_pool(args);
   });
@@ -84,36 +108,36 @@ void max_pool_channels_backward(const View& dy, const View& indices, const Mutab
   const std::vector<WindowAxis> row_axes = axes(0), column_axes = axes(1);
   const auto classes = static_cast<int64_t>(row_axes.size());
   std::vector<WindowTap> window;
-  std::vector<Piece<ChannelPoolBackwardArgs<T>>> pieces;
+  std::vector<WindowRun<ChannelPoolBackwardArgs<T>>> runs;
   for (int64_t h = 0; h < dx.shape[2]; ++h)
     for (const WindowAxis& columns : column_axes)
-      for_each_piece(row_axes[static_cast<size_t>(h % classes)], columns, h / classes, window,
-                     [&](int64_t first, int64_t count, const std::vector<WindowTap>&) {
-                       Piece<ChannelPoolBackwardArgs<T>>& piece = pieces.emplace_back();
-                       for (const WindowTap& tap : window) {
-                         piece.offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
-                         piece.index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
-                       }
-                       const int64_t w = columns.out_begin + first * columns.out_step;
-                       piece.args = {.pixels = count,
-                                     .channels = dx.shape[1],
-                                     .dy = dy.as<T>(),
-                                     .indices = indices.as<int32_t>(),
-                                     .dy_step = dy.strides[3],
-                                     .index_step = indices.strides[3],
-                                     .taps = static_cast<int64_t>(window.size()),
-                                     .offsets = piece.offsets.data(),
-                                     .index_offsets = piece.index_offsets.data(),
-                                     .place = h * dx.shape[3] + w,
-                                     .place_step = columns.out_step,
-                                     .dx = dx.as<T>() + h * dx.strides[2] + w * dx.strides[3],
-                                     .dx_step = columns.out_step * dx.strides[3]};
-                     });
-  each_piece(pieces, dx.shape[0], dx.numel() / dx.shape[0] * g.kernel[0],
-             [&](ChannelPoolBackwardArgs<T> args, int64_t n) {
-               args.dy += n * dy.strides[0], args.indices += n * indices.strides[0], args.dx += n * dx.strides[0];
-               kernels_of<T>(kernel_table()).max_pool_channels_backward(args);
-             });
+      for_each_window_run(row_axes[static_cast<size_t>(h % classes)], columns, h / classes, window,
+                          [&](int64_t first, int64_t count) {
+                            WindowRun<ChannelPoolBackwardArgs<T>>& run = runs.emplace_back();
+                            for (const WindowTap& tap : window) {
+                              run.offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
+                              run.index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
+                            }
+                            const int64_t w = columns.out_begin + first * columns.out_step;
+                            run.args = {.pixels = count,
+                                        .channels = dx.shape[1],
+                                        .dy = dy.as<T>(),
+                                        .indices = indices.as<int32_t>(),
+                                        .dy_step = dy.strides[3],
+                                        .index_step = indices.strides[3],
+                                        .taps = static_cast<int64_t>(window.size()),
+                                        .offsets = run.offsets.data(),
+                                        .index_offsets = run.index_offsets.data(),
+                                        .place = h * dx.shape[3] + w,
+                                        .place_step = columns.out_step,
+                                        .dx = dx.as<T>() + h * dx.strides[2] + w * dx.strides[3],
+                                        .dx_step = columns.out_step * dx.strides[3]};
+                          });
+  for_each_run(runs, dx.shape[0], dx.numel() / dx.shape[0] * g.kernel[0],
+               [&](ChannelPoolBackwardArgs<T> args, int64_t n) {
+                 args.dy += n * dy.strides[0], args.indices += n * indices.strides[0], args.dx += n * dx.strides[0];
+                 kernels_of<T>(kernel_table()).max_pool_channels_backward(args);
+               });
 }
 
 // Types and layouts that kernels lack go through images of float or double.

@@ -62,28 +62,4 @@ inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64
   return axes;
 }
 
-/// A tap of a window: element (r, s) of it, which is at (h, w) of the source.
-struct WindowTap {
-  int64_t r, s, h, w;
-};
-
-/// Calls run(first, count, taps) for the pieces of row i of the result: positions [first, first + count) of the columns
-/// see the same `taps`, given for the first.
-template <class Run>
-void for_each_piece(const WindowAxis& rows, const WindowAxis& columns, int64_t i, std::vector<WindowTap>& taps,
-                    Run&& run) {
-  const auto piece = [&](int64_t first, int64_t count) {
-    taps.clear();
-    for (const WindowAxis::Tap& r : rows.taps)
-      for (const WindowAxis::Tap& s : columns.taps)
-        if (rows.reads(i, r) && columns.reads(first, s))
-          taps.push_back({r.index, s.index, i * rows.step + r.at, first * columns.step + s.at});
-    run(first, count, taps);
-  };
-  const int64_t begin = columns.inner_begin(), end = columns.inner_end();
-  for (int64_t j = 0; j < begin; ++j) piece(j, 1);
-  if (end > begin) piece(begin, end - begin);
-  for (int64_t j = end; j < columns.size; ++j) piece(j, 1);
-}
-
 }  // namespace gradus::openmp_detail

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include <gradus/core/ceil_div.h>
+
 namespace gradus {
 namespace {
 
@@ -27,9 +29,9 @@ static_assert(sizeof(Block) <= kAlignment);
 // Sizes are rounded up so that few distinct capacities occur: to 64 bytes below 4 KiB, then to an eighth of the power
 // of two below. Each capacity has its free list, numbered in order.
 size_t rounded(size_t bytes) {
-  if (bytes <= 4096) return (bytes + 63) / 64 * 64;
+  if (bytes <= 4096) return round_up(bytes, size_t{64});
   const size_t step = (size_t{1} << (63 - __builtin_clzll(bytes))) / 8;
-  return (bytes + step - 1) / step * step;
+  return round_up(bytes, step);
 }
 size_t list_of(size_t capacity) {
   if (capacity <= 4096) return capacity / 64;

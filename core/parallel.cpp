@@ -231,7 +231,7 @@ void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(run
 int parallel_slots(int64_t count, int64_t grain) {
   if (serial_thread || inside_chunk) return 1;
   grain = std::max<int64_t>(grain, 1);
-  return static_cast<int>(std::clamp<int64_t>((count + grain - 1) / grain, 1, num_threads()));
+  return static_cast<int>(std::clamp<int64_t>(ceil_div(count, grain), 1, num_threads()));
 }
 
 void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
@@ -241,7 +241,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  const int64_t chunks = (count + grain - 1) / grain;
+  const int64_t chunks = ceil_div(count, grain);
   if (chunks == 1) return body(0, count, 0);
   const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
   if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);

@@ -13,6 +13,7 @@
 #include <exception>
 #include <utility>
 
+#include <gradus/core/ceil_div.h>
 #include <gradus/core/parallel.h>
 
 namespace gradus::detail {
@@ -109,7 +110,7 @@ class Call {
     unfinished_.store(units, std::memory_order_relaxed);
     ++generation_;
     // Rounded up: the caller, who starts first, has the longest stretch.
-    auto begin = [&](int thread) { return (thread * units + threads - 1) / threads; };
+    auto begin = [&](int thread) { return ceil_div(thread * units, threads); };
     for (int i = 0; i < threads; ++i) stretches_[i].fill(generation_, begin(i), begin(i + 1));
     header_.store(uint64_t{generation_} << 32 | static_cast<uint64_t>(threads), std::memory_order_release);
   }

@@ -86,6 +86,6 @@ std::string gradus::test::source_path(const std::string& name) { return std::str
 // Sanitizers ask for their options here: a failed allocation is for the allocator under test to report.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
-// LLVM's OpenMP leaks a few KB of its own where a team grows, from 2 threads to 5, say. What chunks allocate is looked at
-// on the pool's threads.
+// LLVM's OpenMP leaks a few KB of its own where a team grows, from 2 threads to 5, say. What chunks allocate is
+// looked at on the pool's threads.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libomp.so"; }

@@ -206,9 +206,9 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   const auto name = [&](const ConvProblem& problem) { return std::string(select(problem, kH200, switches).name()); };
   ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
   CHECK(name(first) == "few_channel_mma");
-  CHECK(select(first, kH200, switches).few_channel.piece == 16);
+  CHECK(select(first, kH200, switches).few_channel.copy_bytes == 16);
   first.x.alignment = 2;
-  CHECK(select(first, kH200, switches).few_channel.piece == 2);
+  CHECK(select(first, kH200, switches).few_channel.copy_bytes == 2);
   first.mask_alignment = 16;
   CHECK(name(first) == "few_channel_mma");
   first.mask_alignment = 8;

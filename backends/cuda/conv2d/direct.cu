@@ -11,7 +11,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The rows' weights for a tap, loaded in pieces of 16 bytes where there are as many.
+/// The rows' weights for a tap, loaded by 16 bytes where there are as many.
 template <int kRows>
 struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];

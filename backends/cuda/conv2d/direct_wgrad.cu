@@ -30,7 +30,7 @@ struct Shape {
   static constexpr int kLaneGroups = kSizes.lane_groups(), kWarpGroups = kGroups / kLaneGroups;
   static_assert(kWarps % kWarpGroups == 0);
   static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
-  static constexpr int kPadded = (kSums + kSharers - 1) / kSharers * kSharers;
+  static constexpr int kPadded = round_up(kSums, kSharers);
   // Where a window begins is a multiple of four. A row may end amid a quad where its vectors are shorter.
   static constexpr bool kMayCut = !kAlongFilters && kVec < kQuad;
 
@@ -40,30 +40,31 @@ struct Shape {
   static __device__ uint32_t warp() { return threadIdx.x / 32; }
   static __device__ uint32_t lane() { return threadIdx.x % 32; }
 };
-/// The walk as a kernel argument.
-struct Walk : DirectWgradTiling {
+/// The kernel's argument: the tiles and the convolution.
+struct DirectWgradArgs : DirectWgradTiling {
   Gather g;
 };
 constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // of a window: there is none; the quad ends amid
 
 /// Begins to copy the lines of x that a tile reads.
 template <class T, class S>
-__device__ void load_lines(const Walk& walk, const DirectWgradTiling::Tile& tile, const T* x, float* buffer) {
-  if (tile.image >= walk.images) return;
-  const uint32_t plane_size = walk.lines.divisor * walk.pitch;
-  const uint32_t threads = 1u << walk.line_bits, first = threadIdx.x & (threads - 1);
-  const uint32_t planes = walk.interleaved ? 1 : S::kChannels;
-  const uint32_t count = walk.tile_images * planes * walk.lines.divisor;
-  for (uint32_t i = threadIdx.x >> walk.line_bits; i < count; i += S::kThreads >> walk.line_bits) {
+__device__ void load_lines(const DirectWgradArgs& args, const DirectWgradTiling::Tile& tile, const T* x,
+                           float* buffer) {
+  if (tile.image >= args.images) return;
+  const uint32_t plane_size = args.lines.divisor * args.pitch;
+  const uint32_t threads = 1u << args.line_bits, first = threadIdx.x & (threads - 1);
+  const uint32_t planes = args.interleaved ? 1 : S::kChannels;
+  const uint32_t count = args.tile_images * planes * args.lines.divisor;
+  for (uint32_t i = threadIdx.x >> args.line_bits; i < count; i += S::kThreads >> args.line_bits) {
     uint32_t row = i;
-    const uint32_t plane = walk.lines.split(row), image = plane / planes, channel = plane % planes;
-    const int h = static_cast<int>(tile.row + row) + walk.g.origin[0];
-    const bool inside = within(h, walk.g.in_height) && tile.image + image < walk.images;
-    const T* const from = inside ? x + (tile.image + image) * walk.g.in.n + channel * walk.g.in.c + h * walk.g.in.h : x;
-    float* const to = buffer + (image * S::kChannels + channel) * plane_size + row * walk.pitch - walk.g.origin[1];
-    for (uint32_t at = first; at < walk.line; at += threads) {
-      float* const place = to + (walk.interleaved ? at % S::kChannels * plane_size + at / S::kChannels : at);
-      const T* const element = inside ? from + at * walk.line_step : x;
+    const uint32_t plane = args.lines.split(row), image = plane / planes, channel = plane % planes;
+    const int h = static_cast<int>(tile.row + row) + args.g.origin[0];
+    const bool inside = within(h, args.g.in_height) && tile.image + image < args.images;
+    const T* const from = inside ? x + (tile.image + image) * args.g.in.n + channel * args.g.in.c + h * args.g.in.h : x;
+    float* const to = buffer + (image * S::kChannels + channel) * plane_size + row * args.pitch - args.g.origin[1];
+    for (uint32_t at = first; at < args.line; at += threads) {
+      float* const place = to + (args.interleaved ? at % S::kChannels * plane_size + at / S::kChannels : at);
+      const T* const element = inside ? from + at * args.line_step : x;
       if constexpr (sizeof(T) == sizeof(float)) cp_async<sizeof(float)>(place, element, inside);
       else *place = inside ? static_cast<float>(*element) : 0.0f;
     }
@@ -78,7 +79,7 @@ struct GradientLoader {
   struct Position {
     uint32_t image, row, column;
   };
-  const Walk& walk;
+  const DirectWgradArgs& args;
   const T *dy, *mask;  // from the thread's first filter on
   DyVec* own;          // (stages, vectors)
   uint32_t filters;    // that exist from there on
@@ -87,27 +88,27 @@ struct GradientLoader {
   uint32_t tile_index = blockIdx.x, step = 0;
   uint32_t windows[kAhead];  // where in a buffer of x those of the steps under way begin
 
-  __device__ GradientLoader(const Walk& walk, const T* dy, const T* mask, float* memory, uint32_t filter)
-      : walk(walk), dy(dy), mask(mask), own(reinterpret_cast<DyVec*>(memory) + threadIdx.x),
-        filters(filter < walk.g.rows ? walk.g.rows - filter : 0), first{0, 0, S::slot()},
-        tile(walk.tile_at(blockIdx.x)) {
-    first.row = walk.quads.split(first.column), first.image = walk.band.split(first.row);
+  __device__ GradientLoader(const DirectWgradArgs& args, const T* dy, const T* mask, float* memory, uint32_t filter)
+      : args(args), dy(dy), mask(mask), own(reinterpret_cast<DyVec*>(memory) + threadIdx.x),
+        filters(filter < args.g.rows ? args.g.rows - filter : 0), first{0, 0, S::slot()},
+        tile(args.tile_at(blockIdx.x)) {
+    first.row = args.quads.split(first.column), first.image = args.band.split(first.row);
     quad = first;
   }
   /// Begins to copy the next step's quad.
   __device__ void load_quad(int stage) {
-    const bool exists = quad.image < walk.tile_images && tile.image + quad.image < walk.images &&
-                        tile.row + quad.row < walk.g.out_height.divisor;
+    const bool exists = quad.image < args.tile_images && tile.image + quad.image < args.images &&
+                        tile.row + quad.row < args.g.out_height.divisor;
     const uint32_t column = kQuad * quad.column;
     const int64_t offset =
-        exists ? (tile.image + quad.image) * walk.g.out.n + (tile.row + quad.row) * walk.g.out.h + column * walk.g.out.w
+        exists ? (tile.image + quad.image) * args.g.out.n + (tile.row + quad.row) * args.g.out.h + column * args.g.out.w
                : 0;
-    const bool cut = S::kMayCut && column + S::kVec >= walk.g.out_width.divisor;
-    const uint32_t plane_size = walk.lines.divisor * walk.pitch;
+    const bool cut = S::kMayCut && column + S::kVec >= args.g.out_width.divisor;
+    const uint32_t plane_size = args.lines.divisor * args.pitch;
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) windows[i - 1] = windows[i];
     windows[kAhead - 1] =
-        exists ? (quad.image * S::kChannels * plane_size + quad.row * walk.pitch + column) | (cut ? kCut : 0)
+        exists ? (quad.image * S::kChannels * plane_size + quad.row * args.pitch + column) | (cut ? kCut : 0)
                : kNowhere;
     DyVec* const to = own + stage * kStageVecs * S::kThreads;
 #pragma unroll
@@ -116,7 +117,7 @@ struct GradientLoader {
       const int outer = vec * S::kVec / kAcross, inner = vec * S::kVec % kAcross;
       const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
       const bool counts = exists && f < filters && (i == 0 || !cut);
-      const int64_t at = offset + (f * walk.g.out.c + i * walk.g.out.w);
+      const int64_t at = offset + (f * args.g.out.c + i * args.g.out.w);
       cp_async<sizeof(DyVec)>(to + vec * S::kThreads, dy + at, counts);
       if constexpr (kMasked) cp_async<sizeof(DyVec)>(to + (S::kVecs + vec) * S::kThreads, mask + at, counts);
     }
@@ -124,12 +125,12 @@ struct GradientLoader {
     advance();
   }
   __device__ void advance() {
-    if (++step == walk.steps) {
-      step = 0, tile = walk.tile_at(tile_index += gridDim.x), quad = first;
+    if (++step == args.steps) {
+      step = 0, tile = args.tile_at(tile_index += gridDim.x), quad = first;
     } else {
-      quad.column += walk.advance[2], quad.row += walk.advance[1], quad.image += walk.advance[0];
-      if (quad.column >= walk.quads.divisor) quad.column -= walk.quads.divisor, ++quad.row;
-      if (quad.row >= walk.band.divisor) quad.row -= walk.band.divisor, ++quad.image;
+      quad.column += args.advance[2], quad.row += args.advance[1], quad.image += args.advance[0];
+      if (quad.column >= args.quads.divisor) quad.column -= args.quads.divisor, ++quad.row;
+      if (quad.row >= args.band.divisor) quad.row -= args.band.divisor, ++quad.image;
     }
   }
   /// A stage's quad, 0 where the mask is not positive.
@@ -187,8 +188,8 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
 
 /// The block's sums, lanes then warps, go to partial (blocks, groups, rows, columns).
 template <class S>
-__device__ void store_epilogue(const Walk& walk, float (&sums)[S::kPadded], float* buffers, uint32_t first_filter,
-                               uint32_t channel_tile, float* partial) {
+__device__ void store_epilogue(const DirectWgradArgs& args, float (&sums)[S::kPadded], float* buffers,
+                               uint32_t first_filter, uint32_t channel_tile, float* partial) {
   constexpr int kShare = S::kPadded / S::kSharers, kWarpSums = S::kLaneGroups * S::kPadded;
   const uint32_t lane = S::lane();
   warp_reduce_scatter<16, S::kLaneGroups, S::kPadded / 2>(sums, lane);
@@ -199,52 +200,52 @@ __device__ void store_epilogue(const Walk& walk, float (&sums)[S::kPadded], floa
     buffers[S::warp() * kWarpSums + lane % S::kLaneGroups * S::kPadded + lane / S::kLaneGroups * kShare + i] = sums[i];
   __syncthreads();
   float* const out =
-      partial + (static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z) * walk.g.rows * walk.g.columns;
+      partial + (static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z) * args.g.rows * args.g.columns;
   for (uint32_t i = threadIdx.x; i < S::kGroups * S::kSums; i += S::kThreads) {
     const uint32_t of = i / S::kSums, at = i % S::kSums, tap = at % S::kColumns;
     const uint32_t row = first_filter + of * S::kFilters + at / S::kColumns;
     const bool of_bias = tap == S::kTaps;
-    if (row >= walk.g.rows || (of_bias && (channel_tile > 0 || walk.g.depth == walk.g.columns))) continue;
+    if (row >= args.g.rows || (of_bias && (channel_tile > 0 || args.g.depth == args.g.columns))) continue;
     float sum = 0;
 #pragma unroll
     for (int from = 0; from < S::kWarps; from += S::kWarpGroups)
       sum += buffers[(from + of / S::kLaneGroups) * kWarpSums + of % S::kLaneGroups * S::kPadded + at];
-    out[static_cast<int64_t>(row) * walk.g.columns + (of_bias ? walk.g.depth : channel_tile * S::kTaps + tap)] = sum;
+    out[static_cast<int64_t>(row) * args.g.columns + (of_bias ? args.g.depth : channel_tile * S::kTaps + tap)] = sum;
   }
 }
 
 template <class T, class S, bool kMasked>
 __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
-    direct_wgrad_kernel(Walk walk, const T* __restrict__ dy, const T* __restrict__ mask, const T* __restrict__ x,
-                        float* __restrict__ partial) {
+    direct_wgrad_kernel(DirectWgradArgs args, const T* __restrict__ dy, const T* __restrict__ mask,
+                        const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kAhead = S::kAhead;
   extern __shared__ float4 memory[];
   float* const buffers = reinterpret_cast<float*>(memory);  // two of x, then dy and mask
-  const uint32_t channel_tile = blockIdx.y % walk.channel_tiles;
-  const uint32_t first_filter = blockIdx.y / walk.channel_tiles * (S::kFilters * S::kGroups);
-  const uint32_t filter = first_filter + S::group() * S::kFilters, plane_size = walk.lines.divisor * walk.pitch;
-  const int64_t dy_offset = (static_cast<int64_t>(blockIdx.z) * walk.g.rows + filter) * walk.g.out.c;
-  x += (static_cast<int64_t>(blockIdx.z) * walk.g.in_channels + channel_tile * S::kChannels) * walk.g.in.c;
-  GradientLoader<T, S, kMasked> loader(walk, dy + dy_offset, kMasked ? mask + dy_offset : nullptr,
-                                       buffers + 2 * walk.size, filter);
+  const uint32_t channel_tile = blockIdx.y % args.channel_tiles;
+  const uint32_t first_filter = blockIdx.y / args.channel_tiles * (S::kFilters * S::kGroups);
+  const uint32_t filter = first_filter + S::group() * S::kFilters, plane_size = args.lines.divisor * args.pitch;
+  const int64_t dy_offset = (static_cast<int64_t>(blockIdx.z) * args.g.rows + filter) * args.g.out.c;
+  x += (static_cast<int64_t>(blockIdx.z) * args.g.in_channels + channel_tile * S::kChannels) * args.g.in.c;
+  GradientLoader<T, S, kMasked> loader(args, dy + dy_offset, kMasked ? mask + dy_offset : nullptr,
+                                       buffers + 2 * args.size, filter);
 
-  for (uint32_t i = threadIdx.x; i < 2 * walk.size / 4; i += S::kThreads) memory[i] = float4{0, 0, 0, 0};
+  for (uint32_t i = threadIdx.x; i < 2 * args.size / 4; i += S::kThreads) memory[i] = float4{0, 0, 0, 0};
   __syncthreads();
-  load_lines<T, S>(walk, loader.tile, x, buffers);
+  load_lines<T, S>(args, loader.tile, x, buffers);
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) loader.load_quad(i);
   float sums[S::kPadded] = {};
   int stage = 0;
   uint32_t buffer = 0;
-  for (uint32_t index = blockIdx.x; index < walk.tiles; index += gridDim.x, buffer = walk.size - buffer)
-    for (uint32_t step = 0; step < walk.steps; ++step) {
+  for (uint32_t index = blockIdx.x; index < args.tiles; index += gridDim.x, buffer = args.size - buffer)
+    for (uint32_t step = 0; step < args.steps; ++step) {
       if (step > 0) {
         cp_async_wait<kAhead - 1>();
       } else {  // this tile's lines came with the first step after the last tile began
-        if (walk.steps < kAhead || index == blockIdx.x) cp_async_wait<0>();
+        if (args.steps < kAhead || index == blockIdx.x) cp_async_wait<0>();
         else cp_async_wait<kAhead - 1>();
         __syncthreads();
-        load_lines<T, S>(walk, walk.tile_at(index + gridDim.x), x, buffers + walk.size - buffer);
+        load_lines<T, S>(args, args.tile_at(index + gridDim.x), x, buffers + args.size - buffer);
       }
       float gradient[S::kFilters][kQuad];
       loader.read_quad(gradient, stage);
@@ -253,9 +254,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
       stage = stage == S::kStages - 1 ? 0 : stage + 1;
       if (window != kNowhere)
         multiply<S>(sums, gradient, buffers + buffer + (window & ~kCut), S::kMayCut && (window & kCut), plane_size,
-                    walk.pitch);
+                    args.pitch);
     }
-  store_epilogue<S>(walk, sums, buffers, first_filter, channel_tile, partial);
+  store_epilogue<S>(args, sums, buffers, first_filter, channel_tile, partial);
 }
 
 /// Calls f.template operator()<Shape>() for the one of kDirectWgradSizes.
@@ -270,13 +271,13 @@ void visit_shape(int index, F&& f) {
 }  // namespace
 
 void direct_wgrad(const ConvCall& call, const Launch& launch) {
-  const Walk walk{call.plan.direct_wgrad, call.gather};
+  const DirectWgradArgs args{call.plan.direct_wgrad, call.gather};
   visit_floating(call.problem.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>)
       visit_shape(call.plan.shape, [&]<class S>() {
         launch.with_shared(call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
-                           dim3(call.phase.split_k, call.tiles(walk.g.depth), call.groups()), S::kThreads,
-                           call.plan.shared_bytes, walk, call.out, call.mask, call.in, call.partial());
+                           dim3(call.phase.split_k, call.tiles(args.g.depth), call.groups()), S::kThreads,
+                           call.plan.shared_bytes, args, call.out, call.mask, call.in, call.partial());
       });
   });
 }

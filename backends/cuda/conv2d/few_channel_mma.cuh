@@ -1,5 +1,5 @@
 // Convolutions of few input channels by half types on tensor cores: what the kernels of forward and weight gradient
-// share, the walk of blocks over the output and the input in shared memory. All taps (c, r, s) of a pixel together are
+// share, how blocks share the output and the input in shared memory. All taps (c, r, s) of a pixel together are
 // one depth of at most 64; a warp gathers its fragments element by element from rows of x that the block has copied. A
 // block's tile is some whole rows of y, which is channels-last and dense. While a tile is computed, the rows of x for
 // the next are under way.
@@ -13,8 +13,8 @@ namespace gradus::cuda_detail {
 inline constexpr int kFewChannelThreads = 32 * kFewChannelWarps;
 inline constexpr int kFewChannelStep = 16;  // pixels that a warp takes at a time
 
-/// The walk as a kernel argument.
-struct FewChannelWalk : FewChannelTiling {
+/// The kernels' argument: the tiles and the convolution.
+struct FewChannelArgs : FewChannelTiling {
   Gather g;  // of y from x
 
   /// A tile: its first pixel of y, and how many there are.
@@ -47,15 +47,15 @@ struct FewChannelWalk : FewChannelTiling {
   __device__ void copy_lines(const Tile& tile, const T* x, char* buffer) const {
     const int first_row = static_cast<int>(tile.row) * g.step[0] + g.origin[0];
     x += tile.image * g.in.n;
-    for (uint32_t i = threadIdx.x; i < lines * pieces.divisor; i += kFewChannelThreads) {
+    for (uint32_t i = threadIdx.x; i < lines * copies.divisor; i += kFewChannelThreads) {
       uint32_t at = i;
-      const uint32_t line = pieces.split(at);
+      const uint32_t line = copies.split(at);
       uint32_t plane = line;
       const int row = first_row + static_cast<int>(planes.split(plane));
       const bool inside = within(row, g.in_height);
-      const T* const from = inside ? x + row * g.in.h + plane * g.in.c + at * (piece / sizeof(T)) : x;
-      char* const to = buffer + line * pitch + front + at * piece;
-      switch (piece) {
+      const T* const from = inside ? x + row * g.in.h + plane * g.in.c + at * (copy_bytes / sizeof(T)) : x;
+      char* const to = buffer + line * pitch + front + at * copy_bytes;
+      switch (copy_bytes) {
         case 16: cp_async<16>(to, from, inside); break;
         case 8: cp_async<8>(to, from, inside); break;
         case 4: cp_async<4>(to, from, inside); break;
@@ -72,8 +72,8 @@ __device__ inline void finish_copies() {
 }
 
 /// Both buffers as they are before the first copy: zero.
-__device__ inline void clear_buffers(const FewChannelWalk& walk, Vec16* memory) {
-  for (uint32_t i = threadIdx.x; i < 2 * walk.size / sizeof(Vec16); i += kFewChannelThreads) memory[i] = {};
+__device__ inline void clear_buffers(const FewChannelArgs& args, Vec16* memory) {
+  for (uint32_t i = threadIdx.x; i < 2 * args.size / sizeof(Vec16); i += kFewChannelThreads) memory[i] = {};
   __syncthreads();
 }
 

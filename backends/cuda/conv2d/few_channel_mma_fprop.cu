@@ -1,7 +1,7 @@
 // conv2d forward, few channels (C < 8, C R S <= 64), half types on tensor cores; y channels-last.
 // y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
 // Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16
-// pixels by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block walks over its
+// pixels by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block goes through its
 // tiles.
 // Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh). A lane's columns are numbered so that it ends
 // with eight neighbouring filters of a pixel, which it stores at once.
@@ -32,15 +32,15 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
 // Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
 __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
-    few_channel_mma_fprop_kernel(FewChannelWalk walk, const T* __restrict__ x, const T* __restrict__ weight,
+    few_channel_mma_fprop_kernel(FewChannelArgs args, const T* __restrict__ x, const T* __restrict__ weight,
                                  const T* __restrict__ bias, bool relu, T* __restrict__ y) {
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, part = lane % 4;
-  const uint32_t filters = walk.g.rows, first_filter = blockIdx.y * kGroup * kGroups;
+  const uint32_t filters = args.g.rows, first_filter = blockIdx.y * kGroup * kGroups;
 
-  clear_buffers(walk, memory);
-  walk.copy_lines(walk.tile_at(blockIdx.x), x, buffers);
+  clear_buffers(args, memory);
+  args.copy_lines(args.tile_at(blockIdx.x), x, buffers);
 
   // A lane's taps in a step of 16 are 2 part + {0, 1, 8, 9}.
   const auto tap_number = [&](int step, int i) { return 16 * step + 2 * part + i % 2 + i / 2 * 8; };
@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) taps[step][i] = walk.tap_at(tap_number(step, i));
+    for (int i = 0; i < 4; ++i) taps[step][i] = args.tap_at(tap_number(step, i));
 #pragma unroll
   for (int i = 0; i < 2; ++i)  // only the last step may reach beyond the taps
-    inside[i] = (tap_number(kSteps - 1, 2 * i) < walk.g.depth ? 0xffffu : 0) |
-                (tap_number(kSteps - 1, 2 * i + 1) < walk.g.depth ? 0xffff0000u : 0);
+    inside[i] = (tap_number(kSteps - 1, 2 * i) < args.g.depth ? 0xffffu : 0) |
+                (tap_number(kSteps - 1, 2 * i + 1) < args.g.depth ? 0xffff0000u : 0);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -64,13 +64,13 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const uint32_t tap = tap_number(step, i + e);
-        exist[e] = tap < walk.g.depth;
-        offsets[e] = walk.g.weight_offset(0, walk.g.place_of_tap(tap));
+        exist[e] = tap < args.g.depth;
+        offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
       for (int j = 0; j < 4 * kGroups; ++j) {  // column c of eight is filter c / 2 * 8 + c % 2 + 2 (j % 4)
         const uint32_t filter = first_filter + j / 4 * kGroup + row / 2 * 8 + row % 2 + j % 4 * 2;
-        const T* const from = weight + filter * walk.g.weight.n;
+        const T* const from = weight + filter * args.g.weight.n;
         weights[step][j][i / 2] = pair(exist[0] && filter < filters ? from[offsets[0]] : T(0.0f),
                                        exist[1] && filter < filters ? from[offsets[1]] : T(0.0f));
       }
@@ -80,18 +80,18 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t filter = first_filter + group * kGroup + part * 8 + i;
-      biases[group][i] = bias && filter < filters ? static_cast<float>(bias[filter * walk.g.bias_step]) : 0.0f;
+      biases[group][i] = bias && filter < filters ? static_cast<float>(bias[filter * args.g.bias_step]) : 0.0f;
     }
 
   uint32_t buffer = 0;
-  for (uint32_t index = blockIdx.x; index < walk.tile_count; index += gridDim.x, buffer = walk.size - buffer) {
+  for (uint32_t index = blockIdx.x; index < args.tile_count; index += gridDim.x, buffer = args.size - buffer) {
     finish_copies();
-    if (index + gridDim.x < walk.tile_count)
-      walk.copy_lines(walk.tile_at(index + gridDim.x), x, buffers + walk.size - buffer);
-    const FewChannelWalk::Tile tile = walk.tile_at(index);
+    if (index + gridDim.x < args.tile_count)
+      args.copy_lines(args.tile_at(index + gridDim.x), x, buffers + args.size - buffer);
+    const FewChannelArgs::Tile tile = args.tile_at(index);
     for (uint32_t first = warp * kFewChannelStep; first < tile.count; first += kFewChannelWarps * kFewChannelStep) {
-      const char* const upper = buffers + buffer + walk.pixel_at(first + row, tile);
-      const char* const lower = buffers + buffer + walk.pixel_at(first + row + 8, tile);
+      const char* const upper = buffers + buffer + args.pixel_at(first + row, tile);
+      const char* const lower = buffers + buffer + args.pixel_at(first + row + 8, tile);
       float sums[4 * kGroups][4];
 #pragma unroll
       for (int j = 0; j < 4 * kGroups; ++j)
@@ -116,12 +116,12 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         T* const to = y + (tile.first + pixel) * filters;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          Vec16 piece;
+          Vec16 vec;
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            piece.value[i] = round_pair<T>(sums[4 * group + i][2 * half], sums[4 * group + i][2 * half + 1], relu);
+            vec.value[i] = round_pair<T>(sums[4 * group + i][2 * half], sums[4 * group + i][2 * half + 1], relu);
           const uint32_t filter = first_filter + group * kGroup + part * 8;
-          if (pixel < tile.count && filter < filters) *reinterpret_cast<Vec16*>(to + filter) = piece;
+          if (pixel < tile.count && filter < filters) *reinterpret_cast<Vec16*>(to + filter) = vec;
         }
       }
     }
@@ -137,7 +137,7 @@ void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
       const auto run = [&]<int kSteps, int kGroups>() {
         const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
         launch.with_shared(few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
-                           kFewChannelThreads, plan.shared_bytes, FewChannelWalk{plan.few_channel, call.gather},
+                           kFewChannelThreads, plan.shared_bytes, FewChannelArgs{plan.few_channel, call.gather},
                            call.in, call.weight, call.bias, call.problem.relu, call.out);
       };
       const bool two = plan.tile.rows > kGroup;  // groups

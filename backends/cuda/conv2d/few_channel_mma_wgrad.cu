@@ -38,14 +38,14 @@ using Sums = float[16 * kRows][8 * kColumns + 1];
 // Grid: blocks that share the tiles, groups of 16 kRows filters. partial (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
 __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
-    few_channel_mma_wgrad_kernel(FewChannelWalk walk, const T* __restrict__ dy, const T* __restrict__ mask,
+    few_channel_mma_wgrad_kernel(FewChannelArgs args, const T* __restrict__ dy, const T* __restrict__ mask,
                                  const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
   using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbours of a pixel
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
-  const uint32_t filters = walk.g.rows, columns = walk.g.columns, first_filter = blockIdx.y * kFilters,
+  const uint32_t filters = args.g.rows, columns = args.g.columns, first_filter = blockIdx.y * kFilters,
                  filter = first_filter + group * 2 * kRows;
   const bool exists = filter < filters;
 
@@ -54,13 +54,13 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const uint32_t column = 8 * j + group;
-    taps[j] = walk.tap_at(column);
-    inside[j] = column < walk.g.depth ? ~uint32_t{0} : 0;
-    instead[j] = column >= walk.g.depth && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
+    taps[j] = args.tap_at(column);
+    inside[j] = column < args.g.depth ? ~uint32_t{0} : 0;
+    instead[j] = column >= args.g.depth && column < columns ? pair(T(1.0f), T(1.0f)) : 0;
   }
 
   Filters next[kPixels], next_mask[kPixels];
-  const auto fetch = [&](const FewChannelWalk::Tile& tile, uint32_t first) {
+  const auto fetch = [&](const FewChannelArgs::Tile& tile, uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes, neighbouring pixels
       const uint32_t pixel = first + 4 * i + part;
@@ -72,17 +72,17 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
   };
 
   float sums[kRows][kColumns][4] = {};
-  FewChannelWalk::Tile tile = walk.tile_at(blockIdx.x);
+  FewChannelArgs::Tile tile = args.tile_at(blockIdx.x);
   fetch(tile, warp * kFewChannelStep);
-  clear_buffers(walk, memory);
-  walk.copy_lines(tile, x, buffers);
+  clear_buffers(args, memory);
+  args.copy_lines(tile, x, buffers);
   uint32_t buffer = 0;
-  for (uint32_t index = blockIdx.x; index < walk.tile_count; index += gridDim.x, buffer = walk.size - buffer) {
+  for (uint32_t index = blockIdx.x; index < args.tile_count; index += gridDim.x, buffer = args.size - buffer) {
     finish_copies();
-    FewChannelWalk::Tile following{0, 0, 0, 0};
-    if (index + gridDim.x < walk.tile_count) {
-      following = walk.tile_at(index + gridDim.x);
-      walk.copy_lines(following, x, buffers + walk.size - buffer);
+    FewChannelArgs::Tile following{0, 0, 0, 0};
+    if (index + gridDim.x < args.tile_count) {
+      following = args.tile_at(index + gridDim.x);
+      args.copy_lines(following, x, buffers + args.size - buffer);
     }
     uint32_t first = warp * kFewChannelStep;
     if (first >= tile.count) fetch(following, first);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
         }
       const char* pixels[kPixels];
 #pragma unroll
-      for (int i = 0; i < kPixels; ++i) pixels[i] = buffers + buffer + walk.pixel_at(first + 4 * i + part, tile);
+      for (int i = 0; i < kPixels; ++i) pixels[i] = buffers + buffer + args.pixel_at(first + 4 * i + part, tile);
       first += kFewChannelWarps * kFewChannelStep;
       if (first < tile.count) fetch(tile, first);
       else fetch(following, warp * kFewChannelStep);
@@ -148,7 +148,7 @@ void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch) {
             launch.with_shared(call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
                                          : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
                                dim3(call.phase.split_k, ceil_div(call.gather.rows, Tile::kRows)), kFewChannelThreads,
-                               call.plan.shared_bytes, FewChannelWalk{call.plan.few_channel, call.gather}, call.out,
+                               call.plan.shared_bytes, FewChannelArgs{call.plan.few_channel, call.gather}, call.out,
                                call.mask, call.in, call.partial());
           });
   });

@@ -7,7 +7,7 @@
 // pixels. By AsyncLoader, for exact float32 whose channels are not innermost, cp.async past the registers (3 stages).
 // Deterministic: splits are summed in order.
 //
-// Depth: C R S is walked tap by tap, a step being kRowDepth channels of one tap (r, s). Whether an output's window has
+// Depth: C R S goes tap by tap, a step being kRowDepth channels of one tap (r, s). Whether an output's window has
 // that tap inside the image is then decided once for all channels of a step.
 // Split-K: where output tiles are too few to fill the device, the steps are cut into `splits` parts, which leave their
 // sums in the workspace; split_k.cu adds them in order, so that results do not depend on timing.
@@ -17,7 +17,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The walk through the depth.
+/// Steps of the depth.
 struct Steps {
   uint32_t chunks, count;  // per tap, and of all taps
   uint32_t packed_rows;    // rows of a group in the packed weights

@@ -54,9 +54,9 @@ struct ColumnCoord {
 template <class T, class Tile, int kSize, bool kByChannel>
 struct Share {
   static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kVec = kVec16Size<T>;
-  static constexpr int kPasses = (kSize * kRowVecs + Tile::kThreads - 1) / Tile::kThreads;  // of vectors
+  static constexpr int kPasses = ceil_div(kSize * kRowVecs, Tile::kThreads);  // of vectors
   static constexpr int kLines = kDepth == 32 ? 1 : 8;  // rows of a warp in a round, which floats take four turns for
-  static constexpr int kRounds = (kSize + kLines * kWarps - 1) / (kLines * kWarps);
+  static constexpr int kRounds = ceil_div(kSize, kLines* kWarps);
   static constexpr int kCount = kByChannel ? kPasses * kVec : kRounds * (kDepth == 32 ? 1 : 4);
 
   static __device__ int row(int i) {

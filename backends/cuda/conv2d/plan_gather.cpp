@@ -167,16 +167,16 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
   const int64_t tiles = ceil_div(p.y.shape[2], rows);
   rows = ceil_div(p.y.shape[2], tiles);  // much the same for all
 
-  int64_t piece = p.x.alignment;
+  int64_t copy_bytes = p.x.alignment;
   for (const int64_t length : {line, p.x.strides[0], p.x.strides[2], inner ? 0 : p.x.strides[1]})
-    while (piece > 2 && length * 2 % piece != 0) piece /= 2;
-  piece = std::max<int64_t>(piece, 2);
+    while (copy_bytes > 2 && length * 2 % copy_bytes != 0) copy_bytes /= 2;
+  copy_bytes = std::max<int64_t>(copy_bytes, 2);
   return FewChannelTiling{.tiles = Divisor(tiles),
                           .tile_count = u32(p.x.shape[0] * tiles),
                           .tile_rows = u32(rows),
                           .planes = Divisor(planes),
-                          .pieces = Divisor(line * 2 / piece),
-                          .piece = u32(piece),
+                          .copies = Divisor(line * 2 / copy_bytes),
+                          .copy_bytes = u32(copy_bytes),
                           .lines = u32(lines_of(rows)),
                           .pitch = u32(pitch),
                           .front = u32(front),

@@ -89,22 +89,22 @@ struct DirectTiling {
   bool whole_strips = false;       // of the output: strips are whole, aligned and dense
 };
 
-/// ConvAlgorithm::few_channel_mma: the walk of blocks over the output. x is read in lines of contiguous memory: its
+/// ConvAlgorithm::few_channel_mma: how blocks share the output. x is read in lines of contiguous memory: its
 /// rows where channels are innermost, else the rows of each channel. In shared memory zeros are before and behind each
 /// line, for padding. Sizes and steps there are in bytes.
 struct FewChannelTiling {
   Divisor tiles;                                       // of an image
   uint32_t tile_count = 0, tile_rows = 0;              // of all images; rows of y in a tile
   Divisor planes;                                      // lines of a row
-  Divisor pieces;                                      // that a line is copied in …
-  uint32_t piece = 0;                                  // … of so many bytes: 16, 8, 4 or 2
+  Divisor copies;                                      // that a line is copied in …
+  uint32_t copy_bytes = 0;                             // … of so many bytes: 16, 8, 4 or 2
   uint32_t lines = 0, pitch = 0, front = 0;            // lines of a tile, from line to line, zeros before a line
   uint32_t origin = 0, row_step = 0, column_step = 0;  // where the taps of pixel (0, 0) begin, to the next row, column
   uint32_t zeros = 0, size = 0;                        // where the taps of no pixel begin; of one of two buffers
   uint32_t tap_channel = 0, tap_row = 0, tap_column = 0;
 };
 
-/// ConvAlgorithm::direct: the walk of blocks over dy. A tile is some rows of one image, or some whole images.
+/// ConvAlgorithm::direct: how blocks share dy. A tile is some rows of one image, or some whole images.
 struct DirectWgradTiling {
   uint32_t images = 0, tile_images = 0, tiles = 0;  // of a tile; tiles of all images
   Divisor bands;                                    // of an image …

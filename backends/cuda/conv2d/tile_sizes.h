@@ -53,7 +53,7 @@ struct DirectWgradSizes {
     const size_t copies = element * 4 * filters * (ahead + 1) * (masked ? 2 : 1) * threads;
     const size_t sharers = 32 / lane_groups(), sums = filters * (channels * side * side + 1);
     return std::max(2 * sizeof(float) * buffer + copies,
-                    sizeof(float) * (threads / 32) * lane_groups() * ((sums + sharers - 1) / sharers * sharers));
+                    sizeof(float) * (threads / 32) * lane_groups() * round_up(sums, sharers));
   }
 };
 inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
@@ -67,7 +67,7 @@ inline constexpr uint32_t kMostTransposedTaps = 128, kMostTransposedParts = 16;
 
 // What select() asks of an algorithm.
 
-/// The walk of few_channel_mma over the output; nothing where it does not apply.
+/// How few_channel_mma cuts the output; nothing where it does not apply.
 std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, std::optional<MathMode> mode);
 /// True for what direct_wgrad computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters
 /// where these are innermost, that are whole aligned vectors.

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/ceil_div.h>
 #include <gradus/core/shape.h>
 
 namespace gradus::cuda_detail {
@@ -14,11 +13,6 @@ namespace gradus::cuda_detail {
 inline constexpr uint32_t kThreads = 256;
 /// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
 inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
-
-template <class Whole, class Part>
-GRADUS_HOST_DEVICE constexpr std::common_type_t<Whole, Part> ceil_div(Whole whole, Part part) {
-  return (whole + part - 1) / part;
-}
 
 /// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
 /// (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).

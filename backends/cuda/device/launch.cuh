@@ -1,4 +1,4 @@
-// How kernels of this folder are launched and how they walk strided views.
+// How kernels of this folder are launched and how they index strided views.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -117,8 +117,8 @@ struct Nest : StridedLoop<N> {
   }
 };
 
-/// Calls body(nest, first, base) for pieces of the nest with at most kMaxChunk elements: `first` is the running number
-/// of the piece's first element, base[k] its offset in view k.
+/// Calls body(nest, first, base) for chunks of the nest with at most kMaxChunk elements: `first` is the running number
+/// of the chunk's first element, base[k] its offset in view k.
 template <int N, class F>
 void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
                     const std::type_identity_t<std::array<int64_t, N>>& base = {}) {
@@ -127,13 +127,13 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
   const int axis = static_cast<int>(std::find_if(nest.shape, nest.shape + nest.ndim, [](int64_t n) { return n > 1; }) -
                                     nest.shape);  // the outermost one that can be cut
   const int64_t size = nest.shape[axis], inner = nest.numel / size, rows = std::max<int64_t>(kMaxChunk / inner, 1);
-  Nest<N> piece = nest;
+  Nest<N> chunk = nest;
   for (int64_t row = 0; row < size; row += rows) {
-    piece.shape[axis] = std::min(rows, size - row);
-    piece.numel = piece.shape[axis] * inner;
+    chunk.shape[axis] = std::min(rows, size - row);
+    chunk.numel = chunk.shape[axis] * inner;
     std::array<int64_t, N> at = base;
     for (int k = 0; k < N; ++k) at[k] += row * nest.strides[k][axis];
-    for_each_chunk(piece, body, first + row * inner, at);
+    for_each_chunk(chunk, body, first + row * inner, at);
   }
 }
 

@@ -41,13 +41,13 @@ void map(const F& f, const MutableView& y, const Views&... x) {
   const Nest<N> nest(StridedLoop<N>(y.shape, {&y.strides, &x.strides...}));
   if (nest.numel == 0) return;
   const Launch launch(y.device);
-  for_each_chunk(nest, [&](const Nest<N>& piece, int64_t, const int64_t* at) {
+  for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* at) {
     [&]<size_t... I>(std::index_sequence<I...>) {
       Out* out = y.template as<Out>() + at[0];
-      Geometry<N> geometry = piece.geometry();
-      geometry.vectorised = piece.contiguous(0) && aligned(out) &&
-                            (... && (piece.contiguous(I + 1) && aligned(x.template as<In>() + at[I + 1])));
-      const uint32_t blocks = launch.blocks(piece.numel, geometry.vectorised ? 4 * kThreads : kThreads);
+      Geometry<N> geometry = chunk.geometry();
+      geometry.vectorised = chunk.contiguous(0) && aligned(out) &&
+                            (... && (chunk.contiguous(I + 1) && aligned(x.template as<In>() + at[I + 1])));
+      const uint32_t blocks = launch.blocks(chunk.numel, geometry.vectorised ? 4 * kThreads : kThreads);
       launch(map_kernel<F, Out, In...>, blocks, kThreads, f, geometry, out, (x.template as<In>() + at[I + 1])...);
     }
     (std::index_sequence_for<In...>());
@@ -94,11 +94,11 @@ void generate(const F& f, const MutableView& y) {
   const Nest<1> nest = Nest<1>::logical(y.shape, {&y.strides});
   if (nest.numel == 0) return;
   const Launch launch(y.device);
-  for_each_chunk(nest, [&](const Nest<1>& piece, int64_t first, const int64_t* at) {
+  for_each_chunk(nest, [&](const Nest<1>& chunk, int64_t first, const int64_t* at) {
     Out* out = y.template as<Out>() + at[0];
-    Geometry<1> geometry = piece.geometry();
-    geometry.vectorised = piece.contiguous(0) && aligned(out);
-    launch(generate_kernel<F, Out>, launch.blocks(piece.numel, 4 * kThreads), kThreads, f, geometry, out,
+    Geometry<1> geometry = chunk.geometry();
+    geometry.vectorised = chunk.contiguous(0) && aligned(out);
+    launch(generate_kernel<F, Out>, launch.blocks(chunk.numel, 4 * kThreads), kThreads, f, geometry, out,
            static_cast<uint64_t>(first));
   });
 }

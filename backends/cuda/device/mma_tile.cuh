@@ -1,5 +1,5 @@
 // Products of two tiles in shared memory whose depth is contiguous: result[row][column] += sum over k of left[row][k]
-// right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four pieces of 16 bytes; a fifth piece
+// right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four vectors of 16 bytes; a fifth
 // pads it, so that eight adjacent rows are in different banks. A warp makes 32 x 64 results, whoever
 // multiplies: the FMA units or, for half types and TF32, the tensor cores.
 #pragma once
@@ -21,7 +21,7 @@ __device__ inline const char* whole(const char* pointer) {
   return pointer;
 }
 
-/// An element or a piece in global memory that nobody writes meanwhile.
+/// An element or a vector in global memory that nobody writes meanwhile.
 template <class T>
 __device__ T load_global(const char* from) {
   if constexpr (std::is_same_v<T, Vec16>) {
@@ -36,7 +36,7 @@ __device__ T load_global(const char* from) {
   }
 }
 
-/// How many elements of T a piece and a row hold.
+/// How many elements of T a vector and a row hold.
 template <class T>
 inline constexpr int kVec16Size = 16 / sizeof(T);
 template <class T>
@@ -78,13 +78,13 @@ struct MmaTile {
   /// `left` and `right` begin at the warp's part of the tiles.
   __device__ void multiply(const TileRow* left, const TileRow* right) {
 #pragma unroll 1  // or registers run out
-    for (int piece = 0; piece < kRowVecs; ++piece) {
+    for (int vec = 0; vec < kRowVecs; ++vec) {
       float4 l[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) l[i] = reinterpret_cast<const float4&>(left[row() + 4 * i][piece]);
+      for (int i = 0; i < 8; ++i) l[i] = reinterpret_cast<const float4&>(left[row() + 4 * i][vec]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float4 r = reinterpret_cast<const float4&>(right[column() + 8 * j][piece]);
+        const float4 r = reinterpret_cast<const float4&>(right[column() + 8 * j][vec]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) sums[i][j] += l[i].x * r.x;
 #pragma unroll
@@ -146,14 +146,14 @@ requires(kMode != MathMode::fma) struct MmaTile<kMode, T> {
   __device__ void multiply(const TileRow* left, const TileRow* right) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int piece = 0; piece < kRowVecs; piece += 2) {
+    for (int vec = 0; vec < kRowVecs; vec += 2) {
       uint32_t a[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) ldmatrix_x4(a[i], left[16 * i + lane % 16][piece + lane / 16]);
+      for (int i = 0; i < 2; ++i) ldmatrix_x4(a[i], left[16 * i + lane % 16][vec + lane / 16]);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         uint32_t b[4];
-        ldmatrix_x4(b, right[8 * j + lane / 16 * 8 + lane % 8][piece + lane / 8 % 2]);
+        ldmatrix_x4(b, right[8 * j + lane / 16 * 8 + lane % 8][vec + lane / 8 % 2]);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           mma_m16n8<T>(sums[i][j], a[i], b[0], b[1]);

@@ -45,7 +45,7 @@ struct RunningSum {
 template <class C, class T, class Rows>
 __device__ RunningSum<C> running_sum_of_row(const Rows& rows, const Row<T>& row, C* shared) {
   RunningSum<C> result;
-  rows.walk([&]<int kWidth>(int64_t i) {
+  rows.for_each_vec([&]<int kWidth>(int64_t i) {
     const auto vec = row.template load<kWidth>(i);
     C x[kWidth];
 #pragma unroll

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       total[0] = Op::fold(total[0], folded[0]);
     }
   };
-  const auto walk = [&](auto&& place) {
+  const auto for_each_load = [&](auto&& place) {
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
     for (uint32_t i = begin + lane; i < end; i += kAtOnce * plan.lanes) {
       V vectors[kAtOnce];
@@ -83,13 +83,13 @@ __global__ void __launch_bounds__(kThreads, 4)
     source.begin(base);
     if (kAlong * kAcross > 1 ||
         inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
-      walk([&](uint32_t i, int64_t(&at)[M]) {
+      for_each_load([&](uint32_t i, int64_t(&at)[M]) {
         const uint32_t row = inner.size[1].split(i);
 #pragma unroll
         for (int k = 0; k < M; ++k) at[k] = row * inner.strides[k][0] + i * inner.strides[k][1];
       });
     } else {
-      walk([&](uint32_t i, int64_t(&at)[M]) { inner.offsets(i, at); });
+      for_each_load([&](uint32_t i, int64_t(&at)[M]) { inner.offsets(i, at); });
     }
   }
 
@@ -123,14 +123,14 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-/// True when the last axis of `walked` can be walked in aligned vectors of kWidth elements of view 0.
+/// True when the last axis of `inner` can be read in aligned vectors of kWidth elements of view 0.
 template <int kWidth, class T, int M, int N>
-bool has_vectors(const T* x, const Nest<M>& walked, const Nest<N>& other) {
-  const int last = walked.ndim - 1;
-  if (last < 0 || walked.strides[0][last] != 1 || walked.shape[last] % kWidth != 0) return false;
+bool has_vectors(const T* x, const Nest<M>& inner, const Nest<N>& other) {
+  const int last = inner.ndim - 1;
+  if (last < 0 || inner.strides[0][last] != 1 || inner.shape[last] % kWidth != 0) return false;
   const auto whole = [](int64_t step) { return step % kWidth == 0; };
   return reinterpret_cast<uintptr_t>(x) % (kWidth * sizeof(T)) == 0 &&
-         std::all_of(walked.strides[0], walked.strides[0] + last, whole) &&
+         std::all_of(inner.strides[0], inner.strides[0] + last, whole) &&
          std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
 }
 

@@ -1,4 +1,4 @@
-// Rows that a block walks, by vectors where alignment allows.
+// Rows that a block reads, by vectors where alignment allows.
 #pragma once
 
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace gradus::cuda_detail {
 
-/// A row that a block walks.
+/// A row that a block reads.
 template <class T>
 struct Row {
   T* data;
@@ -42,7 +42,7 @@ struct VectorizedRows {
   }
   /// Calls f<width>(first element) for vectors and single elements, spread over a block.
   template <class F>
-  __device__ void walk(F&& f) const {
+  __device__ void for_each_vec(F&& f) const {
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) f.template operator()<1>(i);
     for (int64_t i = head + kWidth * threadIdx.x; i < tail; i += kWidth * blockDim.x) f.template operator()<kWidth>(i);
@@ -53,7 +53,7 @@ struct VectorizedRows {
 /// to[i] = f(i, from[i]…) by a block, computed in the type that the elements compute in.
 template <class Rows, class Out, class F, class... In>
 __device__ void map_row(const Rows& rows, const Row<Out>& to, F&& f, const Row<In>&... from) {
-  rows.walk([&]<int kWidth>(int64_t i) {
+  rows.for_each_vec([&]<int kWidth>(int64_t i) {
     Vec<Out, kWidth> out;
     [&](const auto&... in) {
 #pragma unroll

@@ -5,7 +5,7 @@
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
 // keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and a
 // launch of one block for the losses and their sum. Gradient: a row has a block of 32 threads, or of 256 or 1,024 where
-// it is long, which walks over it in vectors of 16 bytes. Deterministic: fixed trees and orders.
+// it is long, which reads it in vectors of 16 bytes. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

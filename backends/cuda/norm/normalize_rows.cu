@@ -5,7 +5,7 @@
 // once.
 // Forward, grid: a team for each row. The mean comes first, then the moments about it, which put right what the mean
 // lost by rounding.
-// Backward, grid: as many teams as are resident at once, each of which walks over rows and adds up its columns' part of
+// Backward, grid: as many teams as are resident at once, each of which loops over rows and adds up its columns' part of
 // dw and dbias on the way; a second launch joins the blocks' parts, in order. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/device/warp.cuh>
 #include <gradus/backends/cuda/norm/normalize.cuh>

@@ -56,7 +56,7 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 // ---- Channels ----
 enum class ChannelOrder : uint8_t { other, nchw, nhwc };
 
-/// The order of a dense array, where channels (axis 1) are walked in vectors of four elements, of one channel or four.
+/// The order of a dense array, where channels (axis 1) are read in vectors of four elements, of one channel or four.
 ChannelOrder channel_order(const View& view) {
   const int n = view.ndim();
   if (n < 2 || !is_aligned(view.data, 4 * size_of(view.dtype))) return ChannelOrder::other;
@@ -112,7 +112,7 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
 }
 
 // ---- Strided ----
-/// True when elements_of() results, x and dy, the data of `images`, are walked in vectors of four.
+/// True when elements_of() results, x and dy, the data of `images`, are read in vectors of four.
 bool has_vectors(const StridedLoop<6>& loop, std::initializer_list<View> images) {
   const int last = loop.ndim - 1;
   bool result = last >= 0 && loop.shape[last] % 4 == 0;

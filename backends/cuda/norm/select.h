@@ -76,7 +76,7 @@ uint32_t axes_of_size_one(const Shape& shape);
 
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.
 struct SoftmaxPlan {
-  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block walks over it twice
+  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice
   uint32_t lanes = 0, values = 0;
   bool vectorized = false;  ///< in registers: four elements at a time
   uint32_t threads = 0, blocks = 0;

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
     if constexpr (kBackward) {
       const VectorizedRows row(rows.size, from, outputs, to);
       C sum = 0;
-      row.walk([&]<int kWidth>(int64_t i) {
+      row.for_each_vec([&]<int kWidth>(int64_t i) {
         const auto gradient = from.template load<kWidth>(i);
         Vec<T, kWidth> output{};
         if (!rows.log) output = outputs.template load<kWidth>(i);

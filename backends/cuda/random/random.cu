@@ -119,14 +119,14 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
-    for_each_chunk(nest, [&](const Nest<3>& piece, int64_t first, const int64_t* at) {
+    for_each_chunk(nest, [&](const Nest<3>& chunk, int64_t first, const int64_t* at) {
       const T* from = x.as<T>() + at[1];
       T* to = y.as<T>() + at[0];
       bool* kept = mask.as<bool>() + at[2];
-      Geometry<3> geometry = piece.geometry();
-      geometry.vectorised = piece.contiguous(0) && piece.contiguous(1) && piece.contiguous(2) && aligned(from) &&
+      Geometry<3> geometry = chunk.geometry();
+      geometry.vectorised = chunk.contiguous(0) && chunk.contiguous(1) && chunk.contiguous(2) && aligned(from) &&
                             aligned(to) && aligned(kept);
-      launch(dropout_kernel<T>, launch.blocks(piece.numel, 4 * kThreads), kThreads, state, geometry, from, to, kept,
+      launch(dropout_kernel<T>, launch.blocks(chunk.numel, 4 * kThreads), kThreads, state, geometry, from, to, kept,
              static_cast<uint64_t>(first), 1 - p, scale);
     });
   });

@@ -58,9 +58,9 @@ template <bool kMax, class T>
 void run(const View& x, const Nest<3>& outer, const Nest<1>& inner, const MutableView& values,
          const MutableView& indices) {
   using C = Key<T>;
-  cuda_detail::for_each_chunk(outer, [&](const Nest<3>& piece, int64_t, const int64_t* at) {
+  cuda_detail::for_each_chunk(outer, [&](const Nest<3>& chunk, int64_t, const int64_t* at) {
     cuda_detail::reduce<Better<kMax, C, T>, Better<kMax, C, Candidate<C>>>(
-        x.device, x.as<T>() + at[0], piece, inner,
+        x.device, x.as<T>() + at[0], chunk, inner,
         Results<T>{indices.as<int64_t>() + at[1], values.data ? values.as<T>() + at[2] : nullptr});
   });
 }

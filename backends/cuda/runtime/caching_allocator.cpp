@@ -5,18 +5,17 @@
 
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/core/ceil_div.h>
 
 namespace gradus::cuda_detail {
 namespace {
 
-size_t to_multiple(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
-
 // What a request counts as in the statistics, here and in PyTorch's.
-size_t counted(size_t bytes) { return to_multiple(bytes, 512); }
+size_t counted(size_t bytes) { return round_up(bytes, 512); }
 
 // The size of a new block. Above 64 KiB an eighth of the power of two below is the step: at most an eighth is wasted.
 size_t rounded(size_t bytes) {
-  return bytes <= 65536 ? counted(bytes) : to_multiple(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
+  return bytes <= 65536 ? counted(bytes) : round_up(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
 }
 
 }  // namespace

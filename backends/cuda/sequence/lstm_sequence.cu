@@ -1,7 +1,7 @@
 // An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
 //   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
 // and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
-// Grid: clusters of four blocks; a cluster walks two sequences through all steps, for sequences do not depend on each
+// Grid: clusters of four blocks; a cluster takes two sequences through all steps, for sequences do not depend on each
 //   other, and nothing waits for the whole device.
 // Block: a warp for four hidden units. A lane holds its share of their rows of w_hh (backward: columns) in registers,
 //   and ends with one gate of one unit in one sequence.

@@ -3,7 +3,7 @@
 //   y, dx   terms of the sum are the taps in a column of the kernel, for each channel. A stride splits x into phases;
 //           of dx, the pixels whose coordinates are equal mod stride share their taps and are computed in one pass
 //   dw      dot products of dy with the planes that the forward pass reads, lane by lane; db sums dy
-// A piece of work is a band of rows of one group of one image: all that needs its planes is computed while they are in
+// A unit of work is a band of rows of one group of one image: all that needs its planes is computed while they are in
 // the cache, so the backward pass reads dy, y and x from memory once.
 #include <utility>
 #include <vector>
@@ -171,8 +171,8 @@ void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOpera
         const int64_t n = item / t.bands, first = item % t.bands * t.band;
         fill_planes(kernels, t.in, o.x.from_channel(g * channels), n, first,
                     o.mask ? o.mask + g * channels * o.x.c_stride : nullptr, planes);
-        const Band<T> piece{o, t.in, planes, first, t.band, n, g};
-        for (size_t i = 0; i < passes.size(); i += column_passes) piece.run(&passes[i], column_passes, sums);
+        const Band<T> unit{o, t.in, planes, first, t.band, n, g};
+        for (size_t i = 0; i < passes.size(); i += column_passes) unit.run(&passes[i], column_passes, sums);
         const int64_t height = std::min(t.band, o.x.H - first);
         if (!has_dw || height <= 0) continue;
         fill_planes<T>(kernels, t.x, gradients->x.from_channel(g * o.w.C), n, first, nullptr, x_planes);

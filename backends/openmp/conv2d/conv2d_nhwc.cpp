@@ -95,12 +95,13 @@ class NhwcConvolution {
   }
 
   void run() const {
-    const int64_t pieces = ceil_div(o_.channels(), kPackedChannels);
+    const int64_t channel_blocks = ceil_div(o_.channels(), kPackedChannels);
     {
-      const int slots = parallel_slots(tiles_.count() * pieces, 1);
+      const int slots = parallel_slots(tiles_.count() * channel_blocks, 1);
       const Slots<T> by_channel(slots, t_.pack_size);
-      parallel_for(tiles_.count() * pieces, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-        for (int64_t i = begin; i < end; ++i) pack(i / pieces, i % pieces * kPackedChannels, by_channel[slot]);
+      parallel_for(tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+        for (int64_t i = begin; i < end; ++i)
+          pack(i / channel_blocks, i % channel_blocks * kPackedChannels, by_channel[slot]);
       });
     }
     const int slots = parallel_slots(t_.parts, 1);

@@ -41,12 +41,12 @@ class WeightGradient {
         }
       });
     }
-    const int64_t pieces = ceil_div(channels_, kPackedChannels);
-    const int slots = parallel_slots(tiles_.count() * pieces, 1);
+    const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
+    const int slots = parallel_slots(tiles_.count() * channel_blocks, 1);
     const Slots<T> total(slots, t_.total_size), by_channel(slots, t_.by_channel_size);
-    parallel_for(tiles_.count() * pieces, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+    parallel_for(tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
       for (int64_t i = begin; i < end; ++i)
-        add_up(i / pieces, i % pieces * kPackedChannels, sums.get(), total[slot], by_channel[slot]);
+        add_up(i / channel_blocks, i % channel_blocks * kPackedChannels, sums.get(), total[slot], by_channel[slot]);
     });
     for (int64_t k = 0; dbias_ && k < dy_.C; ++k) {
       dbias_[k] = T(0);

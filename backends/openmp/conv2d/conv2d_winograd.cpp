@@ -43,12 +43,13 @@ class Winograd {
 
  private:
   void transform_all_weights(float* u) const {
-    const int64_t pieces = ceil_div(channels_, kPackedChannels);
-    const int slots = parallel_slots(filter_tiles_.count() * pieces, 1);
+    const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
+    const int slots = parallel_slots(filter_tiles_.count() * channel_blocks, 1);
     const Slots<float> taps(slots, t_.taps_size);
-    parallel_for(filter_tiles_.count() * pieces, 1, slots, [&](int64_t begin, int64_t end, int slot) {
+    parallel_for(filter_tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
       for (int64_t i = begin; i < end; ++i)
-        transform_weights(i / pieces, i % pieces * kPackedChannels, u + i / pieces * t_.u_size, taps[slot]);
+        transform_weights(i / channel_blocks, i % channel_blocks * kPackedChannels, u + i / channel_blocks * t_.u_size,
+                          taps[slot]);
     });
   }
 

@@ -82,14 +82,14 @@ void for_each_matrix(const Images<T>& x, const ImagePart& part, F&& move) {
 }
 
 /// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of
-/// pixels, or the planes of its channels. None where it is not in one piece.
+/// pixels, or the planes of its channels. None where it is not dense.
 template <class T>
 FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& part) {
   const bool pixels = has_pixels(images);
-  const int64_t pieces = pixels ? images.H : images.C, size = images.W * (pixels ? images.C : images.H);
+  const int64_t parts = pixels ? images.H : images.C, size = images.W * (pixels ? images.C : images.H);
   const int64_t begin = pixels ? part.row : part.channel, end = pixels ? part.row_end : part.channel_end;
-  const bool dense = images.n_stride == pieces * size && (pixels ? images.h_stride : images.c_stride) == size;
-  if (!data || !dense || (end - begin < pieces && part.images() > 1)) return {};
+  const bool dense = images.n_stride == parts * size && (pixels ? images.h_stride : images.c_stride) == size;
+  if (!data || !dense || (end - begin < parts && part.images() > 1)) return {};
   return {reinterpret_cast<const char*>(data + part.image * images.n_stride + begin * size),
           part.images() * (end - begin) * size * int64_t{sizeof(T)}};
 }

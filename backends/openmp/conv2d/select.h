@@ -1,4 +1,4 @@
-// Which algorithm computes a convolution, how its work is cut into pieces, and how much scratch memory that takes: the
+// Which algorithm computes a convolution, how its work is cut, and how much scratch memory that takes: the
 // one place that decides. Both functions depend on their arguments alone; the kernels do what the plan says. The
 // choices do not depend on the number of threads (only `workspace_bytes` does), so neither do the results.
 // tests/backends/conv2d_decisions.txt lists what they choose for usual layers.

@@ -10,8 +10,8 @@ constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts togeth
 constexpr int64_t kChunkWork = int64_t{1} << 17;     // multiply-adds that are worth a chunk of parallel work
 constexpr int64_t kChunksWanted = 32;
 
-static int64_t grain_of(int64_t pieces, int64_t work) {
-  return std::max(ceil_div(pieces, kChunksWanted), ceil_div(kChunkWork, work + 1));
+static int64_t grain_of(int64_t count, int64_t work) {
+  return std::max(ceil_div(count, kChunksWanted), ceil_div(kChunkWork, work + 1));
 }
 
 // What the taps of axes read: rows (columns) from `least` to `most` beyond a position's place.

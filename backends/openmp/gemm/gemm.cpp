@@ -9,26 +9,26 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// Few rows or columns and a great depth: pieces of the depth are shared out, and their sums added in order.
+// Few rows or columns and a great depth: splits of the depth are shared out, and their sums added in order.
 template <class T>
 void split_k_dots(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
   const int64_t step = plan.depth_at_once, size = args.rows * args.columns;
   const Scratch<T> sums(kDepthSplits * size);
   parallel_for(kDepthSplits, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece)
+    for (int64_t split = begin; split < end; ++split)
       kernels.row_dots({.rows = args.rows,
                         .columns = args.columns,
-                        .depth = std::min(step, args.depth - piece * step),
-                        .a = args.a.data + piece * step,
+                        .depth = std::min(step, args.depth - split * step),
+                        .a = args.a.data + split * step,
                         .a_row_stride = args.a.row_stride,
-                        .b = args.b.data + piece * step,
+                        .b = args.b.data + split * step,
                         .b_row_stride = args.b.column_stride,
-                        .c = sums.get() + piece * size,
+                        .c = sums.get() + split * size,
                         .c_row_stride = args.columns,
                         .c_column_stride = 1});
   });
-  for (int64_t piece = 1; piece < kDepthSplits; ++piece)
-    kernels.binary[BinaryOp::add].apply(sums.get(), sums.get() + piece * size, sums.get(), size);
+  for (int64_t split = 1; split < kDepthSplits; ++split)
+    kernels.binary[BinaryOp::add].apply(sums.get(), sums.get() + split * size, sums.get(), size);
   for (int64_t m = 0; m < args.rows; ++m)
     for (int64_t n = 0; n < args.columns; ++n) {
       T* c = args.c.data + m * args.c.row_stride + n * args.c.column_stride;

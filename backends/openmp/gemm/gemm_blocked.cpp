@@ -1,5 +1,5 @@
 // C = A B by register tiles. Small products run on one thread, with what is contiguous read in place. Others in the
-// manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one piece
+// manner of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one block
 // of the depth after another, its part of B is packed once for all threads, which then share out blocks of C, cut by
 // its shape alone. Whoever takes a block packs its part of A, which stays in the second-level cache while the tiles of
 // B, each of which stays in the first, go by.
@@ -22,7 +22,7 @@ class Product {
                                               : plan.columns_in_place),
         tiles_(ceil_div(args.columns - packed_columns_begin_, width_)) {}
 
-  // One piece of the depth after another, by all threads.
+  // One block of the depth after another, by all threads.
   void run() {
     const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
     packed_b_ = packed_b.get();

@@ -53,13 +53,13 @@ class HalfProduct {
   // `count` columns of C from `first` on.
   void columns(int64_t first, int64_t count) const {
     const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
-    const Scratch<float> packed_b(width * steps_);  // for one piece of the depth after another
-    const int64_t groups = ceil_div(tiles, kTilesTogether), pieces = ceil_div(steps_, steps_at_once_);
+    const Scratch<float> packed_b(width * steps_);  // for one block of the depth after another
+    const int64_t groups = ceil_div(tiles, kTilesTogether), depth_blocks = ceil_div(steps_, steps_at_once_);
     {
       const int64_t grain = ceil_div(kLeastPacked, kTilesTogether * tile * steps_at_once_);
-      const int slots = parallel_slots(groups * pieces, grain);
+      const int slots = parallel_slots(groups * depth_blocks, grain);
       const Slots<float> floats(slots, slot_size(std::min(kTilesTogether * tile, count) * steps_at_once_));
-      parallel_for(groups * pieces, grain, slots, [&](int64_t begin, int64_t end, int slot) {
+      parallel_for(groups * depth_blocks, grain, slots, [&](int64_t begin, int64_t end, int slot) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t k = i / groups * steps_at_once_, length = std::min(steps_at_once_, steps_ - k);
           const int64_t column = i % groups * kTilesTogether * tile;

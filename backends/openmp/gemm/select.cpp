@@ -192,7 +192,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   } else {
     choose(plan, p);
     switch (plan.algorithm) {
-      case combine_rows: {  // pieces of rows that are long enough to be read from memory one after another
+      case combine_rows: {  // parts of rows that are long enough to be read from memory one after another
         const int64_t columns = std::max(kLeastChunk / (p.rows * p.depth), std::min(p.columns / 4, kLongRow));
         plan.grain = round_up(columns + 1, 64);
         break;

@@ -1,4 +1,4 @@
-// Which algorithm computes C = A B, how its work is cut into pieces, and how much scratch memory that takes: the one
+// Which algorithm computes C = A B, how its work is cut, and how much scratch memory that takes: the one
 // place that decides. The function depends on its arguments alone; gemm() does what the plan says. The choices do not
 // depend on the number of threads (only `workspace_bytes` does), so neither do the results.
 // tests/backends/gemm_decisions.txt lists what it chooses.
@@ -14,7 +14,7 @@ namespace gradus::openmp_detail {
 enum class GemmAlgorithm : uint8_t {
   combine_rows,   ///< few rows of C: rows of B, each times an element of A, are added up (gemv_kernel.h)
   row_dots,       ///< dot products of rows of A and columns of B where they are (gemv_kernel.h)
-  split_k_dots,   ///< the same for pieces of a great depth, whose sums are added in order
+  split_k_dots,   ///< the same for splits of a great depth, whose sums are added in order
   small,          ///< on one thread; what is contiguous is read in place
   blocked,        ///< packed, for caches and threads (gemm_blocked.cpp, gemm_half.cpp)
   blocked_pairs,  ///< the same for pairs of bfloat16
@@ -58,7 +58,7 @@ struct GemmPlan {
 constexpr int64_t kDepthSplits = 16;
 /// The depth of `small` is at most this.
 constexpr int64_t kSmallDepth = 512;
-/// Tiles of B that are packed one after another for half types: their rows are read in longer pieces.
+/// Tiles of B that are packed one after another for half types: their rows are read in longer runs.
 constexpr int64_t kTilesTogether = 4;
 
 /// Between rows of a block's sums for half types: in different sets of the first-level cache.

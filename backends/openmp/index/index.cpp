@@ -194,7 +194,7 @@ void OpenmpBackend::nonzero(const View& x, const MutableView& positions) {
   EventScope event("nonzero", "openmp", "chunks", {&x, &positions});
   const bool* data = x.as<bool>();
   const int64_t numel = x.numel(), columns = x.ndim();
-  std::vector<int64_t> starts(static_cast<size_t>((numel + kGrain - 1) / kGrain) + 1, 0);
+  std::vector<int64_t> starts(static_cast<size_t>(ceil_div(numel, kGrain)) + 1, 0);
   parallel_for(numel, kGrain, [&](int64_t begin, int64_t end) {
     starts[static_cast<size_t>(begin / kGrain) + 1] = std::count(data + begin, data + end, true);
   });

@@ -1,7 +1,7 @@
 // What the two directions of normalisation share. The axes fall in two: the outer ones, each of whose elements has a
 // mean and a variance, and the inner ones, over which these are taken.
 //
-// Two ways to walk. By rows: one outer element after the other, its inner elements in runs along memory (layer norm;
+// Two loop orders. By rows: one outer element after the other, its inner elements in runs along memory (layer norm;
 // batch norm of planes). By lanes: neighbouring outer elements together where they are closer than inner ones, a vector
 // of them for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone,
 // so that threads can share them; what stretches found is combined in order.
@@ -57,7 +57,7 @@ struct Moments {
   }
 };
 
-/// True where lanes are the better walk: operand 0 is what is read.
+/// True where lanes are the better order: operand 0 is what is read.
 template <int N, int M>
 bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
   return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&

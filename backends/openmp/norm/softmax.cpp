@@ -2,7 +2,7 @@
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
 //
-// Two ways to walk. By rows, where the axis is the innermost one in memory. By lanes, where other elements are closer
+// Two loop orders. By rows, where the axis is the innermost one in memory. By lanes, where other elements are closer
 // (the channels of an image): a strip of neighbouring rows goes along the axis together, and maxima and sums are rows
 // of numbers.
 #include <gradus/backends/openmp/simd/softmax.h>
@@ -20,7 +20,7 @@ using namespace openmp_detail;
 constexpr int64_t kStrip = 1024;           // neighbours that go together
 constexpr int64_t kStripElements = 65536;  // of a strip: they stay in the cache
 
-// The nest of rows, and how the axis is walked: operand 0 is the result.
+// The nest of rows, and how the axis is strided: operand 0 is the result.
 template <int N>
 struct Rows {
   StridedLoop<N> nest;

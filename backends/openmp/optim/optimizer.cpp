@@ -20,7 +20,7 @@ struct Chunk {
   int64_t begin, count;
 };
 
-// True if all views of a parameter walk through memory in the same order, without gaps.
+// True if all views of a parameter are in memory in the same order, without gaps.
 bool is_flat(const ParameterViews& views) {
   const Strides& p = views.parameter.strides;
   const auto strides_of = [&](const MutableView& state) { return state.data ? &state.strides : &p; };

@@ -1,4 +1,4 @@
-// What the element-wise kernels share: a parallel walk over runs of elements, and blocks of elements in the type that
+// What the element-wise kernels share: a parallel loop over runs of elements, and blocks of elements in the type that
 // they are computed in. Three types suffice: float (and the half types), double, int64 (and all narrower integers, for
 // which wrapping at the end is the same as wrapping at every step).
 #pragma once

@@ -1,4 +1,4 @@
-// Walking rows: runs along the innermost axis of a nest that are moved whole.
+// Rows: runs along the innermost axis of a nest that are moved whole.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradus/core/array.h>
+#include <gradus/core/ceil_div.h>
 
 namespace gradus::openmp_detail {
 
@@ -19,9 +20,6 @@ class Scratch {
   Array array_;
   T* data_;
 };
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /// `count` elements for each thread of a call of parallel_for, taken before it: what a kernel takes does not depend on
 /// which threads come in time. Aligned to 64 bytes where slot_size() made `count`.

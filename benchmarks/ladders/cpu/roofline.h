@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include <gradus/benchmarks/gemm_ladder/vector.h>
+#include <gradus/benchmarks/ladders/cpu/vector.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 // Keeps the compiler from computing ahead what depends on v, or from dropping it.
 inline void touch(FloatVector& v) {
@@ -27,7 +27,7 @@ inline void touch(FloatVector& v) {
 inline double peak_flops(int threads) {
   constexpr int kChains = 12;
   constexpr int64_t kSteps = 200'000;
-  const double seconds = best_seconds(0.5, [&] {
+  const double seconds = benchmarks::best_seconds(0.5, [&] {
     parallel_for(threads, 1, [&](int64_t, int64_t) {
       FloatVector sums[kChains] = {}, x = {}, y = {};
       touch(x), touch(y);
@@ -50,7 +50,7 @@ inline double read_bandwidth(int threads, int64_t bytes) {
   // Vectors that straddle cache lines would cost two loads each.
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) % kVectorBytes) / 4;
   const float* aligned = memory.data() + (kVectorFloats - misaligned) % kVectorFloats;
-  const double seconds = best_seconds(0.5, [&] {
+  const double seconds = benchmarks::best_seconds(0.5, [&] {
     parallel_for(threads, 1, [&](int64_t thread, int64_t) {
       FloatVector sums[kTogether] = {};
       for (int64_t round = 0; round < rounds; ++round) {
@@ -65,4 +65,4 @@ inline double read_bandwidth(int threads, int64_t bytes) {
   return static_cast<double>(4 * floats * threads * rounds) / seconds;
 }
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

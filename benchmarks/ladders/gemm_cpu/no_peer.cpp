@@ -1,8 +1,8 @@
-#include <gradus/benchmarks/gemm_ladder/peer.h>
+#include <gradus/benchmarks/ladders/gemm_cpu/peer.h>
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 const char* peer_name() { return nullptr; }
 void peer_gemm(int, int64_t, const float*, const float*, float*) {}
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

@@ -1,8 +1,8 @@
 // The matrix product as a ladder: from three loops to all cores, each rung checked against the first before it is
 // timed, beside what the machine could do (the roofline) and, where CMake found it, OpenBLAS.
-// benchmarks/gemm_ladder/rungs.h has the rungs, docs/cpu_kernels.md explains them.
+// benchmarks/ladders/gemm_cpu/rungs.h has the rungs, docs/cpu_kernels.md explains them.
 //
-//   gemm_ladder --size 1024 --threads 2 --json ladder.json
+//   gemm_cpu --size 1024 --threads 2 --json ladder.json
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -13,16 +13,17 @@
 
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/benchmarks/common/program.h>
-#include <gradus/benchmarks/gemm_ladder/peer.h>
-#include <gradus/benchmarks/gemm_ladder/roofline.h>
-#include <gradus/benchmarks/gemm_ladder/rungs.h>
+#include <gradus/benchmarks/ladders/cpu/roofline.h>
+#include <gradus/benchmarks/ladders/gemm_cpu/peer.h>
+#include <gradus/benchmarks/ladders/gemm_cpu/rungs.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/version.h>
 
 namespace {
 
 using namespace gradus;
-using namespace gradus::benchmarks;
+using namespace gradus::ladders;
+using benchmarks::best_seconds, benchmarks::Program;
 using nlohmann::json;
 
 using Product = std::function<void(int64_t n, const float* a, const float* b, float* c)>;
@@ -111,7 +112,7 @@ int main(int argc, char** argv) {
   int64_t n = 1024;
   double seconds = 1;
   std::string file;
-  Program program("gemm_ladder", "Times matrix products from three loops to all cores");
+  Program program("gemm_cpu", "Times matrix products from three loops to all cores");
   program.option("--size", n, "rows and columns, a multiple of 64");
   program.option("--seconds", seconds, "per rung");
   program.option("--json", file, "write the figures to this file");

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64, kVectorRegisters = 32;
@@ -26,4 +26,4 @@ inline FloatVector load(const float* from) {
 }
 inline void store(float* to, FloatVector v) { std::memcpy(to, &v, sizeof v); }
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

@@ -1,6 +1,6 @@
 #include <string>
 
-#include <gradus/benchmarks/gemm_ladder/peer.h>
+#include <gradus/benchmarks/ladders/gemm_cpu/peer.h>
 
 // As cblas.h declares them, which may be another library's.
 extern "C" {
@@ -10,7 +10,7 @@ void openblas_set_num_threads(int threads);
 char* openblas_get_corename();
 }
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 const char* peer_name() {
   static const std::string name = std::string("OpenBLAS (") + openblas_get_corename() + ")";
@@ -24,4 +24,4 @@ void peer_gemm(int threads, int64_t n, const float* a, const float* b, float* c)
   cblas_sgemm(kRowMajor, kNotTransposed, kNotTransposed, size, size, size, 1, a, size, b, size, 0, c, size);
 }
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <vector>
 
-#include <gradus/benchmarks/gemm_ladder/vector.h>
+#include <gradus/benchmarks/ladders/cpu/vector.h>
 #include <gradus/core/parallel.h>
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 // 1. Naive: an element of C is the product of a row and a column. Each step waits for the sum of the step before, and a
 // column of B touches a new cache line, soon a new page, at each step.
@@ -24,8 +24,7 @@ inline void naive(int64_t n, const float* a, const float* b, float* c) {
 }
 
 // 2. Interchanged: the same products, but the inner loop runs along rows of B and C. Memory is read in order, no step
-//    waits
-// for another, and the compiler makes vectors of it.
+// waits for another, and the compiler makes vectors of it.
 inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   for (int64_t i = 0; i < n; ++i)
@@ -34,8 +33,7 @@ inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
 }
 
 // 3. Blocked: rung 2 reads all of B for each row of C, and loads and stores an element of C for each product. Here a
-//    block
-// of B that fits the cache serves all rows before the next one comes, and four products go into C at a time.
+// block of B that fits the cache serves all rows before the next one comes, and four products go into C at a time.
 inline void blocked(int64_t n, const float* a, const float* b, float* c) {
   constexpr int64_t kBlock = 64;  // rows of B: 256 KiB for n = 1024, a part of the second-level cache
   std::fill_n(c, n * n, 0.0f);
@@ -84,8 +82,7 @@ inline void register_tile(int64_t depth, Rows a, const float* b, int64_t b_step,
 }
 
 // 4. Vector: C in tiles whose sums stay in registers, so that an element that is loaded serves a whole row or column of
-//    the
-// tile: 16 times fewer loads a product than rung 3.
+// the tile: 16 times fewer loads a product than rung 3.
 inline void vector(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   for (int64_t k = 0; k < n; k += kDepth)
@@ -125,8 +122,7 @@ inline void multiply_rows(int64_t n, int64_t first, int64_t last, int64_t depth,
 }
 
 // 5. Packed: rung 4 reads columns of tiles, a piece of a cache line here and of a page there, and where n is a power of
-//    two
-// all of them fall into one set of the cache. The operands are copied into the order in which they are read; a copy
+// two all of them fall into one set of the cache. The operands are copied into the order in which they are read; a copy
 // costs n^2, the product n^3.
 inline void packed(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
@@ -139,8 +135,7 @@ inline void packed(int64_t n, const float* a, const float* b, float* c) {
 }
 
 // 6. Parallel: threads share out the packing of B, then the rows of C. Which rows belong together does not depend on
-//    the
-// number of threads, so results do not either.
+// the number of threads, so results do not either.
 inline void parallel(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   std::vector<float> strips(static_cast<size_t>(kDepth * n));
@@ -154,4 +149,4 @@ inline void parallel(int64_t n, const float* a, const float* b, float* c) {
   }
 }
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-namespace gradus::benchmarks {
+namespace gradus::ladders {
 
 /// "OpenBLAS (SkylakeX)", or null: there is none.
 const char* peer_name();
 /// C = A B, n x n, row-major, on `threads` threads.
 void peer_gemm(int threads, int64_t n, const float* a, const float* b, float* c);
 
-}  // namespace gradus::benchmarks
+}  // namespace gradus::ladders

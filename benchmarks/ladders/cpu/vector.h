@@ -25,5 +25,12 @@ inline FloatVector load(const float* from) {
   return v;
 }
 inline void store(float* to, FloatVector v) { std::memcpy(to, &v, sizeof v); }
+/// The first `count` lanes, or all if there are fewer.
+inline void store_first(float* to, FloatVector v, int64_t count) {
+  if (count >= kVectorFloats) store(to, v);
+  else if (count > 0) std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));
+}
+
+inline FloatVector relu(FloatVector v) { return v > 0 ? v : FloatVector{}; }
 
 }  // namespace gradus::ladders

@@ -67,14 +67,14 @@ void Autocast::enter(const AutocastSettings& settings) {
   previous_ = autocast.settings;
   autocast.settings = settings;
   autocast.active = settings.any();
-  if (autocast.guards++ == 0) cuda::Graph::on_capture(clear_cache);
+  if (autocast.guards++ == 0) on_capture(clear_cache);
 }
 
 Autocast::~Autocast() {
   autocast.settings = previous_;
   autocast.active = previous_.any();
   if (--autocast.guards > 0) return;
-  cuda::Graph::on_capture(nullptr);
+  on_capture(nullptr);
   clear_cache();
 }
 

@@ -11,6 +11,8 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
+#include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/recorder.h>
 
 namespace {
 
@@ -87,6 +89,15 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     figures.step_ms = benchmarks::median(samples);
     figures.mean_step_ms = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
   };
+  if (variant.mode == "graph" && device.is_cpu()) {
+    graph::Recorder recorder;
+    step();
+    graph::Executor executor(recorder.finish());
+    optimizer.zero_grad();  // nothing has computed these
+    figures.peak_bytes = peak_bytes(device, [&] { executor.run(); });
+    time_step([&] { executor.run(); });
+    return figures;
+  }
   if (variant.mode == "graph") {
     optimizer.zero_grad();
     cuda::Graph graph;
@@ -156,7 +167,7 @@ int main(int argc, char** argv) {
   program.option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  program.option("--mode", settings.modes, "how steps run; graph (cuda): captured once and replayed",
+  program.option("--mode", settings.modes, "how steps run; graph: captured or, on the cpu, recorded once and replayed",
                  {"eager", "graph"});
   program.option("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
                  {"fp32", "tf32", "fp16", "bf16"});

@@ -9,12 +9,6 @@ namespace {
 
 DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
 
-using CaptureListener = void (*)();
-thread_local constinit CaptureListener capture_listener = nullptr;
-void notify_of_capture() {
-  if (capture_listener) capture_listener();
-}
-
 // Index of a device that exists; -1 is the current one.
 int checked(int index) {
   DeviceRuntime& cuda = cuda_runtime();
@@ -75,8 +69,6 @@ bool Event::query() const { return event_->query(); }
 double Event::elapsed_time(const Event& end) const { return end.event_->elapsed_ms(*event_); }
 
 Graph::~Graph() { abandon(); }
-
-void Graph::on_capture(void (*notify)()) { capture_listener = notify; }
 
 void Graph::capture_begin() {
   GRADUS_CHECK(!capturing_ && !graph_, DeviceError, "this graph already holds a capture; reset() it first");

@@ -103,10 +103,6 @@ class Graph {
     capture_end();
   }
 
-  /// This thread calls `notify` (null: nobody) whenever a capture of its begins or ends: for who keeps results that
-  /// eager work and a recorded step must not share.
-  static void on_capture(void (*notify)());
-
   /// Enqueues the recorded work on the current stream.
   void replay();
   /// Frees the recorded work and its memory.

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 namespace gradus {
 namespace {
@@ -104,13 +105,8 @@ void set_backend(std::string_view name) {
   registry().default_backend[slot] = &chosen;
 }
 
-BackendGuard::BackendGuard(std::string_view name) {
-  Backend& chosen = backend(name);
-  type_ = chosen.device_type();
-  Backend*& slot = thread_backend[static_cast<int>(type_)];
-  previous_ = slot;
-  slot = &chosen;
-}
+BackendGuard::BackendGuard(Backend& chosen)
+    : type_(chosen.device_type()), previous_(std::exchange(thread_backend[static_cast<int>(type_)], &chosen)) {}
 
 BackendGuard::~BackendGuard() { thread_backend[static_cast<int>(type_)] = previous_; }
 

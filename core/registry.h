@@ -30,7 +30,9 @@ void set_backend(std::string_view name);
 /// Makes `name` current for its device type on this thread until the end of the scope.
 class BackendGuard {
  public:
-  explicit BackendGuard(std::string_view name);
+  explicit BackendGuard(std::string_view name) : BackendGuard(backend(name)) {}
+  /// The same for one that may be none of the registered ones.
+  explicit BackendGuard(Backend& chosen);
   ~BackendGuard();
   BackendGuard(const BackendGuard&) = delete;
   BackendGuard& operator=(const BackendGuard&) = delete;

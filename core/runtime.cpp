@@ -5,6 +5,16 @@
 
 namespace gradus {
 
+namespace {
+using CaptureListener = void (*)();
+thread_local constinit CaptureListener capture_listener = nullptr;
+}  // namespace
+
+void on_capture(void (*notify)()) { capture_listener = notify; }
+void notify_of_capture() {
+  if (capture_listener) capture_listener();
+}
+
 DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type)), previous_(runtime_.current_device()) {
   if (device.index != previous_) runtime_.set_current_device(device.index);
 }

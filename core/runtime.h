@@ -130,6 +130,11 @@ class StreamGuard {
   const Stream previous_;
 };
 
+/// This thread calls `notify` (null: nobody) whenever a recording of its work begins or ends: for who keeps results
+/// that eager work and a recorded step must not share. Those who record call notify_of_capture().
+void on_capture(void (*notify)());
+void notify_of_capture();
+
 /// A number of bytes for people: "1.5 MiB".
 std::string format_bytes(int64_t bytes);
 

@@ -17,12 +17,9 @@
 // the bits of eager ones.
 #pragma once
 
-#include <functional>
-#include <tuple>
-
 #include <gradus/core/cuda.h>
 #include <gradus/core/options.h>
-#include <gradus/optim/kernel_optimizer.h>
+#include <gradus/training/replayed_step.h>
 
 namespace gradus::training {
 
@@ -33,12 +30,8 @@ struct CapturedStepOptions {
   GRADUS_ARG(bool, enabled) = true;
 };
 
-class CapturedStep {
+class CapturedStep : public ReplayedStep {
  public:
-  /// What a step does with the tensors of a batch, which are on the device by then. Returns what the caller wants to
-  /// see.
-  using Function = std::function<TensorList(const TensorList& batch)>;
-
   /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, which read
   /// their scalars from device memory, else a ValueError. On the cpu every step is eager.
   CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
@@ -65,23 +58,15 @@ class CapturedStep {
   void give_up();
 
  private:
-  /// What a capture is good for: shapes, orders in memory and types.
-  using Signature = std::vector<std::tuple<Shape, Strides, DType>>;
-  static Signature signature_of(const TensorList& batch);
-  TensorList run_eagerly(const TensorList& batch);
   void capture(const TensorList& batch);
-  std::vector<double> options_of_optimizers() const;
 
-  const Device device_;
-  const std::vector<optim::KernelOptimizer*> optimizers_;
-  const Function step_;
   const CapturedStepOptions options_;
   bool wanted_;
   Signature signature_;  // of the captured step, or of the last eager ones
   int eager_steps_ = 0;  // in a row with this signature
   bool captured_ = false;
-  TensorList inputs_, outputs_;           // of the captured step
-  std::vector<double> captured_options_;  // what the recorded kernels have as arguments
+  TensorList inputs_, outputs_;  // of the captured step
+  std::vector<double> captured_options_;
   cuda::Graph graph_;
 };
 

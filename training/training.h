@@ -7,4 +7,5 @@
 #include <gradus/training/interrupt.h>
 #include <gradus/training/profiler.h>
 #include <gradus/training/rotation.h>
+#include <gradus/training/static_step.h>
 #include <gradus/training/tensorboard.h>

@@ -1,0 +1,53 @@
+// One call of an operation of Backend, kept with all of its arguments: it can be run again, on operands elsewhere.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <gradus/core/error.h>
+#include <gradus/core/view.h>
+
+namespace gradus {
+
+class Backend;
+
+namespace graph {
+
+/// What a user knows a call by.
+struct Origin {
+  std::string op;      ///< "conv2d"; "" outside of any
+  std::string module;  ///< "features.3"; "" outside of any, and in the backward pass
+  SourceLocation where;
+};
+
+/// What a call reads or writes: elements of a buffer of its graph.
+struct Operand {
+  int buffer = -1;    ///< by number; -1 for an operand without elements
+  size_t offset = 0;  ///< of the first element in it, in bytes
+  StridedLayout layout;
+  bool is_written = false;  ///< or read and written
+};
+
+class Call {
+ public:
+  /// Sees an operand, which it may place elsewhere.
+  class Visitor {
+   public:
+    virtual ~Visitor() = default;
+    virtual void read(View& view) = 0;
+    /// Written, or read and written.
+    virtual void write(MutableView& view) = 0;
+  };
+
+  virtual ~Call() = default;
+  virtual void run(Backend& backend) const = 0;
+  /// Visits the operands in order.
+  virtual void visit(Visitor& visitor) = 0;
+
+  const char* name = "";  ///< of the operation: "conv2d_bias_relu"
+  Origin origin;
+  std::vector<Operand> operands;  ///< in the order of visit()
+};
+
+}  // namespace graph
+}  // namespace gradus

@@ -1,0 +1,70 @@
+// A step written down: the calls of Backend's operations in order, and the memory that they use.
+//
+// core/graph depends on core alone: who knows parameters and optimizers (training/static_step.h) gives it their names.
+#pragma once
+
+#include <memory>
+
+#include <gradus/core/graph/call.h>
+#include <gradus/core/graph/recorded_blocks.h>
+
+namespace gradus::graph {
+
+/// Memory that calls read and write. One that is external was there before the step: parameters, inputs, what the
+/// optimizer keeps. Of the others nothing is left after the step, unless it is a result.
+struct Buffer {
+  Buffer(const char* data, size_t bytes, char* memory = nullptr) : data(data), bytes(bytes), memory(memory) {}
+
+  const char* data = nullptr;  ///< where it was when the step was recorded
+  size_t bytes = 0;
+  char* memory = nullptr;  ///< where it is when the step is run; of those that are not external a matter of the plan
+  std::string name;        ///< "features.0.weight"; may be empty
+  bool external = false, result = false;
+  /// The calls that use it, first and last, by number.
+  int first_use = -1, last_use = -1;
+};
+
+class Graph {
+ public:
+  const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
+  /// In the order of their addresses.
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  /// The one that had this address when the step was recorded; null if there is none.
+  const Buffer* buffer_of(const void* data) const;
+
+  /// Names the buffer of an array, if a call uses it.
+  void set_name(const Array& array, const std::string& name);
+  /// The array is wanted after the step.
+  void set_result(const Array& array);
+  /// A ValueError where somebody still has an array of the recorded step, whose numbers no run of the graph would give
+  /// them. Names the call that made it.
+  void check_released() const;
+
+  /// A line for each buffer that was there before, and one for each call:
+  ///   %3 = features.0.weight, 600 bytes
+  ///   %12 (2, 120) float32 = linear %11 (2, 400) float32, %4 (120, 400) float32, …  # linear of fc1, train.cpp:41
+  std::string str() const;
+  /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
+  std::string dot() const;
+
+  /// What the eager step takes at its peak, in bytes beyond those that were allocated before it, and without the memory
+  /// that kernels take for themselves.
+  int64_t eager_peak() const { return eager_peak_; }
+
+ private:
+  friend class Recorder;
+  friend class Executor;
+
+  Buffer* find(const void* data);
+
+  Backend* backend_ = nullptr;  // that was current
+  std::vector<std::unique_ptr<Call>> calls_;
+  std::vector<Buffer> buffers_;
+  std::vector<Array> constants_;  // external ones that the step itself made
+  std::shared_ptr<RecordedBlocks> blocks_;
+  std::unique_ptr<uint64_t> offset_;  // of the generator, which recorded draws add to their own
+  uint64_t draws_ = 0;                // of one run
+  int64_t eager_peak_ = 0;
+};
+
+}  // namespace gradus::graph

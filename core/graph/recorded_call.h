@@ -1,0 +1,69 @@
+// A call of any operation of Backend, made from the method and its arguments.
+#pragma once
+
+#include <tuple>
+
+#include <gradus/core/backend_ops.h>
+#include <gradus/core/graph/call.h>
+#include <gradus/core/optimizer_rules.h>
+
+namespace gradus::graph {
+namespace detail {
+
+/// An argument that lives as long as the call. Most do anyway; those that refer to arrays of the caller copy them.
+template <class T>
+struct Owned {
+  using type = T;
+};
+template <class T>
+struct Owned<std::span<const T>> {
+  using type = std::vector<T>;
+};
+struct OwnedStencil {
+  OwnedStencil(const Stencil& stencil)  // NOLINT(google-explicit-constructor)
+      : size_in(stencil.size_in), size_out(stencil.size_out), begin(stencil.begin.begin(), stencil.begin.end()),
+        source(stencil.source.begin(), stencil.source.end()), weight(stencil.weight.begin(), stencil.weight.end()) {}
+  operator Stencil() const { return {size_in, size_out, begin, source, weight}; }  // NOLINT
+  int64_t size_in, size_out;
+  std::vector<int64_t> begin, source;
+  std::vector<double> weight;
+};
+template <>
+struct Owned<Stencil> {
+  using type = OwnedStencil;
+};
+template <class T>
+typename Owned<T>::type owned(const T& argument) {
+  if constexpr (requires {
+                  argument.begin();
+                  argument.end();
+                })
+    return {argument.begin(), argument.end()};
+  else return argument;
+}
+
+template <class... Params>
+class RecordedCall final : public Call {
+ public:
+  using Method = void (Backend::*)(Params...);
+  RecordedCall(Method method, const std::remove_cvref_t<Params>&... arguments)
+      : method_(method), arguments_(owned(arguments)...) {}
+
+  void run(Backend& backend) const override {
+    std::apply([&](const auto&... arguments) { (backend.*method_)(arguments...); }, arguments_);
+  }
+  void visit(Visitor& visitor) override {
+    const auto show = [&](auto& view) {
+      if constexpr (std::is_same_v<decltype(view), View&>) visitor.read(view);
+      else visitor.write(view);
+    };
+    std::apply([&](auto&... arguments) { (for_each_operand(arguments, show), ...); }, arguments_);
+  }
+
+ private:
+  const Method method_;
+  std::tuple<typename Owned<std::remove_cvref_t<Params>>::type...> arguments_;
+};
+
+}  // namespace detail
+}  // namespace gradus::graph

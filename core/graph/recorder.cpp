@@ -1,0 +1,131 @@
+#include <gradus/core/graph/recorder.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <gradus/core/random.h>
+
+namespace gradus::graph {
+namespace {
+
+/// From the first byte of an operand to behind its last.
+std::pair<const char*, size_t> extent(const StridedLayout& layout, const void* data) {
+  if (layout.numel() == 0) return {static_cast<const char*>(data), 0};
+  int64_t last = 0;
+  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
+  return {static_cast<const char*>(data), static_cast<size_t>(last + 1) * size_of(layout.dtype)};
+}
+
+/// Calls f(view, whether it is written) for the operands of a call.
+template <class F>
+struct ForEachView final : Call::Visitor {
+  explicit ForEachView(F f) : f(std::move(f)) {}
+  void read(View& view) override { f(view, view.data, false); }
+  void write(MutableView& view) override { f(view, view.data, true); }
+  F f;
+};
+
+}  // namespace
+
+Recorder::Recorder() {
+  GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread's work is being recorded already");
+  graph_.backend_ = &current_backend(DeviceType::cpu);
+  graph_.blocks_ = std::make_shared<RecordedBlocks>();
+  graph_.offset_ = std::make_unique<uint64_t>(0);
+  notify_of_capture();
+  Generator::begin_capture(graph_.offset_.get());
+  guard_.emplace(*this);
+  gradus::detail::recorded_memory = graph_.blocks_.get();
+}
+
+Recorder::~Recorder() {
+  if (guard_) end();
+}
+
+void Recorder::end() noexcept {
+  gradus::detail::recorded_memory = nullptr;
+  guard_.reset();
+  graph_.draws_ = Generator::end_capture();
+  notify_of_capture();
+}
+
+void Recorder::add(const char* name, std::unique_ptr<Call> call) {
+  call->name = name;
+  call->origin.module = ModuleFrame::current_path();
+  for (const OpContext* context = OpContext::current(); context; context = context->parent) {
+    call->origin.op = context->name;
+    call->origin.where = context->where;
+  }
+  graph_.calls_.push_back(std::move(call));
+}
+
+Graph Recorder::finish() {
+  GRADUS_CHECK(guard_, DeviceError, "this recording has been finished");
+  end();
+  graph_.eager_peak_ = graph_.blocks_->peak();
+  find_buffers();
+  find_operands();
+  graph_.blocks_->close();
+  return std::move(graph_);
+}
+
+// Blocks of the recording are buffers. Of memory that was there before, only what operands cover is known; those that
+// overlap are of one buffer.
+void Recorder::find_buffers() {
+  std::vector<Buffer>& buffers = graph_.buffers_;
+  for (const auto& [data, block] : graph_.blocks_->blocks()) buffers.emplace_back(data, block.bytes);
+  std::vector<std::pair<const char*, size_t>> external;
+  ForEachView collect([&](const StridedLayout& layout, const void* data, bool) {
+    const auto [begin, bytes] = extent(layout, data);
+    Buffer* const block = bytes > 0 ? graph_.find(data) : nullptr;
+    if (block) block->first_use = 0;
+    else if (bytes > 0) external.emplace_back(begin, bytes);
+  });
+  for (const auto& call : graph_.calls_) call->visit(collect);
+  std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });
+  std::sort(external.begin(), external.end());
+  const size_t blocks = buffers.size();
+  for (const auto& [data, bytes] : external) {
+    if (buffers.size() > blocks && data < buffers.back().data + buffers.back().bytes)
+      buffers.back().bytes = std::max(buffers.back().bytes, static_cast<size_t>(data - buffers.back().data) + bytes);
+    else buffers.emplace_back(data, bytes, const_cast<char*>(data)).external = true;
+  }
+  std::sort(buffers.begin(), buffers.end(), [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
+}
+
+void Recorder::find_operands() {
+  for (Buffer& buffer : graph_.buffers_) buffer.first_use = -1;
+  for (size_t i = 0; i < graph_.calls_.size(); ++i) {
+    Call& call = *graph_.calls_[i];
+    ForEachView use([&](const StridedLayout& layout, const void* data, bool writes) {
+      Buffer* const buffer = layout.numel() > 0 ? graph_.find(data) : nullptr;
+      Operand& operand = call.operands.emplace_back();
+      operand.layout = layout, operand.is_written = writes;
+      if (!buffer) return;
+      operand.buffer = static_cast<int>(buffer - graph_.buffers_.data());
+      operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);
+      if (buffer->first_use < 0) {
+        buffer->first_use = static_cast<int>(i);
+        if (!buffer->external && !writes) make_constant(*buffer);
+      }
+      buffer->last_use = static_cast<int>(i);
+      const bool is_constant = buffer->external && buffer->memory != buffer->data;
+      GRADUS_CHECK(!is_constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
+                   call.origin.where.line,
+                   " writes into an array that the step filled with numbers from the host, which ",
+                   "a recorded step does once: fill it with an operator (zeros, full), or before the step");
+    });
+    call.visit(use);
+  }
+}
+
+// An array of the step that a call reads before any call has written it has numbers from the host.
+void Recorder::make_constant(Buffer& buffer) {
+  const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8);
+  std::memcpy(copy.data(), buffer.data, buffer.bytes);
+  buffer.external = true, buffer.memory = static_cast<char*>(copy.data());
+  graph_.constants_.push_back(copy);
+}
+
+}  // namespace gradus::graph

@@ -1,0 +1,52 @@
+// Writes a step down: what this thread would run on the CPU is recorded instead, on arrays without memory.
+//
+//   graph::Recorder recorder;
+//   Tensor loss = step(x, y);                     // computes nothing
+//   graph::Graph recorded = recorder.finish();
+//
+// Arrays made meanwhile have shapes, strides and addresses, but nothing computes their numbers: reading one (item(),
+// print) is an error that names the line. Those that were there before are read and written when the graph is run, in
+// their place. Numbers that the step puts into an array by itself (tensor({1, 2})) become part of the graph. Random
+// operators draw anew in each run what the eager step would, from the seed at the time of recording.
+#pragma once
+
+#include <optional>
+
+#include <gradus/core/graph/graph.h>
+#include <gradus/core/graph/recorded_call.h>
+#include <gradus/core/registry.h>
+
+namespace gradus::graph {
+
+class Recorder final : public BackendInterceptor<Recorder> {
+ public:
+  /// Records until finish(). Operations keep the layouts that the current backend of the CPU would give results.
+  Recorder();
+  /// Gives up a recording that did not come to its end.
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host.
+  Graph finish();
+
+  std::string_view name() const override { return graph_.backend_->name(); }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  std::string libraries() const override { return graph_.backend_->libraries(); }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    add(name, std::make_unique<detail::RecordedCall<Params...>>(method, arguments...));
+  }
+
+ private:
+  void add(const char* name, std::unique_ptr<Call> call);
+  void end() noexcept;
+  void find_buffers();
+  void find_operands();
+  void make_constant(Buffer& buffer);
+
+  Graph graph_;
+  std::optional<BackendGuard> guard_;  // while this records
+};
+
+}  // namespace gradus::graph

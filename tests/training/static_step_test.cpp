@@ -1,0 +1,218 @@
+// StaticStep: recorded steps have the bits of eager ones, in planned memory.
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/recorder.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+using training::StaticStep;
+using training::StaticStepOptions;
+
+namespace {
+
+enum class Rule : uint8_t { sgd, adamw };
+
+/// Some steps of a net on batches of `batch`, and of one more now and then: the losses, then parameters and buffers.
+struct Training {
+  Training(const benchmarks::Workload& workload, int64_t batch, Rule rule, bool recorded) {
+    manual_seed(11);
+    net = workload.make();
+    const std::vector<Tensor> parameters = net.ptr()->parameters();
+    if (rule == Rule::sgd) optimizer = std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
+    else optimizer = std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-3));
+    step = std::make_unique<StaticStep>(
+        std::vector<optim::Optimizer*>{optimizer.get()},
+        [this](const TensorList& batch) -> TensorList {
+          optimizer->zero_grad();
+          const Tensor loss = cross_entropy(net.forward(batch[0]), batch[1]);
+          loss.backward();
+          optimizer->step();
+          return {loss};
+        },
+        StaticStepOptions().enabled(recorded));
+    for (int i = 0; i < 5; ++i) {
+      const int64_t size = i == 3 ? batch + 1 : batch;
+      const Tensor x = randn(workload.input(size)), target = randint(0, 10, {size}, kLong);
+      if (i == 4) optimizer->set_lr(0.005);
+      results.push_back((*step)({x, target})[0].detach().clone());
+    }
+    for (const Tensor& tensor : parameters) results.push_back(tensor.detach());
+    for (const Tensor& tensor : net.ptr()->buffers()) results.push_back(tensor);
+    results.push_back(rand({2}));  // the generator is where eager steps leave it
+  }
+
+  nn::AnyModule net;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<StaticStep> step;
+  std::vector<Tensor> results;
+};
+
+void check_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].equal(expected[i]));
+}
+
+/// A step y = 2 x of its own, and a parameter that it moves.
+struct Small {
+  Tensor w = ones({4}).requires_grad_();
+  optim::SGD optimizer{{w}, optim::SGDOptions(0.5)};
+  template <class F>
+  StaticStep step(F loss) {
+    return StaticStep({&optimizer}, [this, loss](const TensorList& batch) -> TensorList {
+      optimizer.zero_grad();
+      const Tensor value = loss(batch[0]);
+      value.backward();
+      optimizer.step();
+      return {value};
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("recorded steps of all nets have the bits of eager ones", "[static_step]") {
+  for (const char* backend : {"openmp", "naive"}) {
+    const BackendGuard guard(backend);
+    for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+      if (std::string_view(backend) == "naive" && workload.name != "lenet" && workload.name != "lstm")
+        continue;  // slow
+      for (Rule rule : {Rule::sgd, Rule::adamw}) {
+        INFO(backend << " " << workload.name << " " << static_cast<int>(rule));
+        const Training eager(workload, 2, rule, false), recorded(workload, 2, rule, true);
+        check_equal(recorded.results, eager.results);
+        const graph::Executor* const executor = recorded.step->executor();
+        REQUIRE(executor);
+        CHECK_FALSE(eager.step->executor());
+        const graph::MemoryPlan& plan = executor->plan();
+        CHECK(plan.bytes >= plan.lower_bound);
+        CHECK(static_cast<double>(plan.bytes) <= 1.02 * static_cast<double>(plan.lower_bound));
+      }
+    }
+  }
+}
+
+TEST_CASE("the recording knows the peak of the eager step to the byte", "[static_step]") {
+  const BackendGuard guard("naive");  // whose kernels take no memory for themselves
+  for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+    if (workload.name != "lenet" && workload.name != "pure_linear") continue;
+    Training training(workload, 2, Rule::sgd, true);
+    const int64_t predicted = training.step->executor()->graph().eager_peak();
+    training.step->reset();
+    training.step->give_up();
+    const TensorList batch = {randn(workload.input(2)), randint(0, 10, {2}, kLong)};
+    (*training.step)(batch);  // leaves gradients, as each eager step does
+    DeviceRuntime& memory = runtime(DeviceType::cpu);
+    const int64_t before = memory.memory_stats(0).allocated;
+    memory.reset_peak_memory_stats(0);
+    (*training.step)(batch);
+    CHECK(memory.memory_stats(0).peak_allocated - before == predicted);
+  }
+}
+
+TEST_CASE("each size of batch has a recording, up to a number", "[static_step]") {
+  Small small;
+  int calls = 0;
+  StaticStep step(
+      {&small.optimizer},
+      [&](const TensorList& batch) -> TensorList {
+        ++calls;
+        small.optimizer.zero_grad();
+        const Tensor loss = (batch[0] * small.w).sum();
+        loss.backward();
+        small.optimizer.step();
+        return {loss};
+      },
+      StaticStepOptions().warm_up(2).recordings(2));
+  const auto run = [&](int64_t rows) { return step({ones({rows, 4})})[0].item<float>(); };
+  run(1), run(1);
+  CHECK_FALSE(step.executor());
+  run(1);
+  const graph::Executor* const first = step.executor();
+  REQUIRE(first);
+  CHECK(calls == 3);
+  run(2), run(1), run(2);
+  CHECK(calls == 4);
+  run(3), run(3);  // a third size stays eager
+  CHECK(calls == 6);
+  run(1);
+  CHECK(step.executor() == first);
+  small.optimizer.param_groups()[0].options().set_lr(0.25);  // read from memory
+  run(1);
+  CHECK(calls == 6);
+  static_cast<optim::SGDOptions&>(small.optimizer.param_groups()[0].options()).momentum(0.5);  // an argument
+  CHECK_THROWS_WITH(run(1), contains("state"));  // made by an eager step alone
+  step.reset();
+  run(1);
+  CHECK(calls == 8);
+}
+
+TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
+  Small small;
+  const Tensor x = ones({4});
+  const auto message_of = [&](auto loss) -> std::string {
+    StaticStep step = small.step(loss);
+    step({x});
+    try {
+      step({x});
+    } catch (const Error& error) {
+      CHECK_FALSE(small.w.grad().defined());
+      step.give_up();
+      CHECK_NOTHROW(step({x}));
+      return error.what();
+    }
+    return "";
+  };
+  CHECK_THAT(message_of([&](const Tensor& x) {
+               const Tensor loss = (x * small.w).sum();
+               return loss.item<float>() > 0 ? loss : -loss;
+             }),
+             contains("[item]") && contains("static_step_test.cpp") && contains("reading a number"));
+  CHECK_THAT(message_of([&](const Tensor& x) { return x.str().empty() ? x.sum() : (x * small.w).sum(); }),
+             contains("printing"));
+  CHECK_THAT(message_of([&](const Tensor& x) { return (x * small.w).nonzero().to(kFloat).sum() + small.w.sum(); }),
+             contains("[nonzero]"));
+  Tensor kept;
+  CHECK_THAT(message_of([&](const Tensor& x) {
+               kept = (x * small.w).detach();
+               return (x * small.w).sum();
+             }),
+             contains("'mul'") && contains("kept beyond the step"));
+  CHECK_THAT(message_of([&](const Tensor& x) {
+               return (x * tensor({1.0f, 2.0f, 3.0f, 4.0f}).add_(1) * small.w).sum();
+             }),
+             contains("'add_'") && contains("numbers from the host"));
+}
+
+TEST_CASE("one recording at a time", "[static_step]") {
+  graph::Recorder recorder;
+  const Tensor y = ones({2}) * 2;
+  CHECK_THROWS_WITH(graph::Recorder(), contains("being recorded already"));
+  CHECK(recorder.finish().calls().size() == 2);
+  CHECK_THROWS_WITH(recorder.finish(), contains("finished"));
+  CHECK_FALSE(y.equal(ones({2}) * 2));  // it has no numbers
+}
+
+TEST_CASE("numbers that a step makes are part of its recording", "[static_step]") {
+  Small small;
+  StaticStep step = small.step([&](const Tensor& x) {
+    return (x * tensor({1.0f, 2.0f, 3.0f, 4.0f}) * small.w).sum() + zeros({4}).add_(small.w).sum();
+  });
+  Tensor w = ones({4});
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = randn({4}), factors = x * tensor({1.0f, 2.0f, 3.0f, 4.0f});
+    CHECK(step({x})[0].equal((factors * w).sum() + w.sum()));
+    w = w - 0.5 * (factors + 1);
+    CHECK(small.w.detach().allclose(w));
+  }
+}
+
+TEST_CASE("a recording is read as text", "[static_step]") {
+  Small small;
+  StaticStep step = small.step([&](const Tensor& x) { return (x * small.w).sum(); });
+  for (int i = 0; i < 2; ++i) step({ones({4})});
+  const std::string text = step.executor()->graph().str();
+  CHECK_THAT(text, contains("input 0, 16 bytes") && contains(" (4,) float32 = binary %") &&
+                       contains("# mul, static_step_test.cpp:") && contains("advance_step"));
+}

@@ -1,0 +1,66 @@
+#include <gradus/training/replayed_step.h>
+
+namespace gradus::training {
+namespace {
+
+// All numbers but the learning rates, which replays read from device memory.
+class NumberCollector final : public optim::NumberVisitor {
+ public:
+  using NumberVisitor::operator();
+  void operator()(const std::string& name, double& value) override {
+    if (name != "lr") numbers.push_back(value);
+  }
+  std::vector<double> numbers;
+};
+
+}  // namespace
+
+ReplayedStep::ReplayedStep(const char* name, Device device, const std::vector<optim::Optimizer*>& optimizers,
+                           Function step)
+    : device_(device), step_(std::move(step)) {
+  const OpContext context(name);
+  for (optim::Optimizer* optimizer : optimizers) {
+    optimizers_.push_back(dynamic_cast<optim::KernelOptimizer*>(optimizer));
+    GRADUS_CHECK(optimizers_.back(), ValueError,
+                 "a replayed step needs optimizers that read their scalars from device memory (KernelOptimizer)");
+  }
+}
+
+ReplayedStep::Signature ReplayedStep::signature_of(const TensorList& batch) {
+  Signature signature;
+  for (const Tensor& tensor : batch) signature.emplace_back(tensor.sizes(), tensor.strides(), tensor.dtype());
+  return signature;
+}
+
+TensorList ReplayedStep::run_eagerly(const TensorList& batch) const {
+  TensorList here;
+  for (const Tensor& tensor : batch) here.push_back(tensor.to(device_, tensor.array().storage().pinned()));
+  return step_(here);
+}
+
+TensorList ReplayedStep::make_inputs(const TensorList& batch) const {
+  TensorList inputs;
+  for (const Tensor& tensor : batch) inputs.push_back(tensor.to(device_, /*non_blocking=*/false, /*copy=*/true));
+  return inputs;
+}
+
+void ReplayedStep::upload_learning_rates() const {
+  for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
+}
+
+void ReplayedStep::drop_gradients() const {
+  for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->zero_grad();
+}
+
+std::vector<double> ReplayedStep::options_of_optimizers() const {
+  NumberCollector collector;
+  for (optim::KernelOptimizer* optimizer : optimizers_)
+    for (optim::OptimizerParamGroup& group : optimizer->param_groups()) group.options().visit(collector);
+  return collector.numbers;
+}
+
+void copy_batch(const TensorList& batch, const TensorList& inputs) {
+  for (size_t i = 0; i < batch.size(); ++i) inputs[i].copy_(batch[i], batch[i].array().storage().pinned());
+}
+
+}  // namespace gradus::training

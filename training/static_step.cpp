@@ -1,0 +1,87 @@
+#include <gradus/training/static_step.h>
+
+#include <algorithm>
+
+#include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/recorder.h>
+
+namespace gradus::training {
+
+struct StaticStep::Recording {
+  Signature signature;
+  std::vector<double> options;  // of the optimizers
+  TensorList inputs, outputs;
+  std::unique_ptr<graph::Executor> executor;
+};
+
+StaticStep::StaticStep(const std::vector<optim::Optimizer*>& optimizers, Function step, StaticStepOptions options)
+    : ReplayedStep("StaticStep", Device(), optimizers, std::move(step)), options_(std::move(options)),
+      wanted_(options_.enabled()) {
+  const OpContext context("StaticStep");
+  GRADUS_CHECK(options_.warm_up() >= 1, ValueError, "warm_up must be at least 1, got ", options_.warm_up());
+  GRADUS_CHECK(options_.recordings() >= 1, ValueError, "recordings must be at least 1, got ", options_.recordings());
+}
+
+StaticStep::~StaticStep() = default;
+
+TensorList StaticStep::operator()(const TensorList& batch) {
+  Recording* const recording = recording_of(batch);
+  if (!recording) {
+    ++eager_steps_;
+    return run_eagerly(batch);
+  }
+  copy_batch(batch, recording->inputs);
+  upload_learning_rates();
+  last_ = recording->executor.get();
+  recording->executor->run();
+  return recording->outputs;
+}
+
+StaticStep::Recording* StaticStep::recording_of(const TensorList& batch) {
+  if (!wanted_ || eager_steps_ < options_.warm_up()) return nullptr;
+  const Signature signature = signature_of(batch);
+  const auto known = std::find_if(recordings_.begin(), recordings_.end(),
+                                  [&](const auto& recording) { return recording->signature == signature; });
+  if (known == recordings_.end()) {
+    if (recordings_.size() == static_cast<size_t>(options_.recordings())) return nullptr;
+    return recordings_.emplace_back(record(batch)).get();
+  }
+  if ((*known)->options != options_of_optimizers()) *known = record(batch);
+  return known->get();
+}
+
+std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batch) const {
+  upload_learning_rates();
+  auto recording = std::make_unique<Recording>();
+  recording->signature = signature_of(batch), recording->options = options_of_optimizers();
+  recording->inputs = make_inputs(batch);
+  try {
+    graph::Recorder recorder;
+    const TensorList results = step_(recording->inputs);
+    graph::Graph graph = recorder.finish();
+    for (size_t i = 0; i < recording->inputs.size(); ++i)
+      graph.set_name(recording->inputs[i].array(), "input " + std::to_string(i));
+    for (const Tensor& result : results) graph.set_result(result.array());
+    recording->executor = std::make_unique<graph::Executor>(std::move(graph));
+    for (const Tensor& result : results) recording->outputs.emplace_back(recording->executor->result(result.array()));
+  } catch (...) {
+    drop_gradients();
+    throw;
+  }
+  drop_gradients();
+  recording->executor->graph().check_released();
+  return recording;
+}
+
+void StaticStep::reset() {
+  recordings_.clear();
+  last_ = nullptr;
+  eager_steps_ = 0;
+}
+
+void StaticStep::give_up() {
+  reset();
+  wanted_ = false;
+}
+
+}  // namespace gradus::training

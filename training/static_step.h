@@ -1,0 +1,77 @@
+// StaticStep: a training step on the CPU that is recorded once as a graph (core/graph) and then run from memory that
+// was planned beforehand: no allocation, reference counting or dispatch between kernels.
+//
+//   training::StaticStep step({&optimizer}, [&](const TensorList& batch) -> TensorList {
+//     optimizer.zero_grad();
+//     const Tensor loss = cross_entropy(net->forward(batch[0]), batch[1]);
+//     loss.backward();
+//     optimizer.step();
+//     return {loss};
+//   });
+//   for (auto& batch : *loader) {
+//     const Tensor loss = step({batch.data, batch.target})[0];
+//     schedule.step();
+//   }
+//
+// The interface is CapturedStep's, which does the same on a GPU. Runs give the bits of eager steps.
+#pragma once
+
+#include <gradus/core/options.h>
+#include <gradus/training/replayed_step.h>
+
+namespace gradus::graph {
+class Executor;
+}
+
+namespace gradus::training {
+
+struct StaticStepOptions {
+  /// Eager steps before the first recording, at least 1: they make the state of the optimizers.
+  GRADUS_ARG(int, warm_up) = 1;
+  /// Of so many sizes of batches the step is recorded; further sizes go the eager way.
+  GRADUS_ARG(int, recordings) = 4;
+  /// false: every step is eager.
+  GRADUS_ARG(bool, enabled) = true;
+};
+
+class StaticStep : public ReplayedStep {
+ public:
+  /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, else a
+  /// ValueError.
+  StaticStep(const std::vector<optim::Optimizer*>& optimizers, Function step, StaticStepOptions options = {});
+  ~StaticStep();
+  StaticStep(const StaticStep&) = delete;
+  StaticStep& operator=(const StaticStep&) = delete;
+
+  /// A step on a batch. The first ones are eager; then the step is recorded for each size of batch that comes, and run.
+  /// When an option of an optimizer other than the learning rate changes, it is recorded anew.
+  ///
+  /// Results of recorded steps are overwritten by the next one of their size: read or clone() them before. Gradients
+  /// exist within recorded steps alone.
+  ///
+  /// What cannot be recorded throws and names the operator: reading a number back (item(), printing, shapes that
+  /// depend on numbers), or a tensor of the step that something keeps and that is not among its results. The batch is
+  /// not trained on then, gradients are dropped, and later calls go on, eagerly after give_up().
+  TensorList operator()(const TensorList& batch);
+
+  /// What ran last, with its graph and the plan of its memory (core/graph/executor.h); null before the first.
+  const graph::Executor* executor() const { return last_; }
+  /// Forgets the recordings; they are made anew after further eager steps.
+  void reset();
+  /// Makes every further step eager.
+  void give_up();
+
+ private:
+  struct Recording;
+  /// The batch's recording; null where its step is to be eager.
+  Recording* recording_of(const TensorList& batch);
+  std::unique_ptr<Recording> record(const TensorList& batch) const;
+
+  const StaticStepOptions options_;
+  int eager_steps_ = 0;
+  bool wanted_;
+  std::vector<std::unique_ptr<Recording>> recordings_;
+  const graph::Executor* last_ = nullptr;
+};
+
+}  // namespace gradus::training

@@ -12,6 +12,7 @@
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/passes/order_for_memory.h>
 #include <gradus/core/graph/recorder.h>
 
 namespace {
@@ -92,7 +93,9 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
   if (variant.mode == "graph" && device.is_cpu()) {
     graph::Recorder recorder;
     step();
-    graph::Executor executor(recorder.finish());
+    graph::Graph graph = recorder.finish();
+    graph::order_for_memory(graph);
+    graph::Executor executor(std::move(graph));
     optimizer.zero_grad();  // nothing has computed these
     figures.peak_bytes = peak_bytes(device, [&] { executor.run(); });
     time_step([&] { executor.run(); });

@@ -18,6 +18,8 @@ struct Origin {
   std::string op;      ///< "conv2d"; "" outside of any
   std::string module;  ///< "features.3"; "" outside of any, and in the backward pass
   SourceLocation where;
+
+  std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };
 
 /// What a call reads or writes: elements of a buffer of its graph.

@@ -28,12 +28,13 @@ Executor::Executor(Graph graph) : graph_(std::move(graph)), plan_(plan_memory(gr
   }
 }
 
-void Executor::run() {
-  *graph_.offset_ = default_generator().advance(graph_.draws_);
-  for (const auto& call : graph_.calls_) {
-    const OpContext context(call->origin.op.c_str(), call->origin.where);
-    call->run(*graph_.backend_);
-  }
+void Executor::advance_generator() { *graph_.offset_ = default_generator().advance(graph_.draws_); }
+
+Array Executor::array_of(const Operand& operand) const {
+  const Buffer& buffer = graph_.buffers_[static_cast<size_t>(operand.buffer)];
+  const Storage storage =
+      Storage::adopt(buffer.memory + operand.offset, buffer.bytes - operand.offset, Device(), nullptr);
+  return Array(storage, 0, operand.layout.shape, operand.layout.strides, operand.layout.dtype);
 }
 
 Array Executor::result(const Array& recorded) const {

@@ -11,16 +11,15 @@ std::string description_of(const Operand& operand) {
   return to_string(operand.layout.shape) + " " + std::string(name(operand.layout.dtype));
 }
 
-std::string description_of(const Origin& origin) {
-  std::string text = origin.op;
-  if (!origin.module.empty()) text += " of " + origin.module;
-  const std::string_view file = origin.where.file;
-  if (origin.where.line > 0)
-    text += ", " + std::string(file.substr(file.find_last_of('/') + 1)) + ":" + std::to_string(origin.where.line);
-  return text;
-}
-
 }  // namespace
+
+std::string Origin::str() const {
+  const std::string_view file = where.file;
+  return op + (module.empty() ? "" : " of " + module) +
+         (where.line > 0
+              ? ", " + std::string(file.substr(file.find_last_of('/') + 1)) + ":" + std::to_string(where.line)
+              : "");
+}
 
 const Buffer* Graph::buffer_of(const void* data) const { return const_cast<Graph*>(this)->find(data); }
 
@@ -41,7 +40,25 @@ void Graph::set_result(const Array& array) {
   Buffer* const buffer = find(array.data());
   if (!buffer || buffer->external) return;
   buffer->result = true;
-  buffer->last_use = std::numeric_limits<int>::max();
+  find_uses();
+}
+
+void Graph::reorder(const std::vector<size_t>& order) {
+  std::vector<std::unique_ptr<Call>> calls;
+  for (size_t i : order) calls.push_back(std::move(calls_[i]));
+  calls_ = std::move(calls);
+  find_uses();
+}
+
+void Graph::find_uses() {
+  for (Buffer& buffer : buffers_) buffer.first_use = -1;
+  for (size_t i = 0; i < calls_.size(); ++i)
+    for (const Operand& operand : calls_[i]->operands) {
+      if (operand.buffer < 0) continue;
+      Buffer& buffer = buffers_[static_cast<size_t>(operand.buffer)];
+      if (buffer.first_use < 0) buffer.first_use = static_cast<int>(i);
+      buffer.last_use = buffer.result ? std::numeric_limits<int>::max() : static_cast<int>(i);
+    }
 }
 
 void Graph::check_released() const {
@@ -81,8 +98,7 @@ std::string Graph::str() const {
       if (operand.offset > 0) to += "+" + std::to_string(operand.offset);
       to += " " + description_of(operand);
     }
-    text +=
-        writes + " = " + call->name + (reads.empty() ? "" : " ") + reads + "  # " + description_of(call->origin) + "\n";
+    text += writes + " = " + call->name + (reads.empty() ? "" : " ") + reads + "  # " + call->origin.str() + "\n";
   }
   return text;
 }
@@ -93,7 +109,7 @@ std::string Graph::dot() const {
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);
-    text += "  " + node + " [label=\"" + call.name + "\", tooltip=\"" + description_of(call.origin) + "\"];\n";
+    text += "  " + node + " [label=\"" + call.name + "\", tooltip=\"" + call.origin.str() + "\"];\n";
     for (const Operand& operand : call.operands) {
       if (operand.buffer < 0) continue;
       const auto at = static_cast<size_t>(operand.buffer);

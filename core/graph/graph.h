@@ -36,6 +36,8 @@ class Graph {
   void set_name(const Array& array, const std::string& name);
   /// The array is wanted after the step.
   void set_result(const Array& array);
+  /// Puts call order[i] at place i. Which orders compute the same is for the caller to know (order_for_memory.h).
+  void reorder(const std::vector<size_t>& order);
   /// A ValueError where somebody still has an array of the recorded step, whose numbers no run of the graph would give
   /// them. Names the call that made it.
   void check_released() const;
@@ -56,6 +58,7 @@ class Graph {
   friend class Executor;
 
   Buffer* find(const void* data);
+  void find_uses();
 
   Backend* backend_ = nullptr;  // that was current
   std::vector<std::unique_ptr<Call>> calls_;

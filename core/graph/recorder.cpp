@@ -96,8 +96,8 @@ void Recorder::find_buffers() {
 
 void Recorder::find_operands() {
   for (Buffer& buffer : graph_.buffers_) buffer.first_use = -1;
-  for (size_t i = 0; i < graph_.calls_.size(); ++i) {
-    Call& call = *graph_.calls_[i];
+  for (const auto& recorded : graph_.calls_) {
+    Call& call = *recorded;
     ForEachView use([&](const StridedLayout& layout, const void* data, bool writes) {
       Buffer* const buffer = layout.numel() > 0 ? graph_.find(data) : nullptr;
       Operand& operand = call.operands.emplace_back();
@@ -105,11 +105,8 @@ void Recorder::find_operands() {
       if (!buffer) return;
       operand.buffer = static_cast<int>(buffer - graph_.buffers_.data());
       operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);
-      if (buffer->first_use < 0) {
-        buffer->first_use = static_cast<int>(i);
-        if (!buffer->external && !writes) make_constant(*buffer);
-      }
-      buffer->last_use = static_cast<int>(i);
+      if (buffer->first_use < 0 && !buffer->external && !writes) make_constant(*buffer);
+      buffer->first_use = 0;
       const bool is_constant = buffer->external && buffer->memory != buffer->data;
       GRADUS_CHECK(!is_constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
                    call.origin.where.line,
@@ -118,6 +115,7 @@ void Recorder::find_operands() {
     });
     call.visit(use);
   }
+  graph_.find_uses();
 }
 
 // An array of the step that a call reads before any call has written it has numbers from the host.

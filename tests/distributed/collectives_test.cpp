@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
@@ -474,6 +475,10 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
   CHECK_THROWS_WITH(group.all_gather(x, Array::empty({4}, DType::f32)),
                     contains("y has 4 elements, but 1 ranks with 12 in x need 12"));
   CHECK_THROWS_WITH(group.reduce_scatter(x, Array::empty({12}, DType::f64)), contains("x is of float32, y of float64"));
+  {
+    const graph::Recorder recorder;
+    CHECK_THROWS_WITH(group.all_reduce(x), contains("[all_reduce]") && contains("cannot be part of a recorded step"));
+  }
   group.all_reduce(x);  // and none of it ended the group
 }
 

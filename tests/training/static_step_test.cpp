@@ -1,6 +1,7 @@
 // StaticStep: recorded steps have the bits of eager ones, in planned memory.
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/passes/order_for_memory.h>
 #include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -215,4 +216,29 @@ TEST_CASE("a recording is read as text", "[static_step]") {
   const std::string text = step.executor()->graph().str();
   CHECK_THAT(text, contains("input 0, 16 bytes") && contains(" (4,) float32 = binary %") &&
                        contains("# mul, static_step_test.cpp:") && contains("advance_step"));
+}
+
+TEST_CASE("gradients of large weights wait until the activations are gone", "[static_step]") {
+  manual_seed(2);
+  nn::Sequential net = benchmarks::stl10_net();
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  const Tensor x = randn({8, 3, 96, 96}), target = randint(0, 10, {8}, kLong);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    cross_entropy(net->forward(x), target).backward();
+    optimizer.step();
+  };
+  step();
+  graph::Recorder recorder;
+  step();
+  graph::Graph graph = recorder.finish();
+  optimizer.zero_grad();
+  const graph::MemoryPlan as_recorded = graph::plan_memory(graph);
+  graph::order_for_memory(graph);
+  // The gradient of the first linear layer has 38 MB, the activations have 26 MB.
+  CHECK(static_cast<double>(graph::plan_memory(graph).lower_bound) <
+        0.7 * static_cast<double>(as_recorded.lower_bound));
+  const std::string text = graph.str();
+  graph::order_for_memory(graph);
+  CHECK(graph.str() == text);  // there is nothing left to gain
 }

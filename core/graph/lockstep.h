@@ -1,0 +1,36 @@
+// Two backends run a step side by side, each call from the same inputs: which is the first that they disagree on?
+#pragma once
+
+#include <optional>
+
+#include <gradus/core/graph/executor.h>
+
+namespace gradus::graph {
+
+/// How far results of one call may be apart, relative to the largest element of the second one. Whole numbers and
+/// booleans have to be equal.
+struct LockstepTolerance {
+  double f64 = 1e-12, f32 = 1e-5, f16 = 4e-3, bf16 = 2e-2;
+};
+
+/// A call whose result two backends disagree on.
+struct Mismatch {
+  const Call* call;           ///< of the executor's graph
+  size_t number;              ///< of the call
+  double error, allowed;      ///< infinity where NaNs or infinities are not in the same places
+  std::vector<Array> inputs;  ///< what the call's operands held before it, in order, as float64
+  Array a, b;                 ///< what each backend made of the result, as float64
+
+  /// "call 12, conv2d_bias_relu (conv2d of features.3, train.cpp:41): (2, 6, 28, 28) differs by 0.1, allowed: 1e-05"
+  std::string str() const;
+  /// Writes input0.npy, …, a.npy and b.npy into an existing folder.
+  void save(const std::string& folder) const;
+};
+
+/// Runs the step once: each call on `a`, then once more on `b`, from the same inputs; the step goes on with a's
+/// results. Stops at the first call with a result that is off by more than `tolerance`. Results that nothing reads
+/// later are not compared: kernels may leave anything in memory that is lent to them. Both backends are the CPU's, else
+/// a DeviceError.
+std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance = {});
+
+}  // namespace gradus::graph

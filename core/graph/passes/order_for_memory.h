@@ -1,0 +1,13 @@
+// A pass over a recorded step: its calls in an order that needs less memory.
+#pragma once
+
+#include <gradus/core/graph/graph.h>
+
+namespace gradus::graph {
+
+/// Of the calls whose operands are ready the one that adds the least memory comes next, so that gradients of large
+/// weights, which nothing reads before the optimizer, wait until the activations are gone. The order stays as it was
+/// where that would save less than a twentieth of what lives at a time. Each call computes what it did before.
+void order_for_memory(Graph& graph);
+
+}  // namespace gradus::graph

@@ -48,6 +48,15 @@ void ReplayedStep::upload_learning_rates() const {
   for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
 }
 
+std::vector<const void*> ReplayedStep::gradient_addresses() const {
+  std::vector<const void*> addresses;
+  for (optim::KernelOptimizer* optimizer : optimizers_)
+    for (const optim::OptimizerParamGroup& group : optimizer->param_groups())
+      for (const Tensor& parameter : group.params())
+        if (parameter.grad().defined()) addresses.push_back(parameter.grad().data_ptr());
+  return addresses;
+}
+
 void ReplayedStep::drop_gradients() const {
   for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->zero_grad();
 }

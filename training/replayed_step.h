@@ -26,6 +26,8 @@ class ReplayedStep {
   /// A copy of the batch on the device, for recorded work to read.
   TensorList make_inputs(const TensorList& batch) const;
   void upload_learning_rates() const;
+  /// Where the gradients are that parameters have now.
+  std::vector<const void*> gradient_addresses() const;
   /// Nothing has computed gradients that a recording left.
   void drop_gradients() const;
   /// All numbers but the learning rates: what recorded kernels have as arguments.

@@ -56,10 +56,14 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
   auto recording = std::make_unique<Recording>();
   recording->signature = signature_of(batch), recording->options = options_of_optimizers();
   recording->inputs = make_inputs(batch);
+  const std::vector<const void*> gradients = gradient_addresses();
   try {
     graph::Recorder recorder;
     const TensorList results = step_(recording->inputs);
     graph::Graph graph = recorder.finish();
+    for (const void* gradient : gradients)
+      GRADUS_CHECK(!graph.buffer_of(gradient), ValueError, "the step uses gradients from before it, which a recorded ",
+                   "step does not have: call optimizer.zero_grad() in the step, before backward()");
     for (size_t i = 0; i < recording->inputs.size(); ++i)
       graph.set_name(recording->inputs[i].array(), "input " + std::to_string(i));
     for (const Tensor& result : results) graph.set_result(result.array());

@@ -47,11 +47,13 @@ class StaticStep : public ReplayedStep {
   /// When an option of an optimizer other than the learning rate changes, it is recorded anew.
   ///
   /// Results of recorded steps are overwritten by the next one of their size: read or clone() them before. Gradients
-  /// exist within recorded steps alone.
+  /// exist within recorded steps alone, which therefore begin with zero_grad(). Other tensors that the step uses
+  /// without being given them have to stay where they are until reset().
   ///
   /// What cannot be recorded throws and names the operator: reading a number back (item(), printing, shapes that
-  /// depend on numbers), or a tensor of the step that something keeps and that is not among its results. The batch is
-  /// not trained on then, gradients are dropped, and later calls go on, eagerly after give_up().
+  /// depend on numbers), gradients of earlier steps, or a tensor of the step that something keeps and that is not among
+  /// its results. The batch is not trained on then, gradients are dropped, and later calls go on, eagerly after
+  /// give_up().
   TensorList operator()(const TensorList& batch);
 
   /// What ran last, with its graph and the plan of its memory (core/graph/executor.h); null before the first.

@@ -39,11 +39,12 @@ Array Executor::array_of(const Operand& operand) const {
 
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
-  if (!buffer || buffer->external) return recorded;
-  const size_t offset = static_cast<size_t>(buffer->memory - static_cast<char*>(arena_.data()));
-  const auto into = static_cast<const char*>(recorded.data()) - buffer->data;
-  return Array(arena_.slice(offset, buffer->bytes), into / static_cast<int64_t>(size_of(recorded.dtype())),
-               recorded.shape(), recorded.strides(), recorded.dtype());
+  if (!buffer || buffer->memory == buffer->data) return recorded;
+  const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, Device(),
+                                         [arena = arena_, constants = graph_.constants_](void*) {});  // keeps them
+  const auto offset = static_cast<const char*>(recorded.data()) - buffer->data;
+  return Array(storage, offset / static_cast<int64_t>(size_of(recorded.dtype())), recorded.shape(), recorded.strides(),
+               recorded.dtype());
 }
 
 }  // namespace gradus::graph

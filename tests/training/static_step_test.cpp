@@ -174,6 +174,20 @@ TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
              contains("printing"));
   CHECK_THAT(message_of([&](const Tensor& x) { return (x * small.w).nonzero().to(kFloat).sum() + small.w.sum(); }),
              contains("[nonzero]"));
+  CHECK_THAT(
+      [&] {
+        StaticStep step({&small.optimizer}, [&](const TensorList& batch) -> TensorList {
+          (batch[0] * small.w).sum().backward();  // adds to what is there
+          small.optimizer.step();
+          return {};
+        });
+        step({x});
+        try {
+          step({x});
+        } catch (const ValueError& error) { return std::string(error.what()); }
+        return std::string();
+      }(),
+      contains("gradients from before") && contains("zero_grad()"));
   Tensor kept;
   CHECK_THAT(message_of([&](const Tensor& x) {
                kept = (x * small.w).detach();
@@ -206,6 +220,15 @@ TEST_CASE("numbers that a step makes are part of its recording", "[static_step]"
     CHECK(step({x})[0].equal((factors * w).sum() + w.sum()));
     w = w - 0.5 * (factors + 1);
     CHECK(small.w.detach().allclose(w));
+  }
+  StaticStep constant({&small.optimizer}, [&](const TensorList& batch) -> TensorList {
+    const Tensor made = tensor({3.0f, 4.0f});
+    return {made, made + batch[0]};
+  });
+  for (int i = 0; i < 3; ++i) {
+    const TensorList results = constant({ones({2})});
+    CHECK(results[0].equal(tensor({3.0f, 4.0f})));
+    CHECK(results[1].equal(tensor({4.0f, 5.0f})));
   }
 }
 

@@ -15,7 +15,8 @@ Storage Storage::allocate(size_t bytes, Device device) {
     storage.impl_->data = owner.allocate(bytes, stream);
     storage.impl_->runtime = &owner;
 #ifndef NDEBUG
-    if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
+    if (device.is_cpu() && !owner.capturing())        // what a recorded step makes has no memory
+      std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
 #endif
   }
   return storage;

@@ -1,4 +1,5 @@
-// What a training run needs around the step: checkpoints, interrupts, early stopping, profiles and curves.
+// What a training run needs around the step: steps that are replayed, checkpoints, interrupts, early stopping, profiles
+// and curves.
 #pragma once
 
 #include <gradus/training/captured_step.h>

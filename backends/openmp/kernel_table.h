@@ -40,7 +40,6 @@ constexpr Kernels<T> kernels() {
           .direct_sums = direct_sums<T>,
           .sum_lanes = sum_lanes<T>,
           .transpose = transpose<T>,
-          .transpose_masked = transpose_masked<T>,
           .copy_rows = copy_rows<T>,
           .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
           .sum = sum<T>,
@@ -63,8 +62,8 @@ constexpr Kernels<T> kernels() {
           .lane_scaled_differences = lane_scaled_differences<T>,
           .gradient_sums = gradient_sums<T>,
           .lane_extremes = lane_extremes<T>,
-          .unary = unary_table<T>(IndicesUpTo<kUnaryOps>()),
-          .binary = binary_table<T>(IndicesUpTo<kBinaryOps>()),
+          .unary_ops = unary_table<T>(IndicesUpTo<kUnaryOps>()),
+          .binary_ops = binary_table<T>(IndicesUpTo<kBinaryOps>()),
           .choose = choose<T>,
           .uniform = uniform<T>,
           .normal = normal<T>,
@@ -94,18 +93,18 @@ constexpr HalfKernels<H> half_kernels() {
 #define GRADUS_NAMED(name) name "_" GRADUS_TEXT(GRADUS_ISA)
 
 constexpr KernelTable kernel_table() {
-  return {.gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("split_k_dots"),
-                   GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
-          .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise"),
-                     GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
-          .vectors = GRADUS_NAMED("vectors"),
-          .f32 = kernels<float>(),
-          .f64 = kernels<double>(),
-          .f16 = half_kernels<Half>(),
-          .bf16 = half_kernels<BFloat16>(),
-          .philox = philox_pairs,
-          .winograd_2x2 = winograd_kernels<2>(),
-          .winograd_4x4 = winograd_kernels<4>()};
+  return {
+      .gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
+      .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise"),
+                 GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
+      .vectors = GRADUS_NAMED("vectors"),
+      .f32 = kernels<float>(),
+      .f64 = kernels<double>(),
+      .f16 = half_kernels<Half>(),
+      .bf16 = half_kernels<BFloat16>(),
+      .philox = philox_pairs,
+      .winograd_2x2 = winograd_kernels<2>(),
+      .winograd_4x4 = winograd_kernels<4>()};
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -2,6 +2,7 @@
 // Nothing in here generates code, so that no function compiled for AVX-512 can end up serving an older processor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -73,32 +74,25 @@ struct DirectSumsArgs {
   int64_t sums_step;
 };
 
-/// C[m, n] = sum over k of a[m * a_row_stride + k] b[n * b_row_stride + k] + row_bias[m] + column_bias[n], added to C
-/// if `accumulate`. C has any strides; what is null adds nothing. B's elements may be of a half type.
-template <class T, class B = T>
-struct RowDotsArgs {
-  int64_t rows, columns, depth;
-  const T* a;
-  int64_t a_row_stride;
-  const B* b;
-  int64_t b_row_stride;
-  T* c;
-  int64_t c_row_stride, c_column_stride;
-  bool accumulate = false;
-  const T* row_bias = nullptr;
-  const T* column_bias = nullptr;
+/// Element (i, j) is data[i * row_stride + j * column_stride].
+template <class T>
+struct Matrix {
+  T* data = nullptr;
+  int64_t row_stride = 0, column_stride = 0;
+  Matrix transposed() const { return {data, column_stride, row_stride}; }
 };
 
-/// y[m * y_row_stride + n] += sum over k of a[m * a_row_stride + k * a_step] b[k * b_row_stride + n]
+/// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given. B's elements may be of a half
+/// type.
 template <class T, class B = T>
-struct CombineArgs {
+struct GemmArgs {
   int64_t rows, columns, depth;
-  const T* a;
-  int64_t a_row_stride, a_step;
-  const B* b;
-  int64_t b_row_stride;
-  T* y;
-  int64_t y_row_stride;
+  Matrix<const T> a;
+  Matrix<const B> b;
+  Matrix<T> c;
+  bool accumulate = false;         ///< c is a term
+  const T* row_bias = nullptr;     ///< one element for each row of c
+  const T* column_bias = nullptr;  ///< one for each column
 };
 
 /// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count +
@@ -113,6 +107,16 @@ struct RowsArgs {
   int64_t left = 0, right = 0;
   const T* mask = nullptr;
   int64_t step = 1;
+};
+
+/// out[c * out_stride + r] = in[r * in_stride + c]; where mask (laid out like `in`) is given and not > 0, 0.
+template <class T>
+struct TransposeArgs {
+  const T* in;
+  int64_t in_stride, rows, columns;
+  T* out;
+  int64_t out_stride;
+  const T* mask = nullptr;
 };
 
 /// `count` elements of a parameter in an optimizer step, with the three states of a rule; unused ones are null.
@@ -258,25 +262,14 @@ struct BinaryKernels {
   void (*apply)(const T* a, const T* b, T* y, int64_t count) = nullptr;
   void (*predicate)(const T* a, const T* b, bool* y, int64_t count) = nullptr;
 };
-template <class T>
-struct UnaryTable {
-  UnaryKernels<T> of[kUnaryOps];
-  constexpr const UnaryKernels<T>& operator[](UnaryOp op) const { return of[static_cast<int>(op)]; }
-};
-template <class T>
-struct BinaryTable {
-  BinaryKernels<T> of[kBinaryOps];
-  constexpr const BinaryKernels<T>& operator[](BinaryOp op) const { return of[static_cast<int>(op)]; }
-};
-
 /// A half type and float.
 template <class H>
 struct HalfKernels {
   void (*widen)(const H* x, float* y, int64_t count);
   void (*narrow)(const float* x, H* y, int64_t count);
   /// Of a half type's B, whose elements are widened as they are read.
-  void (*row_dots)(const RowDotsArgs<float, H>&);
-  void (*combine_rows)(const CombineArgs<float, H>&);
+  void (*row_dots)(const GemmArgs<float, H>&);
+  void (*combine_rows)(const GemmArgs<float, H>&);
 };
 
 /// Rows of neighbouring elements, `stride` apart.
@@ -307,17 +300,15 @@ struct Kernels {
   /// B (depth, columns) by strides, into tiles of depth x tile_columns, the last one filled up with zeros.
   void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
   void (*block)(const BlockArgs<T>&);
-  void (*row_dots)(const RowDotsArgs<T>&);
-  void (*combine_rows)(const CombineArgs<T>&);
+  /// A product whose A and B are contiguous along the depth; and C += A B without further terms where the rows of B and
+  /// C are contiguous.
+  void (*row_dots)(const GemmArgs<T>&);
+  void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
   /// out[i] = sum of the i-th of `count` vectors
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
-  /// out[c * out_stride + r] = in[r * in_stride + c]
-  void (*transpose)(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride);
-  /// The same where mask (laid out like `in`; null: everywhere) is > 0, else 0.
-  void (*transpose_masked)(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
-                           int64_t out_stride);
+  void (*transpose)(const TransposeArgs<T>&);
   void (*copy_rows)(const RowsArgs<T>&);
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
@@ -352,8 +343,10 @@ struct Kernels {
   void (*gradient_sums)(const GradientSumsArgs<T>& args, T (&out)[2]);
   /// Extremes over the rows and the first row that has each, NaN counting as extreme.
   void (*lane_extremes)(const RowsOf<const T>& x, bool largest, T* best, int64_t* row);
-  UnaryTable<T> unary;
-  BinaryTable<T> binary;
+  std::array<UnaryKernels<T>, kUnaryOps> unary_ops;
+  std::array<BinaryKernels<T>, kBinaryOps> binary_ops;
+  const UnaryKernels<T>& of(UnaryOp op) const { return unary_ops[static_cast<size_t>(op)]; }
+  const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
   /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs. Of an odd
@@ -383,7 +376,7 @@ struct Kernels {
 
 struct KernelTable {
   // Implementation names for observers.
-  const char* gemm[6];    ///< by GemmAlgorithm
+  const char* gemm[5];    ///< by GemmAlgorithm
   const char* conv2d[5];  ///< by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
@@ -406,6 +399,17 @@ const KernelTable& kernels_avx512();
 void bf16_pairs_block_avx512(const BlockArgs<float>& args);
 /// The table of cpu_isa().
 const KernelTable& kernel_table();
+
+/// The register tiles of an instruction set and type.
+struct Registers {
+  int64_t vector, rows, columns;
+};
+inline Registers registers(const KernelTable& table, DType dtype) {
+  const auto of = [](const auto& kernels) {
+    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
+  };
+  return dtype == DType::f64 ? of(table.f64) : of(table.f32);
+}
 
 /// Kernels<T>, of half types HalfKernels<T>.
 template <class T>

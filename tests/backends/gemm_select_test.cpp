@@ -29,8 +29,7 @@ GemmProblem problem_of(const Sizes& s, DType dtype, bool a_transposed, bool b_tr
 }
 
 std::string text_of(const GemmPlan& plan) {
-  static constexpr const char* names[] = {"combine_rows", "row_dots", "split_k_dots",
-                                          "small",        "blocked",  "blocked_pairs"};
+  static constexpr const char* names[] = {"combine_rows", "row_dots", "small", "blocked", "blocked_pairs"};
   std::ostringstream out;
   out << names[static_cast<int>(plan.algorithm)] << (plan.transposed ? " transposed" : "") << " |";
   if (plan.grain > 0) out << " grain " << plan.grain;

@@ -104,7 +104,7 @@ struct Band {
       compute(*pass, sums, size, sum_pitch);
       for (int64_t i = 0; i < height; ++i) {
         if (y.c_stride == 1 && count > 1) {
-          kernels.transpose(sums + i * sum_pitch, size, count, width, columns + i * h_step, w_step);
+          kernels.transpose({sums + i * sum_pitch, size, count, width, columns + i * h_step, w_step});
           continue;
         }
         for (int64_t k = 0; k < count; ++k)
@@ -157,43 +157,39 @@ void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOpera
   // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
   const int64_t weights = o.x.C * taps, part_size = weights + o.x.C;
   const SmallScratch<T> partial(t.partial_size);
-  const int slots = parallel_slots(t.parts * groups, t.grain);
-  const Slots<T> memory(slots, t.in_size + t.x_size + t.sums_size + t.vectors_size);
-  parallel_for(t.parts * groups, t.grain, slots, [&](int64_t begin, int64_t end, int slot) {
-    T* const planes = memory[slot];
+  const int64_t size = t.in_size + t.x_size + t.sums_size + t.vectors_size;
+  parallel_each<T>(t.parts * groups, t.grain, size, [&](int64_t unit, T* planes) {
     T *const x_planes = planes + t.in_size, *const sums = x_planes + t.x_size, *const vectors = sums + t.sums_size;
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t part = unit / groups, g = unit % groups;
-      T* dbias = has_dw ? partial.get() + part * part_size + weights + g * channels : nullptr;
-      std::fill_n(vectors, t.vectors_size, T(0));
-      if (has_dw) std::fill_n(dbias, channels, T(0));
-      for (int64_t item = part * t.items_in_part; item < std::min(t.items, (part + 1) * t.items_in_part); ++item) {
-        const int64_t n = item / t.bands, first = item % t.bands * t.band;
-        fill_planes(kernels, t.in, o.x.from_channel(g * channels), n, first,
-                    o.mask ? o.mask + g * channels * o.x.c_stride : nullptr, planes);
-        const Band<T> unit{o, t.in, planes, first, t.band, n, g};
-        for (size_t i = 0; i < passes.size(); i += column_passes) unit.run(&passes[i], column_passes, sums);
-        const int64_t height = std::min(t.band, o.x.H - first);
-        if (!has_dw || height <= 0) continue;
-        fill_planes<T>(kernels, t.x, gradients->x.from_channel(g * o.w.C), n, first, nullptr, x_planes);
-        const T* rows = planes + t.in.shift[0] * t.in.pitch;
-        for (int64_t k = 0; gradients->dbias && k < channels; ++k)
-          dbias[k] += kernels.sum(rows + k * plane, height * t.in.pitch);
-        kernels.direct_sums({.filters = channels,
-                             .rows = height,
-                             .columns = o.x.W,
-                             .g = rows + t.in.shift[1],
-                             .g_step = plane,
-                             .g_pitch = t.in.pitch,
-                             .planes = x_planes,
-                             .pitch = t.x.pitch,
-                             .terms = terms.terms.data(),
-                             .term_count = static_cast<int64_t>(terms.terms.size()),
-                             .sums = vectors,
-                             .sums_step = taps});
-      }
-      if (has_dw) kernels.sum_lanes(vectors, channels * taps, partial.get() + part * part_size + g * channels * taps);
+    const int64_t part = unit / groups, g = unit % groups;
+    T* dbias = has_dw ? partial.get() + part * part_size + weights + g * channels : nullptr;
+    std::fill_n(vectors, t.vectors_size, T(0));
+    if (has_dw) std::fill_n(dbias, channels, T(0));
+    for (int64_t item = part * t.items_in_part; item < std::min(t.items, (part + 1) * t.items_in_part); ++item) {
+      const int64_t n = item / t.bands, first = item % t.bands * t.band;
+      fill_planes(kernels, t.in, o.x.from_channel(g * channels), n, first,
+                  o.mask ? o.mask + g * channels * o.x.c_stride : nullptr, planes);
+      const Band<T> unit{o, t.in, planes, first, t.band, n, g};
+      for (size_t i = 0; i < passes.size(); i += column_passes) unit.run(&passes[i], column_passes, sums);
+      const int64_t height = std::min(t.band, o.x.H - first);
+      if (!has_dw || height <= 0) continue;
+      fill_planes<T>(kernels, t.x, gradients->x.from_channel(g * o.w.C), n, first, nullptr, x_planes);
+      const T* rows = planes + t.in.shift[0] * t.in.pitch;
+      for (int64_t k = 0; gradients->dbias && k < channels; ++k)
+        dbias[k] += kernels.sum(rows + k * plane, height * t.in.pitch);
+      kernels.direct_sums({.filters = channels,
+                           .rows = height,
+                           .columns = o.x.W,
+                           .g = rows + t.in.shift[1],
+                           .g_step = plane,
+                           .g_pitch = t.in.pitch,
+                           .planes = x_planes,
+                           .pitch = t.x.pitch,
+                           .terms = terms.terms.data(),
+                           .term_count = static_cast<int64_t>(terms.terms.size()),
+                           .sums = vectors,
+                           .sums_step = taps});
     }
+    if (has_dw) kernels.sum_lanes(vectors, channels * taps, partial.get() + part * part_size + g * channels * taps);
   });
   if (!has_dw) return;
   for (int64_t part = 1; part < t.parts; ++part)

@@ -96,25 +96,16 @@ class NhwcConvolution {
 
   void run() const {
     const int64_t channel_blocks = ceil_div(o_.channels(), kPackedChannels);
-    {
-      const int slots = parallel_slots(tiles_.count() * channel_blocks, 1);
-      const Slots<T> by_channel(slots, t_.pack_size);
-      parallel_for(tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-        for (int64_t i = begin; i < end; ++i)
-          pack(i / channel_blocks, i % channel_blocks * kPackedChannels, by_channel[slot]);
-      });
-    }
-    const int slots = parallel_slots(t_.parts, 1);
-    const Slots<T> in(slots, t_.in_size), out(slots, t_.out_size);
-    parallel_for(t_.parts, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-      for (int64_t i = begin; i < end; ++i) {
-        FetchAhead next;
-        if ((i + 1) % t_.filter_parts == 0 && i + 1 < t_.parts) {  // the next part reads something else
-          const ImagePart read = read_by(part_at(i + 1));
-          next = {{source_.memory(read), source_.mask_memory(read)}};
-        }
-        run(part_at(i), next, in[slot], out[slot]);
+    parallel_each<T>(tiles_.count() * channel_blocks, 1, t_.pack_size, [&](int64_t i, T* by_channel) {
+      pack(i / channel_blocks, i % channel_blocks * kPackedChannels, by_channel);
+    });
+    parallel_each<T>(t_.parts, 1, t_.in_size + t_.out_size, [&](int64_t i, T* memory) {
+      FetchAhead next;
+      if ((i + 1) % t_.filter_parts == 0 && i + 1 < t_.parts) {  // the next part reads something else
+        const ImagePart read = read_by(part_at(i + 1));
+        next = {{source_.memory(read), source_.mask_memory(read)}};
       }
+      run(part_at(i), next, memory, memory + t_.in_size);
     });
   }
 

@@ -30,23 +30,14 @@ class WeightGradient {
 
   void run() {
     const Scratch<T> sums(t_.sums_size), bias_sums(t_.bias_sums_size);
-    {
-      const int slots = parallel_slots(t_.parts * t_.filter_parts, 1);
-      const Slots<T> x(slots, t_.x_size), dy(slots, t_.dy_size);
-      parallel_for(t_.parts * t_.filter_parts, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
-          sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_.count()), sums.get() + part * part_size(),
-                   bias_sums.get() + part * dy_.C, x[slot], dy[slot]);
-        }
-      });
-    }
+    parallel_each<T>(t_.parts * t_.filter_parts, 1, t_.x_size + t_.dy_size, [&](int64_t i, T* memory) {
+      const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
+      sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_.count()), sums.get() + part * part_size(),
+               bias_sums.get() + part * dy_.C, memory, memory + t_.x_size);
+    });
     const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
-    const int slots = parallel_slots(tiles_.count() * channel_blocks, 1);
-    const Slots<T> total(slots, t_.total_size), by_channel(slots, t_.by_channel_size);
-    parallel_for(tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-      for (int64_t i = begin; i < end; ++i)
-        add_up(i / channel_blocks, i % channel_blocks * kPackedChannels, sums.get(), total[slot], by_channel[slot]);
+    parallel_each<T>(tiles_.count() * channel_blocks, 1, t_.total_size + t_.by_channel_size, [&](int64_t i, T* total) {
+      add_up(i / channel_blocks, i % channel_blocks * kPackedChannels, sums.get(), total, total + t_.total_size);
     });
     for (int64_t k = 0; dbias_ && k < dy_.C; ++k) {
       dbias_[k] = T(0);
@@ -155,7 +146,7 @@ class WeightGradient {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
       for (int64_t part = 1; part < t_.parts; ++part, added = total)
-        kernels_.binary[BinaryOp::add].apply(added, from + part * part_size(), total, count * width_);
+        kernels_.of(BinaryOp::add).apply(added, from + part * part_size(), total, count * width_);
       if (neighbouring_taps)
         kernels_.copy_rows({.rows = count,
                             .count = width_,
@@ -163,10 +154,10 @@ class WeightGradient {
                             .from_stride = width_,
                             .to = by_channel + tap * width_,
                             .to_stride = taps_ * width_});
-      else kernels_.transpose(added, width_, count, tiles_.columns(tile), to + tap * channels_, dw_.n_stride);
+      else kernels_.transpose({added, width_, count, tiles_.columns(tile), to + tap * channels_, dw_.n_stride});
     }
     if (neighbouring_taps)
-      kernels_.transpose(by_channel, width_, count * taps_, tiles_.columns(tile), to, dw_.n_stride);
+      kernels_.transpose({by_channel, width_, count * taps_, tiles_.columns(tile), to, dw_.n_stride});
   }
 
   const Kernels<T>& kernels_;

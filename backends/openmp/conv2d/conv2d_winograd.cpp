@@ -30,26 +30,21 @@ class Winograd {
   void run() const {
     const Scratch<float> kept(t_.keeps_u ? filter_tiles_.count() * t_.u_size : 0);
     if (t_.keeps_u) transform_all_weights(kept.get());
-    const int slots = parallel_slots(t_.parts, 1);
-    const Slots<float> in(slots, t_.in_size), out(slots, t_.out_size), v(slots, t_.v_size), m(slots, t_.m_size);
-    const Slots<float> u(slots, t_.keeps_u ? 0 : slot_size(t_.u_size));
-    const Slots<float> taps(slots, t_.keeps_u ? 0 : t_.taps_size);
-    parallel_for(t_.parts, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-      for (int64_t i = begin; i < end; ++i)
-        run(t_.part(i, y_.N, t_.tile_rows, filter_tiles_.count()), kept.get(), in[slot], out[slot], v[slot], u[slot],
-            m[slot], taps[slot]);
+    const int64_t u_size = t_.keeps_u ? 0 : slot_size(t_.u_size), taps_size = t_.keeps_u ? 0 : t_.taps_size;
+    const int64_t size = t_.in_size + t_.out_size + t_.v_size + t_.m_size + u_size + taps_size;
+    parallel_each<float>(t_.parts, 1, size, [&](int64_t i, float* in) {
+      float *const out = in + t_.in_size, *const v = out + t_.out_size, *const m = v + t_.v_size;
+      float *const u = m + t_.m_size, *const taps = u + u_size;
+      run(t_.part(i, y_.N, t_.tile_rows, filter_tiles_.count()), kept.get(), in, out, v, u, m, taps);
     });
   }
 
  private:
   void transform_all_weights(float* u) const {
     const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
-    const int slots = parallel_slots(filter_tiles_.count() * channel_blocks, 1);
-    const Slots<float> taps(slots, t_.taps_size);
-    parallel_for(filter_tiles_.count() * channel_blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-      for (int64_t i = begin; i < end; ++i)
-        transform_weights(i / channel_blocks, i % channel_blocks * kPackedChannels, u + i / channel_blocks * t_.u_size,
-                          taps[slot]);
+    parallel_each<float>(filter_tiles_.count() * channel_blocks, 1, t_.taps_size, [&](int64_t i, float* taps) {
+      transform_weights(i / channel_blocks, i % channel_blocks * kPackedChannels, u + i / channel_blocks * t_.u_size,
+                        taps);
     });
   }
 

@@ -73,8 +73,8 @@ void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Ima
       }
       for (int64_t i = top; together && i < bottom; ++i) {
         const int64_t at = first + (i - top) * h_step;
-        kernels.transpose_masked(x.data + at, mask ? mask + at : nullptr, w_step, right - left, layout.channels,
-                                 planes + layout.offset(0, a, b, i, left), layout.channel_stride());
+        kernels.transpose({x.data + at, w_step, right - left, layout.channels, planes + layout.offset(0, a, b, i, left),
+                           layout.channel_stride(), mask ? mask + at : nullptr});
       }
     }
 }

@@ -126,7 +126,7 @@ class NhwcSource {
                             .to_stride = channels,
                             .mask = mask});
       } else if (x_.w_stride == 1) {
-        kernels_.transpose_masked(x_.data + from, mask, x_.c_stride, channels, columns, memory + to, channels);
+        kernels_.transpose({x_.data + from, x_.c_stride, channels, columns, memory + to, channels, mask});
       } else {
         for (int64_t i = 0; i < columns; ++i)
           for (int64_t c = 0; c < channels; ++c) {
@@ -163,7 +163,7 @@ class NhwcTarget {
     const int64_t channels = part.channels();
     for_each_matrix(y_, part, [&](int64_t to, int64_t from, int64_t columns) {
       if (y_.w_stride == 1)
-        return kernels_.transpose(memory + from, channels, columns, channels, y_.data + to, y_.c_stride);
+        return kernels_.transpose({memory + from, channels, columns, channels, y_.data + to, y_.c_stride});
       for (int64_t i = 0; i < columns; ++i)
         for (int64_t c = 0; c < channels; ++c)
           y_.data[to + c * y_.c_stride + i * y_.w_stride] = memory[from + i * channels + c];

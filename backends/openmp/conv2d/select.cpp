@@ -78,7 +78,8 @@ ConvAlgorithm winograd_if_faster(ConvAlgorithm exact, const ConvSettings& settin
 }
 
 ConvAlgorithm implicit_gemm(const ConvSettings& settings, DType dtype, int64_t columns) {
-  return fills_vectors(registers(settings, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc : ConvAlgorithm::direct;
+  return fills_vectors(registers(settings.table, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc
+                                                                  : ConvAlgorithm::direct;
 }
 
 // Channels-last weights, which implicit_gemm_nhwc uses as they are.

@@ -37,7 +37,7 @@ int64_t cut(NhwcTiles& t, const ConvProblem& p) {
   const WindowAxis rows = p.axes(0)[0], columns = p.axes(1)[0];  // of the first pass, which has most
   const TapRange taps = tap_range(p.axes(0));
   t.least = taps.least, t.most = taps.total ? taps.most : -1;
-  const int64_t width = registers(p.settings, p.dtype).columns, channels = p.in.C / p.g.groups;
+  const int64_t width = registers(p.settings.table, p.dtype).columns, channels = p.in.C / p.g.groups;
   const bool depthwise = is_depthwise(p.g, p.in, p.out);
   const int64_t tiles = FilterTiles(p.g, p.in, p.out, width, depthwise).count(), images = p.out.N;
 
@@ -82,7 +82,7 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
   constexpr int64_t kFilterPartsEnough = 8;              // to do without parts of the batch, whose sums take memory
   constexpr int64_t kPixels = 256;                       // in a block
   const ImageLayout &x = p.in, &dy = p.out;
-  const Registers tile = registers(p.settings, p.dtype);
+  const Registers tile = registers(p.settings.table, p.dtype);
   const bool depthwise = is_depthwise(p.g, x, dy);
   const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;
   const int64_t tiles = FilterTiles(p.g, x, dy, width, depthwise).count();
@@ -138,7 +138,7 @@ int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
   constexpr int64_t kPartsWanted = 8;
   constexpr int64_t kLeastFilterTiles = 2;  // in a part, since each part transforms its input
   constexpr int64_t kDepth = 384;           // channels multiplied at once: their U stays in the first-level cache
-  const Registers tile = registers(p.settings, p.dtype);
+  const Registers tile = registers(p.settings.table, p.dtype);
   const int64_t channels = p.in.C / p.g.groups, width = tile.columns;
   const int64_t filter_tiles = FilterTiles(p.g, p.in, p.out, width, false).count(), bytes = p.element();
   t.tile = tile_size, t.positions = (t.tile + 2) * (t.tile + 2);
@@ -189,7 +189,7 @@ int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out, bool wants_dw)
   constexpr int64_t kBandBytes = int64_t{32} << 10;       // of planes, which every filter reads anew,
   constexpr int64_t kLeastRows = 16;                      // but as many rows as two tiles have
   constexpr int64_t kGradientBytes = int64_t{256} << 10;  // of planes of x and dy
-  const int64_t vector = registers(p.settings, p.dtype).vector, groups = p.g.groups;
+  const int64_t vector = registers(p.settings.table, p.dtype).vector, groups = p.g.groups;
   const int64_t channels = p.in.C / groups, filters = p.out.C / groups;
   int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: of a pass or of dy
   t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // those of all passes

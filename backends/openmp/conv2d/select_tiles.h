@@ -21,17 +21,6 @@ struct ConvProblem {
   int64_t threads(int64_t chunks) const { return std::min<int64_t>(settings.threads, chunks); }
 };
 
-// The register tiles of an instruction set and type.
-struct Registers {
-  int64_t vector, rows, columns;
-};
-inline Registers registers(const ConvSettings& settings, DType dtype) {
-  const auto of = [](const auto& kernels) {
-    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
-  };
-  return dtype == DType::f64 ? of(settings.table.f64) : of(settings.table.f32);
-}
-
 // Each sets the tiles and returns the bytes of scratch memory that the kernel takes. For the gradient of the weights
 // `in` is x and `out` is dy.
 int64_t cut(NhwcTiles& t, const ConvProblem& p);

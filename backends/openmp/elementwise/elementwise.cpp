@@ -15,20 +15,18 @@ using namespace openmp_detail;
 template <class C>
 UnaryKernels<C> unary_kernels(UnaryOp op) {
   if constexpr (std::is_floating_point_v<C>) {
-    return kernels_of<C>(kernel_table()).unary[op];
+    return kernels_of<C>(kernel_table()).of(op);
   } else {
     UnaryKernels<C> loops;
     visit(op, [&]<UnaryOp kOp> {
       if constexpr (needs_floating(kOp)) {
         detail::bad_dtype(dtype_of<C>, "a floating-point type");
-      } else if constexpr (is_predicate(kOp)) {
-        loops.predicate = [](const C* __restrict x, bool* __restrict y, int64_t count, const UnaryArgs& args) {
-          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<kOp>::apply(x[i], args);
-        };
       } else {
-        loops.apply = [](const C* __restrict x, C* __restrict y, int64_t count, const UnaryArgs& args) {
+        const auto loop = [](const C* __restrict x, auto* __restrict y, int64_t count, const UnaryArgs& args) {
           for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<kOp>::apply(x[i], args);
         };
+        if constexpr (is_predicate(kOp)) loops.predicate = loop;
+        else loops.apply = loop;
       }
     });
     return loops;
@@ -38,20 +36,18 @@ template <class C>
 BinaryKernels<C> binary_kernels(BinaryOp op) {
   if constexpr (std::is_floating_point_v<C>) {
     if (needs_integral(op)) detail::bad_dtype(dtype_of<C>, "an integer type");
-    return kernels_of<C>(kernel_table()).binary[op];
+    return kernels_of<C>(kernel_table()).of(op);
   } else {
     BinaryKernels<C> loops;
     visit(op, [&]<BinaryOp kOp> {
       if constexpr (needs_floating(kOp)) {
         detail::bad_dtype(dtype_of<C>, "a floating-point type");
-      } else if constexpr (is_predicate(kOp)) {
-        loops.predicate = [](const C* __restrict a, const C* __restrict b, bool* __restrict y, int64_t count) {
-          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
-        };
       } else {
-        loops.apply = [](const C* __restrict a, const C* __restrict b, C* __restrict y, int64_t count) {
+        const auto loop = [](const C* __restrict a, const C* __restrict b, auto* __restrict y, int64_t count) {
           for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
         };
+        if constexpr (is_predicate(kOp)) loops.predicate = loop;
+        else loops.apply = loop;
       }
     });
     return loops;
@@ -174,7 +170,7 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
   EventScope event("unary_backward", "openmp", kernel_table().vectors, {&dy, &saved, &dx}, 2 * dy.numel());
   const StridedLoop<3> nest(dx.shape, {&dx.strides, &dy.strides, &saved.strides});
   visit_wide(dx.dtype, [&]<class C> {
-    const auto backward = kernels_of<C>(kernel_table()).unary[op].backward;
+    const auto backward = kernels_of<C>(kernel_table()).of(op).backward;
     map_runs<C>(
         nest, dx,
         [&](const C* gradient, const C* value, C* to, int64_t count) { backward(gradient, value, to, count, args); },

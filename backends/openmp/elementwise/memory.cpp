@@ -31,13 +31,12 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
   if (length > kShort) return false;
   const StridedLoop<2> rows = without_axis(nest, nest.ndim - 1);
   const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1);
-  parallel_for(rows.numel, std::max<int64_t>(1, kGrain / length), [&](int64_t begin, int64_t end) {
-    for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
-      copy_rows<T>(
-          count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step; },
-          [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
-    });
-  });
+  const auto copy_run = [&](const int64_t* at, int64_t count) {
+    copy_rows<T>(
+        count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step; },
+        [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
+  };
+  parallel_runs(rows, copy_run, std::max<int64_t>(1, kGrain / length));
   return true;
 }
 
@@ -55,15 +54,12 @@ bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableVie
   const StridedLoop<2> matrices = without_axis(without_axis(nest, inner), other);
   const int64_t pieces = ceil_div(columns, kPiece), x_row = nest.strides[1][inner], y_row = nest.strides[0][other];
   const auto transpose = kernels_of<T>(kernel_table()).transpose;
-  parallel_for(matrices.numel * pieces, std::max<int64_t>(1, kGrain / (rows * kPiece)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i)
-                   for_each_run(matrices, i / pieces, i / pieces + 1, [&](const int64_t* at, int64_t) {
-                     const int64_t column = i % pieces * kPiece;
-                     transpose(x.as<T>() + at[1] + column, x_row, rows, std::min(kPiece, columns - column),
-                               y.as<T>() + at[0] + column * y_row, y_row);
-                   });
-               });
+  parallel_each(matrices.numel * pieces, std::max<int64_t>(1, kGrain / (rows * kPiece)), [&](int64_t i) {
+    const auto at = offsets_of(matrices, i / pieces);
+    const int64_t column = i % pieces * kPiece;
+    transpose({x.as<T>() + at[1] + column, x_row, rows, std::min(kPiece, columns - column),
+               y.as<T>() + at[0] + column * y_row, y_row});
+  });
   return true;
 }
 

@@ -1,6 +1,7 @@
 // C = A B for any strides and all floating types; half types are summed in float and rounded once.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include <gradus/backends/openmp/gemm/select.h>
@@ -9,26 +10,6 @@
 #include <gradus/core/shape.h>
 
 namespace gradus::openmp_detail {
-
-/// Element (i, j) is data[i * row_stride + j * column_stride].
-template <class T>
-struct Matrix {
-  T* data = nullptr;
-  int64_t row_stride = 0, column_stride = 0;
-  Matrix transposed() const { return {data, column_stride, row_stride}; }
-};
-
-/// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given.
-template <class T, class B = T>
-struct GemmArgs {
-  int64_t rows, columns, depth;
-  Matrix<const T> a;
-  Matrix<const B> b;
-  Matrix<T> c;
-  bool accumulate = false;         ///< c is a term
-  const T* row_bias = nullptr;     ///< one element for each row of c
-  const T* column_bias = nullptr;  ///< one for each column
-};
 
 /// How the operands of a batch of such products follow each other: shape.size() strides each.
 struct GemmBatch {
@@ -71,6 +52,32 @@ void small_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<
 /// One product of half types.
 template <class H>
 void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);
+
+/// Columns [begin, end) of such a product.
+template <class T, class B>
+GemmArgs<T, B> columns_of(GemmArgs<T, B> args, int64_t begin, int64_t end) {
+  args.columns = end - begin;
+  args.b.data += begin * args.b.column_stride, args.c.data += begin * args.c.column_stride;
+  if (args.column_bias) args.column_bias += begin;
+  return args;
+}
+
+/// One product of algorithm `combine_rows` or `row_dots`, which reads B where it is: its columns are shared out. The
+/// kernels are those of B's type, which may be a half type.
+template <class AnyKernels, class T, class B>
+void few_rows_gemm(const AnyKernels& kernels, const GemmPlan& plan, const GemmArgs<T, B>& args) {
+  parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
+    const GemmArgs<T, B> part = columns_of(args, begin, end);
+    if (plan.algorithm == GemmAlgorithm::row_dots) return kernels.row_dots(part);
+    for (int64_t m = 0; m < part.rows; ++m) {
+      T* y = part.c.data + m * part.c.row_stride;
+      if (!part.accumulate) std::fill_n(y, part.columns, T(0));
+      for (int64_t i = 0; part.row_bias && i < part.columns; ++i) y[i] += part.row_bias[m];
+      for (int64_t i = 0; part.column_bias && i < part.columns; ++i) y[i] += part.column_bias[i];
+    }
+    kernels.combine_rows(part);
+  });
+}
 
 /// C^T = B^T A^T
 template <class T>

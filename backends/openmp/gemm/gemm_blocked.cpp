@@ -27,15 +27,12 @@ class Product {
     const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
     packed_b_ = packed_b.get();
     const int64_t blocks = cut_.row_blocks * cut_.column_blocks;
-    const int slots = parallel_slots(blocks, 1);
-    const Slots<T> packed_a(slots, plan_.a_in_place ? 0 : slot_size(cut_.rows * plan_.depth_at_once));
+    const int64_t packed_a_size = plan_.a_in_place ? 0 : slot_size(cut_.rows * plan_.depth_at_once);
     for (first_ = 0; first_ < args_.depth; first_ += plan_.depth_at_once) {
       depth_ = std::min(plan_.depth_at_once, args_.depth - first_);
       parallel_for(tiles_, ceil_div(kLeastPacked, width_ * depth_),
                    [&](int64_t begin, int64_t end) { pack_b(begin, end); });
-      parallel_for(blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-        for (int64_t i = begin; i < end; ++i) multiply(i, packed_a[slot]);
-      });
+      parallel_each<T>(blocks, 1, packed_a_size, [&](int64_t i, T* packed_a) { multiply(i, packed_a); });
     }
   }
   // By this thread, with memory for packed operands.
@@ -103,11 +100,7 @@ class Product {
 template <class T>
 void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args) {
   for (int64_t column = 0; column < args.columns; column += plan.columns_at_once) {
-    GemmArgs<T> part = args;
-    part.columns = std::min(plan.columns_at_once, args.columns - column);
-    part.b.data += column * args.b.column_stride;
-    part.c.data += column;
-    if (part.column_bias) part.column_bias += column;
+    const GemmArgs<T> part = columns_of(args, column, std::min(column + plan.columns_at_once, args.columns));
     const bool last = column + part.columns == args.columns;
     Product<T>(kernels, plan, last ? plan.last_cut : plan.cut, part).run();
   }

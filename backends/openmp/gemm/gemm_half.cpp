@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <gradus/backends/openmp/gemm/few_rows.h>
+#include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/dtype.h>
 #include <gradus/core/parallel.h>
@@ -45,8 +45,7 @@ class HalfProduct {
                                   .b = args_.b,
                                   .c = {sums.get(), columns, 1},
                                   .accumulate = true};
-    if (plan_.algorithm == GemmAlgorithm::combine_rows) combine_rows(halves_, plan_, args);
-    else row_dots(halves_, plan_, args);
+    few_rows_gemm(halves_, plan_, args);
     finish(0, rows, 0, columns, sums.get(), columns);
   }
 
@@ -55,51 +54,42 @@ class HalfProduct {
     const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
     const Scratch<float> packed_b(width * steps_);  // for one block of the depth after another
     const int64_t groups = ceil_div(tiles, kTilesTogether), depth_blocks = ceil_div(steps_, steps_at_once_);
-    {
-      const int64_t grain = ceil_div(kLeastPacked, kTilesTogether * tile * steps_at_once_);
-      const int slots = parallel_slots(groups * depth_blocks, grain);
-      const Slots<float> floats(slots, slot_size(std::min(kTilesTogether * tile, count) * steps_at_once_));
-      parallel_for(groups * depth_blocks, grain, slots, [&](int64_t begin, int64_t end, int slot) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t k = i / groups * steps_at_once_, length = std::min(steps_at_once_, steps_ - k);
-          const int64_t column = i % groups * kTilesTogether * tile;
-          const int64_t some = std::min(kTilesTogether * tile, count - column);
-          with_floats(args_.b.transposed(), first + column, some, k, length, floats[slot], [&](const auto& b) {
-            kernels_.pack_b(b.data, b.column_stride, b.row_stride, length, some,
-                            packed_b.get() + k * width + column * length);
-          });
-        }
+    const int64_t grain = ceil_div(kLeastPacked, kTilesTogether * tile * steps_at_once_);
+    const int64_t packed_floats = slot_size(std::min(kTilesTogether * tile, count) * steps_at_once_);
+    parallel_each<float>(groups * depth_blocks, grain, packed_floats, [&](int64_t i, float* floats) {
+      const int64_t k = i / groups * steps_at_once_, length = std::min(steps_at_once_, steps_ - k);
+      const int64_t column = i % groups * kTilesTogether * tile;
+      const int64_t some = std::min(kTilesTogether * tile, count - column);
+      with_floats(args_.b.transposed(), first + column, some, k, length, floats, [&](const auto& b) {
+        kernels_.pack_b(b.data, b.column_stride, b.row_stride, length, some,
+                        packed_b.get() + k * width + column * length);
       });
-    }
+    });
 
     const Cut& cut = first + count == args_.columns ? plan_.last_cut : plan_.cut;
     const int64_t blocks = cut.row_blocks * cut.column_blocks, stride = half_sums_stride(cut);
-    const int slots = parallel_slots(blocks, 1);
-    const Slots<float> packed_a(slots, slot_size(cut.rows * steps_at_once_)), all_sums(slots, cut.rows * stride);
-    // Of A a part of the depth, before that what the sums begin with.
-    const Slots<float> floats(slots, half_floats_size(cut, steps_at_once_, has_start()));
-    parallel_for(blocks, 1, slots, [&](int64_t begin, int64_t end, int slot) {
-      float* const sums = all_sums[slot];
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i % cut.row_blocks * cut.rows, column = i / cut.row_blocks * cut.columns;
-        BlockArgs<float> block;
-        block.rows = std::min(cut.rows, args_.rows - row), block.columns = std::min(cut.columns, count - column);
-        block.a = packed_a[slot];
-        block.b_packed = true;
-        block.b_row_stride = tile;
-        block.c = sums, block.c_row_stride = stride;
-        if (has_start()) start(row, block.rows, first + column, block.columns, floats[slot], sums, stride);
-        for (int64_t k = 0; k < steps_; k += steps_at_once_) {
-          block.depth = std::min(steps_at_once_, steps_ - k);
-          block.b = packed_b.get() + k * width + column * block.depth, block.b_tile_step = block.depth * tile;
-          block.accumulate = k > 0 || has_start();
-          with_floats(args_.a, row, block.rows, k, block.depth, floats[slot], [&](const auto& a) {
-            kernels_.pack_a(a.data, a.row_stride, a.column_stride, block.rows, block.depth, packed_a[slot]);
-          });
-          block_(block);
-        }
-        finish(row, block.rows, first + column, block.columns, sums, stride);
+    const int64_t a_size = slot_size(cut.rows * steps_at_once_), sums_size = cut.rows * stride;
+    const int64_t size = a_size + sums_size + half_floats_size(cut, steps_at_once_, has_start());
+    parallel_each<float>(blocks, 1, size, [&](int64_t i, float* packed_a) {
+      float *const sums = packed_a + a_size, *const floats = sums + sums_size;
+      const int64_t row = i % cut.row_blocks * cut.rows, column = i / cut.row_blocks * cut.columns;
+      BlockArgs<float> block;
+      block.rows = std::min(cut.rows, args_.rows - row), block.columns = std::min(cut.columns, count - column);
+      block.a = packed_a;
+      block.b_packed = true;
+      block.b_row_stride = tile;
+      block.c = sums, block.c_row_stride = stride;
+      if (has_start()) start(row, block.rows, first + column, block.columns, floats, sums, stride);
+      for (int64_t k = 0; k < steps_; k += steps_at_once_) {
+        block.depth = std::min(steps_at_once_, steps_ - k);
+        block.b = packed_b.get() + k * width + column * block.depth, block.b_tile_step = block.depth * tile;
+        block.accumulate = k > 0 || has_start();
+        with_floats(args_.a, row, block.rows, k, block.depth, floats, [&](const auto& a) {
+          kernels_.pack_a(a.data, a.row_stride, a.column_stride, block.rows, block.depth, packed_a);
+        });
+        block_(block);
       }
+      finish(row, block.rows, first + column, block.columns, sums, stride);
     });
   }
 

@@ -1,7 +1,7 @@
 // Products with a single row, or few: every element of B is used once or a few times, so it is read in place.
-//   row_dots      C[m, n] = sum over k of A[m, k] B[n, k], both contiguous along k: a tile of sums, each a whole
+//   row_dots      C[m, n] = sum over k of A[m, k] B[k, n], both contiguous along k: a tile of sums, each a whole
 //                 vector, stays in registers while k runs; the lanes are added at the end
-//   combine_rows  Y[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over Y
+//   combine_rows  C[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over C
 // B's elements are floating-point numbers of the same type, or of a half type (half_kernel.h).
 #pragma once
 
@@ -11,9 +11,9 @@
 namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T, class B, int MR, int NJ>
-void row_dots_tile(const RowDotsArgs<T, B>& args, int64_t row, int64_t column) {
-  const T* a = args.a + row * args.a_row_stride;
-  const auto* b = args.b + column * args.b_row_stride;
+void row_dots_tile(const GemmArgs<T, B>& args, int64_t row, int64_t column) {
+  const T* a = args.a.data + row * args.a.row_stride;
+  const auto* b = args.b.data + column * args.b.column_stride;
   Vector<T> sum[MR][NJ];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
@@ -23,10 +23,10 @@ void row_dots_tile(const RowDotsArgs<T, B>& args, int64_t row, int64_t column) {
     const int64_t left = args.depth - k;
     Vector<T> av[MR];
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) av[m] = load_some(a + m * args.a_row_stride + k, whole, left);
+    for (int m = 0; m < MR; ++m) av[m] = load_some(a + m * args.a.row_stride + k, whole, left);
 #pragma GCC unroll 8
     for (int j = 0; j < NJ; ++j) {
-      const Vector<T> bv = load_some(b + j * args.b_row_stride + k, whole, left);
+      const Vector<T> bv = load_some(b + j * args.b.column_stride + k, whole, left);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) sum[m][j] = multiply_add(av[m], bv, sum[m][j]);
     }
@@ -37,20 +37,20 @@ void row_dots_tile(const RowDotsArgs<T, B>& args, int64_t row, int64_t column) {
   for (int m = 0; m < MR; ++m) {
     T sums[NJ];
     lane_sums<T, NJ>(sum[m], sums);
-    T* c = args.c + (row + m) * args.c_row_stride + column * args.c_column_stride;
+    T* c = args.c.data + (row + m) * args.c.row_stride + column * args.c.column_stride;
     for (int j = 0; j < NJ; ++j) {
       T value = sums[j];
-      if (args.accumulate) value += c[j * args.c_column_stride];
+      if (args.accumulate) value += c[j * args.c.column_stride];
       if (args.row_bias) value += args.row_bias[row + m];
       if (args.column_bias) value += args.column_bias[column + j];
-      c[j * args.c_column_stride] = value;
+      c[j * args.c.column_stride] = value;
     }
   }
 }
 
 // As many rows of A as leave registers for four sums of each; a single row has eight.
 template <class T, class B, int MR>
-void row_dots_panel(const RowDotsArgs<T, B>& args, int64_t row) {
+void row_dots_panel(const GemmArgs<T, B>& args, int64_t row) {
   constexpr int kColumns = MR == 1 ? 8 : 4;
   int64_t column = 0;
   for (; column + kColumns <= args.columns; column += kColumns) row_dots_tile<T, B, MR, kColumns>(args, row, column);
@@ -58,25 +58,25 @@ void row_dots_panel(const RowDotsArgs<T, B>& args, int64_t row) {
 }
 
 template <class T, class B = T>
-void row_dots(const RowDotsArgs<T, B>& args) {
+void row_dots(const GemmArgs<T, B>& args) {
   constexpr int kMost = kRegisters == 32 ? 4 : 2;
   int64_t row = 0;
   for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, B, kMost>(args, row);
   if (row < args.rows) with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, B, MR>(args, row); });
 }
 
-// Rows `row` to row + MR of y, to which the sum of `count` rows of B is added: fewer roundings of large sums than one
+// Rows `row` to row + MR of C, to which the sum of `count` rows of B is added: fewer roundings of large sums than one
 // by one.
 template <class T, class B, int MR, int count>
-inline void combine_some(const CombineArgs<T, B>& args, int64_t row, int64_t first) {
-  const auto* b = args.b + first * args.b_row_stride;
-  T* y = args.y + row * args.y_row_stride;
+inline void combine_some(const GemmArgs<T, B>& args, int64_t row, int64_t first) {
+  const auto* b = args.b.data + first * args.b.row_stride;
+  T* y = args.c.data + row * args.c.row_stride;
   Vector<T> a[MR][count];
 #pragma GCC unroll 4
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
     for (int k = 0; k < count; ++k)
-      a[m][k] = broadcast(args.a[(row + m) * args.a_row_stride + (first + k) * args.a_step]);
+      a[m][k] = broadcast(args.a.data[(row + m) * args.a.row_stride + (first + k) * args.a.column_stride]);
   const auto step = [&](int64_t n, bool whole) __attribute__((always_inline)) {
     const int64_t left = args.columns - n;
     Vector<T> sum[MR];
@@ -84,13 +84,13 @@ inline void combine_some(const CombineArgs<T, B>& args, int64_t row, int64_t fir
     for (int m = 0; m < MR; ++m) sum[m] = Vector<T>{};
 #pragma GCC unroll 8
     for (int k = 0; k < count; ++k) {
-      const Vector<T> bv = load_some(b + k * args.b_row_stride + n, whole, left);
+      const Vector<T> bv = load_some(b + k * args.b.row_stride + n, whole, left);
 #pragma GCC unroll 4
       for (int m = 0; m < MR; ++m) sum[m] = multiply_add(a[m][k], bv, sum[m]);
     }
 #pragma GCC unroll 4
     for (int m = 0; m < MR; ++m) {
-      T* to = y + m * args.y_row_stride + n;
+      T* to = y + m * args.c.row_stride + n;
       store_some(to, load_some(to, whole, left) + sum[m], whole, left);
     }
   };
@@ -99,9 +99,9 @@ inline void combine_some(const CombineArgs<T, B>& args, int64_t row, int64_t fir
   if (n < args.columns) step(n, false);
 }
 
-// The elements of A stay in registers while a pass over y lasts.
+// The elements of A stay in registers while a pass over C lasts.
 template <class T, class B, int MR>
-void combine_panel(const CombineArgs<T, B>& args, int64_t row) {
+void combine_panel(const GemmArgs<T, B>& args, int64_t row) {
   constexpr int kTogether = MR == 1 ? 8 : (kRegisters == 32 ? 16 : 8) / MR;
   int64_t k = 0;
   for (; k + kTogether <= args.depth; k += kTogether) combine_some<T, B, MR, kTogether>(args, row, k);
@@ -109,7 +109,7 @@ void combine_panel(const CombineArgs<T, B>& args, int64_t row) {
 }
 
 template <class T, class B = T>
-void combine_rows(const CombineArgs<T, B>& args) {
+void combine_rows(const GemmArgs<T, B>& args) {
   int64_t row = 0;
   for (; row + 4 <= args.rows; row += 4) combine_panel<T, B, 4>(args, row);
   if (row + 2 <= args.rows) combine_panel<T, B, 2>(args, row), row += 2;

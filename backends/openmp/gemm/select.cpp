@@ -15,10 +15,6 @@ constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more ar
 constexpr int64_t kLeastChunk = int64_t{1} << 16;    // multiplications that are worth a chunk of parallel work
 constexpr int64_t kManyProducts = 16;                // from here on threads share whole products, however large
 
-struct Registers {
-  int64_t vector, rows, columns;
-};
-
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 bool is_small(const GemmProblem& p) { return p.depth <= kSmallDepth && p.rows * p.columns * p.depth <= kSmallProduct; }
@@ -41,7 +37,7 @@ void transpose(GemmPlan& plan, GemmProblem& p) {
 // Of f32 and f64; C's rows are contiguous if either its rows or its columns are.
 void choose(GemmPlan& plan, GemmProblem& p) {
   using enum GemmAlgorithm;
-  constexpr int64_t kNarrow = 32, kDeep = 4096;  // too few columns to pay for packing; a depth worth sharing out
+  constexpr int64_t kNarrow = 32, kDeep = 4096;  // too few columns to pay for packing a depth
   const bool a_along_depth = p.a.column == 1, b_along_depth = p.b.row == 1;
   // The strides of a single column or row say nothing.
   const bool b_along_rows = p.b.column == 1 && !(b_along_depth && p.depth > p.columns);
@@ -49,12 +45,9 @@ void choose(GemmPlan& plan, GemmProblem& p) {
     plan.algorithm = combine_rows;
   } else if (a_along_depth && b_along_depth && dots_pay(p)) {
     plan.algorithm = row_dots;
-  } else if (a_along_depth && b_along_depth && p.columns <= kFewRows) {
+  } else if (a_along_depth && b_along_depth && p.columns <= (p.depth >= kDeep ? kNarrow : kFewRows)) {
     plan.algorithm = row_dots;
     transpose(plan, p);
-  } else if (a_along_depth && b_along_depth && std::min(p.rows, p.columns) <= kNarrow && p.depth >= kDeep) {
-    plan.algorithm = split_k_dots;
-    if (p.rows < p.columns) transpose(plan, p);
   } else {
     plan.algorithm = is_small(p) ? small : blocked;
   }
@@ -163,11 +156,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   GemmPlan plan;
   if (p.rows == 0 || p.columns == 0) return plan;
   const bool half = is_half(p.dtype);
-  const int64_t element = static_cast<int64_t>(size_of(p.dtype));
-  const auto registers = [](const auto& kernels) {
-    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
-  };
-  const Registers tile = p.dtype == DType::f64 ? registers(table.f64) : registers(table.f32);
+  const Registers tile = registers(table, p.dtype);
   if (half) {
     if (p.columns <= kFewRows && p.rows > kFewRows) transpose(plan, p);
   } else {
@@ -198,10 +187,6 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
         break;
       }
       case row_dots: plan.grain = round_up(ceil_div(kLeastChunk, p.rows * p.depth), 8); break;
-      case split_k_dots:
-        plan.depth_at_once = ceil_div(p.depth, kDepthSplits);
-        bytes = kDepthSplits * p.rows * p.columns * element;
-        break;
       case small: bytes = cut_small(plan, p, tile); break;
       case blocked:
       case blocked_pairs: bytes = cut_blocked(plan, p, tile, inside);

@@ -14,7 +14,6 @@ namespace gradus::openmp_detail {
 enum class GemmAlgorithm : uint8_t {
   combine_rows,   ///< few rows of C: rows of B, each times an element of A, are added up (gemv_kernel.h)
   row_dots,       ///< dot products of rows of A and columns of B where they are (gemv_kernel.h)
-  split_k_dots,   ///< the same for splits of a great depth, whose sums are added in order
   small,          ///< on one thread; what is contiguous is read in place
   blocked,        ///< packed, for caches and threads (gemm_blocked.cpp, gemm_half.cpp)
   blocked_pairs,  ///< the same for pairs of bfloat16
@@ -49,13 +48,11 @@ struct GemmPlan {
   int64_t columns_in_place = 0;    ///< small: those columns
   int64_t a_size = 0, b_size = 0;  ///< small: elements of the packed operands
   int64_t columns_at_once = 0;     ///< blocked: columns of B that are packed at a time, a multiple of the tile's
-  int64_t depth_at_once = 0;       ///< blocked, split_k_dots: elements, or pairs
+  int64_t depth_at_once = 0;       ///< blocked: elements, or pairs
   Cut cut = {}, last_cut = {};     ///< blocked: of columns_at_once columns of C, and of the rest
   int64_t workspace_bytes = 0;     ///< scratch memory, for blocked_pairs at most
 };
 
-/// Into how many parts split_k_dots cuts the depth.
-constexpr int64_t kDepthSplits = 16;
 /// The depth of `small` is at most this.
 constexpr int64_t kSmallDepth = 512;
 /// Tiles of B that are packed one after another for half types: their rows are read in longer runs.

@@ -76,14 +76,13 @@ void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const
   const int64_t length = nest.shape[nest.ndim - 1];
   const StridedLoop<3> rows = without_axis(nest, nest.ndim - 1);
   const int64_t y_step = step_of(rows, 0), x_step = step_of(rows, 1), index_step = step_of(rows, 2);
-  parallel_for(rows.numel, ceil_div(kGrain, length), [&](int64_t begin, int64_t end) {
-    for_each_run(rows, begin, end, [&](const int64_t* at, int64_t count) {
-      const int64_t* places = index.as<int64_t>() + at[2];
-      copy_rows<T>(
-          count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step + places[i * index_step] * x_row; },
-          [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
-    });
-  });
+  const auto gather_run = [&](const int64_t* at, int64_t count) {
+    const int64_t* places = index.as<int64_t>() + at[2];
+    copy_rows<T>(
+        count, length, [&](int64_t i) { return x.as<T>() + at[1] + i * x_step + places[i * index_step] * x_row; },
+        [&](int64_t i) { return y.as<T>() + at[0] + i * y_step; });
+  };
+  parallel_runs(rows, gather_run, ceil_div(kGrain, length));
 }
 
 // Elements of y, x and the index along the axis: write(y[places[i]], x[i]) for i < count.
@@ -111,7 +110,7 @@ void scatter_rows(const T* x, int64_t x_row, int64_t rows, int64_t count, const 
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
   for (int64_t i = 0; i < rows; ++i)
     order[static_cast<size_t>(ends[part_of(i)]++)] = i;  // ends[p]: where p has come to
-  parallel_for(static_cast<int64_t>(parts), 1, [&](int64_t part, int64_t) {
+  parallel_each(static_cast<int64_t>(parts), 1, [&](int64_t part) {
     const int64_t begin = part == 0 ? 0 : ends[static_cast<size_t>(part) - 1], end = ends[static_cast<size_t>(part)];
     for (int64_t k = begin; k < end; ++k) {
       const int64_t i = order[static_cast<size_t>(k)];
@@ -144,8 +143,7 @@ void scatter_by(const View& x, int axis, const View& index, const MutableView& y
       for (int64_t j = 0; j < count; ++j)
         write_line(from + j * x_step, x_row, places + j * index_step, index_row, to + j * y_step, y_row, rows, write);
   };
-  parallel_for(nest.numel, std::max(kColumns, kGrain / std::max<int64_t>(rows, 1)),
-               [&](int64_t begin, int64_t end) { for_each_run(nest, begin, end, columns); });
+  parallel_runs(nest, columns, std::max(kColumns, kGrain / std::max<int64_t>(rows, 1)));
 }
 
 }  // namespace

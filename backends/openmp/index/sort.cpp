@@ -75,9 +75,8 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   const int64_t chunks = ceil_div(size, kStretch);
   std::vector<int64_t> places(static_cast<size_t>(chunks * kDigits));
   const auto each_chunk = [&](auto&& f) {  // f(its first entry, the one behind its last, its places)
-    parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c)
-        f(c * kStretch, std::min(size, (c + 1) * kStretch), &places[static_cast<size_t>(c * kDigits)]);
+    parallel_each(chunks, 1, [&](int64_t c) {
+      f(c * kStretch, std::min(size, (c + 1) * kStretch), &places[static_cast<size_t>(c * kDigits)]);
     });
   };
   for (int shift = 0; shift < static_cast<int>(8 * sizeof(typename Entry::Key)); shift += 8) {
@@ -140,21 +139,18 @@ void write_rows(const View& x, int axis, const MutableView& values, const Mutabl
   const StridedLoop<3> nest(rows_of(x.shape, axis), {&indices.strides, &x.strides, &second.strides});
   const int64_t x_along = step_along(x, axis), index_along = step_along(indices, axis),
                 value_along = step_along(second, axis), count = indices.ndim() ? indices.shape[axis] : 1;
-  parallel_for(nest.numel, ceil_div(kGrain, x.ndim() ? x.shape[axis] : 1), [&](int64_t first, int64_t last) {
-    const Scratch<int64_t> memory(2 * room_size * words);
-    Entry* entries = reinterpret_cast<Entry*>(memory.get());
-    for_each_run(nest, first, last, [&](const int64_t* at, int64_t run) {
-      for (int64_t row = 0; row < run; ++row) {
-        const T* in = x.as<T>() + at[1] + row * step_of(nest, 1);
-        const Entry* sorted = order(in, entries, entries + room_size);
-        int64_t* places = indices.as<int64_t>() + at[0] + row * step_of(nest, 0);
-        for (int64_t i = 0; i < count; ++i) places[i * index_along] = sorted[i].index();
-        if (!values.data) continue;
-        T* out = values.as<T>() + at[2] + row * step_of(nest, 2);
-        for (int64_t i = 0; i < count; ++i) out[i * value_along] = in[sorted[i].index() * x_along];
-      }
-    });
-  });
+  parallel_each<int64_t>(nest.numel, ceil_div(kGrain, x.ndim() ? x.shape[axis] : 1), 2 * room_size * words,
+                         [&](int64_t row, int64_t* memory) {
+                           const auto at = offsets_of(nest, row);
+                           const T* in = x.as<T>() + at[1];
+                           Entry* entries = reinterpret_cast<Entry*>(memory);
+                           const Entry* sorted = order(in, entries, entries + room_size);
+                           int64_t* places = indices.as<int64_t>() + at[0];
+                           for (int64_t i = 0; i < count; ++i) places[i * index_along] = sorted[i].index();
+                           if (!values.data) return;
+                           T* out = values.as<T>() + at[2];
+                           for (int64_t i = 0; i < count; ++i) out[i * value_along] = in[sorted[i].index() * x_along];
+                         });
 }
 
 // Calls f.template operator()<T, Entry>() with x's type and the smallest entries that hold its keys and `size` indices.
@@ -196,10 +192,9 @@ void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableVie
   visit_entries(x.dtype, size, [&]<class T, class Entry> {
     const auto first_k = [&](const T* in, Entry* entries, Entry* room) {
       std::vector<int64_t> found(static_cast<size_t>(stretches));
-      parallel_for(stretches, 1, [&](int64_t first, int64_t last) {
-        for (int64_t s = first; s < last; ++s)
-          found[static_cast<size_t>(s)] = first_of(in, along, s * stretch, std::min(size, (s + 1) * stretch), largest,
-                                                   k, room + s * capacity, capacity);
+      parallel_each(stretches, 1, [&](int64_t s) {
+        found[static_cast<size_t>(s)] = first_of(in, along, s * stretch, std::min(size, (s + 1) * stretch), largest, k,
+                                                 room + s * capacity, capacity);
       });
       int64_t held = 0;
       for (int64_t s = 0; s < stretches; ++s)

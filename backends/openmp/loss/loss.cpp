@@ -16,19 +16,16 @@ void OpenmpBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args)
                    3 * dx.numel());
   const int64_t size = dx.shape[1];
   visit_wide(dx.dtype, [&]<class C> {
-    const auto exp = kernels_of<C>(kernel_table()).unary[UnaryOp::exp].apply;
-    parallel_for(dx.shape[0], ceil_div(kGrain / 8, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
-      const Scratch<C> buffer(size);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t c = naive_detail::class_of(target, i, args.ignore_index, size);
-        C scale, weight;
-        scale = *load_block(dloss, args.reduction == Reduction::none ? i * dloss.strides[0] : 0, 1, 1, &scale);
-        if (args.reduction == Reduction::mean) scale /= *load_block(args.weight_sum, 0, 1, 1, &weight);
-        exp(load_block(x, i * x.strides[0], x.strides[1], size, buffer.get()), buffer.get(), size, {});
-        if (c >= 0) buffer[c] -= C(1);
-        for (int64_t j = 0; j < size; ++j) buffer[j] = c < 0 ? C(0) : buffer[j] * scale;
-        store_block(buffer.get(), dx, i * dx.strides[0], dx.strides[1], size);
-      }
+    const auto exp = kernels_of<C>(kernel_table()).of(UnaryOp::exp).apply;
+    parallel_each<C>(dx.shape[0], ceil_div(kGrain / 8, std::max<int64_t>(size, 1)), size, [&](int64_t i, C* buffer) {
+      const int64_t c = naive_detail::class_of(target, i, args.ignore_index, size);
+      C scale, weight;
+      scale = *load_block(dloss, args.reduction == Reduction::none ? i * dloss.strides[0] : 0, 1, 1, &scale);
+      if (args.reduction == Reduction::mean) scale /= *load_block(args.weight_sum, 0, 1, 1, &weight);
+      exp(load_block(x, i * x.strides[0], x.strides[1], size, buffer), buffer, size, {});
+      if (c >= 0) buffer[c] -= C(1);
+      for (int64_t j = 0; j < size; ++j) buffer[j] = c < 0 ? C(0) : buffer[j] * scale;
+      store_block(buffer, dx, i * dx.strides[0], dx.strides[1], size);
     });
   });
 }

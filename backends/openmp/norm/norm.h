@@ -94,12 +94,12 @@ void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, in
 template <class C>
 void relu_after_sum(C* y, const C* residual, int64_t count) {
   const Kernels<C>& kernels = kernels_of<C>(kernel_table());
-  if (residual) kernels.binary[BinaryOp::add].apply(y, residual, y, count);
-  kernels.unary[UnaryOp::relu].apply(y, y, count, {});
+  if (residual) kernels.of(BinaryOp::add).apply(y, residual, y, count);
+  kernels.of(UnaryOp::relu).apply(y, y, count, {});
 }
 template <class C>
 void relu_gradient(const C* dy, const C* y, C* g, int64_t count) {
-  kernels_of<C>(kernel_table()).unary[UnaryOp::relu].backward(dy, y, g, count, {});
+  kernels_of<C>(kernel_table()).of(UnaryOp::relu).backward(dy, y, g, count, {});
 }
 template <class C>
 void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const RowsOf<C>& g) {
@@ -107,14 +107,6 @@ void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const Ro
     return relu_gradient(dy.data, y.data, g.data, g.rows * g.lanes);
   for (int64_t r = 0; r < g.rows; ++r)
     relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, g.data + r * g.stride, g.lanes);
-}
-
-/// Offsets of outer element `index`.
-template <int N>
-std::array<int64_t, N> offsets_of(const StridedLoop<N>& outer, int64_t index) {
-  std::array<int64_t, N> offsets{};
-  for_each_run(outer, index, index + 1, [&](const int64_t* at, int64_t) { std::copy_n(at, N, offsets.begin()); });
-  return offsets;
 }
 
 /// One element of a view of any floating type.

@@ -148,7 +148,7 @@ class NormalizeBackward {
             dw[p + k * p_step] += dy[k] * ((x[k] - of.high - low) * scale), db[p + k * p_step] += dy[k];
         if (by_element_ && w_step != 0) {
           const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().binary[BinaryOp::mul].apply(dy, w, g_buffer, count);
+          kernels().of(BinaryOp::mul).apply(dy, w, g_buffer, count);
           dy = g_buffer;
         }
         kernels().products_about(dy, x, of.high, count, sums);

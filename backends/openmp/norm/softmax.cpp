@@ -34,18 +34,17 @@ struct Rows {
     strip = lanes ? std::clamp<int64_t>(kStripElements / size, 16, kStrip) : 1;
   }
 
-  // Calls f(offsets, rows) for strips of at most `strip` neighbouring rows; chunks by shape. make_f makes it for a
-  // chunk.
-  template <class F>
-  void each(F&& make_f) const {
+  // Calls f(memory, offsets, rows) for strips of at most `strip` neighbouring rows; chunks by shape. `memory` is the
+  // thread's, `elements` of it.
+  template <class C, class F>
+  void each(int64_t elements, F&& f) const {
     const int64_t least = ceil_div(kGrain / 4, size);
-    parallel_for(nest.numel, ceil_div(least, strip) * strip, [&](int64_t begin, int64_t end) {
-      auto f = make_f();
+    parallel_chunks<C>(nest.numel, round_up(least, strip), elements, [&](int64_t begin, int64_t end, C* memory) {
       for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
         for (int64_t i = 0; i < count; i += strip) {
           int64_t offsets[N];
           for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
-          f(offsets, std::min(strip, count - i));
+          f(memory, offsets, std::min(strip, count - i));
         }
       });
     });
@@ -64,41 +63,37 @@ void softmax_of(const View& x, int axis, bool log, const MutableView& y) {
   const Rows<2> rows(x.shape, axis, {&y.strides, &x.strides});
   const bool direct = y.dtype == dtype_of<C> && rows.along[0] == 1;
   if (rows.strip == 1)
-    return rows.each([&] {
-      return [&, buffer = Scratch<C>(rows.size)](const int64_t* at, int64_t) {
-        C* to = direct ? y.as<C>() + at[0] : buffer.get();
-        softmax_row(kernels, load_block(x, at[1], rows.along[1], rows.size, to), to, rows.size, log);
-        if (!direct) store_block(to, y, at[0], rows.along[0], rows.size);
-      };
+    return rows.template each<C>(direct ? 0 : rows.size, [&](C* buffer, const int64_t* at, int64_t) {
+      C* to = direct ? y.as<C>() + at[0] : buffer;
+      softmax_row(kernels, load_block(x, at[1], rows.along[1], rows.size, to), to, rows.size, log);
+      if (!direct) store_block(to, y, at[0], rows.along[0], rows.size);
     });
-  const auto maximum = kernels.binary[BinaryOp::maximum].apply, add = kernels.binary[BinaryOp::add].apply,
-             sub = kernels.binary[BinaryOp::sub].apply, mul = kernels.binary[BinaryOp::mul].apply;
-  const auto exp = kernels.unary[UnaryOp::exp].apply, ln = kernels.unary[UnaryOp::log].apply,
-             reciprocal = kernels.unary[UnaryOp::reciprocal].apply;
-  rows.each([&] {
-    return [&, work = Scratch<C>(rows.size * rows.strip)](const int64_t* at, int64_t count) {
-      C max[kStrip], sum[kStrip], buffer[kStrip];
-      for (int64_t i = 0; i < rows.size; ++i) {
-        const C* from = lanes_of(rows, 1, x, at, i, count, buffer);
-        if (i == 0) std::copy_n(from, count, max);
-        else maximum(max, from, max, count);
-      }
-      std::fill_n(sum, count, C(0));
-      for (int64_t i = 0; i < rows.size; ++i) {
-        C* shifted = work.get() + i * rows.strip;
-        sub(lanes_of(rows, 1, x, at, i, count, buffer), max, shifted, count);
-        C* e = log ? buffer : shifted;
-        exp(shifted, e, count, {});
-        add(sum, e, sum, count);
-      }
-      if (log) ln(sum, sum, count, {});
-      else reciprocal(sum, sum, count, {});
-      for (int64_t i = 0; i < rows.size; ++i) {
-        C* result = work.get() + i * rows.strip;
-        (log ? sub : mul)(result, sum, result, count);
-        store_block(result, y, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
-      }
-    };
+  const auto maximum = kernels.of(BinaryOp::maximum).apply, add = kernels.of(BinaryOp::add).apply,
+             sub = kernels.of(BinaryOp::sub).apply, mul = kernels.of(BinaryOp::mul).apply;
+  const auto exp = kernels.of(UnaryOp::exp).apply, ln = kernels.of(UnaryOp::log).apply,
+             reciprocal = kernels.of(UnaryOp::reciprocal).apply;
+  rows.template each<C>(rows.size * rows.strip, [&](C* work, const int64_t* at, int64_t count) {
+    C max[kStrip], sum[kStrip], buffer[kStrip];
+    for (int64_t i = 0; i < rows.size; ++i) {
+      const C* from = lanes_of(rows, 1, x, at, i, count, buffer);
+      if (i == 0) std::copy_n(from, count, max);
+      else maximum(max, from, max, count);
+    }
+    std::fill_n(sum, count, C(0));
+    for (int64_t i = 0; i < rows.size; ++i) {
+      C* shifted = work + i * rows.strip;
+      sub(lanes_of(rows, 1, x, at, i, count, buffer), max, shifted, count);
+      C* e = log ? buffer : shifted;
+      exp(shifted, e, count, {});
+      add(sum, e, sum, count);
+    }
+    if (log) ln(sum, sum, count, {});
+    else reciprocal(sum, sum, count, {});
+    for (int64_t i = 0; i < rows.size; ++i) {
+      C* result = work + i * rows.strip;
+      (log ? sub : mul)(result, sum, result, count);
+      store_block(result, y, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+    }
   });
 }
 
@@ -106,56 +101,51 @@ template <class C>
 void softmax_backward_of(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
   const Kernels<C>& kernels = kernels_of<C>(kernel_table());
   const Rows<3> rows(y.shape, axis, {&dx.strides, &dy.strides, &y.strides});
-  const auto add = kernels.binary[BinaryOp::add].apply, sub = kernels.binary[BinaryOp::sub].apply,
-             mul = kernels.binary[BinaryOp::mul].apply;
-  const auto exp = kernels.unary[UnaryOp::exp].apply;
+  const auto add = kernels.of(BinaryOp::add).apply, sub = kernels.of(BinaryOp::sub).apply,
+             mul = kernels.of(BinaryOp::mul).apply;
+  const auto exp = kernels.of(UnaryOp::exp).apply;
   if (rows.strip == 1)
-    return rows.each([&] {
-      return [&, out = Scratch<C>(rows.size), g_buffer = Scratch<C>(rows.size), y_buffer = Scratch<C>(rows.size)](
-                 const int64_t* at, int64_t) {
-        const int64_t n = rows.size;
-        const C* gradient = load_block(dy, at[1], rows.along[1], n, g_buffer.get());
-        const C* output = load_block(y, at[2], rows.along[2], n, y_buffer.get());
-        if (log) {
-          exp(output, out.get(), n, {});
-          kernels.combine(gradient, nullptr, out.get(), C(0), C(1), -kernels.sum(gradient, n), C(0), out.get(), n);
-        } else {
-          mul(gradient, output, out.get(), n);
-          kernels.affine(gradient, kernels.sum(out.get(), n), C(1), C(0), nullptr, nullptr, out.get(), n);
-          mul(out.get(), output, out.get(), n);
-        }
-        store_block(out.get(), dx, at[0], rows.along[0], n);
-      };
+    return rows.template each<C>(3 * rows.size, [&](C* out, const int64_t* at, int64_t) {
+      const int64_t n = rows.size;
+      const C* gradient = load_block(dy, at[1], rows.along[1], n, out + n);
+      const C* output = load_block(y, at[2], rows.along[2], n, out + 2 * n);
+      if (log) {
+        exp(output, out, n, {});
+        kernels.combine(gradient, nullptr, out, C(0), C(1), -kernels.sum(gradient, n), C(0), out, n);
+      } else {
+        mul(gradient, output, out, n);
+        kernels.affine(gradient, kernels.sum(out, n), C(1), C(0), nullptr, nullptr, out, n);
+        mul(out, output, out, n);
+      }
+      store_block(out, dx, at[0], rows.along[0], n);
     });
   const bool direct = dy.dtype == dtype_of<C> && y.dtype == dtype_of<C> && dx.dtype == dtype_of<C> &&
                       step_of(rows.nest, 0) == 1 && step_of(rows.nest, 1) == 1 && step_of(rows.nest, 2) == 1;
-  rows.each([&] {
-    return [&](const int64_t* at, int64_t count) {
-      C sum[kStrip], result[kStrip], g_buffer[kStrip], y_buffer[kStrip];
-      std::fill_n(sum, count, C(0));
-      for (int64_t i = 0; i < rows.size; ++i) {
-        const C* term = lanes_of(rows, 1, dy, at, i, count, g_buffer);
-        if (!log) mul(term, lanes_of(rows, 2, y, at, i, count, y_buffer), result, count), term = result;
-        add(sum, term, sum, count);
+  rows.template each<C>(0, [&](C*, const int64_t* at, int64_t count) {
+    C sum[kStrip], result[kStrip], g_buffer[kStrip], y_buffer[kStrip];
+    std::fill_n(sum, count, C(0));
+    for (int64_t i = 0; i < rows.size; ++i) {
+      const C* term = lanes_of(rows, 1, dy, at, i, count, g_buffer);
+      if (!log) mul(term, lanes_of(rows, 2, y, at, i, count, y_buffer), result, count), term = result;
+      add(sum, term, sum, count);
+    }
+    if (!log && direct)
+      return kernels.lane_scaled_differences({dy.as<C>() + at[1], rows.along[1], rows.size, count},
+                                             {y.as<C>() + at[2], rows.along[2], rows.size, count}, sum,
+                                             {dx.as<C>() + at[0], rows.along[0], rows.size, count});
+    for (int64_t i = 0; i < rows.size; ++i) {
+      const C* gradient = lanes_of(rows, 1, dy, at, i, count, g_buffer);
+      const C* output = lanes_of(rows, 2, y, at, i, count, y_buffer);
+      if (log) {
+        exp(output, result, count, {});
+        mul(result, sum, result, count);
+        sub(gradient, result, result, count);
+      } else {
+        sub(gradient, sum, result, count);
+        mul(result, output, result, count);
       }
-      if (!log && direct)
-        return kernels.lane_scaled_differences({dy.as<C>() + at[1], rows.along[1], rows.size, count},
-                                               {y.as<C>() + at[2], rows.along[2], rows.size, count}, sum,
-                                               {dx.as<C>() + at[0], rows.along[0], rows.size, count});
-      for (int64_t i = 0; i < rows.size; ++i) {
-        const C* gradient = lanes_of(rows, 1, dy, at, i, count, g_buffer);
-        const C* output = lanes_of(rows, 2, y, at, i, count, y_buffer);
-        if (log) {
-          exp(output, result, count, {});
-          mul(result, sum, result, count);
-          sub(gradient, result, result, count);
-        } else {
-          sub(gradient, sum, result, count);
-          mul(result, output, result, count);
-        }
-        store_block(result, dx, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
-      }
-    };
+      store_block(result, dx, at[0] + i * rows.along[0], step_of(rows.nest, 0), count);
+    }
   });
 }
 

@@ -74,10 +74,9 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
                                                 entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)};
         const auto single = rules::full_step<float>(known, values);
         const auto wide = rules::full_step<double>(known, values);
-        parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i)
-            if (chunks[i].views->parameter.dtype == DType::f64) step_chunk(chunks[i], wide);
-            else step_chunk(chunks[i], single);
+        parallel_each(static_cast<int64_t>(chunks.size()), 1, [&](int64_t i) {
+          if (chunks[i].views->parameter.dtype == DType::f64) step_chunk(chunks[i], wide);
+          else step_chunk(chunks[i], single);
         });
       },
       static_cast<const rules::All<std::variant>&>(rule));

@@ -57,9 +57,8 @@ struct WindowRun {
 template <class Args, class F>
 void for_each_run(const std::vector<WindowRun<Args>>& runs, int64_t images, int64_t image_work, F&& f) {
   const auto count = static_cast<int64_t>(runs.size());
-  parallel_for(images * count, ceil_div(kGrain * count, image_work + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(Args(runs[static_cast<size_t>(i % count)].args), i / count);
-  });
+  parallel_each(images * count, ceil_div(kGrain * count, image_work + 1),
+                [&](int64_t i) { f(Args(runs[static_cast<size_t>(i % count)].args), i / count); });
 }
 
 // Lanes are the channels of a pixel, or neighbouring pixels of a plane, of which all channels are done in turn.
@@ -194,25 +193,23 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   if (dx.numel() == 0) return;
   visit_wide(dx.dtype, [&]<class T> {
     if (channels) return max_pool_channels_backward<T>(dy, indices, dx, geometry);
-    parallel_for(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = i / K, c = i % K;
-        const T* gradient = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1];
-        const int32_t* index = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1];
-        T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
-        if (two_by_two) {
-          kernels_of<T>(kernel_table())
-              .max_pool_backward_2x2(
-                  {.dy = gradient, .indices = index, .rows = P, .columns = Q, .dx = plane, .width = W});
-          if (W % 2)
-            for (int64_t h = 0; h < H; ++h) plane[h * W + W - 1] = T(0);
-          if (H % 2) std::fill_n(plane + (H - 1) * W, W, T(0));
-          continue;
-        }
-        std::fill_n(plane, H * W, T(0));
-        for (int64_t q = 0; q < P * Q; ++q)
-          if (index[q] >= 0) plane[index[q]] += gradient[q];  // < 0: a window outside the image
+    parallel_each(dx.shape[0] * K, ceil_div(kGrain, H * W + P * Q + 1), [&](int64_t i) {
+      const int64_t n = i / K, c = i % K;
+      const T* gradient = dy.as<T>() + n * dy.strides[0] + c * dy.strides[1];
+      const int32_t* index = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1];
+      T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
+      if (two_by_two) {
+        kernels_of<T>(kernel_table())
+            .max_pool_backward_2x2(
+                {.dy = gradient, .indices = index, .rows = P, .columns = Q, .dx = plane, .width = W});
+        if (W % 2)
+          for (int64_t h = 0; h < H; ++h) plane[h * W + W - 1] = T(0);
+        if (H % 2) std::fill_n(plane + (H - 1) * W, W, T(0));
+        return;
       }
+      std::fill_n(plane, H * W, T(0));
+      for (int64_t q = 0; q < P * Q; ++q)
+        if (index[q] >= 0) plane[index[q]] += gradient[q];  // < 0: a window outside the image
     });
   });
 }

@@ -134,7 +134,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
                                   : op == ReduceOp::max ? BinaryOp::maximum
                                                         : BinaryOp::minimum;
         if (held == 0) std::copy_n(from, count, part);
-        else kernels_of<C>(kernel_table()).binary[fold].apply(part, from, part, count);
+        else kernels_of<C>(kernel_table()).of(fold).apply(part, from, part, count);
         if (++held == kRows) add_to_totals(part), held = 0;
       } else {
         add_to_totals(from);
@@ -224,27 +224,26 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
     // Neighbouring columns together, where they are adjacent in memory.
     const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
                          step > 1 && size <= INT32_MAX;
-    parallel_for(nest.numel, ceil_div(kGrain, std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
-      for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
-        int64_t rows[kBlock];  // of the extremes of neighbouring columns
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t offset = at[1] + i * x_step;
-          if constexpr (std::is_floating_point_v<C>)
-            if (columns && i % kBlock == 0) {
-              C best[kBlock];
-              kernels_of<C>(kernel_table())
-                  .lane_extremes({x.as<C>() + offset, step, size, std::min(kBlock, count - i)},
-                                 op == ArgReduceOp::argmax, best, rows);
-            }
-          const int64_t best = columns ? rows[i % kBlock] : best_of(offset);
-          indices.as<int64_t>()[at[0] + i * index_step] = best;
-          if (!values.data) continue;
-          const size_t bytes = size_of(x.dtype);
-          std::memcpy(values.as<char>() + static_cast<size_t>(at[2] + i * value_step) * bytes,
-                      x.as<char>() + static_cast<size_t>(offset + best * step) * bytes, bytes);
-        }
-      });
-    });
+    const auto best_of_run = [&](const int64_t* at, int64_t count) {
+      int64_t rows[kBlock];  // of the extremes of neighbouring columns
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t offset = at[1] + i * x_step;
+        if constexpr (std::is_floating_point_v<C>)
+          if (columns && i % kBlock == 0) {
+            C best[kBlock];
+            kernels_of<C>(kernel_table())
+                .lane_extremes({x.as<C>() + offset, step, size, std::min(kBlock, count - i)}, op == ArgReduceOp::argmax,
+                               best, rows);
+          }
+        const int64_t best = columns ? rows[i % kBlock] : best_of(offset);
+        indices.as<int64_t>()[at[0] + i * index_step] = best;
+        if (!values.data) continue;
+        const size_t bytes = size_of(x.dtype);
+        std::memcpy(values.as<char>() + static_cast<size_t>(at[2] + i * value_step) * bytes,
+                    x.as<char>() + static_cast<size_t>(offset + best * step) * bytes, bytes);
+      }
+    };
+    parallel_runs(nest, best_of_run, ceil_div(kGrain, std::max<int64_t>(size, 1)));
   });
 }
 

@@ -44,14 +44,13 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
   };
   visit_compute(x.dtype, [&]<class C> {
     visit_compute(y.dtype, [&]<class U> {
-      parallel_for(nest.numel, round_up(ceil_div(kGrain, size), together), [&](int64_t begin, int64_t end) {
-        for_each_run(nest, begin, end, [&](const int64_t* at, int64_t run) {
-          for (int64_t i = 0; i < run; i += together) {
-            const int64_t offsets[] = {at[0] + i * y_step, at[1] + i * x_step};
-            scan_rows.template operator()<C, U>(offsets, std::min(together, run - i));
-          }
-        });
-      });
+      const auto scan_run = [&](const int64_t* at, int64_t run) {
+        for (int64_t i = 0; i < run; i += together) {
+          const int64_t offsets[] = {at[0] + i * y_step, at[1] + i * x_step};
+          scan_rows.template operator()<C, U>(offsets, std::min(together, run - i));
+        }
+      };
+      parallel_runs(nest, scan_run, round_up(ceil_div(kGrain, size), together));
     });
   });
 }

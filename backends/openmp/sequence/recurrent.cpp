@@ -29,9 +29,8 @@ template <class F>
 void for_rows(const StridedLayout& c, const F& f) {
   if (c.shape[1] == 0) return;
   visit_wide(c.dtype, [&]<class T> {
-    parallel_for(c.shape[0], std::max<int64_t>(1, 2048 / c.shape[1]), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) f.template operator()<T>(row, kernels_of<T>(kernel_table()));
-    });
+    parallel_each(c.shape[0], std::max<int64_t>(1, 2048 / c.shape[1]),
+                  [&](int64_t row) { f.template operator()<T>(row, kernels_of<T>(kernel_table())); });
   });
 }
 

@@ -119,7 +119,7 @@ void pack_a(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows,
     const T* from = a + row * row_stride;
     T* to = packed + row * depth;
     if (column_stride == 1) {
-      transpose(from, row_stride, height, depth, to, height);
+      transpose<T>({from, row_stride, height, depth, to, height});
       continue;
     }
     if (row_stride == 1) {
@@ -153,7 +153,7 @@ void pack_b(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth
     const T* from = b + column * column_stride;
     const int64_t width = columns - column < kWidth ? columns - column : kWidth;
     if (row_stride == 1) {
-      transpose(from, column_stride, width, depth, packed, kWidth);
+      transpose<T>({from, column_stride, width, depth, packed, kWidth});
     } else {
       for (int64_t k = 0; k < depth; ++k)
         for (int64_t n = 0; n < width; ++n) packed[k * kWidth + n] = from[k * row_stride + n * column_stride];

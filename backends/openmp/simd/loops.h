@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -93,6 +94,14 @@ void store_block(const C* buffer, const MutableView& y, int64_t offset, int64_t 
   });
 }
 
+/// Calls f(i) for i < count, by several threads, `grain` of them one after another.
+template <class F>
+void parallel_each(int64_t count, int64_t grain, F&& f) {
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 /// A reference to a callable void(const int64_t* offsets, int64_t count); does not own it.
 class RunFunction {
  public:
@@ -140,8 +149,16 @@ void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, RunFun
 
 /// The same over the whole nest, by several threads.
 template <int N>
-void parallel_runs(const StridedLoop<N>& loop, RunFunction run) {
-  parallel_for(loop.numel, kGrain, [&](int64_t begin, int64_t end) { for_each_run(loop, begin, end, run); });
+void parallel_runs(const StridedLoop<N>& loop, RunFunction run, int64_t grain = kGrain) {
+  parallel_for(loop.numel, grain, [&](int64_t begin, int64_t end) { for_each_run(loop, begin, end, run); });
+}
+
+/// Where the operands' elements number `index` are.
+template <int N>
+std::array<int64_t, N> offsets_of(const StridedLoop<N>& loop, int64_t index) {
+  std::array<int64_t, N> offsets{};
+  for_each_run(loop, index, index + 1, [&](const int64_t* at, int64_t) { std::copy_n(at, N, offsets.begin()); });
+  return offsets;
 }
 
 /// Step of operand k within a run.

@@ -86,11 +86,11 @@ constexpr BinaryKernels<T> binary_kernels() {
   else return {.apply = binary<T, op>};
 }
 template <class T, int... op>
-constexpr UnaryTable<T> unary_table(Indices<op...>) {
+constexpr std::array<UnaryKernels<T>, kUnaryOps> unary_table(Indices<op...>) {
   return {{unary_kernels<T, static_cast<UnaryOp>(op)>()...}};
 }
 template <class T, int... op>
-constexpr BinaryTable<T> binary_table(Indices<op...>) {
+constexpr std::array<BinaryKernels<T>, kBinaryOps> binary_table(Indices<op...>) {
   return {{binary_kernels<T, static_cast<BinaryOp>(op)>()...}};
 }
 

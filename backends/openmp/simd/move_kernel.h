@@ -24,23 +24,23 @@ inline void transpose_block(Vector<T>* row) {
 }
 
 template <class T, bool masked>
-inline void transpose_where(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
-                            int64_t out_stride) {
+inline void transpose_where(const TransposeArgs<T>& args) {
   constexpr int64_t lanes = kLanes<T>;
+  const int64_t rows = args.rows, columns = args.columns, out_stride = args.out_stride;
   for (int64_t r = 0; r < rows; r += lanes) {
     const int64_t height = rows - r < lanes ? rows - r : lanes;
     for (int64_t c = 0; c < columns; c += lanes) {
       const int64_t width = columns - c < lanes ? columns - c : lanes;
-      T* to = out + c * out_stride + r;
+      T* to = args.out + c * out_stride + r;
       const auto read = [&](const T* matrix, int64_t i) {
-        const T* from = matrix + (r + i) * in_stride + c;
+        const T* from = matrix + (r + i) * args.in_stride + c;
         return width == lanes ? load(from) : load_first(from, width);
       };
       Vector<T> block[lanes];
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) {
-        block[i] = i < height ? read(in, i) : Vector<T>{};
-        if (masked && i < height) block[i] = read(mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
+        block[i] = i < height ? read(args.in, i) : Vector<T>{};
+        if (masked && i < height) block[i] = read(args.mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
       }
       transpose_block<T>(block);
 #pragma GCC unroll 16
@@ -53,17 +53,9 @@ inline void transpose_where(const T* in, const T* mask, int64_t in_stride, int64
   }
 }
 
-/// out[c * out_stride + r] = in[r * in_stride + c]
 template <class T>
-void transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
-  transpose_where<T, false>(in, nullptr, in_stride, rows, columns, out, out_stride);
-}
-/// The same where mask > 0, else 0; a null mask is > 0 everywhere.
-template <class T>
-void transpose_masked(const T* in, const T* mask, int64_t in_stride, int64_t rows, int64_t columns, T* out,
-                      int64_t out_stride) {
-  if (mask) transpose_where<T, true>(in, mask, in_stride, rows, columns, out, out_stride);
-  else transpose<T>(in, in_stride, rows, columns, out, out_stride);
+void transpose(const TransposeArgs<T>& args) {
+  args.mask ? transpose_where<T, true>(args) : transpose_where<T, false>(args);
 }
 
 /// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what is beside

@@ -3,6 +3,7 @@
 
 #include <gradus/core/array.h>
 #include <gradus/core/ceil_div.h>
+#include <gradus/core/parallel.h>
 
 namespace gradus::openmp_detail {
 
@@ -21,18 +22,23 @@ class Scratch {
   T* data_;
 };
 
-/// `count` elements for each thread of a call of parallel_for, taken before it: what a kernel takes does not depend on
-/// which threads come in time. Aligned to 64 bytes where slot_size() made `count`.
-template <class T>
-class Slots {
- public:
-  Slots(int slots, int64_t count) : count_(count), all_(slots * count) {}
-  T* operator[](int slot) const { return all_.get() + slot * count_; }
-
- private:
-  int64_t count_;
-  Scratch<T> all_;
-};
+/// Calls f(begin, end, memory) for the chunks of a parallel_for. `memory` has `size` elements for each thread, which are
+/// taken before: what a kernel takes does not depend on which threads come in time. It is aligned to 64 bytes where
+/// slot_size() made `size`.
+template <class T, class F>
+void parallel_chunks(int64_t count, int64_t grain, int64_t size, F&& f) {
+  const int slots = parallel_slots(count, grain);
+  const Scratch<T> memory(slots * size);
+  parallel_for(count, grain, slots,
+               [&](int64_t begin, int64_t end, int slot) { f(begin, end, memory.get() + slot * size); });
+}
+/// The same for each i < count: f(i, memory).
+template <class T, class F>
+void parallel_each(int64_t count, int64_t grain, int64_t size, F&& f) {
+  parallel_chunks<T>(count, grain, size, [&](int64_t begin, int64_t end, T* memory) {
+    for (int64_t i = begin; i < end; ++i) f(i, memory);
+  });
+}
 constexpr int64_t slot_size(int64_t count) { return round_up(count, 16); }
 
 constexpr int64_t kStackBytes = 8192;

@@ -4,7 +4,6 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/core/array.h>
-#include <gradus/core/convolution_accuracy.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/error.h>

@@ -42,7 +42,7 @@ constexpr Layer kLayers[] = {
 
 int main(int argc, char** argv) {
   double seconds = 0.3;
-  std::string backend_name = "openmp", type = "float32", accuracy = "exact", only;
+  std::string backend_name = "openmp", type = "float32", only;
   bool tf32 = false, timed = false, small = false;
   benchmarks::Program program("conv2d", "Times convolution kernels");
   program.option("--backend", backend_name, "naive, openmp, cuda, cudnn");
@@ -50,7 +50,6 @@ int main(int argc, char** argv) {
   program.flag("--tf32", tf32, "cudnn: let float32 use TF32");
   program.flag("--timed", timed, "cudnn: choose engines by timing them");
   program.flag("--small", small, "cudnn: let cuDNN run the small layers too");
-  program.option("--accuracy", accuracy, "exact, winograd_2x2 or winograd_4x4");
   program.option("--layers", only, "those whose names begin so");
   program.option("--seconds", seconds, "time per kernel");
   program.json_option();
@@ -59,7 +58,6 @@ int main(int argc, char** argv) {
     cudnn::set_allow_tf32(tf32);
     cudnn::set_benchmark(timed);
     cudnn::set_small_convolutions(small);
-    set_convolution_accuracy(convolution_accuracy_of(accuracy));
     Backend& on = backend(backend_name);
     const Device device = settled(on.device_type());
     std::printf("%-19s %-13s %22s %22s %22s\n", "ms (GFLOP/s)", "", "forward", "backward_data", "backward_weight");
@@ -96,7 +94,6 @@ int main(int argc, char** argv) {
                         {"threads", num_threads()},
                         {"backend", backend_name},
                         {"dtype", type},
-                        {"accuracy", accuracy},
                         {"tf32", tf32},
                         {"timed", timed},
                         {"gflop", operations / 1e9},

@@ -25,7 +25,7 @@ using benchmarks::Workload;
 using Names = std::vector<std::string>;
 
 struct Settings {
-  std::string net = "all", device = "cpu", backend, accuracy = "exact";
+  std::string net = "all", device = "cpu", backend;
   Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
   int64_t batch = 0;
   double seconds = 1.0;
@@ -137,7 +137,6 @@ void report(const Workload& work, int64_t batch, const Variant& variant, const S
                   {"mode", variant.mode},
                   {"precision", variant.precision},
                   {"format", variant.format},
-                  {"accuracy", settings.accuracy},
                   {"timed", settings.timed},
                   {"threads", num_threads()},
                   {"thread_runtime", name(thread_runtime())},
@@ -175,7 +174,6 @@ int main(int argc, char** argv) {
   program.option("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
                  {"fp32", "tf32", "fp16", "bf16"});
   program.option("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
-  program.option("--accuracy", settings.accuracy, "of convolutions: exact, winograd_2x2 or winograd_4x4");
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
   program.flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
@@ -185,7 +183,6 @@ int main(int argc, char** argv) {
     if (!settings.backend.empty()) set_backend(settings.backend);
     cudnn::set_benchmark(settings.timed);
     cudnn::set_small_convolutions(settings.small);
-    set_convolution_accuracy(convolution_accuracy_of(settings.accuracy));
     std::printf("%-12s %6s %-5s %-4s %-13s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "mode", "", "format",
                 "step ms", "forward", "backward", "optimizer", "samples/s", "peak MiB");
     bool found = false;

@@ -70,7 +70,7 @@ class Step:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
                        "--seconds", str(options.seconds), "--step-only", "--json", file.name,
-                       "--accuracy", options.accuracy, "--mode", ",".join(m for m in options.modes if m != "compiled"),
+                       "--mode", ",".join(m for m in options.modes if m != "compiled"),
                        "--precision", ",".join(options.precisions), "--format", ",".join(self.layouts)]
             done = subprocess.run(command + shared_arguments(options, threads), stdout=subprocess.DEVNULL, check=False)
             lines = [json.loads(line) for line in file.read().splitlines()]
@@ -224,7 +224,7 @@ def store(path, results):
     path = pathlib.Path(path)
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))
-        for key in ("pytorch", "machine", "device", "accuracy"):
+        for key in ("pytorch", "machine", "device"):
             if old.get(key) != results[key]:
                 raise SystemExit(f"vs_pytorch: {path} has figures of another {key}; name another file")
         key = lambda row: (row["row"], row.get("cudnn", True))  # noqa: E731
@@ -242,8 +242,6 @@ def main():
                         help="those whose names begin so, such as lenet or 'lenet 64', in this order")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default="", help="of gradus")
-    parser.add_argument("--accuracy", default="exact", choices=["exact", "winograd_2x2", "winograd_4x4"],
-                        help="of gradus's convolutions")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU, for both")
     parser.add_argument("--scaling", action="store_true", help="measure with one thread too")
     parser.add_argument("--rounds", type=int, default=5)
@@ -282,7 +280,7 @@ def main():
         parser.error(f"no such row; there are {', '.join(row.name for row in every)}")
     options.compiled = compile_steps(rows, options) if "compiled" in options.modes else None
     results = {"pytorch": torch.__version__, "machine": machine(), "device": options.device,
-               "accuracy": options.accuracy, "rows": measure(rows, options)}
+               "rows": measure(rows, options)}
     print_results(results)
     if options.json:
         store(options.json, results)

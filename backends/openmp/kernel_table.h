@@ -3,7 +3,6 @@
 
 #include <gradus/backends/openmp/conv2d/direct_kernel.h>
 #include <gradus/backends/openmp/conv2d/nhwc_kernel.h>
-#include <gradus/backends/openmp/conv2d/winograd_kernel.h>
 #include <gradus/backends/openmp/gemm/gemv_kernel.h>
 #include <gradus/backends/openmp/image/resample_kernel.h>
 #include <gradus/backends/openmp/optim/optimizer_kernel.h>
@@ -95,16 +94,13 @@ constexpr HalfKernels<H> half_kernels() {
 constexpr KernelTable kernel_table() {
   return {
       .gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
-      .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise"),
-                 GRADUS_NAMED("winograd_2x2"), GRADUS_NAMED("winograd_4x4")},
+      .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise")},
       .vectors = GRADUS_NAMED("vectors"),
       .f32 = kernels<float>(),
       .f64 = kernels<double>(),
       .f16 = half_kernels<Half>(),
       .bf16 = half_kernels<BFloat16>(),
-      .philox = philox_pairs,
-      .winograd_2x2 = winograd_kernels<2>(),
-      .winograd_4x4 = winograd_kernels<4>()};
+      .philox = philox_pairs};
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

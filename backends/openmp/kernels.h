@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <gradus/backends/openmp/conv2d/winograd.h>
 #include <gradus/core/dtype.h>
 #include <gradus/core/element_ops.h>
 #include <gradus/core/optimizer_rules.h>
@@ -377,7 +376,7 @@ struct Kernels {
 struct KernelTable {
   // Implementation names for observers.
   const char* gemm[5];    ///< by GemmAlgorithm
-  const char* conv2d[5];  ///< by ConvAlgorithm
+  const char* conv2d[3];  ///< by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;
@@ -385,7 +384,6 @@ struct KernelTable {
   HalfKernels<BFloat16> bf16;
   /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
-  WinogradKernels winograd_2x2, winograd_4x4;
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which are the bits of a float:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null
   /// where this machine has none.

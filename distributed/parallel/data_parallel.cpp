@@ -8,7 +8,6 @@
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/convolution_accuracy.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/generator_guard.h>
 #include <gradus/core/registry.h>
@@ -59,7 +58,6 @@ TensorList run_replicas(const std::vector<Device>& devices, const std::function<
   const bool inference_enabled = InferenceMode::is_enabled(), grad_enabled = GradMode::is_enabled(),
              anomaly_enabled = AnomalyGuard::is_enabled();
   const amp::AutocastSettings autocast_settings = amp::Autocast::settings();
-  const ConvolutionAccuracy caller_accuracy = convolution_accuracy();
   const std::string_view cpu_name = current_backend(kCPU).name();
   const RandomState random = default_generator().next();
   TensorList outputs(devices.size());
@@ -76,7 +74,6 @@ TensorList run_replicas(const std::vector<Device>& devices, const std::function<
           const AutoGradMode grad_mode(grad_enabled);
           const AnomalyGuard anomaly(anomaly_enabled);
           const amp::Autocast autocast(autocast_settings);
-          const ConvolutionAccuracyGuard accuracy(caller_accuracy);
           const BackendGuard cpu_backend(cpu_name), backend(name);
           const DeviceGuard current(device);
           const StreamGuard stream(caller_stream);

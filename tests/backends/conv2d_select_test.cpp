@@ -60,15 +60,10 @@ struct Printer {
     out << "band " << t.band << " pitch " << t.in.pitch << " grain " << t.grain;
     if (backward) out << ", parts " << t.parts;
   }
-  void operator()(const WinogradTiles& t) const {
-    out << "images " << t.images << " rows " << t.rows << " filter_tiles " << t.filter_tiles
-        << (t.keeps_u ? " keeps_u" : "") << ", parts " << t.parts / t.bands / t.filter_parts << " x " << t.bands
-        << " x " << t.filter_parts;
-  }
 };
 
 void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
-  static constexpr const char* names[] = {"implicit_gemm_nhwc", "direct", "depthwise", "winograd_2x2", "winograd_4x4"};
+  static constexpr const char* names[] = {"implicit_gemm_nhwc", "direct", "depthwise"};
   out << " | " << pass << " | " << names[static_cast<int>(plan.algorithm)] << " | ";
   std::visit(Printer{out, std::string_view(pass) != "forward"}, plan.tiles);
   out << " | " << plan.workspace_bytes << '\n';
@@ -76,15 +71,15 @@ void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
 
 // The three passes; both gradients where they are computed at once.
 std::string decisions(const Layer& l, const std::string& isa, const KernelTable& table, DType dtype,
-                      MemoryFormat format, ConvolutionAccuracy accuracy = ConvolutionAccuracy::exact, int threads = 2) {
+                      MemoryFormat format, int threads = 2) {
   const Operands o(l, dtype, format);
-  const ConvSettings settings{table, accuracy, threads};
+  const ConvSettings settings{table, threads};
   const ConvPlan forward = select_conv2d(settings, o.x, o.w, &o.bias, o.y, l.geometry());
   const ConvBackwardPlan backward =
       select_conv2d_backward(settings, o.y, o.x, o.w, &o.y, &o.x, &o.w, &o.bias, l.geometry(), true);
   std::ostringstream out;
-  std::string who = isa + " " + std::string(name(dtype)) + (format == MemoryFormat::contiguous ? " nchw" : " nhwc");
-  if (accuracy != ConvolutionAccuracy::exact) who += std::string(" ") + name(accuracy);
+  const std::string who =
+      isa + " " + std::string(name(dtype)) + (format == MemoryFormat::contiguous ? " nchw" : " nhwc");
   out << who, print(out, "forward", forward);
   out << who, print(out, backward.at_once ? "gradients" : "data", backward.data);
   if (!backward.at_once) out << who, print(out, "weight", backward.weight);
@@ -122,10 +117,6 @@ TEST_CASE("the openmp backend chooses the listed algorithms and tiles for convol
     const KernelTable& widest = *test::all_instruction_sets().back().second;
     out << decisions(layer, "avx512", widest, DType::f64, contiguous);
     out << decisions(layer, "avx512", widest, DType::bf16, channels_last);
-    if (layer.R == 3 && layer.stride == 1 && layer.dilation == 1 && layer.C / layer.groups > 3)
-      for (const auto& [isa, table] : test::all_instruction_sets())
-        for (auto accuracy : {ConvolutionAccuracy::winograd_2x2, ConvolutionAccuracy::winograd_4x4})
-          out << decisions(layer, isa, *table, DType::f32, contiguous, accuracy);
   }
   test::check_decisions("backends/conv2d_decisions.txt", out.str());
 }
@@ -141,8 +132,7 @@ TEST_CASE("the number of threads changes nothing but the workspace of a convolut
   for (const auto& set : test::all_instruction_sets())
     for (const Layer& layer : kLayers) {
       const auto with = [&](int threads) {
-        return decisions(layer, set.first, *set.second, DType::f32, MemoryFormat::contiguous,
-                         ConvolutionAccuracy::winograd_4x4, threads);
+        return decisions(layer, set.first, *set.second, DType::f32, MemoryFormat::contiguous, threads);
       };
       const std::string one = with(1), many = with(16);
       CHECK(without_workspace(one) == without_workspace(many));
@@ -164,9 +154,9 @@ int64_t peak(F&& f) {
 }
 
 // Forward, and the gradients that `wants` has bits for (dx, dw): the plan's workspace, to the byte.
-void check_workspace(const Layer& l, DType dtype, MemoryFormat format, ConvolutionAccuracy accuracy, int wants) {
-  INFO(l << ", " << name(dtype) << (format == MemoryFormat::contiguous ? ", nchw" : ", nhwc") << ", " << name(accuracy)
-         << ", " << name(cpu_isa()) << ", gradients " << wants);
+void check_workspace(const Layer& l, DType dtype, MemoryFormat format, int wants) {
+  INFO(l << ", " << name(dtype) << (format == MemoryFormat::contiguous ? ", nchw" : ", nhwc") << ", " << name(cpu_isa())
+         << ", gradients " << wants);
   const Conv2dGeometry g = l.geometry();
   const auto image = [&](const Shape& shape) { return test::random(shape, dtype, format); };
   const Array x = image({l.N, l.C, l.H, l.W}), w = image({l.K, l.C / l.groups, l.R, l.R});
@@ -176,10 +166,9 @@ void check_workspace(const Layer& l, DType dtype, MemoryFormat format, Convoluti
   const MutableView dx_view(dx), dw_view(dw), db_view(db);
   const MutableView *wanted_dx = wants & 1 ? &dx_view : nullptr, *wanted_dw = wants & 2 ? &dw_view : nullptr,
                     *wanted_db = wants & 2 ? &db_view : nullptr;
-  const ConvolutionAccuracyGuard guard(accuracy);
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);
-    const ConvSettings settings{kernel_table(), accuracy, threads};
+    const ConvSettings settings{kernel_table(), threads};
     const int64_t forward = peak(
         [&] { test::openmp().conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = g, .y = y}); });
     const int64_t backward = peak([&] {
@@ -223,8 +212,7 @@ TEST_CASE("openmp convolutions take the scratch memory that their plan says") {
     for (const Layer& layer : layers)
       for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
         for (DType dtype : {DType::f32, DType::f64, DType::bf16})
-          for (auto accuracy : {ConvolutionAccuracy::exact, ConvolutionAccuracy::winograd_4x4})
-            check_workspace(layer, dtype, format, accuracy, 1 + wants++ % 3);
+          check_workspace(layer, dtype, format, 1 + wants++ % 3);
   }
   set_cpu_isa(best_cpu_isa());
   set_num_threads(2);

@@ -168,7 +168,6 @@ TEST_CASE("the threads of the replicas work as the caller does", "[data_parallel
     bool grad, training, inference, anomaly;
     std::string backend;
     DType dtype;
-    ConvolutionAccuracy accuracy;
     bool operator==(const Seen&) const = default;
   };
   std::vector<Seen> seen(2);
@@ -179,8 +178,7 @@ TEST_CASE("the threads of the replicas work as the caller does", "[data_parallel
                      InferenceMode::is_enabled(),
                      AnomalyGuard::is_enabled(),
                      std::string(current_backend(kCPU).name()),
-                     mm(x, x).dtype(),
-                     convolution_accuracy()};
+                     mm(x, x).dtype()};
     return x;
   });
   const Tensor x = tensor({{0., 0.}, {0., 0.}, {1., 0.}, {0., 0.}}).to(kFloat);
@@ -190,15 +188,13 @@ TEST_CASE("the threads of the replicas work as the caller does", "[data_parallel
     return seen[1];
   };
   const Seen usual = look();
-  CHECK(usual ==
-        Seen{true, true, false, false, std::string(current_backend(kCPU).name()), kFloat, ConvolutionAccuracy::exact});
+  CHECK(usual == Seen{true, true, false, false, std::string(current_backend(kCPU).name()), kFloat});
   module->eval();
   const NoGradGuard no_grad;
   const AnomalyGuard anomaly;
   const BackendGuard naive("naive");
   const amp::Autocast autocast(kCPU);
-  const ConvolutionAccuracyGuard accuracy(ConvolutionAccuracy::winograd_2x2);
-  CHECK(look() == Seen{false, false, false, true, "naive", kBFloat16, ConvolutionAccuracy::winograd_2x2});
+  CHECK(look() == Seen{false, false, false, true, "naive", kBFloat16});
   const InferenceMode inference;
   CHECK(look().inference);
 }

@@ -60,9 +60,7 @@ const char* implementation(const openmp_detail::KernelTable& table, const ConvPl
   return table.conv2d[static_cast<int>(plan.algorithm)];
 }
 
-openmp_detail::ConvSettings current_settings() {
-  return {openmp_detail::kernel_table(), convolution_accuracy(), num_threads()};
-}
+openmp_detail::ConvSettings current_settings() { return {openmp_detail::kernel_table(), num_threads()}; }
 
 }  // namespace
 

@@ -70,7 +70,5 @@ template <class T>
 void run(const DirectTiles& tiles, const ConvOperands<T>& o);
 template <class T>
 void run(const DirectTiles& tiles, const ConvGradientOperands<T>& o);
-/// 3x3, stride 1, dilation 1.
-void run(const WinogradTiles& tiles, const ConvOperands<float>& o);
 
 }  // namespace gradus::openmp_detail

@@ -111,10 +111,10 @@ class NhwcConvolution {
 
  private:
   // Rows are those of every pass.
-  OutputParts::Part part_at(int64_t i) const { return t_.part(i, y_.N, axes_[0][0].size, tiles_.count()); }
+  NhwcTiles::Part part_at(int64_t i) const { return t_.part(i, y_.N, axes_[0][0].size, tiles_.count()); }
 
   // What a part reads.
-  ImagePart read_by(const OutputParts::Part& part) const {
+  ImagePart read_by(const NhwcTiles::Part& part) const {
     const int64_t step = axes_[0][0].step;
     return rows_of(x_, part.n, part.n_end, part.row * step + t_.least, (part.row_end - 1) * step + t_.most + 1);
   }
@@ -142,7 +142,7 @@ class NhwcConvolution {
   }
 
   // `next` is what is fetched meanwhile.
-  void run(const OutputParts::Part& part, FetchAhead next, T* in, T* out) const {
+  void run(const NhwcTiles::Part& part, FetchAhead next, T* in, T* out) const {
     const auto [n, n_end, begin, end, tile, tile_end] = part;
     const Pixels<const T> from = source_.load(read_by(part), in);
     const int64_t out_step = axes_[0][0].out_step;

@@ -1,6 +1,4 @@
 // Which algorithm computes a convolution. How its work is cut: select_tiles.cpp.
-#include <cmath>
-
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
 #include <gradus/core/strided_loop.h>
 
@@ -32,49 +30,6 @@ bool has_few_channels(const StridedLayout& w, const Conv2dGeometry& g) {
 // True where sums for `columns` channels of one group fill vectors well enough for implicit_gemm_nhwc to be fast.
 bool fills_vectors(const Registers& tile, int64_t columns) {
   return columns >= tile.vector && 4 * columns >= 3 * round_up(columns, tile.vector);
-}
-
-// Pairs of an output row (column) and a tap of three that reads an input row, not padding.
-int64_t taps_inside(int64_t in, int64_t out, int64_t padding) {
-  int64_t sum = 0;
-  for (int64_t r = 0; r < 3; ++r)
-    sum += std::max<int64_t>(0, std::min(out, in + padding - r) - std::max<int64_t>(0, padding - r));
-  return sum;
-}
-
-// `exact`, or the Winograd algorithm that is allowed and faster.
-ConvAlgorithm winograd_if_faster(ConvAlgorithm exact, const ConvSettings& settings, DType dtype, bool backward,
-                                 const Shape& x, const Shape& w, const Shape& y, const Conv2dGeometry& g) {
-  if (settings.accuracy == ConvolutionAccuracy::exact || dtype != DType::f32) return exact;
-  for (int axis = 0; axis < 2; ++axis)
-    if (w[2 + axis] != 3 || g.stride[axis] != 1 || g.dilation[axis] != 1) return exact;
-  // A model in multiply-adds of vectors. Its constants were fitted to measured times: products of Winograd run a little
-  // slower than the exact kernels, every element that is transformed costs so many of them, the exact kernels need so
-  // many to pack the nine weights of a channel for a vector of filters, and a gain has to be worth it.
-  constexpr double kProduct = 1.15, kInput = 8, kOutput = 7, kWeight = 11, kPacking = 200, kGain = 0.9;
-  const Shape &in = backward ? y : x, &out = backward ? x : y;
-  const double lanes = settings.table.f32.vector_size, groups = static_cast<double>(g.groups);
-  const double channels = static_cast<double>(in[1]) / groups, filters = static_cast<double>(out[1]) / groups;
-  const auto vectors = [&](double count) { return std::ceil(count / lanes); };
-  double pairs = static_cast<double>(out[0]) * groups;
-  for (int axis = 0; axis < 2; ++axis) {
-    const int64_t padding = backward ? 2 - g.padding[axis] : g.padding[axis];
-    pairs *= static_cast<double>(taps_inside(in[2 + axis], out[2 + axis], padding));
-  }
-  if (pairs == 0) return exact;
-  double least = kGain * (pairs * channels * filters / lanes + kPacking * channels * vectors(filters) * groups);
-  ConvAlgorithm best = exact;
-  for (const int64_t tile : {2, 4}) {
-    if (tile == 4 && settings.accuracy != ConvolutionAccuracy::winograd_4x4) break;
-    const double positions = static_cast<double>((tile + 2) * (tile + 2));
-    const double tiles = static_cast<double>(out[0] * ceil_div(out[2], tile) * ceil_div(out[3], tile));
-    const double cost =
-        positions * groups *
-        (tiles * (kProduct * channels * vectors(filters) + kInput * vectors(channels) + kOutput * vectors(filters)) +
-         kWeight * channels * vectors(filters));
-    if (cost < least) least = cost, best = tile == 2 ? ConvAlgorithm::winograd_2x2 : ConvAlgorithm::winograd_4x4;
-  }
-  return best;
 }
 
 ConvAlgorithm implicit_gemm(const ConvSettings& settings, DType dtype, int64_t columns) {
@@ -121,8 +76,6 @@ void cut_images(ConvPlan& plan, const ConvProblem& p) {
     case ConvAlgorithm::depthwise:
     case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
     case ConvAlgorithm::direct: return cut_into(plan, DirectTiles{}, p);
-    case ConvAlgorithm::winograd_2x2: return cut_into(plan, WinogradTiles{}, p, 2);
-    case ConvAlgorithm::winograd_4x4: return cut_into(plan, WinogradTiles{}, p, 4);
   }
 }
 
@@ -148,9 +101,7 @@ ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, con
   ConvPlan plan;
   if (prefers_depthwise(g, in, out)) plan.algorithm = ConvAlgorithm::depthwise;
   else if (has_few_channels(w, g)) plan.algorithm = ConvAlgorithm::direct;
-  else
-    plan.algorithm = winograd_if_faster(implicit_gemm(settings, dtype, w.shape[0] / g.groups), settings, dtype, false,
-                                        x.shape, w.shape, y.shape, g);
+  else plan.algorithm = implicit_gemm(settings, dtype, w.shape[0] / g.groups);
   plan.dense_weights = plan.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
   plan.workspace_bytes = copy_bytes(&x, dtype, false) + copy_bytes(bias, dtype, true) + copy_bytes(&y, dtype, false) +
                          copy_bytes(&w, dtype, plan.dense_weights);
@@ -188,8 +139,7 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   const bool few = has_few_channels(w, g);
   plan.data.algorithm = depthwise ? ConvAlgorithm::depthwise
                         : few     ? ConvAlgorithm::direct
-                              : winograd_if_faster(implicit_gemm(settings, dtype, w.shape[1]), settings, dtype, true,
-                                                   x.shape, w.shape, dy.shape, g);
+                                  : implicit_gemm(settings, dtype, w.shape[1]);
   plan.weight.algorithm = depthwise ? ConvAlgorithm::depthwise
                           : few     ? ConvAlgorithm::direct
                                     : implicit_gemm(settings, dtype, w.shape[0] / g.groups);

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include <gradus/backends/openmp/conv2d/nchw.h>
-#include <gradus/core/convolution_accuracy.h>
 
 namespace gradus::openmp_detail {
 
@@ -16,10 +15,7 @@ enum class ConvAlgorithm : uint8_t {
   implicit_gemm_nhwc,  ///< sums are vectors of channels: conv2d_nhwc.cpp, conv2d_nhwc_weight.cpp
   direct,              ///< sums are vectors of neighbouring pixels: conv2d_direct.cpp
   depthwise,           ///< implicit_gemm_nhwc with one channel in a group
-  winograd_2x2,        ///< conv2d_winograd.cpp, tiles of 2x2 results
-  winograd_4x4,
 };
-constexpr bool is_winograd(ConvAlgorithm algorithm) { return algorithm >= ConvAlgorithm::winograd_2x2; }
 
 // Below, a `…_size` is a number of elements of scratch memory: for all threads where it says "shared", else for each
 // thread.
@@ -27,10 +23,14 @@ constexpr bool is_winograd(ConvAlgorithm algorithm) { return algorithm >= ConvAl
 constexpr int64_t kPackedChannels =
     32;  ///< of a tile of filters, whose weights are packed, or whose gradients are added up, at once
 
-/// How y, or dx, is cut. A part is some images, or a band of rows of one, and some tiles of filters.
-struct OutputParts {
+/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one, and some
+/// tiles of filters; rows are counted within a pass.
+struct NhwcTiles {
   int64_t images, rows, filter_tiles;  ///< of a part
   int64_t bands, filter_parts, parts;  ///< of an image; of the filters; of all
+  int64_t least, most;                 ///< how many rows from an output pixel's place its taps read
+  int64_t depth;                       ///< rows of a block of the weights, at most
+  int64_t pack_size, in_size, out_size;
 
   struct Part {
     int64_t n, n_end, row, row_end, tile, tile_end;
@@ -41,13 +41,6 @@ struct OutputParts {
     return {n,    std::min(n + images, all_images),        row, std::min(row + rows, all_rows),
             tile, std::min(tile + filter_tiles, all_tiles)};
   }
-};
-
-/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. Rows are counted within a pass.
-struct NhwcTiles : OutputParts {
-  int64_t least, most;  ///< how many rows from an output pixel's place its taps read
-  int64_t depth;        ///< rows of a block of the weights, at most
-  int64_t pack_size, in_size, out_size;
 };
 
 /// dw by implicit_gemm_nhwc or depthwise. An item is what is laid out together, some images or a band of rows of one; a
@@ -71,25 +64,12 @@ struct DirectTiles {
   int64_t in_size, x_size, sums_size, vectors_size;
 };
 
-/// Rows of a part are rows of Winograd's tiles.
-struct WinogradTiles : OutputParts {
-  int64_t tile, positions;                     ///< m; (m + 2)²
-  int64_t tile_rows, tile_columns;             ///< tiles of an image
-  bool keeps_u;                                ///< for all parts; else each transforms its weights
-  int64_t v_step;                              ///< between tiles of V
-  int64_t v_position, u_position, m_position;  ///< between positions
-  int64_t depth;                               ///< channels multiplied at once
-  int64_t u_size;                              ///< of a tile of filters; shared if kept, then for each tile
-  int64_t in_size, out_size, v_size, m_size, taps_size;
-};
-
 /// What one call of a kernel does.
 struct ConvPlan {
   ConvAlgorithm algorithm;
   bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
   int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included; what fits the stack is not counted
-  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles, WinogradTiles> tiles =
-      {};  ///< of the algorithm and pass; none where the result is empty
+  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};  ///< none where the result is empty
 };
 
 struct ConvBackwardPlan {
@@ -102,7 +82,6 @@ struct ConvBackwardPlan {
 /// What decides beside the operands.
 struct ConvSettings {
   const KernelTable& table;  ///< of an instruction set
-  ConvolutionAccuracy accuracy = ConvolutionAccuracy::exact;
   int threads = 1;
 };
 

@@ -128,57 +128,6 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {  // in: x, out: dy
          p.element();
 }
 
-int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size) {
-  // U is 16/9 or four times as large as w. Where it outgrows the second-level cache, it is not kept, but transformed by
-  // each part anew, a register tile of filters at a time; parts are large then.
-  constexpr int64_t kKeptBytes = int64_t{2} << 20;       // of U at most, for parts to share it
-  constexpr int64_t kPartBytes = int64_t{640} << 10;     // of V and M: in the second-level cache
-  constexpr int64_t kLargePartBytes = int64_t{6} << 20;  // the same where U is not kept
-  constexpr int64_t kLeastTiles = 28, kMostTiles = 128;  // in a part, if there are: they share what loading U costs
-  constexpr int64_t kPartsWanted = 8;
-  constexpr int64_t kLeastFilterTiles = 2;  // in a part, since each part transforms its input
-  constexpr int64_t kDepth = 384;           // channels multiplied at once: their U stays in the first-level cache
-  const Registers tile = registers(p.settings.table, p.dtype);
-  const int64_t channels = p.in.C / p.g.groups, width = tile.columns;
-  const int64_t filter_tiles = FilterTiles(p.g, p.in, p.out, width, false).count(), bytes = p.element();
-  t.tile = tile_size, t.positions = (t.tile + 2) * (t.tile + 2);
-  t.tile_rows = ceil_div(p.out.H, t.tile), t.tile_columns = ceil_div(p.out.W, t.tile);
-  // V, U and M have a vector more than they need, so that rows and positions at powers of two do not share sets of a
-  // cache.
-  t.v_step = round_up(channels, tile.vector) + tile.vector, t.u_position = channels * width + tile.vector;
-  t.u_size = t.positions * t.u_position;
-  t.depth = std::min(channels, kDepth);
-
-  const int64_t tile_bytes = t.positions * (t.v_step + width) * bytes;
-  const bool large = filter_tiles * t.u_size * bytes > kKeptBytes;
-  const int64_t tiles = large ? std::clamp(kLargePartBytes / tile_bytes, kLeastTiles, kMostTiles)
-                              : std::max(kPartBytes / tile_bytes, kLeastTiles);
-  const int64_t images = std::clamp<int64_t>(tiles / (t.tile_rows * t.tile_columns), 1, p.out.N);
-  const int64_t rows = images > 1 ? t.tile_rows : std::clamp<int64_t>(tiles / t.tile_columns, 1, t.tile_rows);
-  const int64_t image_parts = ceil_div(p.out.N, images);
-  t.bands = ceil_div(t.tile_rows, rows);
-  const int64_t wanted = ceil_div(kPartsWanted, image_parts * t.bands);
-  t.filter_tiles = ceil_div(filter_tiles, std::min(wanted, ceil_div(filter_tiles, kLeastFilterTiles)));
-  t.filter_parts = ceil_div(filter_tiles, t.filter_tiles);
-  t.images = ceil_div(p.out.N, image_parts), t.rows = ceil_div(t.tile_rows, t.bands);
-  t.parts = image_parts * t.bands * t.filter_parts;
-  t.keeps_u = !large && image_parts * t.bands > 1;
-
-  const int64_t part_tiles = t.images * t.rows * t.tile_columns, rows_written = t.rows * t.tile;
-  t.v_position = part_tiles * t.v_step + tile.vector, t.m_position = part_tiles * width + tile.vector;
-  const int64_t rows_read = std::min(p.in.H, rows_written + 2), filters = std::min(t.filter_tiles * width, p.out.C);
-  t.in_size = in_place(p.in, p.mask) ? 0 : slot_size(t.images * rows_read * p.in.W * p.in.C);
-  t.out_size = has_pixels(p.out) ? 0 : slot_size(t.images * rows_written * p.out.W * filters);
-  t.v_size = slot_size(t.positions * t.v_position), t.m_size = slot_size(t.positions * t.m_position);
-  t.taps_size = slot_size(kPackedChannels * 9 * width);
-  const int64_t of_thread =
-      t.in_size + t.out_size + t.v_size + t.m_size + (t.keeps_u ? 0 : slot_size(t.u_size) + t.taps_size);
-  return (t.keeps_u ? filter_tiles * t.u_size : 0) * bytes +
-         std::max(t.keeps_u ? p.threads(filter_tiles * ceil_div(channels, kPackedChannels)) * t.taps_size : 0,
-                  p.threads(t.parts) * of_thread) *
-             bytes;
-}
-
 // How many rows of `total` are worked on together: `fit` at most, in bands of nearly equal height.
 static int64_t band_of(int64_t total, int64_t fit) {
   const int64_t most = std::max<int64_t>(1, std::min(total, fit));

@@ -25,7 +25,6 @@ struct ConvProblem {
 // `in` is x and `out` is dy.
 int64_t cut(NhwcTiles& t, const ConvProblem& p);
 int64_t cut(NhwcWeightTiles& t, const ConvProblem& p);
-int64_t cut(WinogradTiles& t, const ConvProblem& p, int64_t tile_size);
 // Backward, `wants_out`: dx, and `wants_dw`: dw and dbias.
 int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out = true, bool wants_dw = false);
 

@@ -16,14 +16,15 @@ template <class C>
 class Normalize {
  public:
   explicit Normalize(const NormalizeArgs& args)
-      : x_(args.x), y_(args.y), mean_(args.mean), variance_(args.variance), residual_(if_present(args.residual)),
-        weight_(args.weight, x_.ndim(), 1), bias_(args.bias, x_.ndim(), 0), eps_(args.eps),
+      : x_(args.x), residual_(args.residual), y_(args.y), mean_(args.mean), variance_(args.variance),
+        weight_(parameter(args.weight, x_.ndim(), kOne)), bias_(parameter(args.bias, x_.ndim(), kZero)), eps_(args.eps),
         fixed_(args.fixed_statistics), relu_(args.relu),
         outer_(nest_of<7>(x_.shape, args.axes, false,
-                          {x_.strides, y_.strides, weight_.strides, bias_.strides, mean_.strides, variance_.strides,
-                           strides_of(residual_)})),
-        inner_(nest_of<5>(x_.shape, args.axes, true,
-                          {x_.strides, y_.strides, weight_.strides, bias_.strides, strides_of(residual_)})) {}
+                          {x_.strides, y_.strides, weight_.strides, bias_.strides,
+                           strides_or_zero(residual_, x_.ndim()), mean_.strides, variance_.strides})),
+        inner_(nest_of<5>(
+            x_.shape, args.axes, true,
+            {x_.strides, y_.strides, weight_.strides, bias_.strides, strides_or_zero(residual_, x_.ndim())})) {}
 
   void run() const {
     if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) run_by<kMostLanes>();
@@ -39,7 +40,7 @@ class Normalize {
     const auto add_moments = [&](const LaneBlock& block, int64_t begin, int64_t end, Moments* total) {
       if (fixed_) return;
       if constexpr (most > 1) lane_moments(block, begin, end, total);
-      else row_moments(offsets_of(outer_, block.begin)[0], begin, end, *total);
+      else row_moments(offsets_of(outer_, block.begin), begin, end, *total);
     };
     const auto write = [&](const LaneBlock& block, int64_t begin, int64_t end, const Statistics<C>* of) {
       if constexpr (most > 1) write_lanes(block, begin, end, of);
@@ -78,44 +79,35 @@ class Normalize {
     return {n, mean, static_cast<double>(kernels().squares_about(x, about, count)) - n * rest * rest};
   }
 
-  void row_moments(int64_t offset, int64_t begin, int64_t end, Moments& total) const {
-    const int64_t step = step_of(inner_, 0);
+  void row_moments(const Offsets& o, int64_t begin, int64_t end, Moments& total) const {
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at);
       C buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        total.add(of_block(load_block(x_, offset + at[0] + i * step, step, count, buffer), count));
+        total.add(of_block(x.load(i, count, buffer), count));
       }
     });
   }
 
   void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
     const C scale = static_cast<C>(of.scale), offset = static_cast<C>(-of.low * of.scale);
-    const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
-    const int64_t w_step = step_of(inner_, 2), b_step = step_of(inner_, 3), r_step = step_of(inner_, 4);
-    const bool direct = y_.dtype == dtype_of<C> && y_step == 1;
-    const bool by_element = inner_.ndim > 0 && (w_step != 0 || b_step != 0);
+    const bool by_element = inner_.ndim > 0 && (step_of(inner_, 2) != 0 || step_of(inner_, 3) != 0);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at), weight(weight_, 2, outer_, o, inner_, at),
+          bias(bias_, 3, outer_, o, inner_, at), residual(residual_, 4, outer_, o, inner_, at);
+      const Run<MutableView> y(y_, 1, outer_, o, inner_, at);
       C x_buffer[kBlock], w_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
-      const C w0 = by_element ? C(1) : weight_.one<C>(o[2] + at[2]);
-      const C b0 = by_element ? C(0) : bias_.one<C>(o[3] + at[3]);
+      const C w0 = by_element ? C(1) : *weight.load(0, 1, w_buffer),
+              b0 = by_element ? C(0) : *bias.load(0, 1, b_buffer);
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        const C* from = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        C* to = direct ? y_.as<C>() + o[1] + at[1] + i : y_buffer;
-        const C* w = nullptr;
-        const C* b = nullptr;
-        if (by_element) {
-          w = weight_.block(o[2] + at[2] + i * w_step, w_step, count, w_buffer);
-          b = bias_.block(o[3] + at[3] + i * b_step, b_step, count, b_buffer);
-        }
-        kernels().affine(from, of.high, scale * w0, offset * w0 + b0, w, b, to, count);
-        if (relu_) {
-          const C* more = nullptr;
-          if (residual_) more = load_block(*residual_, o[6] + at[4] + i * r_step, r_step, count, x_buffer);
-          relu_after_sum(to, more, count);
-        }
-        if (!direct) store_block(to, y_, o[1] + at[1] + i * y_step, y_step, count);
+        const C* w = by_element ? weight.load(i, count, w_buffer) : nullptr;
+        const C* b = by_element ? bias.load(i, count, b_buffer) : nullptr;
+        C* to = y.results(i, y_buffer);
+        kernels().affine(x.load(i, count, x_buffer), of.high, scale * w0, offset * w0 + b0, w, b, to, count);
+        if (relu_) relu_after_sum(to, residual_ ? residual.load(i, count, x_buffer) : nullptr, count);
+        y.store(i, count, to, y_buffer);
       }
     });
   }
@@ -123,13 +115,13 @@ class Normalize {
   // ---- Neighbouring outer elements together ----
 
   void lane_moments(const LaneBlock& block, int64_t begin, int64_t end, Moments* total) const {
-    const int64_t offset = offsets_of(outer_, block.begin)[0], lane = step_of(outer_, 0), step = step_of(inner_, 0);
+    const Offsets o = offsets_of(outer_, block.begin);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at);
       C buffer[kLaneRows * kMostLanes], sum[kMostLanes], about[kMostLanes];
       double mean[kMostLanes];
-      for (int64_t first = 0; first < run; first += kLaneRows) {
-        const RowsOf<const C> rows = load_rows(x_, offset + at[0] + first * step, step,
-                                               std::min(kLaneRows, run - first), lane, block.count, buffer);
+      for (int64_t i = 0; i < run; i += kLaneRows) {
+        const RowsOf<const C> rows = x.load_rows(i, std::min(kLaneRows, run - i), block.count, buffer);
         const double n = static_cast<double>(rows.rows);
         kernels().lane_sums(rows, rows.data, sum);
         for (int64_t c = 0; c < block.count; ++c) {
@@ -149,30 +141,28 @@ class Normalize {
     C shift[kMostLanes], scale[kMostLanes], offset[kMostLanes];
     for (int64_t c = 0; c < block.count; ++c) {
       const Offsets at = offsets_of(outer_, block.begin + c);
-      const double w = static_cast<double>(weight_.one<C>(at[2])), s = of[c].scale * w;
+      const double w = load_number(weight_, at[2]), s = of[c].scale * w;
       shift[c] = of[c].high, scale[c] = static_cast<C>(s);
-      offset[c] = static_cast<C>(static_cast<double>(bias_.one<C>(at[3])) - of[c].low * s);
+      offset[c] = static_cast<C>(load_number(bias_, at[3]) - of[c].low * s);
     }
     const Offsets o = offsets_of(outer_, block.begin);
-    const int64_t x_lane = step_of(outer_, 0), y_lane = step_of(outer_, 1);
-    const int64_t x_step = step_of(inner_, 0), y_step = step_of(inner_, 1);
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at), residual(residual_, 4, outer_, o, inner_, at);
+      const Run<MutableView> y(y_, 1, outer_, o, inner_, at);
       C x_buffer[kLaneRows * kMostLanes], y_buffer[kLaneRows * kMostLanes];
-      for (int64_t first = 0; first < run; first += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - first), y_at = o[1] + at[1] + first * y_step;
-        const RowsOf<C> to = result_rows(y_, y_at, y_step, rows, y_lane, block.count, y_buffer);
-        kernels().lane_affine(load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer),
-                              shift, scale, offset, to);
-        if (relu_) relu_rows(to, o[6] + at[4] + first * step_of(inner_, 4), x_buffer);
-        store_rows(to, y_buffer, y_, y_at, y_step, y_lane);
+      for (int64_t i = 0; i < run; i += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - i);
+        const RowsOf<C> to = y.result_rows(i, rows, block.count, y_buffer);
+        kernels().lane_affine(x.load_rows(i, rows, block.count, x_buffer), shift, scale, offset, to);
+        if (relu_) relu_rows(to, residual, i, x_buffer);
+        y.store_rows(i, to, y_buffer);
       }
     });
   }
 
-  void relu_rows(const RowsOf<C>& y, int64_t offset, C* buffer) const {
+  void relu_rows(const RowsOf<C>& y, const Run<View>& residual, int64_t i, C* buffer) const {
     RowsOf<const C> more{};
-    if (residual_)
-      more = load_rows(*residual_, offset, step_of(inner_, 4), y.rows, step_of(outer_, 6), y.lanes, buffer);
+    if (residual_) more = residual.load_rows(i, y.rows, y.lanes, buffer);
     if (y.stride == y.lanes && (!residual_ || more.stride == y.lanes))  // one behind the other
       return relu_after_sum(y.data, more.data, y.rows * y.lanes);
     for (int64_t r = 0; r < y.rows; ++r)
@@ -186,22 +176,20 @@ class Normalize {
   // Of an outer element: those that are given, or, written down, those of its moments.
   Statistics<C> statistics_of(int64_t o, const Moments& moments) const {
     const Offsets at = offsets_of(outer_, o);
-    if (fixed_) return {load_number(mean_, at[4]), load_number(variance_, at[5]), eps_};
+    if (fixed_) return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};
     const double variance = std::max(moments.squares, 0.0) / moments.count;
-    store_number(mean_, at[4], moments.mean), store_number(variance_, at[5], variance);
+    store_number(mean_, at[5], moments.mean), store_number(variance_, at[6], variance);
     return {moments.mean, variance, eps_};
   }
 
-  Strides strides_of(const View* residual) const { return residual ? residual->strides : Dims::filled(x_.ndim(), 0); }
-
-  const View& x_;
+  const View &x_, &residual_;
   const MutableView &y_, &mean_, &variance_;
-  const View* residual_;
-  const Parameter weight_, bias_;
+  static constexpr C kOne = 1, kZero = 0;
+  const View weight_, bias_;
   const double eps_;
   const bool fixed_, relu_;
-  const StridedLoop<7> outer_;  // x, y, weight, bias, mean, variance, residual
-  const StridedLoop<5> inner_;  // x, y, weight, bias, residual
+  const StridedLoop<7> outer_;  // x, y, weight, bias, residual, mean, variance
+  const StridedLoop<5> inner_;  // the first five of them
 };
 
 }  // namespace

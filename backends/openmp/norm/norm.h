@@ -25,25 +25,19 @@ bool varies(const StridedLoop<N>& nest, int operand) {
   return false;
 }
 
-/// A weight or bias that may be absent: what is read then has stride 0.
-struct Parameter {
-  Parameter(const View& view, int ndim, double absent)
-      : view(if_present(view)), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}
-  template <class C>
-  const C* block(int64_t offset, int64_t step, int64_t count, C* buffer) const {
-    if (view) return load_block(*view, offset, step, count, buffer);
-    std::fill_n(buffer, count, static_cast<C>(absent));
-    return buffer;
-  }
-  template <class C>
-  C one(int64_t offset) const {
-    C buffer;
-    return *block(offset, 1, 1, &buffer);
-  }
-  const View* view;
-  Strides strides;
-  double absent;
-};
+/// A weight or bias; an absent one's place is taken by one number, of stride 0.
+template <class C>
+View parameter(const View& given, int ndim, const C& absent) {
+  if (given) return given;
+  StridedLayout everywhere;
+  everywhere.dtype = dtype_of<C>, everywhere.strides = Dims::filled(ndim, 0);
+  return {everywhere, &absent};
+}
+
+/// The strides of an operand, those of an absent one 0.
+inline Strides strides_or_zero(const StridedLayout& view, int ndim) {
+  return view.ndim() > 0 ? view.strides : Dims::filled(ndim, 0);
+}
 
 /// Count, mean and sum of squared deviations, and how they add up (Chan, Golub and LeVeque 1983).
 struct Moments {
@@ -64,31 +58,59 @@ bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
          outer.shape[outer.ndim - 1] >= 4;
 }
 
-/// `rows` rows of `lanes` elements from `offset` on: in place where that is possible, else converted into `buffer`.
-template <class C>
-RowsOf<const C> load_rows(const View& x, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
-                          C* buffer) {
-  if (x.dtype == dtype_of<C> && lane == 1) return {x.as<C>() + offset, step, rows, lanes};
-  for (int64_t r = 0; r < rows; ++r) {
-    C* row = buffer + r * kMostLanes;
-    const C* from = load_block(x, offset + r * step, lane, lanes, row);
-    if (from != row) std::copy_n(from, lanes, row);
+/// An operand along a run of inner elements: where its first one is, and the steps to the next one and to the next
+/// outer element, a lane.
+template <class AnyView>
+struct Run {
+  const AnyView* view;
+  int64_t offset, step, lane;
+
+  /// Of operand k of both nests: the run that begins at `inner_at`, for the outer element at `outer_at`.
+  template <class Outer, class Offsets, class Inner>
+  Run(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
+      const int64_t* inner_at)
+      : view(&view), offset(outer_at[static_cast<size_t>(k)] + inner_at[k]), step(step_of(inner, k)),
+        lane(step_of(outer, k)) {}
+
+  /// `count` elements from element i on: in place where that is possible, else converted into `buffer`.
+  template <class C>
+  const C* load(int64_t i, int64_t count, C* buffer) const {
+    return load_block(*view, offset + i * step, step, count, buffer);
   }
-  return {buffer, kMostLanes, rows, lanes};
-}
-/// Where rows of results are computed, in place or in `buffer`, from where store_rows moves them to their place.
-template <class C>
-RowsOf<C> result_rows(const MutableView& y, int64_t offset, int64_t step, int64_t rows, int64_t lane, int64_t lanes,
-                      C* buffer) {
-  if (y.dtype == dtype_of<C> && lane == 1) return {y.as<C>() + offset, step, rows, lanes};
-  return {buffer, kMostLanes, rows, lanes};
-}
-template <class C>
-void store_rows(const RowsOf<C>& from, const C* buffer, const MutableView& y, int64_t offset, int64_t step,
-                int64_t lane) {
-  if (from.data != buffer) return;
-  for (int64_t r = 0; r < from.rows; ++r) store_block(buffer + r * kMostLanes, y, offset + r * step, lane, from.lanes);
-}
+  /// `rows` rows of `lanes` elements alike.
+  template <class C>
+  RowsOf<const C> load_rows(int64_t i, int64_t rows, int64_t lanes, C* buffer) const {
+    const int64_t at = offset + i * step;
+    if (view->dtype == dtype_of<C> && lane == 1) return {view->template as<C>() + at, step, rows, lanes};
+    for (int64_t r = 0; r < rows; ++r) {
+      C* row = buffer + r * kMostLanes;
+      const C* from = load_block(*view, at + r * step, lane, lanes, row);
+      if (from != row) std::copy_n(from, lanes, row);
+    }
+    return {buffer, kMostLanes, rows, lanes};
+  }
+
+  /// Where results are computed, in place or in `buffer`, from where store() and store_rows() move them to their place.
+  template <class C>
+  C* results(int64_t i, C* buffer) const {
+    return view->dtype == dtype_of<C> && step == 1 ? view->template as<C>() + offset + i : buffer;
+  }
+  template <class C>
+  void store(int64_t i, int64_t count, const C* from, const C* buffer) const {
+    if (from == buffer) store_block(buffer, *view, offset + i * step, step, count);
+  }
+  template <class C>
+  RowsOf<C> result_rows(int64_t i, int64_t rows, int64_t lanes, C* buffer) const {
+    if (view->dtype == dtype_of<C> && lane == 1) return {view->template as<C>() + offset + i * step, step, rows, lanes};
+    return {buffer, kMostLanes, rows, lanes};
+  }
+  template <class C>
+  void store_rows(int64_t i, const RowsOf<C>& from, const C* buffer) const {
+    if (from.data != buffer) return;
+    for (int64_t r = 0; r < from.rows; ++r)
+      store_block(buffer + r * kMostLanes, *view, offset + (i + r) * step, lane, from.lanes);
+  }
+};
 
 /// The ReLU that may follow a normalisation, on a run of results while it is in the cache; and the gradient behind it.
 template <class C>

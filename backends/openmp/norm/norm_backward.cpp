@@ -31,19 +31,19 @@ template <class C>
 class NormalizeBackward {
  public:
   explicit NormalizeBackward(const NormalizeBackwardArgs& args)
-      : dy_(args.dy), x_(args.x), mean_(args.mean), variance_(args.variance), y_(if_present(args.y)),
-        masked_(if_present(args.dresidual || !args.y ? args.dresidual : args.dx)), weight_(args.weight, x_.ndim(), 1),
-        eps_(args.eps), fixed_(args.fixed_statistics), dx_(if_present(args.dx)), dweight_(if_present(args.dweight)),
-        dbias_(if_present(args.dbias)), shape_(dweight_ ? dweight_->shape
-                                               : dbias_ ? dbias_->shape
-                                                        : Dims::filled(x_.ndim(), 1)),
+      : dy_(args.dy), x_(args.x), mean_(args.mean), variance_(args.variance), y_(args.y),
+        weight_(parameter(args.weight, x_.ndim(), kOne)), eps_(args.eps), fixed_(args.fixed_statistics), dx_(args.dx),
+        dweight_(args.dweight), dbias_(args.dbias), masked_(args.dresidual || !args.y ? args.dresidual : args.dx),
+        shape_(dweight_ ? dweight_.shape
+               : dbias_ ? dbias_.shape
+                        : Dims::filled(x_.ndim(), 1)),
         dense_(broadcast_strides(shape_)), parameters_(numel_of(shape_)),
         outer_(nest_of<9>(x_.shape, args.axes, false,
-                          {x_.strides, dy_.strides, strides_of(dx_), weight_.strides, dense_, mean_.strides,
-                           variance_.strides, strides_of(y_), strides_of(masked_)})),
-        inner_(nest_of<7>(
-            x_.shape, args.axes, true,
-            {x_.strides, dy_.strides, strides_of(dx_), weight_.strides, dense_, strides_of(y_), strides_of(masked_)})),
+                          {x_.strides, dy_.strides, zero_if_absent(dx_), weight_.strides, dense_, zero_if_absent(y_),
+                           zero_if_absent(masked_), mean_.strides, variance_.strides})),
+        inner_(nest_of<7>(x_.shape, args.axes, true,
+                          {x_.strides, dy_.strides, zero_if_absent(dx_), weight_.strides, dense_, zero_if_absent(y_),
+                           zero_if_absent(masked_)})),
         by_element_(varies(inner_, 3) || varies(inner_, 4)) {}
 
   void run() {
@@ -126,19 +126,18 @@ class NormalizeBackward {
   // dy h and dy to dw and db where these are given.
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
-    const int64_t x_step = step_of(inner_, 0), w_step = step_of(inner_, 3);
-    const int64_t p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
+    const int64_t w_step = step_of(inner_, 3), p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x_run(x_, 0, outer_, o, inner_, at), weight(weight_, 3, outer_, o, inner_, at);
       const double run_weight = constant_weight(o, at);
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i), p = o[4] + at[4] + i * p_step;
-        const C* x = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy = gradient(o, at, i, count, dy_buffer);
+        const C *x = x_run.load(i, count, x_buffer), *dy = gradient(o, at, i, count, dy_buffer);
         const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
         C sums[2];
         if (dw && p_step == 1) {
-          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
+          const C* w = weight.load(i, count, w_buffer);
           kernels().gradient_sums({count, dy, w, x, of.high, low, scale, dw + p, db + p}, sums);
           total.add(of, sums, 1);
           continue;
@@ -147,8 +146,7 @@ class NormalizeBackward {
           for (int64_t k = 0; k < count; ++k)
             dw[p + k * p_step] += dy[k] * ((x[k] - of.high - low) * scale), db[p + k * p_step] += dy[k];
         if (by_element_ && w_step != 0) {
-          const C* w = weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer);
-          kernels().of(BinaryOp::mul).apply(dy, w, g_buffer, count);
+          kernels().of(BinaryOp::mul).apply(dy, weight.load(i, count, w_buffer), g_buffer, count);
           dy = g_buffer;
         }
         kernels().products_about(dy, x, of.high, count, sums);
@@ -162,33 +160,24 @@ class NormalizeBackward {
   // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0, put down in
   // masked_.
   const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
-    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5);
-    const C* dy = load_block(dy_, o[1] + at[1] + i * dy_step, dy_step, count, buffer);
+    const C* dy = Run<View>(dy_, 1, outer_, o, inner_, at).load(i, count, buffer);
     if (!y_) return dy;
     C y_buffer[kBlock];
-    const C* y = load_block(*y_, o[7] + at[5] + i * y_step, y_step, count, y_buffer);
-    const int64_t step = step_of(inner_, 6), to_at = o[8] + at[6] + i * step;
-    const bool direct = masked_ && masked_->dtype == dtype_of<C> && step == 1;
-    C* to = direct ? masked_->as<C>() + to_at : buffer;
-    relu_gradient(dy, y, to, count);
-    if (masked_ && !direct) store_block(to, *masked_, to_at, step, count);
+    const Run<MutableView> masked(masked_, 6, outer_, o, inner_, at);
+    C* to = masked_ ? masked.results(i, buffer) : buffer;
+    relu_gradient(dy, Run<View>(y_, 5, outer_, o, inner_, at).load(i, count, y_buffer), to, count);
+    if (masked_) masked.store(i, count, to, buffer);
     return to;
   }
 
   // The weight of a run, where that varies between runs alone; else 1.
   double constant_weight(const Offsets& o, const int64_t* at) const {
-    return by_element_ && step_of(inner_, 3) == 0 ? static_cast<double>(weight_.one<C>(o[3] + at[3])) : 1;
+    return by_element_ && step_of(inner_, 3) == 0 ? load_number(weight_, o[3] + at[3]) : 1;
   }
 
-  // What the second pass reads of outer elements from o on: dy, or what the first one has put down of it.
-  struct Gradient {
-    View view;
-    int inner;  // its operand of inner_
-    int64_t offset, step, lane;
-  };
-  Gradient second_gradient(const Offsets& o) const {
-    if (masked_) return {*masked_, 6, o[8], step_of(inner_, 6), step_of(outer_, 8)};
-    return {dy_, 1, o[1], step_of(inner_, 1), step_of(outer_, 1)};
+  // What the second pass reads: dy, or what the first one has put down of it.
+  Run<View> second_gradient(const View& put_down, const Offsets& o, const int64_t* at) const {
+    return masked_ ? Run<View>(put_down, 6, outer_, o, inner_, at) : Run<View>(dy_, 1, outer_, o, inner_, at);
   }
 
   // dx = a g + b (x - high) + c
@@ -203,23 +192,22 @@ class NormalizeBackward {
   }
 
   void write_row(const Offsets& o, const Statistics<C>& of, const Sums& sums, int64_t begin, int64_t end) const {
-    const double w0 = by_element_ ? 1 : static_cast<double>(weight_.one<C>(o[3]));
+    const double w0 = by_element_ ? 1 : load_number(weight_, o[3]);
     const Coefficients k = coefficients(of, sums, w0);
-    const int64_t x_step = step_of(inner_, 0), dx_step = step_of(inner_, 2), w_step = step_of(inner_, 3);
-    const Gradient g = second_gradient(o);
-    const bool direct = dx_->dtype == dtype_of<C> && dx_step == 1;
-    const bool varies = by_element_ && w_step != 0;  // along the run
+    const bool varies = by_element_ && step_of(inner_, 3) != 0;  // the weight, along the run
+    const View put_down = masked_;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
       const C a = static_cast<C>(k.a * constant_weight(o, at)), b = static_cast<C>(k.b), c = static_cast<C>(k.c);
+      const Run<View> x(x_, 0, outer_, o, inner_, at), weight(weight_, 3, outer_, o, inner_, at);
+      const Run<View> dy = second_gradient(put_down, o, at);
+      const Run<MutableView> dx(dx_, 2, outer_, o, inner_, at);
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], dx_buffer[kBlock];
       for (int64_t i = 0; i < run; i += kBlock) {
         const int64_t count = std::min(kBlock, run - i);
-        const C* x = load_block(x_, o[0] + at[0] + i * x_step, x_step, count, x_buffer);
-        const C* dy = load_block(g.view, g.offset + at[g.inner] + i * g.step, g.step, count, dy_buffer);
-        const C* w = varies ? weight_.block(o[3] + at[3] + i * w_step, w_step, count, w_buffer) : nullptr;
-        C* to = direct ? dx_->as<C>() + o[2] + at[2] + i : dx_buffer;
-        kernels().combine(dy, w, x, of.high, a, b, c, to, count);
-        if (!direct) store_block(to, *dx_, o[2] + at[2] + i * dx_step, dx_step, count);
+        const C* w = varies ? weight.load(i, count, w_buffer) : nullptr;
+        C* to = dx.results(i, dx_buffer);
+        kernels().combine(dy.load(i, count, dy_buffer), w, x.load(i, count, x_buffer), of.high, a, b, c, to, count);
+        dx.store(i, count, to, dx_buffer);
       }
     });
   }
@@ -228,17 +216,15 @@ class NormalizeBackward {
 
   void lane_sums(const LaneBlock& block, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
     const Offsets o = offsets_of(outer_, block.begin);
-    const int64_t x_lane = step_of(outer_, 0), x_step = step_of(inner_, 0);
     C shift[kMostLanes];
     for (int64_t c = 0; c < block.count; ++c) shift[c] = of[c].high;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at);
       C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], plain[kMostLanes], product[kMostLanes];
-      for (int64_t first = 0; first < run; first += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - first);
-        const RowsOf<const C> dy = gradient_rows(o, at, first, rows, block.count, dy_buffer);
-        kernels().lane_products(
-            dy, load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, x_lane, block.count, x_buffer), shift, plain,
-            product);
+      for (int64_t i = 0; i < run; i += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - i);
+        kernels().lane_products(gradient_rows(o, at, i, rows, block.count, dy_buffer),
+                                x.load_rows(i, rows, block.count, x_buffer), shift, plain, product);
         for (int64_t c = 0; c < block.count; ++c) {
           const double sum = static_cast<double>(plain[c]);
           total[c].add({sum, static_cast<double>(product[c]) - of[c].low * sum});
@@ -247,21 +233,17 @@ class NormalizeBackward {
     });
   }
 
-  // Rows of dy from inner element `first` of a run on, masked as in `gradient`.
-  RowsOf<const C> gradient_rows(const Offsets& o, const int64_t* at, int64_t first, int64_t rows, int64_t lanes,
+  // Rows of dy from inner element i of a run on, masked as in `gradient`.
+  RowsOf<const C> gradient_rows(const Offsets& o, const int64_t* at, int64_t i, int64_t rows, int64_t lanes,
                                 C* buffer) const {
-    const int64_t dy_step = step_of(inner_, 1), y_step = step_of(inner_, 5), step = step_of(inner_, 6);
-    const int64_t lane = step_of(outer_, 8), to_at = o[8] + at[6] + first * step;
-    const RowsOf<const C> dy =
-        load_rows(dy_, o[1] + at[1] + first * dy_step, dy_step, rows, step_of(outer_, 1), lanes, buffer);
+    const RowsOf<const C> dy = Run<View>(dy_, 1, outer_, o, inner_, at).load_rows(i, rows, lanes, buffer);
     if (!y_) return dy;
     C y_buffer[kLaneRows * kMostLanes];
-    const RowsOf<const C> y =
-        load_rows(*y_, o[7] + at[5] + first * y_step, y_step, rows, step_of(outer_, 7), lanes, y_buffer);
-    const RowsOf<C> to = masked_ ? result_rows(*masked_, to_at, step, rows, lane, lanes, buffer)
-                                 : RowsOf<C>{buffer, kMostLanes, rows, lanes};
-    relu_gradient(dy, y, to);
-    if (masked_) store_rows(to, buffer, *masked_, to_at, step, lane);
+    const Run<MutableView> masked(masked_, 6, outer_, o, inner_, at);
+    const RowsOf<C> to =
+        masked_ ? masked.result_rows(i, rows, lanes, buffer) : RowsOf<C>{buffer, kMostLanes, rows, lanes};
+    relu_gradient(dy, Run<View>(y_, 5, outer_, o, inner_, at).load_rows(i, rows, lanes, y_buffer), to);
+    if (masked_) masked.store_rows(i, to, buffer);
     return {to.data, to.stride, rows, lanes};
   }
 
@@ -269,25 +251,23 @@ class NormalizeBackward {
                    int64_t end) const {
     C shift[kMostLanes], a[kMostLanes], b[kMostLanes], k[kMostLanes];
     for (int64_t c = 0; c < block.count; ++c) {
-      const double w = static_cast<double>(weight_.one<C>(offsets_of(outer_, block.begin + c)[3]));
+      const double w = load_number(weight_, offsets_of(outer_, block.begin + c)[3]);
       const Coefficients found = coefficients(of[c], sums[c], w);
       shift[c] = of[c].high;
       a[c] = static_cast<C>(found.a), b[c] = static_cast<C>(found.b), k[c] = static_cast<C>(found.c);
     }
     const Offsets o = offsets_of(outer_, block.begin);
-    const Gradient g = second_gradient(o);
-    const int64_t x_step = step_of(inner_, 0), dx_step = step_of(inner_, 2);
+    const View put_down = masked_;
     for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
+      const Run<View> x(x_, 0, outer_, o, inner_, at), dy = second_gradient(put_down, o, at);
+      const Run<MutableView> dx(dx_, 2, outer_, o, inner_, at);
       C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], dx_buffer[kLaneRows * kMostLanes];
-      for (int64_t first = 0; first < run; first += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - first);
-        const int64_t dx_at = o[2] + at[2] + first * dx_step;
-        const RowsOf<C> to = result_rows(*dx_, dx_at, dx_step, rows, step_of(outer_, 2), block.count, dx_buffer);
-        kernels().lane_combine(
-            load_rows(g.view, g.offset + at[g.inner] + first * g.step, g.step, rows, g.lane, block.count, dy_buffer),
-            load_rows(x_, o[0] + at[0] + first * x_step, x_step, rows, step_of(outer_, 0), block.count, x_buffer),
-            shift, a, b, k, to);
-        store_rows(to, dx_buffer, *dx_, dx_at, dx_step, step_of(outer_, 2));
+      for (int64_t i = 0; i < run; i += kLaneRows) {
+        const int64_t rows = std::min(kLaneRows, run - i);
+        const RowsOf<C> to = dx.result_rows(i, rows, block.count, dx_buffer);
+        kernels().lane_combine(dy.load_rows(i, rows, block.count, dy_buffer),
+                               x.load_rows(i, rows, block.count, x_buffer), shift, a, b, k, to);
+        dx.store_rows(i, to, dx_buffer);
       }
     });
   }
@@ -307,25 +287,22 @@ class NormalizeBackward {
   }
 
   void write_parameters(const double* dw, const double* db) const {
-    const Strides &w = dweight_ ? dweight_->strides : dense_, &b = dbias_ ? dbias_->strides : dense_;
+    const Strides &w = dweight_ ? dweight_.strides : dense_, &b = dbias_ ? dbias_.strides : dense_;
     const StridedLoop<3> nest(shape_, {&dense_, &w, &b});
     for_each_run(nest, 0, nest.numel, [&](const int64_t* at, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         const int64_t from = at[0] + i * step_of(nest, 0);
-        if (dweight_) store_number(*dweight_, at[1] + i * step_of(nest, 1), dw[from]);
-        if (dbias_) store_number(*dbias_, at[2] + i * step_of(nest, 2), db[from]);
+        if (dweight_) store_number(dweight_, at[1] + i * step_of(nest, 1), dw[from]);
+        if (dbias_) store_number(dbias_, at[2] + i * step_of(nest, 2), db[from]);
       }
     });
   }
 
   static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
   Statistics<C> statistics_of(const Offsets& at) const {
-    return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};
+    return {load_number(mean_, at[7]), load_number(variance_, at[8]), eps_};
   }
-  template <class AnyView>
-  Strides strides_of(const AnyView* view) const {
-    return view ? view->strides : Dims::filled(x_.ndim(), 0);
-  }
+  Strides zero_if_absent(const StridedLayout& view) const { return strides_or_zero(view, x_.ndim()); }
   // Row-major strides, 0 where the size is 1.
   static Strides broadcast_strides(const Shape& shape) {
     Strides strides = contiguous_strides(shape);
@@ -334,18 +311,17 @@ class NormalizeBackward {
     return strides;
   }
 
-  const View &dy_, &x_, &mean_, &variance_;
-  const View* y_;              // the result, where a ReLU follows
-  const MutableView* masked_;  // where dy goes that it lets through
-  const Parameter weight_;
+  static constexpr C kOne = 1;
+  const View &dy_, &x_, &mean_, &variance_, &y_;  // y: the result, where a ReLU follows
+  const View weight_;
   const double eps_;
   const bool fixed_;
-  const MutableView *dx_, *dweight_, *dbias_;
-  const Shape shape_;    // of the parameters, in x's rank
-  const Strides dense_;  // of a row-major array of theirs
+  const MutableView &dx_, &dweight_, &dbias_, &masked_;  // masked: where dy goes that the ReLU lets through
+  const Shape shape_;                                    // of the parameters, in x's rank
+  const Strides dense_;                                  // of a row-major array of theirs
   const int64_t parameters_;
-  const StridedLoop<9> outer_;  // x, dy, dx, weight, parameters, mean, variance, y, masked
-  const StridedLoop<7> inner_;  // x, dy, dx, weight, parameters, y, masked
+  const StridedLoop<9> outer_;  // x, dy, dx, weight, parameters, y, masked, mean, variance
+  const StridedLoop<7> inner_;  // the first seven of them
   const bool by_element_;       // weight or parameters change along the inner axes
 };
 

@@ -1,5 +1,9 @@
-// C = A B by the plan of select.h. A single row or few read B where it is; the others are products of register tiles
-// (gemm_blocked.cpp, gemm_half.cpp).
+// C = A B by the plan of select.h; half types: gemm_half.cpp. Few rows read B where it is, the others are products of
+// register tiles. Small ones run on one thread, with what is contiguous read in place. Others in the manner of Goto and
+// van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one block of the depth after another, its
+// part of B is packed once for all threads, which then share out blocks of C, cut by its shape alone. Whoever takes a
+// block packs its part of A, which stays in the second-level cache while the tiles of B, each of which stays in the
+// first, go by.
 #include <algorithm>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -9,14 +13,99 @@
 namespace gradus::openmp_detail {
 namespace {
 
+// A product of register tiles. What the plan says to read in place is not packed; of B those are whole vectors.
+template <class T>
+class TiledProduct {
+ public:
+  TiledProduct(const Kernels<T>& kernels, const GemmPlan& plan, const Cut& cut, const GemmArgs<T>& args)
+      : kernels_(kernels), plan_(plan), cut_(cut), args_(args), width_(kernels.tile_columns),
+        packed_columns_begin_(plan.b_in_place ? args.columns / kernels.vector_size * kernels.vector_size
+                                              : plan.columns_in_place),
+        tiles_(ceil_div(args.columns - packed_columns_begin_, width_)) {}
+
+  // One block of the depth after another, by all threads.
+  void run() {
+    const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
+    packed_b_ = packed_b.get();
+    const int64_t blocks = cut_.row_blocks * cut_.column_blocks;
+    const int64_t packed_a_size = plan_.a_in_place ? 0 : slot_size(cut_.rows * plan_.depth_at_once);
+    for (first_ = 0; first_ < args_.depth; first_ += plan_.depth_at_once) {
+      depth_ = std::min(plan_.depth_at_once, args_.depth - first_);
+      parallel_for(tiles_, ceil_div(kLeastPacked, width_ * depth_),
+                   [&](int64_t begin, int64_t end) { pack_b(begin, end); });
+      parallel_each<T>(blocks, 1, packed_a_size, [&](int64_t i, T* packed_a) { multiply(i, packed_a); });
+    }
+  }
+  // By this thread, with memory for packed operands.
+  void run_small(T* packed) {
+    packed_b_ = packed + plan_.a_size, depth_ = args_.depth;
+    if (tiles_ > 0) pack_b(0, tiles_);
+    multiply(0, packed);
+  }
+
+ private:
+  void pack_b(int64_t first_tile, int64_t end_tile) const {
+    const Matrix<const T>& b = args_.b;
+    const int64_t offset = first_tile * width_, column = packed_columns_begin_ + offset;
+    const int64_t count = std::min(args_.columns - column, (end_tile - first_tile) * width_);
+    kernels_.pack_b(b.data + first_ * b.row_stride + column * b.column_stride, b.row_stride, b.column_stride, depth_,
+                    count, packed_b_ + offset * depth_);
+  }
+
+  // Block i of C: its columns of B that are read in place, then those that are packed.
+  void multiply(int64_t i, T* packed_a) const {
+    const int64_t row = i % cut_.row_blocks * cut_.rows, column = i / cut_.row_blocks * cut_.columns;
+    const int64_t height = std::min(cut_.rows, args_.rows - row), end = std::min(args_.columns, column + cut_.columns);
+    const int64_t split = std::clamp(packed_columns_begin_, column, end);
+    const Matrix<const T>& a = args_.a;
+    const T* from = a.data + row * a.row_stride + first_ * a.column_stride;
+    if (!plan_.a_in_place) kernels_.pack_a(from, a.row_stride, a.column_stride, height, depth_, packed_a);
+
+    BlockArgs<T> block;
+    block.rows = height, block.depth = depth_;
+    block.a = plan_.a_in_place ? from : packed_a;
+    // Of a single column the stride says nothing.
+    if (plan_.a_in_place) block.a_row_stride = a.row_stride, block.a_step = depth_ == 1 ? 1 : a.column_stride;
+    block.c_row_stride = args_.c.row_stride;
+    block.accumulate = args_.accumulate || first_ > 0;
+    block.row_bias = first_ == 0 && args_.row_bias ? args_.row_bias + row : nullptr;
+    const auto columns = [&](int64_t begin, int64_t end) {
+      if (begin == end) return;
+      block.columns = end - begin;
+      block.c = args_.c.data + row * args_.c.row_stride + begin;
+      block.column_bias = first_ == 0 && args_.column_bias ? args_.column_bias + begin : nullptr;
+      kernels_.block(block);
+    };
+    block.b = args_.b.data + first_ * args_.b.row_stride + column;
+    block.b_row_stride = args_.b.row_stride, block.b_tile_step = width_;
+    columns(column, split);
+    if (split == end) return;  // nothing is packed
+    block.b = packed_b_ + (split - packed_columns_begin_) * depth_, block.b_packed = true;
+    block.b_row_stride = width_, block.b_tile_step = depth_ * width_;
+    columns(split, end);
+  }
+
+  const Kernels<T>& kernels_;
+  const GemmPlan& plan_;
+  const Cut cut_;
+  const GemmArgs<T>& args_;
+  const int64_t width_;                 // of a tile
+  const int64_t packed_columns_begin_;  // columns before are read in place
+  const int64_t tiles_;                 // that are packed
+  int64_t first_ = 0, depth_ = 0;       // the part of the depth that is multiplied now
+  T* packed_b_ = nullptr;
+};
+
 template <class T>
 void product(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, T* packed) {
-  switch (plan.algorithm) {
-    case GemmAlgorithm::combine_rows:
-    case GemmAlgorithm::row_dots: return few_rows_gemm(kernels, plan, args);
-    case GemmAlgorithm::small: return small_gemm(kernels, plan, args, packed);
-    case GemmAlgorithm::blocked:
-    case GemmAlgorithm::blocked_pairs: return blocked_gemm(kernels, plan, args);
+  if (plan.algorithm == GemmAlgorithm::combine_rows || plan.algorithm == GemmAlgorithm::row_dots)
+    return few_rows_gemm(kernels, plan, args);
+  if (plan.algorithm == GemmAlgorithm::small)
+    return TiledProduct<T>(kernels, plan, {args.rows, args.columns, 1, 1}, args).run_small(packed);
+  for (int64_t column = 0; column < args.columns; column += plan.columns_at_once) {
+    const GemmArgs<T> part = columns_of(args, column, std::min(column + plan.columns_at_once, args.columns));
+    const bool last = column + part.columns == args.columns;
+    TiledProduct<T>(kernels, plan, last ? plan.last_cut : plan.cut, part).run();
   }
 }
 
@@ -55,7 +144,7 @@ void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, Gemm
     if constexpr (sizeof(T) == 2) half_gemm(table, plan, product_of(args, batch, i));
     else product(kernels_of<T>(table), plan, product_of(args, batch, i), packed);
   };
-  parallel_each<T>(product_count(batch), plan.products_at_once, packed_size, run);
+  parallel_each<T>(numel_of(batch.shape), plan.products_at_once, packed_size, run);
 }
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<float>, GemmBatch);
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<double>, GemmBatch);

@@ -16,13 +16,6 @@ struct GemmBatch {
   Dims shape = {}, a = {}, b = {}, c = {};
 };
 
-/// How many products a batch has.
-inline int64_t product_count(const GemmBatch& batch) {
-  int64_t products = 1;
-  for (int64_t size : batch.shape) products *= size;
-  return products;
-}
-
 /// The plan of such products.
 template <class T>
 GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBatch& batch = {}) {
@@ -36,19 +29,13 @@ GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBa
                       .b = strides(args.b),
                       .c = strides(args.c),
                       .starts = args.accumulate || args.row_bias || args.column_bias,
-                      .products = product_count(batch)});
+                      .products = numel_of(batch.shape)});
 }
 
 /// Runs the plan. The rows of c, or its columns, are contiguous.
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch = {});
 
-/// One product of algorithm `blocked`, of a depth above 0.
-template <class T>
-void blocked_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args);
-/// One of algorithm `small`; `packed` has room for the plan's a_size and b_size.
-template <class T>
-void small_gemm(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, T* packed);
 /// One product of half types.
 template <class H>
 void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);

@@ -7,8 +7,7 @@
 namespace gradus {
 namespace {
 
-using openmp_detail::GemmArgs;
-using openmp_detail::Matrix;
+using namespace openmp_detail;
 
 template <class T, class AnyView>
 Matrix<T> last_axes(const AnyView& view) {
@@ -52,11 +51,11 @@ void with_contiguous(Backend& backend, const MutableView& y, bool accumulate, F&
 // Plans, opens the event of an operator and runs the plan.
 template <class T>
 void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
-         const openmp_detail::GemmBatch& batch = {}) {
-  const openmp_detail::KernelTable& table = openmp_detail::kernel_table();
-  const openmp_detail::GemmPlan plan = openmp_detail::plan_of(table, args, batch);
+         const GemmBatch& batch = {}) {
+  const KernelTable& table = kernel_table();
+  const GemmPlan plan = plan_of(table, args, batch);
   EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops);
-  openmp_detail::gemm(table, plan, args, batch);
+  gemm(table, plan, args, batch);
 }
 
 }  // namespace

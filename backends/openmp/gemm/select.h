@@ -15,7 +15,7 @@ enum class GemmAlgorithm : uint8_t {
   combine_rows,   ///< few rows of C: rows of B, each times an element of A, are added up (gemv_kernel.h)
   row_dots,       ///< dot products of rows of A and columns of B where they are (gemv_kernel.h)
   small,          ///< on one thread; what is contiguous is read in place
-  blocked,        ///< packed, for caches and threads (gemm_blocked.cpp, gemm_half.cpp)
+  blocked,        ///< packed, for caches and threads (gemm.cpp, gemm_half.cpp)
   blocked_pairs,  ///< the same for pairs of bfloat16
 };
 

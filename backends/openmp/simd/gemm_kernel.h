@@ -2,7 +2,7 @@
 //   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs;
 //   each step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
 // A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h.
-// Which tiles a thread computes: gemm/gemm_blocked.cpp, conv2d/conv2d_nhwc.cpp.
+// Which tiles a thread computes: gemm/gemm.cpp, conv2d/conv2d_nhwc.cpp.
 #pragma once
 
 #include <cstddef>

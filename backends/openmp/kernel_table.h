@@ -24,60 +24,33 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
   return {{optimizer_step<T, Rule>}...};
 }
 
+// The kernels that Kernels<T> has under their own names.
+// clang-format off
+#define GRADUS_KERNELS(KERNEL)                                                                                   \
+  KERNEL(pack_a) KERNEL(pack_b) KERNEL(block) KERNEL(row_dots) KERNEL(combine_rows)                              \
+  KERNEL(direct) KERNEL(direct_sums) KERNEL(sum_lanes) KERNEL(nhwc_product) KERNEL(nhwc_gradient)                \
+  KERNEL(nhwc_sums) KERNEL(transpose) KERNEL(copy_rows)                                                          \
+  KERNEL(sum) KERNEL(product) KERNEL(find) KERNEL(find_beyond) KERNEL(lane_extremes) KERNEL(exp_sum)             \
+  KERNEL(sum_about) KERNEL(squares_about) KERNEL(products_about) KERNEL(gradient_sums) KERNEL(affine)            \
+  KERNEL(combine) KERNEL(lane_sums) KERNEL(lane_squares) KERNEL(lane_products) KERNEL(lane_affine)               \
+  KERNEL(lane_combine) KERNEL(choose) KERNEL(uniform) KERNEL(normal) KERNEL(lstm_cell)                           \
+  KERNEL(lstm_cell_backward) KERNEL(max_pool) KERNEL(max_pool_backward_2x2) KERNEL(max_pool_channels_backward)   \
+  KERNEL(gather_columns) KERNEL(pool_columns) KERNEL(repeat_columns) KERNEL(weighted_sum)
+// clang-format on
+
 template <class T>
 constexpr Kernels<T> kernels() {
-  return {.vector_size = kLanes<T>,
-          .tile_rows = kTileRows,
-          .pixel_rows = kPixelRows,
-          .tile_columns = kTileColumns<T>,
-          .pack_a = pack_a<T>,
-          .pack_b = pack_b<T>,
-          .block = block<T>,
-          .row_dots = row_dots<T>,
-          .combine_rows = combine_rows<T>,
-          .direct = direct<T>,
-          .direct_sums = direct_sums<T>,
-          .sum_lanes = sum_lanes<T>,
-          .transpose = transpose<T>,
-          .copy_rows = copy_rows<T>,
-          .steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr)),
-          .sum = sum<T>,
-          .product = product<T>,
-          .max = extreme<T, true>,
-          .min = extreme<T, false>,
-          .find = find<T>,
-          .find_beyond = find_beyond<T>,
-          .exp_sum = exp_sum<T>,
-          .sum_about = sum_about<T>,
-          .squares_about = squares_about<T>,
-          .products_about = products_about<T>,
-          .affine = affine<T>,
-          .combine = combine<T>,
-          .lane_sums = lane_sums<T>,
-          .lane_squares = lane_squares<T>,
-          .lane_products = lane_products<T>,
-          .lane_affine = lane_affine<T>,
-          .lane_combine = lane_combine<T>,
-          .lane_scaled_differences = lane_scaled_differences<T>,
-          .gradient_sums = gradient_sums<T>,
-          .lane_extremes = lane_extremes<T>,
-          .unary_ops = unary_table<T>(IndicesUpTo<kUnaryOps>()),
-          .binary_ops = binary_table<T>(IndicesUpTo<kBinaryOps>()),
-          .choose = choose<T>,
-          .uniform = uniform<T>,
-          .normal = normal<T>,
-          .lstm_cell = lstm_cell<T>,
-          .lstm_cell_backward = lstm_cell_backward<T>,
-          .max_pool = max_pool<T>,
-          .max_pool_backward_2x2 = max_pool_backward_2x2<T>,
-          .max_pool_channels_backward = max_pool_channels_backward<T>,
-          .gather_columns = gather_columns<T>,
-          .pool_columns = pool_columns<T>,
-          .repeat_columns = repeat_columns<T>,
-          .weighted_sum = weighted_sum<T>,
-          .nhwc_product = nhwc_product<T>,
-          .nhwc_gradient = nhwc_gradient<T>,
-          .nhwc_sums = nhwc_sums<T>};
+  Kernels<T> table{};
+  table.vector_size = kLanes<T>, table.tile_columns = kTileColumns<T>;
+  table.tile_rows = kTileRows, table.pixel_rows = kPixelRows;
+  table.steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr));
+  table.max = extreme<T, true>, table.min = extreme<T, false>;
+  table.unary_ops = unary_table<T>(IndicesUpTo<kUnaryOps>());
+  table.binary_ops = binary_table<T>(IndicesUpTo<kBinaryOps>());
+#define GRADUS_ENTRY(name) table.name = name<T>;
+  GRADUS_KERNELS(GRADUS_ENTRY)
+#undef GRADUS_ENTRY
+  return table;
 }
 
 template <class H>

@@ -336,9 +336,6 @@ struct Kernels {
   void (*lane_affine)(const RowsOf<const T>& x, const T* shift, const T* scale, const T* offset, const RowsOf<T>& y);
   void (*lane_combine)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                        const T* c, const RowsOf<T>& y);
-  /// dx = (g - sum) y
-  void (*lane_scaled_differences)(const RowsOf<const T>& g, const RowsOf<const T>& y, const T* sum,
-                                  const RowsOf<T>& dx);
   void (*gradient_sums)(const GradientSumsArgs<T>& args, T (&out)[2]);
   /// Extremes over the rows and the first row that has each, NaN counting as extreme.
   void (*lane_extremes)(const RowsOf<const T>& x, bool largest, T* best, int64_t* row);

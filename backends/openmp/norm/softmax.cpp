@@ -119,8 +119,6 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
       }
       store_block(out, dx, at[0], rows.along[0], n);
     });
-  const bool direct = dy.dtype == dtype_of<C> && y.dtype == dtype_of<C> && dx.dtype == dtype_of<C> &&
-                      step_of(rows.nest, 0) == 1 && step_of(rows.nest, 1) == 1 && step_of(rows.nest, 2) == 1;
   rows.template each<C>(0, [&](C*, const int64_t* at, int64_t count) {
     C sum[kStrip], result[kStrip], g_buffer[kStrip], y_buffer[kStrip];
     std::fill_n(sum, count, C(0));
@@ -129,10 +127,6 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
       if (!log) mul(term, lanes_of(rows, 2, y, at, i, count, y_buffer), result, count), term = result;
       add(sum, term, sum, count);
     }
-    if (!log && direct)
-      return kernels.lane_scaled_differences({dy.as<C>() + at[1], rows.along[1], rows.size, count},
-                                             {y.as<C>() + at[2], rows.along[2], rows.size, count}, sum,
-                                             {dx.as<C>() + at[0], rows.along[0], rows.size, count});
     for (int64_t i = 0; i < rows.size; ++i) {
       const C* gradient = lanes_of(rows, 1, dy, at, i, count, g_buffer);
       const C* output = lanes_of(rows, 2, y, at, i, count, y_buffer);

@@ -23,22 +23,28 @@ inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
   for_lanes<T>(count, [&](int64_t i, auto lanes) { lanes.put(y + i, f(lanes.get(a + i), lanes.get(b + i))); });
 }
 
-/// Truths as booleans, 1 or 0; all of them or the first `count`.
-template <class T>
-inline void store_truths(bool* to, Mask<T> where, int64_t count) {
+/// Results of a formula: numbers, or truths as booleans, 1 or 0.
+template <class T, class Some>
+inline void put_results(Some lanes, T* to, Lanes<T> y) {
+  lanes.put(to, y.v);
+}
+template <class T, class Some>
+inline void put_results(Some lanes, bool* to, Mask<T> where) {
   using Bytes = typename VectorOf<T>::Bytes;
   const Bytes bytes = __builtin_convertvector(where & 1, Bytes);
-  if (count == kLanes<T>) __builtin_memcpy(to, &bytes, kLanes<T>);
+  if (lanes.count == kLanes<T>) __builtin_memcpy(to, &bytes, kLanes<T>);
   else
-    for (int64_t i = 0; i < count; ++i) to[i] = bytes[i] != 0;
+    for (int64_t i = 0; i < lanes.count; ++i) to[i] = bytes[i] != 0;
 }
 
 // Arguments are copied, so that the stores cannot change them: they stay in registers.
 
-template <class T, UnaryOp op>
-void unary(const T* x, T* y, int64_t count, const UnaryArgs& arguments) {
+template <class T, UnaryOp op, class To>
+void unary(const T* x, To* y, int64_t count, const UnaryArgs& arguments) {
   const UnaryArgs args = arguments;
-  map(x, y, count, [&](Vector<T> v) { return scalar::Unary<op>::apply(Lanes<T>(v), args).v; });
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    put_results<T>(lanes, y + i, scalar::Unary<op>::apply(Lanes<T>(lanes.get(x + i)), args));
+  });
 }
 
 template <class T, UnaryOp op>
@@ -51,24 +57,11 @@ void unary_backward(const T* dy, const T* saved, T* dx, int64_t count, const Una
   });
 }
 
-template <class T, UnaryOp op>
-void unary_predicate(const T* x, bool* y, int64_t count, const UnaryArgs& arguments) {
-  const UnaryArgs args = arguments;
-  for_lanes<T>(count, [&](int64_t i, auto lanes) {
-    store_truths<T>(y + i, scalar::Unary<op>::apply(Lanes<T>(lanes.get(x + i)), args), lanes.count);
-  });
-}
-
-template <class T, BinaryOp op>
-void binary(const T* a, const T* b, T* y, int64_t count) {
-  map(a, b, y, count, [](Vector<T> u, Vector<T> v) { return scalar::Binary<op>::apply(Lanes<T>(u), Lanes<T>(v)).v; });
-}
-
-template <class T, BinaryOp op>
-void binary_predicate(const T* a, const T* b, bool* y, int64_t count) {
+template <class T, BinaryOp op, class To>
+void binary(const T* a, const T* b, To* y, int64_t count) {
   for_lanes<T>(count, [&](int64_t i, auto lanes) {
     const Lanes<T> u = lanes.get(a + i), v = lanes.get(b + i);
-    store_truths<T>(y + i, scalar::Binary<op>::apply(u, v), lanes.count);
+    put_results<T>(lanes, y + i, scalar::Binary<op>::apply(u, v));
   });
 }
 
@@ -76,14 +69,14 @@ void binary_predicate(const T* a, const T* b, bool* y, int64_t count) {
 
 template <class T, UnaryOp op>
 constexpr UnaryKernels<T> unary_kernels() {
-  if constexpr (is_predicate(op)) return {.predicate = unary_predicate<T, op>};
-  else return {.apply = unary<T, op>, .backward = unary_backward<T, op>};
+  if constexpr (is_predicate(op)) return {.predicate = unary<T, op, bool>};
+  else return {.apply = unary<T, op, T>, .backward = unary_backward<T, op>};
 }
 template <class T, BinaryOp op>
 constexpr BinaryKernels<T> binary_kernels() {
   if constexpr (needs_integral(op)) return {};
-  else if constexpr (is_predicate(op)) return {.predicate = binary_predicate<T, op>};
-  else return {.apply = binary<T, op>};
+  else if constexpr (is_predicate(op)) return {.predicate = binary<T, op, bool>};
+  else return {.apply = binary<T, op, T>};
 }
 template <class T, int... op>
 constexpr std::array<UnaryKernels<T>, kUnaryOps> unary_table(Indices<op...>) {

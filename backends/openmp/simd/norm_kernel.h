@@ -74,15 +74,6 @@ void lane_affine(const RowsOf<const T>& x, const T* shift, const T* scale, const
 }
 
 template <class T>
-void lane_scaled_differences(const RowsOf<const T>& g, const RowsOf<const T>& y, const T* sum, const RowsOf<T>& dx) {
-  for (int64_t r = 0; r < y.rows; ++r)
-    for_lanes<T>(y.lanes, [&](int64_t i, auto lanes) {
-      lanes.put(dx.data + r * dx.stride + i,
-                (lanes.get(g.data + r * g.stride + i) - lanes.get(sum + i)) * lanes.get(y.data + r * y.stride + i));
-    });
-}
-
-template <class T>
 void lane_combine(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                   const T* c, const RowsOf<T>& y) {
   for (int64_t r = 0; r < x.rows; ++r)

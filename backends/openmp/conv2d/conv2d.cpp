@@ -11,8 +11,7 @@
 namespace gradus {
 namespace {
 
-using openmp_detail::ConvPlan;
-using openmp_detail::Images;
+using namespace openmp_detail;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
@@ -22,8 +21,8 @@ template <class AnyView>
 class Operand {
  public:
   Operand(Backend& backend, const AnyView& given, DType dtype, bool dense) : backend_(backend), given_(given) {
-    if (!given.data || !openmp_detail::needs_copy(given, dtype, dense)) return;
-    copy_ = Array::empty(given.shape, dtype, {}, openmp_detail::copy_format(given, dense));
+    if (!given.data || !needs_copy(given, dtype, dense)) return;
+    copy_ = Array::empty(given.shape, dtype, {}, copy_format(given, dense));
     if constexpr (std::is_same_v<AnyView, View>) backend.copy(given, copy_);
   }
   AnyView view() const { return copy_.defined() ? AnyView(copy_) : given_; }
@@ -56,11 +55,9 @@ bool run_plan(const ConvPlan& plan, const Operands& operands) {
       plan.tiles);
 }
 
-const char* implementation(const openmp_detail::KernelTable& table, const ConvPlan& plan) {
-  return table.conv2d[static_cast<int>(plan.algorithm)];
-}
+const char* implementation(const ConvPlan& plan) { return kernel_table().conv2d[static_cast<int>(plan.algorithm)]; }
 
-openmp_detail::ConvSettings current_settings() { return {openmp_detail::kernel_table(), num_threads()}; }
+ConvSettings current_settings() { return {kernel_table(), num_threads()}; }
 
 }  // namespace
 
@@ -71,9 +68,9 @@ void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, c
 void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   const View &x = args.x, &w = args.w, &bias = args.bias;
   const MutableView& y = args.y;
-  const openmp_detail::ConvSettings settings = current_settings();
+  const ConvSettings settings = current_settings();
   const ConvPlan plan = select_conv2d(settings, x, w, if_present(bias), y, args.geometry);
-  const DType dtype = openmp_detail::wide(y.dtype);
+  const DType dtype = wide(y.dtype);
   const Input in(*this, x, dtype, false), weights(*this, w, dtype, plan.dense_weights);
   const Input dense_bias(*this, bias, dtype, true);
   const Output out(*this, y, dtype, false);
@@ -81,11 +78,11 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
     EventScope event(args.relu ? "conv2d_bias_relu"
                      : bias    ? "conv2d_bias"
                                : "conv2d",
-                     "openmp", implementation(settings.table, plan), {&x, &w, &y}, flops(y.shape, w.shape));
-    openmp_detail::visit_wide(dtype, [&]<class T> {
-      run_plan(plan, openmp_detail::ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()),
-                                                    nullptr, Images<const T>(weights.view()), dense_bias.view().as<T>(),
-                                                    args.relu, Images<T>(out.view())});
+                     "openmp", implementation(plan), {&x, &w, &y}, flops(y.shape, w.shape));
+    visit_wide(dtype, [&]<class T> {
+      run_plan(plan, ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()), nullptr,
+                                     Images<const T>(weights.view()), dense_bias.view().as<T>(), args.relu,
+                                     Images<T>(out.view())});
     });
   }
   out.finish();
@@ -105,11 +102,11 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const Conv2dGeometry& geometry = args.geometry;
   if (args.dbias && !args.dw) return Backend::conv2d_bias_relu_backward(args);
-  const openmp_detail::ConvSettings settings = current_settings();
-  const openmp_detail::ConvBackwardPlan plan =
+  const ConvSettings settings = current_settings();
+  const ConvBackwardPlan plan =
       select_conv2d_backward(settings, dy, x, w, if_present(y), if_present(args.dx), if_present(args.dw),
                              if_present(args.dbias), geometry, static_cast<bool>(args.masked));
-  const DType dtype = openmp_detail::wide(dy.dtype);
+  const DType dtype = wide(dy.dtype);
   Array scratch;
   const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
   const View gradient = in_gradient.view();
@@ -117,8 +114,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto run_pass = [&](const ConvPlan& pass, const MutableView& dx, const MutableView& dw,
                             const MutableView& dbias) {
     const auto event = [&](const char* name, EventScope::Operands operands, int64_t passes) {
-      return EventScope(name, "openmp", implementation(settings.table, pass), operands,
-                        passes * flops(dy.shape, w.shape));
+      return EventScope(name, "openmp", implementation(pass), operands, passes * flops(dy.shape, w.shape));
     };
     const Input in(*this, dw ? x : View(), dtype, false), weights(*this, dx ? w : View(), dtype, pass.dense_weights);
     const Output dx_out(*this, dx, dtype, false), dw_out(*this, dw, dtype, pass.dense_weights);
@@ -127,19 +123,18 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
       const EventScope scope = !dw   ? event("conv2d_backward_data", {&dy, &w, &dx}, 1)
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)
                                      : event("conv2d_backward", {&dy, &x, &w}, 2);
-      openmp_detail::visit_wide(dtype, [&]<class T> {
-        const openmp_detail::ConvGradientOperands<T> o{settings.table,
-                                                       geometry,
-                                                       Images<const T>(gradient),
-                                                       static_cast<const T*>(mask),
-                                                       images_or_sizes<const T>(in.view(), x),
-                                                       images_or_sizes<const T>(weights.view(), w),
-                                                       images_or_sizes<T>(dx_out.view(), x),
-                                                       images_or_sizes<T>(dw_out.view(), w),
-                                                       bias_out.view().as<T>()};
+      visit_wide(dtype, [&]<class T> {
+        const ConvGradientOperands<T> o{settings.table,
+                                        geometry,
+                                        Images<const T>(gradient),
+                                        static_cast<const T*>(mask),
+                                        images_or_sizes<const T>(in.view(), x),
+                                        images_or_sizes<const T>(weights.view(), w),
+                                        images_or_sizes<T>(dx_out.view(), x),
+                                        images_or_sizes<T>(dw_out.view(), w),
+                                        bias_out.view().as<T>()};
         if (!run_plan(pass, o) && dx)
-          run_plan(pass,
-                   openmp_detail::ConvOperands<T>{o.table, geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx});
+          run_plan(pass, ConvOperands<T>{o.table, geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx});
       });
     }
     for (const Output* out : {&dx_out, &dw_out, &bias_out}) out->finish();

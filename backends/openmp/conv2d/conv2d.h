@@ -33,13 +33,6 @@ struct ConvOperands {
     return w.data + group * group_stride() + (tiles.first(tile) - group * tiles.filters) * filter_stride() +
            c * channel_stride();
   }
-  /// Contiguous weights of a tile and channels [c, c + count) as (channel, tap, column), with zeros behind the filters.
-  void weights_by_channel(const FilterTiles& tiles, int64_t tile, int64_t c, int64_t count, T* to) const {
-    const int64_t taps = w.H * w.W, step = channel_stride() == taps ? count : 1;
-    for (int64_t i = 0; i < count; i += step)
-      kernels().pack_b(weights_of(tiles, tile, c + i), 1, filter_stride(), step * taps, tiles.columns(tile),
-                       to + i * taps * tiles.width);
-  }
   std::vector<WindowAxis> axes(int axis) const {
     return conv_axes(backward, geometry, axis, y.size(axis), x.size(axis), w.size(axis));
   }

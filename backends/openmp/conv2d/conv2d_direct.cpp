@@ -143,7 +143,7 @@ template <class T>
 void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOperands<T>* gradients) {
   const Kernels<T>& kernels = o.kernels();
   const int64_t groups = o.geometry.groups, channels = o.channels();
-  const SmallScratch<T> gathered(t.weights_size);
+  const Scratch<T> gathered(t.weights_size);
   const std::vector<Pass<T>> passes = o.y.data ? passes_of(t.in, o, gathered.get()) : std::vector<Pass<T>>();
   const size_t column_passes = o.axes(1).size();
   const bool has_dw = gradients && gradients->dw.data;
@@ -156,7 +156,7 @@ void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOpera
 
   // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
   const int64_t weights = o.x.C * taps, part_size = weights + o.x.C;
-  const SmallScratch<T> partial(t.partial_size);
+  const Scratch<T> partial(t.partial_size);
   const int64_t size = t.in_size + t.x_size + t.sums_size + t.vectors_size;
   parallel_each<T>(t.parts * groups, t.grain, size, [&](int64_t unit, T* planes) {
     T *const x_planes = planes + t.in_size, *const sums = x_planes + t.x_size, *const vectors = sums + t.sums_size;

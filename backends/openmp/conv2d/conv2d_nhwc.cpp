@@ -32,7 +32,7 @@ struct Pass {
   };
   const WindowAxis &rows, &columns;
   int64_t channels, depth;
-  size_t blocks = 0;
+  int64_t blocks = 0;
   std::vector<Box> boxes;
   Scratch<T> weights;
 
@@ -45,37 +45,25 @@ struct Pass {
       for (const Span& column : across) boxes.push_back({row, column, {}});
   }
 
-  // Cuts the depth into blocks of at most `most` rows: of several rows of taps, several taps or part of the channels.
+  // Cuts the depth into blocks of at most `most` rows. Sums go through it in order, so no bit depends on the cuts.
   void cut(int64_t most, int64_t row_step, int64_t pixel_step) {
-    const int64_t R = static_cast<int64_t>(rows.taps.size()), S = static_cast<int64_t>(columns.taps.size());
-    const auto step = [most](int64_t size, int64_t each) {
-      const int64_t fit = std::max<int64_t>(1, most / std::max<int64_t>(each, 1));
-      return std::max<int64_t>(1, ceil_div(size, ceil_div(std::max<int64_t>(size, 1), fit)));
-    };
-    const int64_t r_step = step(R, S * channels), s_step = r_step > 1 || S * channels <= most ? S : step(S, channels);
-    const int64_t c_step = s_step > 1 || channels <= most ? channels : step(channels, 1);
-    for (int64_t r = 0; r < R; r += r_step)
-      for (int64_t s = 0; s < S; s += s_step)
-        for (int64_t c = 0; c < channels; c += c_step, ++blocks)
-          for (Box& box : boxes) {
-            const Span& down = box.rows;
-            const Span& across = box.columns;
-            std::vector<DepthRun>& runs = box.runs.emplace_back();
-            const int64_t length = std::min(c_step, channels - c);
-            for (int64_t i = std::max(r, down.first_tap); i < std::min(r + r_step, down.last_tap); ++i)
-              for (int64_t j = std::max(s, across.first_tap); j < std::min(s + s_step, across.last_tap); ++j) {
-                const DepthRun run{rows.taps[static_cast<size_t>(i)].at * row_step +
-                                       columns.taps[static_cast<size_t>(j)].at * pixel_step + c,
-                                   (i * S + j) * channels + c, length};
-                DepthRun* before = runs.empty() ? nullptr : &runs.back();
-                if (before && run.from == before->from + before->length && run.row == before->row + before->length)
-                  before->length += length;
-                else runs.push_back(run);
-              }
+    blocks = std::max<int64_t>(1, ceil_div(depth, most));  // without taps what is written is the bias
+    const int64_t length = ceil_div(depth, blocks), S = static_cast<int64_t>(columns.taps.size());
+    for (int64_t block = 0; block < blocks; ++block)
+      for (Box& box : boxes) {
+        std::vector<DepthRun>& runs = box.runs.emplace_back();
+        for (int64_t r = box.rows.first_tap; r < box.rows.last_tap; ++r)
+          for (int64_t s = box.columns.first_tap; s < box.columns.last_tap; ++s) {
+            const int64_t tap = (r * S + s) * channels;  // its first row
+            const int64_t begin = std::max(tap, block * length), end = std::min(tap + channels, (block + 1) * length);
+            if (begin >= end) continue;
+            const int64_t from = rows.at(0, r) * row_step + columns.at(0, s) * pixel_step + begin - tap;
+            DepthRun* before = runs.empty() ? nullptr : &runs.back();
+            if (before && from == before->from + before->length && begin == before->row + before->length)
+              before->length += end - begin;
+            else runs.push_back({from, begin, end - begin});
           }
-    if (blocks > 0) return;
-    blocks = 1;  // no taps: what is written is the bias
-    for (Box& box : boxes) box.runs.resize(1);
+      }
   }
 };
 
@@ -110,11 +98,19 @@ class NhwcConvolution {
   }
 
  private:
-  // Rows are those of every pass.
-  NhwcTiles::Part part_at(int64_t i) const { return t_.part(i, y_.N, axes_[0][0].size, tiles_.count()); }
+  struct Part {
+    int64_t n, n_end, row, row_end, tile, tile_end;  // rows are those of every pass
+  };
+  Part part_at(int64_t i) const {
+    const int64_t tile = i % t_.filter_parts * t_.filter_tiles, row = i / t_.filter_parts % t_.bands * t_.rows;
+    const int64_t n = i / t_.filter_parts / t_.bands * t_.images;
+    return {n,    std::min(n + t_.images, y_.N),
+            row,  std::min(row + t_.rows, axes_[0][0].size),
+            tile, std::min(tile + t_.filter_tiles, tiles_.count())};
+  }
 
   // What a part reads.
-  ImagePart read_by(const NhwcTiles::Part& part) const {
+  ImagePart read_by(const Part& part) const {
     const int64_t step = axes_[0][0].step;
     return rows_of(x_, part.n, part.n_end, part.row * step + t_.least, (part.row_end - 1) * step + t_.most + 1);
   }
@@ -124,8 +120,11 @@ class NhwcConvolution {
   void pack(int64_t tile, int64_t begin, T* by_channel) const {
     const int64_t width = tiles_.width, count = std::min(o_.channels() - begin, kPackedChannels);
     const int64_t all_taps = o_.w.H * o_.w.W;
-    if (by_channel) o_.weights_by_channel(tiles_, tile, begin, count, by_channel);
     const T* from = o_.weights_of(tiles_, tile, begin);
+    const int64_t together = o_.channel_stride() == all_taps ? count : 1;  // channels that follow each other in memory
+    for (int64_t c = 0; by_channel && c < count; c += together)
+      kernels_.pack_b(from + c * o_.channel_stride(), 1, o_.filter_stride(), together * all_taps, tiles_.columns(tile),
+                      by_channel + c * all_taps * width);
     for (const Pass<T>& pass : passes_) {
       if (pass.depth == 0) continue;
       T* to = pass.weights.get() + (tile * pass.depth + begin) * width;
@@ -142,7 +141,7 @@ class NhwcConvolution {
   }
 
   // `next` is what is fetched meanwhile.
-  void run(const NhwcTiles::Part& part, FetchAhead next, T* in, T* out) const {
+  void run(const Part& part, FetchAhead next, T* in, T* out) const {
     const auto [n, n_end, begin, end, tile, tile_end] = part;
     const Pixels<const T> from = source_.load(read_by(part), in);
     const int64_t out_step = axes_[0][0].out_step;
@@ -153,11 +152,11 @@ class NhwcConvolution {
     share_out(next, ceil_div(written.images() * written.rows() * y_.W, kernels_.pixel_rows));
     for (int64_t t = tile; t < tile_end; ++t)
       for (const Pass<T>& pass : passes_)
-        for (size_t block = 0; block < pass.blocks; ++block)
+        for (int64_t block = 0; block < pass.blocks; ++block)
           for (const typename Pass<T>::Box& box : pass.boxes) {
             const int64_t top = std::max(begin, box.rows.begin), bottom = std::min(end, box.rows.end);
             const bool starts = block == 0, ends = block + 1 == pass.blocks;
-            const std::vector<DepthRun>& runs = box.runs[block];
+            const std::vector<DepthRun>& runs = box.runs[static_cast<size_t>(block)];
             if (top >= bottom || (runs.empty() && !starts && !ends)) continue;
             const WindowAxis &rows = pass.rows, &columns = pass.columns;
             const int64_t left = box.columns.begin;

@@ -20,10 +20,9 @@ template <class T>
 class WeightGradient {
  public:
   WeightGradient(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o)
-      : kernels_(o.kernels()), t_(tiles), dy_(o.dy), x_(o.x), dw_(o.dw), dbias_(o.dbias), geometry_(o.geometry),
-        gradients_(kernels_, dy_, o.mask), images_(kernels_, x_, nullptr),
-        tiles_(geometry_, x_, dy_, kernels_.tile_columns, is_depthwise(geometry_, x_, dy_)),
-        width_(kernels_.tile_columns), channels_(dw_.C), taps_(dw_.H * dw_.W), rows_(spans_of_taps(axis(0))),
+      : kernels_(o.kernels()), t_(tiles), o_(o), gradients_(kernels_, o.dy, o.mask), images_(kernels_, o.x, nullptr),
+        tiles_(o.geometry, o.x, o.dy, kernels_.tile_columns, is_depthwise(o.geometry, o.x, o.dy)),
+        width_(kernels_.tile_columns), channels_(o_.dw.C), taps_(o_.dw.H * o_.dw.W), rows_(spans_of_taps(axis(0))),
         runs_(t_.joins_taps ? spans_of(axis(1)) : spans_of_taps(axis(1))) {
     for (const Span& run : runs_) panels_ = std::max(panels_, ceil_div(height(run), int64_t{kernels_.tile_rows}));
   }
@@ -33,28 +32,30 @@ class WeightGradient {
     parallel_each<T>(t_.parts * t_.filter_parts, 1, t_.x_size + t_.dy_size, [&](int64_t i, T* memory) {
       const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
       sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_.count()), sums.get() + part * part_size(),
-               bias_sums.get() + part * dy_.C, memory, memory + t_.x_size);
+               bias_sums.get() + part * o_.dy.C, memory, memory + t_.x_size);
     });
     const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
     parallel_each<T>(tiles_.count() * channel_blocks, 1, t_.total_size + t_.by_channel_size, [&](int64_t i, T* total) {
       add_up(i / channel_blocks, i % channel_blocks * kPackedChannels, sums.get(), total, total + t_.total_size);
     });
-    for (int64_t k = 0; dbias_ && k < dy_.C; ++k) {
-      dbias_[k] = T(0);
-      for (int64_t part = 0; part < t_.parts; ++part) dbias_[k] += bias_sums[part * dy_.C + k];
+    for (int64_t k = 0; o_.dbias && k < o_.dy.C; ++k) {
+      o_.dbias[k] = T(0);
+      for (int64_t part = 0; part < t_.parts; ++part) o_.dbias[k] += bias_sums[part * o_.dy.C + k];
     }
   }
 
  private:
-  WindowAxis axis(int i) const { return conv_axes(false, geometry_, i, dy_.size(i), x_.size(i), dw_.size(i))[0]; }
+  WindowAxis axis(int i) const {
+    return conv_axes(false, o_.geometry, i, o_.dy.size(i), o_.x.size(i), o_.dw.size(i))[0];
+  }
 
   // The positions at which each tap of an axis reads the image.
   static std::vector<Span> spans_of_taps(const WindowAxis& axis) {
     std::vector<Span> spans;
     for (const WindowAxis::Tap& tap : axis.taps) {
-      WindowAxis alone = axis;
-      alone.taps = {tap};
-      spans.push_back({alone.inner_begin(), alone.inner_end(), tap.index, tap.index + 1});
+      const int64_t end = tap.at < axis.source ? ceil_div(axis.source - tap.at, axis.step) : 0;
+      const int64_t begin = std::min(axis.size, std::max<int64_t>(0, ceil_div(-tap.at, axis.step)));
+      spans.push_back({begin, std::clamp(end, begin, axis.size), tap.index, tap.index + 1});
     }
     return spans;
   }
@@ -64,13 +65,13 @@ class WeightGradient {
   int64_t part_size() const { return tiles_.count() * taps_ * channels_ * width_; }
   ImagePart item_at(int64_t item, int64_t channel, int64_t channel_end) const {
     const int64_t n = item / t_.bands * t_.item_images, p = item % t_.bands * t_.item_rows;
-    return {n, std::min(n + t_.item_images, dy_.N), p, std::min(p + t_.item_rows, dy_.H), channel, channel_end};
+    return {n, std::min(n + t_.item_images, o_.dy.N), p, std::min(p + t_.item_rows, o_.dy.H), channel, channel_end};
   }
   // What is read of x along with a part of dy.
   ImagePart read_with(const ImagePart& dy) const {
-    const auto row = [&](int64_t p) { return p * geometry_.stride[0] - geometry_.padding[0]; };
-    const int64_t reach = (dw_.H - 1) * geometry_.dilation[0] + 1;
-    return rows_of(x_, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
+    const auto row = [&](int64_t p) { return p * o_.geometry.stride[0] - o_.geometry.padding[0]; };
+    const int64_t reach = (o_.dw.H - 1) * o_.geometry.dilation[0] + 1;
+    return rows_of(o_.x, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
   }
 
   // Sums of one part for tiles [tile, tile_end): for every tile, (tap, channel, column).
@@ -89,10 +90,10 @@ class WeightGradient {
         next = {
             {gradients_.memory(next_part), gradients_.mask_memory(next_part), images_.memory(read_with(next_part))}};
         const int64_t blocks = ceil_div(dy_part.images(), t_.block_images) * ceil_div(dy_part.rows(), t_.block_rows);
-        share_out(next, blocks * (tile_end - tile) * panels_ * dw_.H * static_cast<int64_t>(runs_.size()));
+        share_out(next, blocks * (tile_end - tile) * panels_ * o_.dw.H * static_cast<int64_t>(runs_.size()));
       }
-      if (dbias_)
-        kernels_.nhwc_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
+      if (o_.dbias)
+        kernels_.nhwc_sums({{dy_part.images(), dy_part.rows(), o_.dy.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
                            dy.at(dy_part.image, dy_part.row, 0), last - first, bias_sums + first);
       for (int64_t i = dy_part.image; i < dy_part.image_end; i += t_.block_images)
         for (int64_t row = dy_part.row; row < dy_part.row_end; row += t_.block_rows) {
@@ -112,13 +113,13 @@ class WeightGradient {
     args.columns = tiles_.columns(tile);
     args.ahead = &next;
     args.depthwise = tiles_.depthwise;
-    args.x_row = tiles_.depthwise ? x.step[2] * geometry_.dilation[1] : 1;
-    const auto [stride_h, stride_w] = geometry_.stride;
+    args.x_row = tiles_.depthwise ? x.step[2] * o_.geometry.dilation[1] : 1;
+    const auto [stride_h, stride_w] = o_.geometry.stride;
     for (int axis = 0; axis < 3; ++axis) args.box.y_step[axis] = dy.step[axis];
     args.box.x_step[0] = x.step[0], args.box.x_step[1] = x.step[1] * stride_h,
     args.box.x_step[2] = x.step[2] * stride_w;
     for (int64_t panel = 0; panel < panels_; ++panel)
-      for (int64_t r = 0; r < dw_.H; ++r) {
+      for (int64_t r = 0; r < o_.dw.H; ++r) {
         const int64_t top = std::max(rows_[static_cast<size_t>(r)].begin, block.row);
         const int64_t bottom = std::min(rows_[static_cast<size_t>(r)].end, block.row_end);
         for (const Span& run : runs_) {
@@ -126,11 +127,11 @@ class WeightGradient {
           args.rows = height(run) * (panel + 1) / panels_ - first;
           if (args.rows == 0 || top >= bottom || run.begin >= run.end) continue;
           args.box.count[0] = block.images(), args.box.count[1] = bottom - top, args.box.count[2] = run.end - run.begin;
-          const int64_t h = top * stride_h - geometry_.padding[0] + r * geometry_.dilation[0];
-          const int64_t w = run.begin * stride_w - geometry_.padding[1] + run.first_tap * geometry_.dilation[1];
+          const int64_t h = top * stride_h - o_.geometry.padding[0] + r * o_.geometry.dilation[0];
+          const int64_t w = run.begin * stride_w - o_.geometry.padding[1] + run.first_tap * o_.geometry.dilation[1];
           args.x = x.at(block.image, h, w) + tiles_.source(tile) + first * args.x_row;
           args.dy = dy.at(block.image, top, run.begin) + offset;
-          args.out = sums + ((r * dw_.W + run.first_tap) * channels_ + first) * width_;
+          args.out = sums + ((r * o_.dw.W + run.first_tap) * channels_ + first) * width_;
           kernels_.nhwc_gradient(args);
         }
       }
@@ -140,8 +141,8 @@ class WeightGradient {
   // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
   void add_up(int64_t tile, int64_t c, const T* sums, T* total, T* by_channel) const {
     const int64_t count = std::min(channels_ - c, kPackedChannels);
-    const bool neighbouring_taps = dw_.tap_stride() == 1;
-    T* const to = dw_.data + tiles_.first(tile) * dw_.n_stride + c * dw_.c_stride;
+    const bool neighbouring_taps = o_.dw.tap_stride() == 1;
+    T* const to = o_.dw.data + tiles_.first(tile) * o_.dw.n_stride + c * o_.dw.c_stride;
     for (int64_t tap = 0; tap < taps_; ++tap) {
       const T* from = sums + ((tile * taps_ + tap) * channels_ + c) * width_;
       const T* added = from;
@@ -154,18 +155,15 @@ class WeightGradient {
                             .from_stride = width_,
                             .to = by_channel + tap * width_,
                             .to_stride = taps_ * width_});
-      else kernels_.transpose({added, width_, count, tiles_.columns(tile), to + tap * channels_, dw_.n_stride});
+      else kernels_.transpose({added, width_, count, tiles_.columns(tile), to + tap * channels_, o_.dw.n_stride});
     }
     if (neighbouring_taps)
-      kernels_.transpose({by_channel, width_, count * taps_, tiles_.columns(tile), to, dw_.n_stride});
+      kernels_.transpose({by_channel, width_, count * taps_, tiles_.columns(tile), to, o_.dw.n_stride});
   }
 
   const Kernels<T>& kernels_;
   const NhwcWeightTiles& t_;
-  const Images<const T>&dy_, &x_;
-  const Images<T>& dw_;
-  T* const dbias_;
-  const Conv2dGeometry& geometry_;
+  const ConvGradientOperands<T>& o_;
   const NhwcSource<T> gradients_, images_;
   const FilterTiles tiles_;
   const int64_t width_, channels_, taps_;  // columns of a tile; input channels of a group

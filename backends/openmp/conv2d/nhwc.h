@@ -40,25 +40,6 @@ struct Pixels {
   T* at(int64_t n, int64_t h, int64_t w) const { return data + origin + n * step[0] + h * step[1] + w * step[2]; }
 };
 
-/// Positions [begin, end) of an axis, for which taps [first_tap, last_tap) are inside the image.
-struct Span {
-  int64_t begin, end, first_tap, last_tap;
-};
-
-inline std::vector<Span> spans_of(const WindowAxis& axis) {
-  std::vector<Span> spans;
-  for (int64_t i = 0; i < axis.size; ++i) {
-    Span span{i, i + 1, 0, static_cast<int64_t>(axis.taps.size())};
-    const auto at = [&](int64_t tap) { return i * axis.step + axis.taps[static_cast<size_t>(tap)].at; };
-    while (span.first_tap < span.last_tap && at(span.first_tap) < 0) ++span.first_tap;
-    while (span.first_tap < span.last_tap && at(span.last_tap - 1) >= axis.source) --span.last_tap;
-    if (!spans.empty() && spans.back().first_tap == span.first_tap && spans.back().last_tap == span.last_tap)
-      spans.back().end = span.end;
-    else spans.push_back(span);
-  }
-  return spans;
-}
-
 /// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
 inline void share_out(FetchAhead& ahead, int64_t tiles) {
   for (FetchAhead::Place& place : ahead.places) place.bytes = ceil_div(place.bytes, std::max<int64_t>(tiles, 1));

@@ -1,6 +1,6 @@
 // Which algorithm computes a convolution. How its work is cut: select_tiles.cpp.
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
-#include <gradus/core/strided_loop.h>
+#include <gradus/backends/openmp/simd/loops.h>
 
 namespace gradus::openmp_detail {
 namespace {
@@ -27,14 +27,14 @@ bool has_few_channels(const StridedLayout& w, const Conv2dGeometry& g) {
   return filters <= 4 && channels * filters <= 9;
 }
 
-// True where sums for `columns` channels of one group fill vectors well enough for implicit_gemm_nhwc to be fast.
-bool fills_vectors(const Registers& tile, int64_t columns) {
-  return columns >= tile.vector && 4 * columns >= 3 * round_up(columns, tile.vector);
-}
-
-ConvAlgorithm implicit_gemm(const ConvSettings& settings, DType dtype, int64_t columns) {
-  return fills_vectors(registers(settings.table, dtype), columns) ? ConvAlgorithm::implicit_gemm_nhwc
-                                                                  : ConvAlgorithm::direct;
+// The algorithm of a pass between images `in` and `out` with sums for `columns` channels of one group:
+// implicit_gemm_nhwc where these fill vectors well enough for it to be fast.
+ConvAlgorithm algorithm_of(const ConvSettings& settings, DType dtype, const Conv2dGeometry& g, const ImageLayout& in,
+                           const ImageLayout& out, const StridedLayout& w, int64_t columns) {
+  if (prefers_depthwise(g, in, out)) return ConvAlgorithm::depthwise;
+  const int64_t vector = registers(settings.table, dtype).vector;
+  const bool fills = columns >= vector && 4 * columns >= 3 * round_up(columns, vector);
+  return fills && !has_few_channels(w, g) ? ConvAlgorithm::implicit_gemm_nhwc : ConvAlgorithm::direct;
 }
 
 // Channels-last weights, which implicit_gemm_nhwc uses as they are.
@@ -87,11 +87,7 @@ MemoryFormat copy_format(const StridedLayout& x, bool dense) {
 }
 
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense) {
-  int64_t expected = 1;
-  bool as_is = x.dtype == dtype;
-  for (int i = x.ndim() - 1; dense && i >= 0; expected *= x.shape[i--])
-    as_is = as_is && (x.shape[i] == 1 || x.strides[i] == expected);
-  return !as_is && x.numel() > 0;
+  return (x.dtype != dtype || (dense && !is_row_major(x))) && x.numel() > 0;
 }
 
 ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, const StridedLayout& w,
@@ -99,9 +95,7 @@ ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, con
   const DType dtype = wide(y.dtype);
   const ImageLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
   ConvPlan plan;
-  if (prefers_depthwise(g, in, out)) plan.algorithm = ConvAlgorithm::depthwise;
-  else if (has_few_channels(w, g)) plan.algorithm = ConvAlgorithm::direct;
-  else plan.algorithm = implicit_gemm(settings, dtype, w.shape[0] / g.groups);
+  plan.algorithm = algorithm_of(settings, dtype, g, in, out, w, w.shape[0] / g.groups);
   plan.dense_weights = plan.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
   plan.workspace_bytes = copy_bytes(&x, dtype, false) + copy_bytes(bias, dtype, true) + copy_bytes(&y, dtype, false) +
                          copy_bytes(&w, dtype, plan.dense_weights);
@@ -120,7 +114,6 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     return true;
   };
   ConvBackwardPlan plan;
-  const bool depthwise = prefers_depthwise(g, ImageLayout(x), ImageLayout(dy));
   plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu));
   const bool mask = y_if_relu && !plan.masks_first;
   ImageLayout dy_seen = seen(dy, dtype, false);
@@ -136,13 +129,10 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
   const ImageLayout x_seen = dw ? seen(x, dtype, false) : ImageLayout(x);
   const ImageLayout dx_seen = dx ? seen(*dx, dtype, false) : ImageLayout(x);
 
-  const bool few = has_few_channels(w, g);
-  plan.data.algorithm = depthwise ? ConvAlgorithm::depthwise
-                        : few     ? ConvAlgorithm::direct
-                                  : implicit_gemm(settings, dtype, w.shape[1]);
-  plan.weight.algorithm = depthwise ? ConvAlgorithm::depthwise
-                          : few     ? ConvAlgorithm::direct
-                                    : implicit_gemm(settings, dtype, w.shape[0] / g.groups);
+  const auto algorithm = [&](int64_t columns) {
+    return algorithm_of(settings, dtype, g, ImageLayout(x), ImageLayout(dy), w, columns);
+  };
+  plan.data.algorithm = algorithm(w.shape[1]), plan.weight.algorithm = algorithm(w.shape[0] / g.groups);
   plan.at_once = plan.data.algorithm == ConvAlgorithm::direct && plan.weight.algorithm == ConvAlgorithm::direct;
   const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
   if (dx || plan.at_once) {

@@ -23,24 +23,14 @@ enum class ConvAlgorithm : uint8_t {
 constexpr int64_t kPackedChannels =
     32;  ///< of a tile of filters, whose weights are packed, or whose gradients are added up, at once
 
-/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one, and some
-/// tiles of filters; rows are counted within a pass.
+/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one, and
+/// some tiles of filters; rows are counted within a pass.
 struct NhwcTiles {
   int64_t images, rows, filter_tiles;  ///< of a part
   int64_t bands, filter_parts, parts;  ///< of an image; of the filters; of all
   int64_t least, most;                 ///< how many rows from an output pixel's place its taps read
   int64_t depth;                       ///< rows of a block of the weights, at most
   int64_t pack_size, in_size, out_size;
-
-  struct Part {
-    int64_t n, n_end, row, row_end, tile, tile_end;
-  };
-  Part part(int64_t i, int64_t all_images, int64_t all_rows, int64_t all_tiles) const {
-    const int64_t tile = i % filter_parts * filter_tiles, row = i / filter_parts % bands * rows;
-    const int64_t n = i / filter_parts / bands * images;
-    return {n,    std::min(n + images, all_images),        row, std::min(row + rows, all_rows),
-            tile, std::min(tile + filter_tiles, all_tiles)};
-  }
 };
 
 /// dw by implicit_gemm_nhwc or depthwise. An item is what is laid out together, some images or a band of rows of one; a
@@ -68,7 +58,7 @@ struct DirectTiles {
 struct ConvPlan {
   ConvAlgorithm algorithm;
   bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
-  int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included; what fits the stack is not counted
+  int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included
   std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};  ///< none where the result is empty
 };
 

@@ -189,8 +189,7 @@ int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out, bool wants_dw)
   }
   t.vectors_size = wants_dw ? slot_size(channels * taps * vector) : 0;
   const int64_t of_thread = t.in_size + t.x_size + t.sums_size + t.vectors_size;
-  return heap_bytes(t.partial_size, p.element()) + heap_bytes(t.weights_size, p.element()) +
-         p.threads(ceil_div(t.parts * groups, t.grain)) * of_thread * p.element();
+  return (t.partial_size + t.weights_size + p.threads(ceil_div(t.parts * groups, t.grain)) * of_thread) * p.element();
 }
 
 }  // namespace gradus::openmp_detail

@@ -187,8 +187,7 @@ void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool acc
 }
 
 void OpenmpBackend::nonzero(const View& x, const MutableView& positions) {
-  if (!(x.strides == contiguous_strides(x.shape)) || !(positions.strides == contiguous_strides(positions.shape)))
-    return NaiveBackend::nonzero(x, positions);
+  if (!is_row_major(x) || !is_row_major(positions)) return NaiveBackend::nonzero(x, positions);
   EventScope event("nonzero", "openmp", "chunks", {&x, &positions});
   const bool* data = x.as<bool>();
   const int64_t numel = x.numel(), columns = x.ndim();

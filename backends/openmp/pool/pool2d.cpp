@@ -12,37 +12,23 @@ namespace {
 
 using namespace openmp_detail;
 
-// True if every window is inside the image: ceil_mode lets the last ones reach over the edge.
-bool windows_fit(const View& x, const View& y, const Pool2dGeometry& g) {
-  for (int i = 0; i < 2; ++i) {
-    const int64_t last = (y.shape[2 + i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i];
-    if (g.padding[i] != 0 || last >= x.shape[2 + i]) return false;
-  }
-  return true;
-}
-
-// A tap of a window: element (r, s) of it, which is at (h, w) of the source.
+// A tap of a window, at (h, w) of the source.
 struct WindowTap {
-  int64_t r, s, h, w;
+  int64_t h, w;
 };
 
 // Calls f(first, count) for each run of row i of the result, columns [first, first + count) that see the same taps;
 // `taps` then has those of the first.
 template <class F>
-void for_each_window_run(const WindowAxis& rows, const WindowAxis& columns, int64_t i, std::vector<WindowTap>& taps,
-                         F&& f) {
-  const auto run = [&](int64_t first, int64_t count) {
+void for_each_window_run(const WindowAxis& rows, const WindowAxis& columns, const std::vector<Span>& column_spans,
+                         int64_t i, std::vector<WindowTap>& taps, F&& f) {
+  for (const Span& span : column_spans) {
     taps.clear();
-    for (const WindowAxis::Tap& r : rows.taps)
-      for (const WindowAxis::Tap& s : columns.taps)
-        if (rows.reads(i, r) && columns.reads(first, s))
-          taps.push_back({r.index, s.index, i * rows.step + r.at, first * columns.step + s.at});
-    f(first, count);
-  };
-  const int64_t begin = columns.inner_begin(), end = columns.inner_end();
-  for (int64_t j = 0; j < begin; ++j) run(j, 1);
-  if (end > begin) run(begin, end - begin);
-  for (int64_t j = end; j < columns.size; ++j) run(j, 1);
+    for (int64_t r = 0; r < static_cast<int64_t>(rows.taps.size()); ++r)
+      for (int64_t s = span.first_tap, h = rows.at(i, r); h >= 0 && h < rows.source && s < span.last_tap; ++s)
+        taps.push_back({h, columns.at(span.begin, s)});
+    f(span.begin, span.end - span.begin);
+  }
 }
 
 // Neighbours in a row of the result that see the same taps: the kernel's arguments for those of the first image.
@@ -69,10 +55,11 @@ void max_pool(const View& x, const MutableView& y, const MutableView& indices, c
   };
   const WindowAxis rows = axis(0), columns = axis(1);
   const int64_t K = y.shape[1], step = g.stride[1];
+  const std::vector<Span> spans = spans_of(columns);
   std::vector<WindowTap> window;
   std::vector<WindowRun<PoolArgs<T>>> runs;
   for (int64_t p = 0; p < y.shape[2]; ++p)
-    for_each_window_run(rows, columns, p, window, [&](int64_t first, int64_t count) {
+    for_each_window_run(rows, columns, spans, p, window, [&](int64_t first, int64_t count) {
       WindowRun<PoolArgs<T>>& run = runs.emplace_back();
       for (const WindowTap& tap : window) {
         run.offsets.push_back(tap.h * x.strides[2] + tap.w * x.strides[3]);
@@ -106,17 +93,20 @@ void max_pool_channels_backward(const View& dy, const View& indices, const Mutab
   };
   const std::vector<WindowAxis> row_axes = axes(0), column_axes = axes(1);
   const auto classes = static_cast<int64_t>(row_axes.size());
+  std::vector<std::vector<Span>> spans;
+  for (const WindowAxis& columns : column_axes) spans.push_back(spans_of(columns));
   std::vector<WindowTap> window;
   std::vector<WindowRun<ChannelPoolBackwardArgs<T>>> runs;
   for (int64_t h = 0; h < dx.shape[2]; ++h)
-    for (const WindowAxis& columns : column_axes)
-      for_each_window_run(row_axes[static_cast<size_t>(h % classes)], columns, h / classes, window,
+    for (size_t k = 0; k < column_axes.size(); ++k)
+      for_each_window_run(row_axes[static_cast<size_t>(h % classes)], column_axes[k], spans[k], h / classes, window,
                           [&](int64_t first, int64_t count) {
                             WindowRun<ChannelPoolBackwardArgs<T>>& run = runs.emplace_back();
                             for (const WindowTap& tap : window) {
                               run.offsets.push_back(tap.h * dy.strides[2] + tap.w * dy.strides[3]);
                               run.index_offsets.push_back(tap.h * indices.strides[2] + tap.w * indices.strides[3]);
                             }
+                            const WindowAxis& columns = column_axes[k];
                             const int64_t w = columns.out_begin + first * columns.out_step;
                             run.args = {.pixels = count,
                                         .channels = dx.shape[1],
@@ -185,9 +175,10 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
     return;
   }
   const int64_t K = dx.shape[1], H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
-  const bool two_by_two = geometry.kernel[0] == 2 && geometry.kernel[1] == 2 && geometry.stride[0] == 2 &&
-                          geometry.stride[1] == 2 && geometry.dilation[0] == 1 && geometry.dilation[1] == 1 &&
-                          P == H / 2 && Q == W / 2 && windows_fit(dx, dy, geometry);
+  bool two_by_two = P == H / 2 && Q == W / 2;  // by steps of two, and inside the image
+  for (int i : {0, 1})
+    two_by_two = two_by_two && geometry.kernel[i] == 2 && geometry.stride[i] == 2 && geometry.dilation[i] == 1 &&
+                 geometry.padding[i] == 0;
   EventScope event("max_pool2d_backward", "openmp", channels || two_by_two ? kernel_table().vectors : "loops",
                    {&dy, &indices, &dx}, dy.numel());
   if (dx.numel() == 0) return;

@@ -6,26 +6,18 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// `count` indices, 0 < count <= lanes.
-template <class T>
-inline Mask<T> load_indices(const int32_t* from, int64_t count) {
+/// Indices of the lanes.
+template <class T, class Some>
+inline Mask<T> load_indices(Some lanes, const int32_t* from) {
   Mask<T> index{};
-  if constexpr (sizeof(T) == 4) {
-    if (count == kLanes<T>) __builtin_memcpy(&index, from, sizeof index);
-    else index = reinterpret_cast<Mask<T>>(load_first(reinterpret_cast<const float*>(from), count));
-  } else {
-    for (int64_t i = 0; i < count; ++i) index[i] = from[i];
-  }
+  if constexpr (sizeof(T) == 4) return reinterpret_cast<Mask<T>>(lanes.get(reinterpret_cast<const float*>(from)));
+  for (int64_t i = 0; i < lanes.count; ++i) index[i] = from[i];
   return index;
 }
-template <class T>
-inline void store_indices(int32_t* to, Mask<T> index, int64_t count) {
-  if constexpr (sizeof(T) == 4) {
-    if (count == kLanes<T>) __builtin_memcpy(to, &index, sizeof index);
-    else store_first(reinterpret_cast<float*>(to), reinterpret_cast<Vector<float>>(index), count);
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int32_t>(index[i]);
-  }
+template <class T, class Some>
+inline void store_indices(Some lanes, int32_t* to, Mask<T> index) {
+  if constexpr (sizeof(T) == 4) return lanes.put(reinterpret_cast<float*>(to), reinterpret_cast<Vector<float>>(index));
+  for (int64_t i = 0; i < lanes.count; ++i) to[i] = static_cast<int32_t>(index[i]);
 }
 
 /// Lanes whose value replaces the best so far: it is larger, or the first NaN.
@@ -54,7 +46,7 @@ inline void max_pool_by(const PoolArgs<T>& args) {
         index = won ? moved + static_cast<Integer>(args.places[t]) : index;
       }
       lanes.put(args.y + r * args.y_row + c, best);
-      store_indices<T>(args.indices + r * args.index_row + c, index, lanes.count);
+      store_indices<T>(lanes, args.indices + r * args.index_row + c, index);
     });
 }
 template <class T>
@@ -69,17 +61,15 @@ template <class T>
 void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
   for (int64_t i = 0; i < args.pixels; ++i) {
     const Mask<T> place = Mask<T>{} + static_cast<IntegerOf<T>>(args.place + i * args.place_step);
-    for (int64_t c = 0; c < args.channels; c += kLanes<T>) {
-      const int64_t count = args.channels - c < kLanes<T> ? args.channels - c : kLanes<T>;
-      const bool whole = count == kLanes<T>;
+    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
       Vector<T> sum{};
       for (int64_t t = 0; t < args.taps; ++t) {
-        const Vector<T> dy = load_some(args.dy + i * args.dy_step + args.offsets[t] + c, whole, count);
+        const Vector<T> dy = lanes.get(args.dy + i * args.dy_step + args.offsets[t] + c);
         const int32_t* indices = args.indices + i * args.index_step + args.index_offsets[t] + c;
-        sum += load_indices<T>(indices, count) == place ? dy : Vector<T>{};
+        sum += load_indices<T>(lanes, indices) == place ? dy : Vector<T>{};
       }
-      store_some(args.dx + i * args.dx_step + c, sum, whole, count);
-    }
+      lanes.put(args.dx + i * args.dx_step + c, sum);
+    });
   }
 }
 
@@ -92,7 +82,7 @@ void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
   for (int64_t p = 0; p < args.rows; ++p) {
     for_lanes<T>(args.columns, [&](int64_t q, auto lanes) {
       const Vector<T> dy = lanes.get(args.dy + p * args.columns + q);
-      const Mask<T> index = load_indices<T>(args.indices + p * args.columns + q, lanes.count);
+      const Mask<T> index = load_indices<T>(lanes, args.indices + p * args.columns + q);
       for (int64_t r = 0; r < 2; ++r) {
         const int64_t row = (2 * p + r) * args.width;
         const Mask<T> at = lane_columns + static_cast<Integer>(row + 2 * q);

@@ -16,13 +16,6 @@ using namespace openmp_detail;
 
 uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
-bool is_contiguous(const View& x) {
-  int64_t expected = 1;
-  for (int i = x.ndim() - 1; i >= 0; expected *= x.shape[i--])
-    if (x.shape[i] != 1 && x.strides[i] != expected) return false;
-  return true;
-}
-
 // Calls draw(first element, count, their pairs of random words) for blocks of up to kBlock of `numel` elements, of
 // which `per_block` come from one philox block.
 template <int64_t per_block, class F>
@@ -41,7 +34,7 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
 // draw(count, pairs, out) for such blocks of y; by way of contiguous memory where y is not.
 template <class T, int64_t per_block, class F>
 void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
-  const bool in_place = is_contiguous(y);
+  const bool in_place = is_row_major(y);
   const Array row_major = in_place ? Array() : Array::empty(y.shape, y.dtype);
   T* out = in_place ? y.as<T>() : row_major.data<T>();
   each_block<per_block>(state, y.numel(),
@@ -78,7 +71,7 @@ void OpenmpBackend::normal(const MutableView& y, const RandomState& state, doubl
 
 void OpenmpBackend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
                             const MutableView& y) {
-  if (!is_contiguous(x) || !is_contiguous(mask) || !is_contiguous(y)) return Backend::dropout(x, p, state, mask, y);
+  if (!is_row_major(x) || !is_row_major(mask) || !is_row_major(y)) return Backend::dropout(x, p, state, mask, y);
   EventScope event("dropout", "openmp", "loops", {&x, &mask, &y}, x.numel());
   visit_floating(x.dtype, [&]<class T> {
     using C = compute_t<T>;

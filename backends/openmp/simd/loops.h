@@ -102,27 +102,18 @@ void parallel_each(int64_t count, int64_t grain, F&& f) {
   });
 }
 
-/// A reference to a callable void(const int64_t* offsets, int64_t count); does not own it.
-class RunFunction {
- public:
-  template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, RunFunction>)
-      RunFunction(F&& f)  // NOLINT(google-explicit-constructor)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, const int64_t* offsets, int64_t count) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(offsets, count);
-        }) {}
-  void operator()(const int64_t* offsets, int64_t count) const { call_(object_, offsets, count); }
-
- private:
-  void* object_;
-  void (*call_)(void*, const int64_t*, int64_t);
-};
+/// If elements follow each other in memory in row-major order.
+inline bool is_row_major(const StridedLayout& x) {
+  int64_t expected = 1;
+  for (int i = x.ndim() - 1; i >= 0; expected *= x.shape[i--])
+    if (x.shape[i] != 1 && x.strides[i] != expected) return false;
+  return true;
+}
 
 /// Calls run(offsets, count) for elements [begin, end) of the nest, cut where the innermost axis ends: `count`
 /// elements, of which operand k's start at offsets[k] and are loop.strides[k][loop.ndim - 1] apart.
-template <int N>
-void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, RunFunction run) {
+template <int N, class F>
+void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& run) {
   if (begin >= end) return;
   const int inner = loop.ndim - 1;
   int64_t place[kMaxDims] = {}, offsets[N] = {};  // of the next element
@@ -148,8 +139,8 @@ void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, RunFun
 }
 
 /// The same over the whole nest, by several threads.
-template <int N>
-void parallel_runs(const StridedLoop<N>& loop, RunFunction run, int64_t grain = kGrain) {
+template <int N, class F>
+void parallel_runs(const StridedLoop<N>& loop, F&& run, int64_t grain = kGrain) {
   parallel_for(loop.numel, grain, [&](int64_t begin, int64_t end) { for_each_run(loop, begin, end, run); });
 }
 

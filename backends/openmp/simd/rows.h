@@ -7,19 +7,15 @@
 
 namespace gradus::openmp_detail {
 
-/// The nest without one of its axes.
+/// A nest with elements without one of its axes.
 template <int N>
-StridedLoop<N> without_axis(const StridedLoop<N>& nest, int without) {
-  Shape shape;
-  Strides strides[N];
-  const Strides* pointers[N];
-  for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
-  for (int axis = 0; axis < nest.ndim; ++axis) {
-    if (axis == without) continue;
-    shape.push_back(nest.shape[axis]);
-    for (int k = 0; k < N; ++k) strides[k].push_back(nest.strides[k][axis]);
+StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
+  nest.numel /= nest.shape[axis];
+  for (--nest.ndim; axis < nest.ndim; ++axis) {
+    nest.shape[axis] = nest.shape[axis + 1];
+    for (int k = 0; k < N; ++k) nest.strides[k][axis] = nest.strides[k][axis + 1];
   }
-  return StridedLoop<N>(shape, pointers);
+  return nest;
 }
 
 /// The axes of `shape` in (or not in) `axes` as a nest over N operands.

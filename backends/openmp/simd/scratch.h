@@ -22,8 +22,8 @@ class Scratch {
   T* data_;
 };
 
-/// Calls f(begin, end, memory) for the chunks of a parallel_for. `memory` has `size` elements for each thread, which are
-/// taken before: what a kernel takes does not depend on which threads come in time. It is aligned to 64 bytes where
+/// Calls f(begin, end, memory) for the chunks of a parallel_for. `memory` has `size` elements for each thread, which
+/// are taken before: what a kernel takes does not depend on which threads come in time. It is aligned to 64 bytes where
 /// slot_size() made `size`.
 template <class T, class F>
 void parallel_chunks(int64_t count, int64_t grain, int64_t size, F&& f) {
@@ -40,28 +40,5 @@ void parallel_each(int64_t count, int64_t grain, int64_t size, F&& f) {
   });
 }
 constexpr int64_t slot_size(int64_t count) { return round_up(count, 16); }
-
-constexpr int64_t kStackBytes = 8192;
-/// What SmallScratch takes from the allocator.
-constexpr int64_t heap_bytes(int64_t count, int64_t element) {
-  return count * element > kStackBytes ? count * element : 0;
-}
-/// The same, on the stack where it is small.
-template <class T>
-class SmallScratch {
- public:
-  explicit SmallScratch(int64_t count)
-      : large_(count > kOnStack ? count : 0), data_(count > kOnStack ? large_.get() : small_) {}
-  SmallScratch(const SmallScratch&) = delete;
-  SmallScratch& operator=(const SmallScratch&) = delete;
-  T* get() const { return data_; }
-  T& operator[](int64_t i) const { return data_[i]; }
-
- private:
-  static constexpr int64_t kOnStack = kStackBytes / sizeof(T);
-  alignas(64) T small_[kOnStack];
-  Scratch<T> large_;
-  T* data_;
-};
 
 }  // namespace gradus::openmp_detail

@@ -24,20 +24,27 @@ struct WindowAxis {
   int64_t size, out_begin, out_step, step, source;
   std::vector<Tap> taps;
 
-  bool reads(int64_t i, const Tap& tap) const { return i * step + tap.at >= 0 && i * step + tap.at < source; }
-  /// All taps of positions [inner_begin(), inner_end()) are inside.
-  int64_t inner_begin() const {
-    int64_t begin = 0;
-    for (const Tap& tap : taps)
-      if (tap.at < 0) begin = std::max(begin, ceil_div(-tap.at, step));
-    return std::min(begin, size);
-  }
-  int64_t inner_end() const {
-    int64_t end = size;
-    for (const Tap& tap : taps) end = std::min(end, tap.at < source ? ceil_div(source - tap.at, step) : 0);
-    return std::max(end, inner_begin());
-  }
+  /// Where tap t of position i is.
+  int64_t at(int64_t i, int64_t t) const { return i * step + taps[static_cast<size_t>(t)].at; }
 };
+
+/// Positions [begin, end) of an axis, for which taps [first_tap, last_tap) are inside the image.
+struct Span {
+  int64_t begin, end, first_tap, last_tap;
+};
+
+inline std::vector<Span> spans_of(const WindowAxis& axis) {
+  std::vector<Span> spans;
+  for (int64_t i = 0; i < axis.size; ++i) {
+    Span span{i, i + 1, 0, static_cast<int64_t>(axis.taps.size())};
+    while (span.first_tap < span.last_tap && axis.at(i, span.first_tap) < 0) ++span.first_tap;
+    while (span.first_tap < span.last_tap && axis.at(i, span.last_tap - 1) >= axis.source) --span.last_tap;
+    if (!spans.empty() && spans.back().first_tap == span.first_tap && spans.back().last_tap == span.last_tap)
+      spans.back().end = span.end;
+    else spans.push_back(span);
+  }
+  return spans;
+}
 
 /// The result of sliding a window: `size` positions over `source` elements.
 inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int64_t stride, int64_t padding,

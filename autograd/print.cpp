@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <ostream>
 
-#include <gradus/core/cpu_runtime.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus {
 namespace {
@@ -108,7 +108,7 @@ std::string footer(const Tensor& tensor) {
 std::string Tensor::str() const {
   if (!defined()) return "[ Tensor (undefined) ]";
   const OpContext context("print");
-  if (device().is_cpu()) check_not_recording("printing a tensor");
+  check_not_recording(device().type, "printing a tensor");
   const Array here = ops::contiguous(ops::cast(ops::to_device(array(), Device()), DType::f64));
   const double* data = static_cast<const double*>(here.data());
   const std::vector<double> values(data, data + here.numel());

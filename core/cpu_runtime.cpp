@@ -9,6 +9,7 @@
 #include <new>
 
 #include <gradus/core/ceil_div.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus {
 namespace {
@@ -20,10 +21,9 @@ constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are anyone's
 // A block begins with 64 bytes of its own, so that what follows keeps its alignment.
 struct Block {
   size_t capacity;
-  size_t bytes;                        // that were asked for, and are counted
-  Block* next;                         // in its free list
-  int shelf;                           // where it goes when it is freed
-  RecordedMemory* recorded = nullptr;  // whose it is, else
+  size_t bytes;  // that were asked for, and are counted
+  Block* next;   // in its free list
+  int shelf;     // where it goes when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);
 
@@ -77,8 +77,6 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
-    if (detail::recorded_memory) [[unlikely]]
-      return allocate_recorded(bytes, *detail::recorded_memory);
     const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
     const int at = capacity <= kOwn ? own_shelf() : kShelves;
     Block* block = nullptr;
@@ -97,8 +95,6 @@ class CpuRuntime final : public DeviceRuntime {
   void free(void* data) noexcept override {
     if (!data) return;
     Block* block = reinterpret_cast<Block*>(static_cast<char*>(data) - kAlignment);
-    if (block->recorded) [[unlikely]]
-      return block->recorded->free(data);
     allocated_.fetch_sub(static_cast<int64_t>(block->bytes), std::memory_order_relaxed);
     Shelf& shelf = shelves_[block->shelf];
     std::lock_guard lock(shelf.mutex);
@@ -137,9 +133,8 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate_pinned(size_t bytes) override { return allocate(bytes, {}); }
   void free_pinned(void* data) noexcept override { free(data); }
 
-  void copy(void* to, Device, const void* from, Device, size_t bytes, bool) override {
-    check_not_recording("a copy between devices");
-    if (bytes) std::memcpy(to, from, bytes);
+  void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool) override {
+    if (bytes && !record_copy(to, to_device, from, from_device, bytes)) std::memcpy(to, from, bytes);
   }
 
   Stream current_stream(int) override { return {}; }
@@ -155,7 +150,7 @@ class CpuRuntime final : public DeviceRuntime {
     begin_capture();
     return nullptr;
   }
-  bool capturing() const override { return detail::recorded_memory != nullptr; }
+  bool capturing() const override { return recorded_memory(DeviceType::cpu) != nullptr; }
 
  private:
   using Count = std::atomic<int64_t>;
@@ -164,13 +159,6 @@ class CpuRuntime final : public DeviceRuntime {
     const auto more = static_cast<int64_t>(bytes), now = total.fetch_add(more, std::memory_order_relaxed) + more;
     for (int64_t most = peak.load(std::memory_order_relaxed);
          most < now && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed);) {}
-  }
-
-  static void* allocate_recorded(size_t bytes, RecordedMemory& memory) {
-    static_assert(kAlignment == RecordedMemory::kHeader);
-    char* const data = static_cast<char*>(memory.allocate(bytes));
-    new (data - kAlignment) Block{bytes, bytes, nullptr, 0, &memory};
-    return data;
   }
 
   // Tries once more with an empty cache before giving up.
@@ -186,7 +174,7 @@ class CpuRuntime final : public DeviceRuntime {
                  "; use a smaller batch or free tensors first");
     ++system_allocations_;
     add(reserved_, peak_reserved_, capacity);
-    return new (memory) Block{capacity, 0, nullptr, shelf, nullptr};
+    return new (memory) Block{capacity, 0, nullptr, shelf};
   }
 
   Shelf shelves_[kShelves + 1];  // the last one is everybody's
@@ -195,11 +183,6 @@ class CpuRuntime final : public DeviceRuntime {
 };
 
 }  // namespace
-
-void check_not_recording(const char* what) {
-  GRADUS_CHECK(!detail::recorded_memory, DeviceError, what,
-               " cannot be part of a recorded step, in which nothing is computed: do it before or after the step");
-}
 
 std::unique_ptr<DeviceRuntime> make_cpu_runtime() { return std::make_unique<CpuRuntime>(); }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <gradus/core/recorded_memory.h>
+
 namespace gradus {
 
 Storage Storage::allocate(size_t bytes, Device device) {
@@ -11,14 +13,18 @@ Storage Storage::allocate(size_t bytes, Device device) {
   const Stream stream = owner.current_stream(device.index);
   storage.impl_->device = stream.device;  // index -1 is settled here
   storage.impl_->bytes = bytes;
-  if (bytes > 0) {
+  if (bytes == 0) return storage;
+  if (RecordedMemory* const memory = recorded_memory(device.type)) [[unlikely]] {
+    const std::shared_ptr<void> block = memory->allocate(bytes);
+    storage.impl_->data = block.get();
+    storage.impl_->deleter = [block](void*) {};  // keeps it
+  } else {
     storage.impl_->data = owner.allocate(bytes, stream);
-    storage.impl_->runtime = &owner;
 #ifndef NDEBUG
-    if (device.is_cpu() && !owner.capturing())        // what a recorded step makes has no memory
-      std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
+    if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
 #endif
   }
+  storage.impl_->runtime = &owner;
   return storage;
 }
 
@@ -33,6 +39,7 @@ Storage Storage::adopt(void* data, size_t bytes, Device device, std::function<vo
 }
 
 Storage Storage::allocate_pinned(size_t bytes) {
+  check_not_recording(DeviceType::cpu, "page-locked memory");
   DeviceRuntime* cuda = find_runtime(DeviceType::cuda);
   DeviceRuntime& owner = cuda ? *cuda : runtime(DeviceType::cpu);
   Storage storage = adopt(bytes ? owner.allocate_pinned(bytes) : nullptr, bytes, Device(),
@@ -63,8 +70,8 @@ void Storage::record_stream(const Stream& stream) const {
 }
 
 Storage::Impl::~Impl() {
-  if (runtime) runtime->free(data);
-  else if (deleter) deleter(data);
+  if (deleter) deleter(data);
+  else if (runtime) runtime->free(data);
 }
 
 }  // namespace gradus

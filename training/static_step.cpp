@@ -15,8 +15,9 @@ struct StaticStep::Recording {
   std::unique_ptr<graph::Executor> executor;
 };
 
-StaticStep::StaticStep(const std::vector<optim::Optimizer*>& optimizers, Function step, StaticStepOptions options)
-    : ReplayedStep("StaticStep", Device(), optimizers, std::move(step)), options_(std::move(options)),
+StaticStep::StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
+                       StaticStepOptions options)
+    : ReplayedStep("StaticStep", device, optimizers, std::move(step)), options_(std::move(options)),
       wanted_(options_.enabled()) {
   const OpContext context("StaticStep");
   GRADUS_CHECK(options_.warm_up() >= 1, ValueError, "warm_up must be at least 1, got ", options_.warm_up());
@@ -58,7 +59,7 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
   recording->inputs = make_inputs(batch);
   const std::vector<const void*> gradients = gradient_addresses();
   try {
-    graph::Recorder recorder;
+    graph::Recorder recorder(device_);
     const TensorList results = step_(recording->inputs);
     graph::Graph graph = recorder.finish();
     for (const void* gradient : gradients)

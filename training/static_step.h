@@ -1,7 +1,7 @@
-// StaticStep: a training step on the CPU that is recorded once as a graph (core/graph) and then run from memory that
-// was planned beforehand: no allocation, reference counting or dispatch between kernels.
+// StaticStep: a training step that is recorded once as a graph (core/graph) and then run from memory that was planned
+// beforehand: no allocation, reference counting or dispatch between kernels; on a GPU as one captured graph.
 //
-//   training::StaticStep step({&optimizer}, [&](const TensorList& batch) -> TensorList {
+//   training::StaticStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {
 //     optimizer.zero_grad();
 //     const Tensor loss = cross_entropy(net->forward(batch[0]), batch[1]);
 //     loss.backward();
@@ -13,7 +13,7 @@
 //     schedule.step();
 //   }
 //
-// The interface is CapturedStep's, which does the same on a GPU. Runs give the bits of eager steps.
+// The interface is CapturedStep's. Runs give the bits of eager steps.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -26,7 +26,7 @@ class Executor;
 namespace gradus::training {
 
 struct StaticStepOptions {
-  /// Eager steps before the first recording, at least 1: they make the state of the optimizers.
+  /// Eager steps before the first recording, at least 1: they make the state of optimizers and scaler.
   GRADUS_ARG(int, warm_up) = 1;
   /// Of so many sizes of batches the step is recorded; further sizes go the eager way.
   GRADUS_ARG(int, recordings) = 4;
@@ -38,13 +38,14 @@ class StaticStep : public ReplayedStep {
  public:
   /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, else a
   /// ValueError.
-  StaticStep(const std::vector<optim::Optimizer*>& optimizers, Function step, StaticStepOptions options = {});
+  StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
+             StaticStepOptions options = {});
   ~StaticStep();
   StaticStep(const StaticStep&) = delete;
   StaticStep& operator=(const StaticStep&) = delete;
 
-  /// A step on a batch. The first ones are eager; then the step is recorded for each size of batch that comes, and run.
-  /// When an option of an optimizer other than the learning rate changes, it is recorded anew.
+  /// A step on a batch, of tensors anywhere. The first ones are eager; then the step is recorded for each size of batch
+  /// that comes, and run. When an option of an optimizer other than the learning rate changes, it is recorded anew.
   ///
   /// Results of recorded steps are overwritten by the next one of their size: read or clone() them before. Gradients
   /// exist within recorded steps alone, which therefore begin with zero_grad(). Other tensors that the step uses

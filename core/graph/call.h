@@ -10,6 +10,7 @@
 namespace gradus {
 
 class Backend;
+struct RandomState;
 
 namespace graph {
 
@@ -21,6 +22,9 @@ struct Origin {
 
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };
+
+/// Bytes from the first element to behind the last.
+size_t extent(const StridedLayout& layout);
 
 /// What a call reads or writes: elements of a buffer of its graph.
 struct Operand {
@@ -39,6 +43,8 @@ class Call {
     virtual void read(View& view) = 0;
     /// Written, or read and written.
     virtual void write(MutableView& view) = 0;
+    /// An argument that says what the call draws, whose offset it may place elsewhere.
+    virtual void draw(RandomState&) {}
   };
 
   virtual ~Call() = default;
@@ -47,6 +53,7 @@ class Call {
   virtual void visit(Visitor& visitor) = 0;
 
   const char* name = "";  ///< of the operation: "conv2d_bias_relu"
+  size_t number = 0;      ///< among the calls of the eager step
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
 };

@@ -5,42 +5,64 @@
 namespace gradus::graph {
 
 Executor::Executor(Graph graph) : graph_(std::move(graph)), plan_(plan_memory(graph_)) {
-  arena_ = Storage::allocate(plan_.bytes, Device());
+  arena_ = Storage::allocate(plan_.bytes, graph_.device_);
   for (size_t i = 0; i < plan_.offsets.size(); ++i) {
     Buffer& buffer = graph_.buffers_[i];
     if (!buffer.external) buffer.memory = static_cast<char*>(arena_.data()) + plan_.offsets[i];
   }
+  for (const auto& call : graph_.calls_) place(*call);
+}
+
+void Executor::place(Call& call) const {
+  const auto memory = [this](int buffer) { return graph_.buffers_[static_cast<size_t>(buffer)].memory; };
+  place(call, graph_.device_, memory, graph_.offset_.data());
+}
+
+void Executor::place(Call& call, Device device, const std::function<char*(int buffer)>& memory, const void* offset) {
   struct Place final : Call::Visitor {
-    Place(const Call& call, const std::vector<Buffer>& buffers) : operand(call.operands.data()), buffers(buffers) {}
-    void read(View& view) override { view.data = next(); }
-    void write(MutableView& view) override { view.data = next(); }
+    Place(const Call& call, Device device, const std::function<char*(int)>& memory, const void* offset)
+        : operand(call.operands.data()), device(device), memory(memory), offset(offset) {}
+    void read(View& view) override { view.device = device, view.data = next(); }
+    void write(MutableView& view) override { view.device = device, view.data = next(); }
+    void draw(RandomState& state) override { state.device_offset = static_cast<const uint64_t*>(offset); }
     char* next() {
-      const auto [buffer, offset] = std::pair(operand->buffer, operand->offset);
+      const auto [buffer, at] = std::pair(operand->buffer, operand->offset);
       ++operand;
-      return buffer < 0 ? nullptr : buffers[static_cast<size_t>(buffer)].memory + offset;
+      return buffer < 0 ? nullptr : memory(buffer) + at;
     }
     const Operand* operand;
-    const std::vector<Buffer>& buffers;
-  };
+    const Device device;
+    const std::function<char*(int)>& memory;
+    const void* const offset;
+  } visitor(call, device, memory, offset);
+  call.visit(visitor);
+}
+
+void Executor::advance_generator() {
+  if (graph_.draws_ == 0) return;
+  const auto offset = static_cast<int64_t>(default_generator().advance(graph_.draws_));
+  graph_.backend_->fill(graph_.offset_, Scalar(offset));
+}
+
+void Executor::run_calls() {
   for (const auto& call : graph_.calls_) {
-    Place place(*call, graph_.buffers_);
-    call->visit(place);
+    const OpContext context(call->origin.op.c_str(), call->origin.where);
+    call->run(*graph_.backend_);
   }
 }
 
-void Executor::advance_generator() { *graph_.offset_ = default_generator().advance(graph_.draws_); }
-
-Array Executor::array_of(const Operand& operand) const {
-  const Buffer& buffer = graph_.buffers_[static_cast<size_t>(operand.buffer)];
-  const Storage storage =
-      Storage::adopt(buffer.memory + operand.offset, buffer.bytes - operand.offset, Device(), nullptr);
-  return Array(storage, 0, operand.layout.shape, operand.layout.strides, operand.layout.dtype);
+void Executor::run_captured() {
+  const DeviceGuard guard(graph_.device_);
+  if (state_ == State::captured) return captured_.replay();
+  if (state_ == State::launched) captured_.capture([this] { run_calls(); }), captured_.replay();
+  else run_calls();
+  state_ = state_ == State::loaded ? State::launched : State::captured;
 }
 
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
   if (!buffer || buffer->memory == buffer->data) return recorded;
-  const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, Device(),
+  const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, graph_.device_,
                                          [arena = arena_, constants = graph_.constants_](void*) {});  // keeps them
   const auto offset = static_cast<const char*>(recorded.data()) - buffer->data;
   return Array(storage, offset / static_cast<int64_t>(size_of(recorded.dtype())), recorded.shape(), recorded.strides(),

@@ -64,7 +64,9 @@ void Graph::find_uses() {
 void Graph::check_released() const {
   for (const auto& [data, block] : blocks_->blocks()) {
     const Buffer* const buffer = buffer_of(data);
-    if (!buffer) continue;  // nothing has computed anything there
+    if (!buffer && device_.is_cpu()) continue;  // nothing has computed anything there, and it is memory
+    GRADUS_CHECK(buffer && buffer->first_use >= 0, ValueError, "an array of ", block.bytes, " bytes that the step ",
+                 "made without computing anything in it is kept beyond the step: make it before");
     const Origin& origin = calls_[static_cast<size_t>(buffer->first_use)]->origin;
     GRADUS_FAIL(
         ValueError, "the result of '", origin.op, "' at ", origin.where.file, ":", origin.where.line,

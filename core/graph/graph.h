@@ -27,6 +27,8 @@ struct Buffer {
 class Graph {
  public:
   const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
+  /// That runs the calls.
+  Device device() const { return device_; }
   /// In the order of their addresses.
   const std::vector<Buffer>& buffers() const { return buffers_; }
   /// The one that had this address when the step was recorded; null if there is none.
@@ -60,13 +62,14 @@ class Graph {
   Buffer* find(const void* data);
   void find_uses();
 
+  Device device_;
   Backend* backend_ = nullptr;  // that was current
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Buffer> buffers_;
   std::vector<Array> constants_;  // external ones that the step itself made
   std::shared_ptr<RecordedBlocks> blocks_;
-  std::unique_ptr<uint64_t> offset_;  // of the generator, which recorded draws add to their own
-  uint64_t draws_ = 0;                // of one run
+  Array offset_;        // of the generator (int64 scalar on the device), which recorded draws add to their own
+  uint64_t draws_ = 0;  // of one run
   int64_t eager_peak_ = 0;
 };
 

@@ -3,18 +3,50 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
+#include <gradus/core/backend_ops.h>
 #include <gradus/core/io/npy.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/random.h>
+#include <gradus/core/registry.h>
 
 namespace gradus::graph {
 namespace {
 
-Array as_double(const Array& x) {
-  const Array dense = Array::empty(x.shape(), DType::f64);
-  if (x.numel() > 0) backend("naive").copy(x, dense);
+/// Bytes of a device, on another or the same.
+Storage copy_of(const void* data, size_t bytes, Device from, Device to) {
+  const Storage copy = Storage::allocate(bytes, to);
+  runtime(from.is_cuda() ? from.type : to.type).copy(copy.data(), copy.device(), data, from, bytes, false);
+  return copy;
+}
+
+/// What the buffers that a call uses hold, by their numbers.
+using Contents = std::map<int, Storage>;
+
+Contents contents_for(const Call& call, const Graph& graph, Device to) {
+  Contents contents;
+  for (const Operand& operand : call.operands) {
+    if (operand.buffer < 0 || contents.contains(operand.buffer)) continue;
+    const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
+    contents[operand.buffer] = copy_of(buffer.memory, buffer.bytes, graph.device(), to);
+  }
+  return contents;
+}
+
+/// Elements of a device as float64 on the host.
+Array as_double(const StridedLayout& layout, const void* data, Device device) {
+  const Array dense = Array::empty(layout.shape, DType::f64);
+  if (dense.numel() == 0) return dense;
+  const Storage here = copy_of(data, extent(layout), device, Device());
+  backend("naive").copy(Array(here, 0, layout.shape, layout.strides, layout.dtype), dense);
   return dense;
+}
+
+/// Those of an operand.
+Array as_double(const Operand& operand, const Contents& contents) {
+  if (operand.buffer < 0) return Array::empty(operand.layout.shape, DType::f64);
+  const Storage& buffer = contents.at(operand.buffer);
+  return as_double(operand.layout, static_cast<const char*>(buffer.data()) + operand.offset, buffer.device());
 }
 
 /// The largest |a - b| relative to the largest finite |b|, to 1/1000 where that is less.
@@ -40,43 +72,123 @@ double allowed(DType dtype, const LockstepTolerance& tolerance) {
   }
 }
 
+/// Is this a result of call `number`? What nothing reads later may be anything.
+bool is_compared(const Operand& operand, const Graph& graph, int number) {
+  if (operand.buffer < 0 || !operand.is_written) return false;
+  const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
+  return buffer.external || buffer.last_use > number;
+}
+
+/// Has a backend run each call, and keeps what the call wrote.
+class Trace final : public BackendInterceptor<Trace> {
+ public:
+  explicit Trace(Backend& runs) : runs_(runs) {}
+  std::string_view name() const override { return runs_.name(); }
+  DeviceType device_type() const override { return runs_.device_type(); }
+  template <class... Params>
+  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (runs_.*method)(arguments...);
+    results.emplace_back();
+    const auto keep = [this](const auto& view) {
+      const bool is_written = std::is_same_v<decltype(view), const MutableView&>;
+      results.back().push_back(is_written ? as_double(view, view.data, view.device) : Array());
+    };
+    (for_each_operand(arguments, keep), ...);
+  }
+  std::vector<std::vector<Array>> results;  // by call and operand
+
+ private:
+  Backend& runs_;
+};
+
+/// What is in the buffers that were there before the step, to be put back.
+class State {
+ public:
+  explicit State(const Graph& graph) : graph_(graph) {
+    for (const Buffer& buffer : graph.buffers())
+      if (buffer.external) before_.push_back(copy_of(buffer.memory, buffer.bytes, graph.device(), graph.device()));
+  }
+  void put_back() const {
+    default_generator().set_state(default_generator().seed(), draws_before_);
+    auto next = before_.begin();
+    for (const Buffer& buffer : graph_.buffers()) {
+      if (!buffer.external) continue;
+      runtime(graph_.device().type)
+          .copy(buffer.memory, graph_.device(), next->data(), graph_.device(), buffer.bytes, false);
+      ++next;
+    }
+  }
+
+ private:
+  const Graph& graph_;
+  const uint64_t draws_before_ = default_generator().offset();
+  std::vector<Storage> before_;
+};
+
 }  // namespace
 
-std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance) {
-  for (const Backend* backend : {&a, &b})
-    GRADUS_CHECK(backend->device_type() == DeviceType::cpu, DeviceError, "the recorded step is on the cpu, '",
-                 backend->name(), "' is not");
+std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step) {
+  const Graph& graph = executor.graph();
+  Backend& backend = current_backend(graph.device().type);
+  const State state(graph);
+  Trace eager(backend);
+  {
+    const BackendGuard guard(eager);
+    step();
+  }
+  state.put_back();
   std::optional<Mismatch> found;
   int number = -1;
-  executor.for_each_call([&](const Call& call) {
+  executor.for_each_call([&](Call& call) {
+    ++number;
+    const Contents before = found ? Contents() : contents_for(call, graph, Device());
+    call.run(backend);
+    for (size_t i = 0; i < call.operands.size() && !found; ++i) {
+      const Operand& operand = call.operands[i];
+      if (!is_compared(operand, graph, number)) continue;
+      const Array &a = eager.results.at(call.number).at(i), b = as_double(operand, contents_for(call, graph, Device()));
+      const double apart = error(a, b);
+      if (apart == 0) continue;
+      found = Mismatch{&call, static_cast<size_t>(number), apart, 0, {}, a, b};
+      for (const Operand& input : call.operands) found->inputs.push_back(as_double(input, before));
+    }
+  });
+  return found;
+}
+
+std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance) {
+  const Graph& graph = executor.graph();
+  const Device device_a = graph.device(), device_b = settled(b.device_type());
+  GRADUS_CHECK(a.device_type() == device_a.type, DeviceError, "the recorded step is on ", device_a, ", '", a.name(),
+               "' is not");
+  std::optional<Mismatch> found;
+  int number = -1;
+  executor.for_each_call([&](Call& call) {
     ++number;
     if (found) return;
-    const auto is_compared = [&](const Operand& operand) {
-      const Buffer& buffer = executor.graph().buffers()[static_cast<size_t>(operand.buffer)];
-      return operand.is_written && (buffer.external || buffer.last_use > number);
-    };
-    std::vector<Array> arrays, before, of_a;
-    for (const Operand& operand : call.operands) {
-      arrays.push_back(operand.buffer < 0 ? Array::empty(operand.layout.shape, operand.layout.dtype)
-                                          : executor.array_of(operand));
-      before.push_back(ops::clone(arrays.back()));
-    }
+    const Contents before = contents_for(call, graph, Device());
+    const Contents of_b = contents_for(call, graph, device_b);
+    const Storage offset = copy_of(executor.offset().data(), sizeof(int64_t), device_a, device_b);
     call.run(a);
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      of_a.push_back(ops::clone(arrays[i]));
-      if (call.operands[i].is_written) ops::copy_into(arrays[i], before[i]);
+    {
+      struct PlaceBack {
+        Call& call;
+        const Executor& executor;
+        ~PlaceBack() { executor.place(call); }
+      } const back{call, executor};
+      const auto memory = [&](int buffer) { return static_cast<char*>(of_b.at(buffer).data()); };
+      Executor::place(call, device_b, memory, offset.data());
+      call.run(b);
     }
-    call.run(b);
-    for (size_t i = 0; i < arrays.size() && !found; ++i) {
-      if (call.operands[i].buffer < 0 || !is_compared(call.operands[i])) continue;
-      const Array result_a = as_double(of_a[i]), result_b = as_double(arrays[i]);
-      const double apart = error(result_a, result_b), limit = allowed(arrays[i].dtype(), tolerance);
+    const Contents of_a = contents_for(call, graph, Device());
+    for (const Operand& operand : call.operands) {
+      if (found || !is_compared(operand, graph, number)) continue;
+      const Array in_a = as_double(operand, of_a), in_b = as_double(operand, of_b);
+      const double apart = error(in_a, in_b), limit = allowed(operand.layout.dtype, tolerance);
       if (apart <= limit) continue;
-      found = Mismatch{&call, static_cast<size_t>(number), apart, limit, {}, result_a, result_b};
-      for (const Array& input : before) found->inputs.push_back(as_double(input));
+      found = Mismatch{&call, static_cast<size_t>(number), apart, limit, {}, in_a, in_b};
+      for (const Operand& input : call.operands) found->inputs.push_back(as_double(input, before));
     }
-    for (size_t i = 0; i < arrays.size(); ++i)
-      if (call.operands[i].is_written) ops::copy_into(arrays[i], of_a[i]);
   });
   return found;
 }

@@ -1,4 +1,5 @@
-// Two backends run a step side by side, each call from the same inputs: which is the first that they disagree on?
+// Two backends, of any devices, run a step side by side, each call from the same inputs: which is the first that they
+// disagree on?
 #pragma once
 
 #include <optional>
@@ -13,13 +14,13 @@ struct LockstepTolerance {
   double f64 = 1e-12, f32 = 1e-5, f16 = 4e-3, bf16 = 2e-2;
 };
 
-/// A call whose result two backends disagree on.
+/// A call whose result two backends, or an eager and a recorded step, disagree on.
 struct Mismatch {
   const Call* call;           ///< of the executor's graph
   size_t number;              ///< of the call
   double error, allowed;      ///< infinity where NaNs or infinities are not in the same places
   std::vector<Array> inputs;  ///< what the call's operands held before it, in order, as float64
-  Array a, b;                 ///< what each backend made of the result, as float64
+  Array a, b;                 ///< what each made of the result, as float64
 
   /// "call 12, conv2d_bias_relu (conv2d of features.3, train.cpp:41): (2, 6, 28, 28) differs by 0.1, allowed: 1e-05"
   std::string str() const;
@@ -29,8 +30,13 @@ struct Mismatch {
 
 /// Runs the step once: each call on `a`, then once more on `b`, from the same inputs; the step goes on with a's
 /// results. Stops at the first call with a result that is off by more than `tolerance`. Results that nothing reads
-/// later are not compared: kernels may leave anything in memory that is lent to them. Both backends are the CPU's, else
-/// a DeviceError.
+/// later are not compared: kernels may leave anything in memory that is lent to them. `a` is a backend of the graph's
+/// device, else a DeviceError; where `b` runs on another one, operands are copied over.
 std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance = {});
+
+/// The eager step (a) against the recorded one (b), as passes and the plan of its memory have left it: the first call
+/// that gives other numbers than it did in the eager step. Both are run by the device's current backend from the same
+/// parameters and states, which are those after one step in the end; gradients are the eager step's.
+std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step);
 
 }  // namespace gradus::graph

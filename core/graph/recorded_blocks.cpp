@@ -3,37 +3,54 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include <gradus/core/ceil_div.h>
+#include <gradus/core/error.h>
 
 namespace gradus::graph {
 namespace {
 
-char* begin_of(void* data) { return static_cast<char*>(data) - RecordedMemory::kHeader; }
-size_t mapped(size_t bytes) { return bytes + RecordedMemory::kHeader; }
+/// As MemoryStats counts.
+int64_t counted(size_t bytes, DeviceType type) {
+  return static_cast<int64_t>(type == DeviceType::cuda ? round_up(bytes, size_t{512}) : bytes);
+}
 
 }  // namespace
 
-void* RecordedBlocks::allocate(size_t bytes) {
-  void* const memory = bytes < size_t{1} << 62 ? mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE,
-                                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                                               : MAP_FAILED;
-  GRADUS_CHECK(memory != MAP_FAILED, OutOfMemoryError, "a recorded step has no addresses for an array of ", bytes,
+std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
+  void* const data = bytes < size_t{1} << 62 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                                             : MAP_FAILED;
+  GRADUS_CHECK(data != MAP_FAILED, OutOfMemoryError, "a recorded step has no addresses for an array of ", bytes,
                " bytes");
-  char* const data = static_cast<char*>(memory) + kHeader;
   std::lock_guard lock(mutex_);
-  blocks_[data] = {bytes, shared_from_this()};
-  bytes_ += static_cast<int64_t>(bytes);
+  blocks_[static_cast<char*>(data)] = {bytes};
+  bytes_ += counted(bytes, device_.type);
   peak_ = std::max(peak_, bytes_ + allocated() - bytes_before_);
-  return data;
+  return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
+}
+
+void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const auto behind = blocks_.upper_bound(static_cast<char*>(to));
+  const auto block = behind == blocks_.begin() ? blocks_.end() : std::prev(behind);
+  GRADUS_CHECK(
+      block != blocks_.end() && static_cast<char*>(to) < block->first + block->second.bytes && !block->second.filled,
+      DeviceError, "in a recorded step numbers from the host go into a new array alone, once: copy them to ",
+      "others before the step");
+  std::memcpy(to, from, bytes);
+  block->second.filled = true;
 }
 
 void RecordedBlocks::free(void* data) noexcept {
-  std::shared_ptr<RecordedBlocks> last;  // perhaps; let go of behind the lock
   std::lock_guard lock(mutex_);
   const auto block = blocks_.find(static_cast<char*>(data));
-  bytes_ -= static_cast<int64_t>(block->second.bytes);
-  last = std::move(block->second.owner);
+  bytes_ -= counted(block->second.bytes, device_.type);
+  block->second.used = false;
   if (closed_) {
-    munmap(begin_of(data), mapped(block->second.bytes));
+    munmap(data, block->second.bytes);
     blocks_.erase(block);
   }
 }
@@ -43,9 +60,8 @@ void RecordedBlocks::close() {
   closed_ = true;
   std::erase_if(blocks_, [](const auto& entry) {
     const auto& [data, block] = entry;
-    if (block.owner) return false;
-    munmap(begin_of(const_cast<char*>(data)), mapped(block.bytes));
-    return true;
+    if (!block.used) munmap(const_cast<char*>(data), block.bytes);
+    return !block.used;
   });
 }
 

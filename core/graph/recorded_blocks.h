@@ -1,11 +1,13 @@
 // The memory of arrays that a recorded step makes: addresses, behind which the system puts zeros where somebody looks.
+// On a GPU, too, they are addresses of the host, which no device has.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
 
-#include <gradus/core/cpu_runtime.h>
+#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime.h>
 
 namespace gradus::graph {
 
@@ -14,16 +16,17 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
  public:
   struct Block {
     size_t bytes;
-    std::shared_ptr<RecordedBlocks> owner;  // this; null where the block is free
+    bool used = true, filled = false;
   };
 
-  RecordedBlocks() : bytes_before_(allocated()) {}
+  explicit RecordedBlocks(Device device) : device_(device), bytes_before_(allocated()) {}
   ~RecordedBlocks() override { close(); }
   RecordedBlocks(const RecordedBlocks&) = delete;
   RecordedBlocks& operator=(const RecordedBlocks&) = delete;
 
-  void* allocate(size_t bytes) override;
-  void free(void* data) noexcept override;
+  DeviceType type() const override { return device_.type; }
+  std::shared_ptr<void> allocate(size_t bytes) override;
+  void fill(void* to, const void* from, size_t bytes) override;
   /// From here on blocks that are freed go back to the system; until then no address is given twice.
   void close();
 
@@ -33,8 +36,10 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   int64_t peak() const { return peak_; }
 
  private:
-  static int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
+  void free(void* data) noexcept;
+  int64_t allocated() const { return runtime(device_.type).memory_stats(device_.index).allocated; }
 
+  const Device device_;
   const int64_t bytes_before_;
   mutable std::mutex mutex_;
   std::map<const char*, Block> blocks_;

@@ -42,6 +42,12 @@ typename Owned<T>::type owned(const T& argument) {
   else return argument;
 }
 
+template <class Argument>
+void show_draws(Argument& argument, Call::Visitor& visitor) {
+  if constexpr (std::is_same_v<Argument, RandomState>) visitor.draw(argument);
+  else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
+}
+
 template <class... Params>
 class RecordedCall final : public Call {
  public:
@@ -58,6 +64,7 @@ class RecordedCall final : public Call {
       else visitor.write(view);
     };
     std::apply([&](auto&... arguments) { (for_each_operand(arguments, show), ...); }, arguments_);
+    std::apply([&](auto&... arguments) { (show_draws(arguments, visitor), ...); }, arguments_);
   }
 
  private:

@@ -1,21 +1,12 @@
 #include <gradus/core/graph/recorder.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <gradus/core/random.h>
 
 namespace gradus::graph {
 namespace {
-
-/// From the first byte of an operand to behind its last.
-std::pair<const char*, size_t> extent(const StridedLayout& layout, const void* data) {
-  if (layout.numel() == 0) return {static_cast<const char*>(data), 0};
-  int64_t last = 0;
-  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
-  return {static_cast<const char*>(data), static_cast<size_t>(last + 1) * size_of(layout.dtype)};
-}
 
 /// Calls f(view, whether it is written) for the operands of a call.
 template <class F>
@@ -28,13 +19,22 @@ struct ForEachView final : Call::Visitor {
 
 }  // namespace
 
-Recorder::Recorder() {
+size_t extent(const StridedLayout& layout) {
+  if (layout.numel() == 0) return 0;
+  int64_t last = 0;
+  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
+  return static_cast<size_t>(last + 1) * size_of(layout.dtype);
+}
+
+Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread's work is being recorded already");
-  graph_.backend_ = &current_backend(DeviceType::cpu);
-  graph_.blocks_ = std::make_shared<RecordedBlocks>();
-  graph_.offset_ = std::make_unique<uint64_t>(0);
+  graph_.device_ = settled(device);
+  GRADUS_CHECK(!runtime(device.type).capturing(), DeviceError, "this thread captures a graph already");
+  graph_.backend_ = &current_backend(device.type);
+  graph_.offset_ = Array::empty({}, DType::i64, graph_.device_);
+  graph_.blocks_ = std::make_shared<RecordedBlocks>(graph_.device_);
   notify_of_capture();
-  Generator::begin_capture(graph_.offset_.get());
+  Generator::begin_capture(static_cast<const uint64_t*>(graph_.offset_.data()));
   guard_.emplace(*this);
   gradus::detail::recorded_memory = graph_.blocks_.get();
 }
@@ -51,7 +51,7 @@ void Recorder::end() noexcept {
 }
 
 void Recorder::add(const char* name, std::unique_ptr<Call> call) {
-  call->name = name;
+  call->name = name, call->number = graph_.calls_.size();
   call->origin.module = ModuleFrame::current_path();
   for (const OpContext* context = OpContext::current(); context; context = context->parent) {
     call->origin.op = context->name;
@@ -74,13 +74,14 @@ Graph Recorder::finish() {
 // overlap are of one buffer.
 void Recorder::find_buffers() {
   std::vector<Buffer>& buffers = graph_.buffers_;
-  for (const auto& [data, block] : graph_.blocks_->blocks()) buffers.emplace_back(data, block.bytes);
+  const std::map<const char*, RecordedBlocks::Block> all = graph_.blocks_->blocks();
+  for (const auto& [data, block] : all) buffers.emplace_back(data, block.bytes).first_use = block.filled ? 0 : -1;
   std::vector<std::pair<const char*, size_t>> external;
   ForEachView collect([&](const StridedLayout& layout, const void* data, bool) {
-    const auto [begin, bytes] = extent(layout, data);
+    const size_t bytes = extent(layout);
     Buffer* const block = bytes > 0 ? graph_.find(data) : nullptr;
     if (block) block->first_use = 0;
-    else if (bytes > 0) external.emplace_back(begin, bytes);
+    else if (bytes > 0) external.emplace_back(static_cast<const char*>(data), bytes);
   });
   for (const auto& call : graph_.calls_) call->visit(collect);
   std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });
@@ -92,6 +93,8 @@ void Recorder::find_buffers() {
     else buffers.emplace_back(data, bytes, const_cast<char*>(data)).external = true;
   }
   std::sort(buffers.begin(), buffers.end(), [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
+  for (const auto& [data, block] : all)
+    if (block.filled) make_constant(*graph_.find(data));
 }
 
 void Recorder::find_operands() {
@@ -102,6 +105,9 @@ void Recorder::find_operands() {
       Buffer* const buffer = layout.numel() > 0 ? graph_.find(data) : nullptr;
       Operand& operand = call.operands.emplace_back();
       operand.layout = layout, operand.is_written = writes;
+      GRADUS_CHECK(layout.device == graph_.device_, ValueError, "'", call.origin.op, "' at ", call.origin.where.file,
+                   ":", call.origin.where.line, " has an operand on ", layout.device, ", the recorded step is on ",
+                   graph_.device_);
       if (!buffer) return;
       operand.buffer = static_cast<int>(buffer - graph_.buffers_.data());
       operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);
@@ -120,8 +126,8 @@ void Recorder::find_operands() {
 
 // An array of the step that a call reads before any call has written it has numbers from the host.
 void Recorder::make_constant(Buffer& buffer) {
-  const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8);
-  std::memcpy(copy.data(), buffer.data, buffer.bytes);
+  const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
+  runtime(graph_.device_.type).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);
   buffer.external = true, buffer.memory = static_cast<char*>(copy.data());
   graph_.constants_.push_back(copy);
 }

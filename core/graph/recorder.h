@@ -1,4 +1,4 @@
-// Writes a step down: what this thread would run on the CPU is recorded instead, on arrays without memory.
+// Writes a step down: what this thread would run on a device is recorded instead, on arrays without memory.
 //
 //   graph::Recorder recorder;
 //   Tensor loss = step(x, y);                     // computes nothing
@@ -6,8 +6,9 @@
 //
 // Arrays made meanwhile have shapes, strides and addresses, but nothing computes their numbers: reading one (item(),
 // print) is an error that names the line. Those that were there before are read and written when the graph is run, in
-// their place. Numbers that the step puts into an array by itself (tensor({1, 2})) become part of the graph. Random
-// operators draw anew in each run what the eager step would, from the seed at the time of recording.
+// their place. Numbers that the step puts into an array by itself (tensor({1, 2})) become part of the graph; those that
+// a step on a GPU computes on the host, too, which happens once. Random operators draw anew in each run what the eager
+// step would, from the seed at the time of recording.
 #pragma once
 
 #include <optional>
@@ -20,18 +21,19 @@ namespace gradus::graph {
 
 class Recorder final : public BackendInterceptor<Recorder> {
  public:
-  /// Records until finish(). Operations keep the layouts that the current backend of the CPU would give results.
-  Recorder();
+  /// Records until finish(). Operations keep the layouts that the device's current backend would give results.
+  explicit Recorder(Device device = Device());
   /// Gives up a recording that did not come to its end.
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host.
+  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host,
+  /// or has an operand on another device of the type.
   Graph finish();
 
   std::string_view name() const override { return graph_.backend_->name(); }
-  DeviceType device_type() const override { return DeviceType::cpu; }
+  DeviceType device_type() const override { return graph_.device_.type; }
   std::string libraries() const override { return graph_.backend_->libraries(); }
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {

@@ -1,9 +1,9 @@
 #include <gradus/core/ops/elementwise.h>
 
-#include <gradus/core/cpu_runtime.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/reduce.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::ops {
 namespace {
@@ -200,7 +200,7 @@ Array to_device(const Array& x, Device device, bool non_blocking) {
 
 Scalar item(const Array& x) {
   GRADUS_CHECK(x.numel() == 1, ShapeError, "item() needs a tensor with one element, got shape ", x.shape());
-  if (x.device().is_cpu()) check_not_recording("reading a number");
+  check_not_recording(x.device().type, "reading a number");
   const Array here = to_device(x, Device());
   return visit(here.dtype(), [&]<class T>() { return Scalar(*static_cast<const T*>(here.data())); });
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <gradus/core/cpu_runtime.h>
 #include <gradus/core/error.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::dist {
 namespace {
@@ -164,7 +164,7 @@ void HostGroup::work_off() {
 HostGroup::WorkPtr HostGroup::submit(const Collective& call, const Array& in, const Array& out,
                                      const CollectiveOptions& options) {
   std::shared_ptr<Event> ready;
-  check_not_recording("a collective of arrays on the cpu");
+  check_not_recording(DeviceType::cpu, "a collective of arrays on the cpu");
   if (call.descriptor.on_device) {
     const Device device = in.defined() ? in.device() : out.device();
     DeviceRuntime& runtime = gradus::runtime(device.type);

@@ -1,4 +1,6 @@
 // Lockstep of two backends: the nets' operations agree, and one that is wrong is named.
+#include <numeric>
+
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/lockstep.h>
 #include <gradus/core/graph/recorder.h>
@@ -35,12 +37,46 @@ class Elsewhere final : public BackendInterceptor<Elsewhere> {
 
 }  // namespace
 
-TEST_CASE("lockstep is for backends of the cpu", "[lockstep]") {
+TEST_CASE("lockstep begins on the device of the recording", "[lockstep]") {
   graph::Recorder recorder;
   ones({2});
   graph::Executor executor(recorder.finish());
   Elsewhere elsewhere;
-  CHECK_THROWS_WITH(graph::lockstep(executor, backend("naive"), elsewhere), contains("'elsewhere' is not"));
+  CHECK_THROWS_WITH(graph::lockstep(executor, elsewhere, backend("naive")),
+                    contains("on cpu") && contains("'elsewhere' is not"));
+}
+
+TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wrong order", "[lockstep]") {
+  manual_seed(4);
+  nn::Sequential net(nn::Linear(8, 16), nn::ReLU(), nn::Dropout(0.5), nn::Linear(16, 10));
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  const Tensor x = randn({4, 8}), target = randint(0, 10, {4}, kLong);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    cross_entropy(net->forward(x), target).backward();
+    optimizer.step();
+  };
+  const auto recorded = [&](bool in_order) {
+    graph::Recorder recorder;
+    step();
+    graph::Graph graph = recorder.finish();
+    optimizer.zero_grad();
+    if (in_order) return graph;
+    std::vector<size_t> order(graph.calls().size());
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[1], order[2]);  // dropout before the ReLU that it reads
+    graph.reorder(order);
+    return graph;
+  };
+  step();
+  graph::Executor right(recorded(true)), wrong(recorded(false));
+  for (int i = 0; i < 2; ++i) {
+    const auto agreed = graph::lockstep(right, step);
+    CHECK((agreed ? agreed->str() : "") == "");
+  }
+  const auto found = graph::lockstep(wrong, step);
+  REQUIRE(found);
+  CHECK_THAT(found->str(), contains("call 1, dropout (dropout of 2, ") && contains("allowed: 0"));
 }
 
 TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockstep]") {

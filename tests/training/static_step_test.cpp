@@ -24,7 +24,7 @@ struct Training {
     if (rule == Rule::sgd) optimizer = std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
     else optimizer = std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-3));
     step = std::make_unique<StaticStep>(
-        std::vector<optim::Optimizer*>{optimizer.get()},
+        kCPU, std::vector<optim::Optimizer*>{optimizer.get()},
         [this](const TensorList& batch) -> TensorList {
           optimizer->zero_grad();
           const Tensor loss = cross_entropy(net.forward(batch[0]), batch[1]);
@@ -61,7 +61,7 @@ struct Small {
   optim::SGD optimizer{{w}, optim::SGDOptions(0.5)};
   template <class F>
   StaticStep step(F loss) {
-    return StaticStep({&optimizer}, [this, loss](const TensorList& batch) -> TensorList {
+    return StaticStep(kCPU, {&optimizer}, [this, loss](const TensorList& batch) -> TensorList {
       optimizer.zero_grad();
       const Tensor value = loss(batch[0]);
       value.backward();
@@ -116,7 +116,7 @@ TEST_CASE("each size of batch has a recording, up to a number", "[static_step]")
   Small small;
   int calls = 0;
   StaticStep step(
-      {&small.optimizer},
+      kCPU, {&small.optimizer},
       [&](const TensorList& batch) -> TensorList {
         ++calls;
         small.optimizer.zero_grad();
@@ -176,7 +176,7 @@ TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
              contains("[nonzero]"));
   CHECK_THAT(
       [&] {
-        StaticStep step({&small.optimizer}, [&](const TensorList& batch) -> TensorList {
+        StaticStep step(kCPU, {&small.optimizer}, [&](const TensorList& batch) -> TensorList {
           (batch[0] * small.w).sum().backward();  // adds to what is there
           small.optimizer.step();
           return {};
@@ -221,7 +221,7 @@ TEST_CASE("numbers that a step makes are part of its recording", "[static_step]"
     w = w - 0.5 * (factors + 1);
     CHECK(small.w.detach().allclose(w));
   }
-  StaticStep constant({&small.optimizer}, [&](const TensorList& batch) -> TensorList {
+  StaticStep constant(kCPU, {&small.optimizer}, [&](const TensorList& batch) -> TensorList {
     const Tensor made = tensor({3.0f, 4.0f});
     return {made, made + batch[0]};
   });

@@ -9,6 +9,7 @@
 #include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/caching_allocator.h>
 #include <gradus/backends/cuda/runtime/handle_pool.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus {
 namespace cuda_detail {
@@ -178,7 +179,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void begin_capture() override;
   std::unique_ptr<CapturedGraph> end_capture() override;
-  bool capturing() const override { return capture.has_value(); }
+  bool capturing() const override { return capture || recorded_memory(DeviceType::cuda); }
 
  private:
   // -1 is the current device.
@@ -202,7 +203,7 @@ class CudaRuntime final : public DeviceRuntime {
 // Between two places on devices the copy is ordered by streams alone, whatever `non_blocking` says.
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
-  if (bytes == 0) return;
+  if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;
   if (to_device.is_cuda() && from_device.is_cuda() && known(to_device.index) != known(from_device.index))
     return copy_between_devices(to, known(to_device.index), from, known(from_device.index), bytes);
   const int device = known(to_device.is_cuda() ? to_device.index : from_device.index);

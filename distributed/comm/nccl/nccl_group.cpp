@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <gradus/core/recorded_memory.h>
 #include <gradus/distributed/comm/nccl/nccl_work.h>
 #include <gradus/distributed/comm/nccl/reduce_kernel.h>
 
@@ -151,6 +152,7 @@ NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std
 
 NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Array>& several,
                                          const CollectiveOptions& options) try {
+  check_not_recording(DeviceType::cuda, "a collective");
   const std::lock_guard launching(launch_mutex_);
   const Milliseconds timeout = options.timeout.value_or(this->timeout());
   take_number(&call);

@@ -1,0 +1,40 @@
+// Where arrays get their addresses on a thread whose work is recorded instead of run (core/graph/recorder.h).
+#pragma once
+
+#include <memory>
+
+#include <gradus/core/device.h>
+
+namespace gradus {
+
+/// Blocks that no later one shares an address with, so that an address tells which array a kernel was given.
+class RecordedMemory {
+ public:
+  virtual ~RecordedMemory() = default;
+  /// Of the devices whose work is recorded.
+  virtual DeviceType type() const = 0;
+  /// Aligned to 64 bytes; given back with its last owner, on any thread.
+  virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
+  /// Gives a block numbers from the host, which the recording keeps. A DeviceError for other addresses.
+  virtual void fill(void* to, const void* from, size_t bytes) = 0;
+};
+
+namespace detail {
+/// This thread's. Recorders set it.
+inline thread_local constinit RecordedMemory* recorded_memory = nullptr;
+}  // namespace detail
+
+/// This thread's for devices of a type, whose runtime is then capturing(); null where their work is run.
+inline RecordedMemory* recorded_memory(DeviceType type) {
+  RecordedMemory* const memory = detail::recorded_memory;
+  return memory && memory->type() == type ? memory : nullptr;
+}
+
+/// A DeviceError where this thread's work on such devices is recorded: `what` needs numbers that nothing has computed.
+void check_not_recording(DeviceType type, const char* what);
+
+/// A copy between devices where this thread's work is recorded: takes numbers from the host, and is a DeviceError for
+/// what else it may be. False where nothing is recorded.
+bool record_copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes);
+
+}  // namespace gradus

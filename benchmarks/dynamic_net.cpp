@@ -1,7 +1,7 @@
-// What a captured step cannot express, and what helps. A net applies its layer until its state is small, so the number
-// of rounds depends on the input. Eagerly that is a loop; a capture would have to know the number, and refuses. With a
-// greatest number of rounds, each masked where the loop would have ended, the step can be captured (E11). A JSON line
-// for each.
+// What a captured step and a static one cannot express, and what helps. A net applies its layer until its state is
+// small, so the number of rounds depends on the input. Eagerly that is a loop; a recording would have to know the
+// number, and refuses. With a greatest number of rounds, each masked where the loop would have ended, the step can be
+// recorded (E11). A JSON line for each.
 //
 //   dynamic_net --device cuda
 #include <cstdio>
@@ -47,24 +47,28 @@ struct Outcome {
   std::vector<Tensor> parameters;  // after an epoch
 };
 
-Outcome train(Device device, bool loop, bool captured, double seconds) {
+Outcome train(Device device, bool loop, const std::string& mode, double seconds) {
   manual_seed(1);
   DynamicNet net;
   net.to(device);
   const std::vector<Tensor> inputs = make_inputs(device);
   optim::SGD optimizer(net.parameters(), optim::SGDOptions(1e-3));
-  training::CapturedStep step(
-      device, {&optimizer},
-      [&](const TensorList& batch) -> TensorList {
-        optimizer.zero_grad();
-        const Tensor loss = (loop ? net.loop(batch[0]) : net.masked(batch[0])).square().mean();
-        if (loss.requires_grad()) {  // the layer took part
-          loss.backward();
-          optimizer.step();
-        }
-        return {};
-      },
-      training::CapturedStepOptions().enabled(captured).warm_up(1));
+  const auto function = [&](const TensorList& batch) -> TensorList {
+    optimizer.zero_grad();
+    const Tensor loss = (loop ? net.loop(batch[0]) : net.masked(batch[0])).square().mean();
+    if (loss.requires_grad()) {  // the layer took part
+      loss.backward();
+      optimizer.step();
+    }
+    return {};
+  };
+  training::CapturedStep captured(device, {&optimizer}, function, training::CapturedStepOptions().warm_up(1));
+  training::StaticStep recorded(device, {&optimizer}, function);
+  const auto step = [&](const TensorList& batch) {
+    if (mode == "captured") captured(batch);
+    else if (mode == "static") recorded(batch);
+    else function(batch);
+  };
   Outcome outcome;
   for (int epoch = 0; epoch < 5; ++epoch) {
     outcome.rounds.clear();
@@ -93,23 +97,23 @@ double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor
 int main(int argc, char** argv) {
   std::string device_name = "cpu";
   double seconds = 0.5;
-  benchmarks::Program program("dynamic_net", "Trains a net whose depth depends on its input, eagerly and captured");
+  benchmarks::Program program("dynamic_net", "Trains a net whose depth depends on its input, eagerly and recorded");
   program.option("--device", device_name, "cpu or cuda; on the cpu nothing is captured");
   program.option("--seconds", seconds, "time per measurement");
   return program.run(argc, argv, [&] {
     const Device device(device_name);
-    const Outcome reference = train(device, /*loop=*/true, /*captured=*/false, seconds);
-    for (const bool captured : {false, true}) {
-      if (captured && !device.is_cuda()) continue;
+    const Outcome reference = train(device, /*loop=*/true, "eager", seconds);
+    for (const char* mode : {"eager", "captured", "static"}) {
+      if (std::string_view(mode) == "captured" && !device.is_cuda()) continue;
       for (const bool loop : {true, false}) {
-        Fields fields = {{"step", loop ? "loop" : "masked"}, {"captured", captured}};
+        Fields fields = {{"step", loop ? "loop" : "masked"}, {"mode", mode}};
         try {
-          const Outcome outcome = train(device, loop, captured, seconds);
+          const Outcome outcome = train(device, loop, mode, seconds);
           if (loop) fields.emplace_back("rounds", outcome.rounds);
           fields.emplace_back("step_ms", outcome.step_ms);
           fields.emplace_back("max_difference", largest_difference(outcome.parameters, reference.parameters));
-        } catch (const DeviceError& error) {  // what a captured loop ends with
-          if (!captured || !loop) throw;
+        } catch (const DeviceError& error) {  // what a recorded loop ends with
+          if (std::string_view(mode) == "eager" || !loop) throw;
           fields.emplace_back("error", error.what());
         }
         std::printf("%s\n", benchmarks::to_json(fields).c_str());

@@ -1,37 +1,48 @@
 // Runs a training step of a net on two backends side by side, each operation from the same inputs, and names the first
-// whose results differ by more than the tolerance of its type.
+// whose results differ by more than the tolerance of its type. scripts/lockstep.sh builds it.
 //
-//   lockstep --net lenet --a openmp --b naive --save /tmp
+//   lockstep --net lenet --a openmp --b cuda --save /tmp
+//   lockstep --a cuda --b static     # the eager step and the recorded one, which have the same bits
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/lockstep.h>
+#include <gradus/core/graph/passes/order_for_memory.h>
 #include <gradus/core/graph/recorder.h>
 
 namespace {
 
 using namespace gradus;
 
-/// True if the backends agree.
-bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, Backend& b, const std::string& folder) {
+/// True if they agree.
+bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const std::string& b,
+             const std::string& folder) {
+  const Device device = settled(a.device_type());
+  const BackendGuard guard(a);
   manual_seed(0);
   const nn::AnyModule net = work.make();
+  net.ptr()->to(device);
   optim::Adam optimizer(net.ptr()->parameters(), optim::AdamOptions(1e-3));
-  const Tensor x = randn(work.input(batch)), target = randint(10, {batch});
+  const Tensor x = randn(work.input(batch)).to(device), target = randint(10, {batch}).to(device);
   const auto step = [&] {
     optimizer.zero_grad();
     cross_entropy(net.forward(x), target).backward();
     optimizer.step();
   };
   step();  // the optimizer's state is made
-  graph::Recorder recorder;
+  graph::Recorder recorder(device);
   step();
-  graph::Executor executor(recorder.finish());
+  graph::Graph graph = recorder.finish();
+  if (b == "static") graph::order_for_memory(graph);
+  graph::Executor executor(std::move(graph));
   optimizer.zero_grad();  // nothing has computed these
-  const std::optional<graph::Mismatch> mismatch = graph::lockstep(executor, a, b);
+  const std::optional<graph::Mismatch> mismatch =
+      b == "static" ? graph::lockstep(executor, step) : graph::lockstep(executor, a, backend(b));
   std::printf("%-12s %zu calls: %s\n", work.name.c_str(), executor.graph().calls().size(),
-              mismatch ? mismatch->str().c_str() : "equal within tolerances");
+              mismatch        ? mismatch->str().c_str()
+              : b == "static" ? "equal"
+                              : "equal within tolerances");
   if (mismatch && !folder.empty()) mismatch->save(folder);
   return !mismatch;
 }
@@ -45,15 +56,15 @@ int main(int argc, char** argv) {
   benchmarks::Program program("lockstep", "Runs a training step on two backends side by side");
   program.option("--net", net, "a net by name, or all");
   program.option("--batch", batch, "images or sequences");
-  program.option("--a", a, "a backend of the cpu, with whose results the step goes on");
-  program.option("--b", b, "the other one");
+  program.option("--a", a, "naive, openmp, cuda or cudnn; the step goes on with its results");
+  program.option("--b", b, "the other one; static: a's recorded step against its eager one");
   program.option("--save", folder, "a folder for the inputs and results of the operation that differs (npy)");
   const int status = program.run(argc, argv, [&] {
     bool found = false;
     for (const benchmarks::Workload& work : benchmarks::workloads()) {
       if (net != "all" && net != work.name) continue;
       found = true;
-      equal = compare(work, batch, backend(a), backend(b), folder) && equal;
+      equal = compare(work, batch, backend(a), b, folder) && equal;
     }
     GRADUS_CHECK(found, ValueError, "there is no net '", net, "'");
   });

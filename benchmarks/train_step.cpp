@@ -90,14 +90,16 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     figures.step_ms = benchmarks::median(samples);
     figures.mean_step_ms = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
   };
-  if (variant.mode == "graph" && device.is_cpu()) {
-    graph::Recorder recorder;
+  if (variant.mode == "static" || (variant.mode == "graph" && device.is_cpu())) {
+    graph::Recorder recorder(device);
     step();
     graph::Graph graph = recorder.finish();
     graph::order_for_memory(graph);
     graph::Executor executor(std::move(graph));
     optimizer.zero_grad();  // nothing has computed these
-    figures.peak_bytes = peak_bytes(device, [&] { executor.run(); });
+    figures.peak_bytes = peak_bytes(device, [&] {
+      for (int i = 0; i < 2; ++i) executor.run();  // on a GPU the first one launches kernels, the second one captures
+    });
     time_step([&] { executor.run(); });
     return figures;
   }
@@ -169,8 +171,9 @@ int main(int argc, char** argv) {
   program.option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  program.option("--mode", settings.modes, "how steps run; graph: captured or, on the cpu, recorded once and replayed",
-                 {"eager", "graph"});
+  program.option("--mode", settings.modes,
+                 "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
+                 {"eager", "graph", "static"});
   program.option("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
                  {"fp32", "tf32", "fp16", "bf16"});
   program.option("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});

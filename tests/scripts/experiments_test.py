@@ -65,13 +65,13 @@ PROGRAMS = {
             file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")),
                                    "device": option("--device"), "machine": "a device", "libraries": "CUDA 13.0",
                                    "peak_bytes": 1 << 20,
-                                   "step_ms": {"graph": 0.1, "eager": 0.3}[option("--mode")]}) + "\\n")
+                                   "step_ms": {"graph": 0.1, "static": 0.1, "eager": 0.3}[option("--mode")]}) + "\\n")
     """,
     "benchmarks/dynamic_net": """
-        print(json.dumps({"step": "loop", "captured": False, "rounds": "0 2 4", "step_ms": 0.2, "max_difference": 0.0}))
+        print(json.dumps({"step": "loop", "mode": "eager", "rounds": "0 2 4", "step_ms": 0.2, "max_difference": 0.0}))
         if option("--device") == "cuda":
-            print(json.dumps({"step": "loop", "captured": True, "error": "[item] waits & cannot be captured"}))
-            print(json.dumps({"step": "masked", "captured": True, "step_ms": 0.1, "max_difference": 0.0}))
+            print(json.dumps({"step": "loop", "mode": "captured", "error": "[item] waits & cannot be captured"}))
+            print(json.dumps({"step": "masked", "mode": "static", "step_ms": 0.1, "max_difference": 0.0}))
     """,
 }
 HEAD = """#!{python}
@@ -186,7 +186,8 @@ class Experiments(unittest.TestCase):
         "e8": ["one GPU", "batch norm alone", "dropout 0.5", "--seeds", "1", "2"],
         "e9": ["lenet", "lenet, cudnn", "loader, 2 workers", "DDP, 8 processes, CPU", "max-pool backward",
                "--seeds", "1", "--epochs", "2"],
-        "e11": ["eager, lenet", "captured, lenet", "eager, lenet, CPU", "dynamic net, cuda"],
+        "e11": ["eager, lenet", "captured, lenet", "static, lenet, cuda", "eager, lenet, CPU", "static, lenet, CPU",
+                "dynamic net, cuda"],
     }
 
     def test_a_run_is_a_line(self):

@@ -287,6 +287,23 @@ class Experiment(ScriptTest):
         self.assertIn("there are: E11 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
 
 
+class Lockstep(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        (self.root / "scripts/install_dependencies.sh").write_text("#!/bin/bash\n")
+        self.tool("cmake", 'echo cmake "$@" >&2')
+        self.tool("nvidia-smi", "exit 9")
+        for preset in ("cpu-release", "cuda"):
+            self.tool("lockstep", f'echo {preset} "$PWD" "$@"; exit 1', self.root / f"build/{preset}/benchmarks")
+
+    def test_builds_what_the_backends_need_and_passes_the_outcome_on(self):
+        for preset, backends in (("cpu-release", ["--a", "naive"]), ("cuda", ["--b", "cuda"]), ("cuda", ["--a=cudnn"])):
+            result = self.run_script("lockstep.sh", "--net", "lenet", *backends)
+            self.assertEqual((result.returncode, result.stdout.split()),
+                             (1, [preset, os.getcwd(), "--net", "lenet", *backends]))
+            self.assertIn(f"cmake --build --preset {preset} --target lockstep", result.stderr)
+
+
 class InstallDependencies(ScriptTest):
     def setUp(self):
         super().setUp()

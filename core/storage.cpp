@@ -5,8 +5,22 @@
 #include <gradus/core/recorded_memory.h>
 
 namespace gradus {
+namespace {
+
+// Apart from allocate(), which is shorter without it.
+[[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
+  const std::shared_ptr<void> block = recorded_memory(device.type)->allocate(bytes);
+  return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // keeps it
+}
+
+}  // namespace
 
 Storage Storage::allocate(size_t bytes, Device device) {
+  if (detail::recorded_memory && recorded_memory(device.type) && bytes > 0) [[unlikely]] {
+    Storage recorded = allocate_recorded(bytes, device);
+    recorded.impl_->runtime = &runtime(device.type);
+    return recorded;
+  }
   Storage storage;
   storage.impl_ = make_ref<Impl>();
   DeviceRuntime& owner = runtime(device.type);
@@ -14,17 +28,11 @@ Storage Storage::allocate(size_t bytes, Device device) {
   storage.impl_->device = stream.device;  // index -1 is settled here
   storage.impl_->bytes = bytes;
   if (bytes == 0) return storage;
-  if (RecordedMemory* const memory = recorded_memory(device.type)) [[unlikely]] {
-    const std::shared_ptr<void> block = memory->allocate(bytes);
-    storage.impl_->data = block.get();
-    storage.impl_->deleter = [block](void*) {};  // keeps it
-  } else {
-    storage.impl_->data = owner.allocate(bytes, stream);
-#ifndef NDEBUG
-    if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
-#endif
-  }
+  storage.impl_->data = owner.allocate(bytes, stream);
   storage.impl_->runtime = &owner;
+#ifndef NDEBUG
+  if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
+#endif
   return storage;
 }
 

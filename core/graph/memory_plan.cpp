@@ -8,7 +8,7 @@
 namespace gradus::graph {
 
 MemoryPlan plan_memory(const Graph& graph) {
-  constexpr size_t kAlignment = 64;
+  const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
   const std::vector<Buffer>& buffers = graph.buffers();
   std::vector<size_t> order;
   for (size_t i = 0; i < buffers.size(); ++i)
@@ -19,7 +19,7 @@ MemoryPlan plan_memory(const Graph& graph) {
 
   MemoryPlan plan;
   plan.offsets.resize(buffers.size());
-  const auto size_of = [&](size_t i) { return round_up(buffers[i].bytes, kAlignment); };
+  const auto size_of = [&](size_t i) { return round_up(buffers[i].bytes, alignment); };
   std::vector<size_t> placed;  // by offset
   for (size_t i : order) {
     size_t offset = 0;

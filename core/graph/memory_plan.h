@@ -7,7 +7,7 @@
 namespace gradus::graph {
 
 struct MemoryPlan {
-  /// By buffer, from the start of the arena; of external ones 0. Multiples of 64.
+  /// By buffer, from the start of the arena; of external ones 0. Multiples of 64, on a GPU of 512.
   std::vector<size_t> offsets;
   size_t bytes = 0;        ///< of the arena
   size_t lower_bound = 0;  ///< the largest sum of buffers that live at the same time

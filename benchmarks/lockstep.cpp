@@ -7,6 +7,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
+#include <gradus/core/cudnn.h>
 #include <gradus/core/graph/lockstep.h>
 #include <gradus/core/graph/passes/order_for_memory.h>
 #include <gradus/core/graph/recorder.h>
@@ -61,6 +62,7 @@ int main(int argc, char** argv) {
   program.option("--save", folder, "a folder for the inputs and results of the operation that differs (npy)");
   const int status = program.run(argc, argv, [&] {
     bool found = false;
+    cudnn::set_allow_tf32(false);  // which the tolerances are not for
     for (const benchmarks::Workload& work : benchmarks::workloads()) {
       if (net != "all" && net != work.name) continue;
       found = true;

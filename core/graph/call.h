@@ -53,7 +53,7 @@ class Call {
   virtual void visit(Visitor& visitor) = 0;
 
   const char* name = "";  ///< of the operation: "conv2d_bias_relu"
-  size_t number = 0;      ///< among the calls of the eager step
+  int number = -1;        ///< among the calls of the eager step; -1 of one that a pass has made
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
 };

@@ -143,10 +143,11 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
     ++number;
     const Contents before = found ? Contents() : contents_for(call, graph, Device());
     call.run(backend);
-    for (size_t i = 0; i < call.operands.size() && !found; ++i) {
+    for (size_t i = 0; i < call.operands.size() && call.number >= 0 && !found; ++i) {
       const Operand& operand = call.operands[i];
       if (!is_compared(operand, graph, number)) continue;
-      const Array &a = eager.results.at(call.number).at(i), b = as_double(operand, contents_for(call, graph, Device()));
+      const Array &a = eager.results.at(static_cast<size_t>(call.number)).at(i),
+                  b = as_double(operand, contents_for(call, graph, Device()));
       const double apart = error(a, b);
       if (apart == 0) continue;
       found = Mismatch{&call, static_cast<size_t>(number), apart, 0, {}, a, b};

@@ -194,6 +194,8 @@ TEST_CASE("the recording on a GPU knows the peak of the eager step to the byte",
 
 TEST_CASE("lockstep crosses devices and finds the wrong operation on a GPU", "[lockstep]") {
   if (no_cuda_device()) return;
+  const CudnnSwitches as_they_were;
+  cudnn::set_allow_tf32(false);
   WrongReluOnGpu wrong;
   for (const char* a : {"openmp", "cuda"}) {
     const BackendGuard guard(a);

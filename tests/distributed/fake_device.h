@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include <gradus/core/recorded_memory.h>
 #include <gradus/core/registry.h>
 
 namespace gradus::test {
@@ -128,6 +129,7 @@ class FakeRuntime final : public DeviceRuntime {
   }
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
             bool non_blocking) override {
+    if (record_copy(to, to_device, from, from_device, bytes)) return;
     const int index = to_device.is_cuda() ? to_device.index : from_device.index;
     static_cast<FakeStream*>(current_stream(index).handle)->push([=] { std::memcpy(to, from, bytes); });
     if (!non_blocking) synchronize(index);
@@ -157,7 +159,7 @@ class FakeRuntime final : public DeviceRuntime {
     is_capturing() = false;
     return nullptr;
   }
-  bool capturing() const override { return is_capturing(); }
+  bool capturing() const override { return is_capturing() || recorded_memory(DeviceType::cuda); }
 
  private:
   /// Waits for all that is queued anywhere.

@@ -23,6 +23,9 @@ class Backend {
   virtual DeviceType device_type() const = 0;
   /// The vendor's libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty without any.
   virtual std::string libraries() const { return ""; }
+  /// A backend whose calls take the scratch memory that those of this one take, and need not compute anything under a
+  /// SkipChunksGuard: recorders learn from it how much memory a call needs.
+  virtual Backend& dry_run() { return *this; }
 
   // ---- Primitives: memory ----
   /// y[i] = value

@@ -229,8 +229,8 @@ ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order
 void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
 
 int parallel_slots(int64_t count, int64_t grain) {
-  if (serial_thread || inside_chunk) return 1;
   grain = std::max<int64_t>(grain, 1);
+  if (count <= grain || serial_thread || inside_chunk) return 1;
   return static_cast<int>(std::clamp<int64_t>(ceil_div(count, grain), 1, num_threads()));
 }
 
@@ -239,10 +239,10 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
 }
 
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
-  if (count <= 0) return;
+  if (count <= 0 || skips_chunks) return;
   grain = std::max<int64_t>(grain, 1);
+  if (count <= grain) return body(0, count, 0);
   const int64_t chunks = ceil_div(count, grain);
-  if (chunks == 1) return body(0, count, 0);
   const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
   if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
   if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;

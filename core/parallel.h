@@ -71,9 +71,23 @@ void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body);
 namespace detail {
 inline thread_local constinit bool inside_chunk = false;
 inline thread_local constinit bool serial_thread = false;
+inline thread_local constinit bool skips_chunks = false;
 /// True inside a chunk of parallel_for.
 inline bool in_parallel_region() { return inside_chunk; }
 }  // namespace detail
+
+/// Makes parallel_for do nothing on this thread until the end of the scope: kernels take the memory that they work in,
+/// which is asked for outside of chunks, and compute nothing (core/graph/recorder.h).
+class SkipChunksGuard {
+ public:
+  SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }
+  ~SkipChunksGuard() { detail::skips_chunks = previous_; }
+  SkipChunksGuard(const SkipChunksGuard&) = delete;
+  SkipChunksGuard& operator=(const SkipChunksGuard&) = delete;
+
+ private:
+  bool previous_;
+};
 
 /// Makes parallel_for run serially on this thread until the end of the scope: the workers of a data loader leave the
 /// other cores to the kernels. Results are the same, as ever.

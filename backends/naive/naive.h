@@ -12,6 +12,7 @@ class NaiveBackend : public Backend {
  public:
   std::string_view name() const override { return "naive"; }
   DeviceType device_type() const override { return DeviceType::cpu; }
+  Backend& dry_run() override;  // dry_run.cpp
 
   // memory.cpp
   void fill(const MutableView& y, const Scalar& value) override;
@@ -88,6 +89,12 @@ class NaiveBackend : public Backend {
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
   void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
+
+namespace naive_detail {
+/// Whether normalize and its gradient are composed of other operations.
+inline bool is_composed(const NormalizeArgs& args) { return args.relu || args.running; }
+inline bool is_composed(const NormalizeBackwardArgs& args) { return static_cast<bool>(args.y); }
+}  // namespace naive_detail
 
 std::unique_ptr<Backend> make_naive_backend();
 

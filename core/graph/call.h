@@ -56,6 +56,7 @@ class Call {
   int number = -1;        ///< among the calls of the eager step; -1 of one that a pass has made
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
+  int64_t workspace_bytes = 0;    ///< the most that the kernel takes for itself at a time
 };
 
 }  // namespace graph

@@ -51,9 +51,12 @@ class Graph {
   /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
   std::string dot() const;
 
-  /// What the eager step takes at its peak, in bytes beyond those that were allocated before it, and without the memory
-  /// that kernels take for themselves.
+  /// What the eager step takes at its peak, in bytes beyond those that were allocated before it: to the byte the
+  /// allocator's count, kernels' own memory included.
   int64_t eager_peak() const { return eager_peak_; }
+  /// What the eager step allocates, in order, and when its peak is.
+  const std::vector<Allocation>& allocations() const { return allocations_; }
+  int64_t peak_time() const { return peak_time_; }
 
  private:
   friend class Recorder;
@@ -70,7 +73,8 @@ class Graph {
   std::shared_ptr<RecordedBlocks> blocks_;
   Array offset_;        // of the generator (int64 scalar on the device), which recorded draws add to their own
   uint64_t draws_ = 0;  // of one run
-  int64_t eager_peak_ = 0;
+  std::vector<Allocation> allocations_;
+  int64_t eager_peak_ = 0, peak_time_ = 0;
 };
 
 }  // namespace gradus::graph

@@ -17,18 +17,30 @@ int64_t counted(size_t bytes, DeviceType type) {
   return static_cast<int64_t>(type == DeviceType::cuda ? round_up(bytes, size_t{512}) : bytes);
 }
 
-}  // namespace
-
-std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
+char* map(size_t bytes) {
   void* const data = bytes < size_t{1} << 62 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
                                              : MAP_FAILED;
   GRADUS_CHECK(data != MAP_FAILED, OutOfMemoryError, "a recorded step has no addresses for an array of ", bytes,
                " bytes");
+  return static_cast<char*>(data);
+}
+
+}  // namespace
+
+std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
+  return {map(bytes), [bytes](char* data) { munmap(data, bytes); }};
+}
+
+std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
+  char* const data = map(bytes);
+  const int64_t count = counted(bytes, device_.type);
   std::lock_guard lock(mutex_);
-  blocks_[static_cast<char*>(data)] = {bytes};
-  bytes_ += counted(bytes, device_.type);
-  peak_ = std::max(peak_, bytes_ + allocated() - bytes_before_);
+  blocks_[data] = {bytes, allocations_.size()};
+  allocations_.push_back({data, count, time_++, Allocation::kNever, call_, in_workspace_});
+  bytes_ += count;
+  if (in_workspace_) workspace_peak_ = std::max(workspace_peak_, workspace_ += count);
+  if (const int64_t now = bytes_ + allocated() - bytes_before_; now > peak_) peak_ = now, peak_time_ = time_ - 1;
   return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
 }
 
@@ -47,9 +59,12 @@ void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
 void RecordedBlocks::free(void* data) noexcept {
   std::lock_guard lock(mutex_);
   const auto block = blocks_.find(static_cast<char*>(data));
-  bytes_ -= counted(block->second.bytes, device_.type);
+  Allocation& allocation = allocations_[block->second.allocation];
+  bytes_ -= allocation.bytes;
+  if (allocation.is_workspace) workspace_ -= allocation.bytes;
+  if (!closed_) allocation.end = time_++;
   block->second.used = false;
-  if (closed_) {
+  if (closed_ || allocation.is_workspace) {
     munmap(data, block->second.bytes);
     blocks_.erase(block);
   }
@@ -65,9 +80,33 @@ void RecordedBlocks::close() {
   });
 }
 
+void RecordedBlocks::begin_workspace(int call) {
+  std::lock_guard lock(mutex_);
+  call_ = call, in_workspace_ = true, workspace_peak_ = workspace_ = 0;
+}
+
+int64_t RecordedBlocks::end_workspace() {
+  std::lock_guard lock(mutex_);
+  ++call_, in_workspace_ = false;
+  return workspace_peak_;
+}
+
 std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {
   std::lock_guard lock(mutex_);
   return blocks_;
+}
+
+bool RecordedBlocks::contains(const char* data) const {
+  std::lock_guard lock(mutex_);
+  const auto behind = blocks_.upper_bound(data);
+  if (behind == blocks_.begin()) return false;
+  const auto& [begin, block] = *std::prev(behind);
+  return data < begin + block.bytes;
+}
+
+std::vector<Allocation> RecordedBlocks::allocations() const {
+  std::lock_guard lock(mutex_);
+  return allocations_;
 }
 
 }  // namespace gradus::graph

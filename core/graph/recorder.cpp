@@ -1,8 +1,10 @@
 #include <gradus/core/graph/recorder.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include <gradus/core/parallel.h>
 #include <gradus/core/random.h>
 
 namespace gradus::graph {
@@ -15,6 +17,17 @@ struct ForEachView final : Call::Visitor {
   void read(View& view) override { f(view, view.data, false); }
   void write(MutableView& view) override { f(view, view.data, true); }
   F f;
+};
+
+/// Exchanges the addresses of a call's operands for others, and, visiting once more, back.
+struct SwapAddresses final : Call::Visitor {
+  void read(View& view) override { std::swap(view.data, *next++); }
+  void write(MutableView& view) override {
+    const void* const other = std::exchange(*next++, view.data);
+    view.data = const_cast<void*>(other);
+  }
+  std::vector<const void*> addresses;
+  const void** next = nullptr;
 };
 
 }  // namespace
@@ -57,13 +70,47 @@ void Recorder::add(const char* name, std::unique_ptr<Call> call) {
     call->origin.op = context->name;
     call->origin.where = context->where;
   }
+  call->workspace_bytes = workspace_of(*call);
   graph_.calls_.push_back(std::move(call));
+}
+
+// The backend runs the call without what it would compute. Single numbers that it writes all the same, sums of chunks
+// say, must not reach memory that was there before: other addresses take its place.
+int64_t Recorder::workspace_of(Call& call) {
+  if (!graph_.device_.is_cpu()) return 0;
+  SwapAddresses swap;
+  size_t most = 0;
+  std::set<const void*> written;
+  ForEachView find([&](const StridedLayout& layout, const void* data, bool writes) {
+    swap.addresses.push_back(data);
+    const size_t bytes = extent(layout);
+    if (!writes || bytes == 0 || graph_.blocks_->contains(static_cast<const char*>(data))) return;
+    written.insert(data);
+    most = std::max(most, bytes);
+  });
+  call.visit(find);
+  if (most > scrap_bytes_) scrap_ = RecordedBlocks::addresses(scrap_bytes_ = most);
+  for (const void*& address : swap.addresses)
+    if (written.contains(address)) address = scrap_.get() + reinterpret_cast<uintptr_t>(address) % 64;
+
+  const auto exchange = [&] {
+    swap.next = swap.addresses.data();
+    if (!written.empty()) call.visit(swap);
+  };
+  const BackendGuard guard(*graph_.backend_);
+  const SkipChunksGuard skip;
+  exchange();
+  graph_.blocks_->begin_workspace(static_cast<int>(graph_.calls_.size()));
+  call.run(graph_.backend_->dry_run());
+  exchange();
+  return graph_.blocks_->end_workspace();
 }
 
 Graph Recorder::finish() {
   GRADUS_CHECK(guard_, DeviceError, "this recording has been finished");
   end();
-  graph_.eager_peak_ = graph_.blocks_->peak();
+  graph_.eager_peak_ = graph_.blocks_->peak(), graph_.peak_time_ = graph_.blocks_->peak_time();
+  graph_.allocations_ = graph_.blocks_->allocations();
   find_buffers();
   find_operands();
   graph_.blocks_->close();

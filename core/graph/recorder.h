@@ -4,6 +4,8 @@
 //   Tensor loss = step(x, y);                     // computes nothing
 //   graph::Graph recorded = recorder.finish();
 //
+// Kernels are asked for nothing but the memory that they take for themselves.
+//
 // Arrays made meanwhile have shapes, strides and addresses, but nothing computes their numbers: reading one (item(),
 // print) is an error that names the line. Those that were there before are read and written when the graph is run, in
 // their place. Numbers that the step puts into an array by itself (tensor({1, 2})) become part of the graph; those that
@@ -28,6 +30,9 @@ class Recorder final : public BackendInterceptor<Recorder> {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Now, as Allocation counts it, and the number of calls so far.
+  int64_t time() const { return graph_.blocks_->time(); }
+  size_t size() const { return graph_.calls_.size(); }
   /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host,
   /// or has an operand on another device of the type.
   Graph finish();
@@ -42,6 +47,7 @@ class Recorder final : public BackendInterceptor<Recorder> {
 
  private:
   void add(const char* name, std::unique_ptr<Call> call);
+  int64_t workspace_of(Call& call);
   void end() noexcept;
   void find_buffers();
   void find_operands();
@@ -49,6 +55,8 @@ class Recorder final : public BackendInterceptor<Recorder> {
 
   Graph graph_;
   std::optional<BackendGuard> guard_;  // while this records
+  std::shared_ptr<char> scrap_;        // addresses that stand for memory outside of the step that a call would write
+  size_t scrap_bytes_ = 0;
 };
 
 }  // namespace gradus::graph

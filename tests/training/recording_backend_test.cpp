@@ -119,7 +119,7 @@ struct Extended : Backend {
 
 /// The listed operation at whose place the class has another one; "" where list and class agree.
 std::string first_difference(const std::vector<Operation>& operations) {
-  size_t slot = slot_of(&Backend::libraries);  // the last that is no operation
+  size_t slot = slot_of(&Backend::dry_run);  // the last that is no operation
   for (const Operation& operation : operations)
     if (operation.slot != ++slot) return operation.name;
   return slot_of(&Extended::method) == slot + 1 ? "" : "behind the last";

@@ -139,12 +139,15 @@ void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, Gemm
   if (args.rows == 0 || args.columns == 0) return;
   if (plan.transposed) args = transposed(args), std::swap(batch.a, batch.b);
   without_empty_depth(&args, &batch);
-  const int64_t packed_size = plan.a_size + plan.b_size;  // of small products
+  const int64_t products = numel_of(batch.shape), packed_size = plan.a_size + plan.b_size;  // packed: small products
+  // The others of a batch take theirs in chunks, which a dry run leaves out: at most so much at a time.
+  const bool in_chunks = detail::skips_chunks && products > 1 && plan.algorithm != GemmAlgorithm::small;
+  const Scratch<uint8_t> of_batch(in_chunks ? static_cast<int64_t>(plan.workspace_bytes) : 0);
   const auto run = [&](int64_t i, [[maybe_unused]] T* packed) {
     if constexpr (sizeof(T) == 2) half_gemm(table, plan, product_of(args, batch, i));
     else product(kernels_of<T>(table), plan, product_of(args, batch, i), packed);
   };
-  parallel_each<T>(numel_of(batch.shape), plan.products_at_once, packed_size, run);
+  parallel_each<T>(products, plan.products_at_once, packed_size, run);
 }
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<float>, GemmBatch);
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<double>, GemmBatch);

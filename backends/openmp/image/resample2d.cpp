@@ -132,14 +132,24 @@ class Resample2d {
     const bool channels = K > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
     const bool dense = x_.dtype == dtype_of<C> && has_dense_planes(x_) && has_dense_planes(y_);
     const int64_t row_taps = ceil_div(rows_.count(), P);
-    if (channels)
-      parallel_for(N * P, ceil_div(kGrain, K * (row_taps * columns_.count() + Q)),
-                   [&](int64_t begin, int64_t end) { rows_of_pixels(begin, end); });
-    else if (dense && rows_.is_uniform() && columns_.is_uniform())
+    // `numbers` of C and `offsets` for each thread.
+    const auto share_rows = [&](int64_t count, int64_t grain, int64_t numbers, int64_t offsets, const auto& rows) {
+      const int64_t first = slot_size(offsets), size = first + numbers * static_cast<int64_t>(sizeof(C)) / 8;
+      parallel_chunks<int64_t>(count, grain, size, [&](int64_t begin, int64_t end, int64_t* places) {
+        rows(begin, end, reinterpret_cast<C*>(places + first), places);
+      });
+    };
+    if (channels) {
+      const int64_t most = rows_.most() * columns_.most();
+      share_rows(N * P, ceil_div(kGrain, K * (row_taps * columns_.count() + Q)),
+                 slot_size(most) + slot_size(K) + slot_size(most * K), most,
+                 [&](auto... of) { rows_of_pixels(of...); });
+    } else if (dense && rows_.is_uniform() && columns_.is_uniform())
       parallel_for(N * K, ceil_div(kGrain, H * W + P * Q), [&](int64_t begin, int64_t end) { uniform(begin, end); });
     else
-      parallel_for(N * K * P, ceil_div(kGrain, row_taps * W + columns_.count() + Q),
-                   [&](int64_t begin, int64_t end) { rows_of_planes(begin, end); });
+      share_rows(N * K * P, ceil_div(kGrain, row_taps * W + columns_.count() + Q),
+                 slot_size(W) + slot_size(Q) + slot_size(rows_.most() * W), rows_.most(),
+                 [&](auto... of) { rows_of_planes(of...); });
   }
 
  private:
@@ -157,16 +167,15 @@ class Resample2d {
 
   // Rows of planes from `begin` on. One that takes what the row before it took
   // is copied from that.
-  void rows_of_planes(int64_t begin, int64_t end) const {
+  void rows_of_planes(int64_t begin, int64_t end, C* sum, int64_t* offsets) const {
     const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
     const bool in_place = y_.dtype == dtype_of<C> && y_.strides[3] == 1;
     const bool as_is = x_.dtype == dtype_of<C> && x_.strides[3] == 1;
-    const Scratch<C> converted(rows_.most() * W), sum(W), buffer(Q);
-    const Scratch<int64_t> offsets(rows_.most());
+    C *const buffer = sum + slot_size(W), *const converted = buffer + slot_size(Q);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t n = i / P / K, c = i / P % K, p = i % P, taps = rows_.size(p);
       const int64_t to = n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
-      C* out = in_place ? y_.as<C>() + to : buffer.get();
+      C* out = in_place ? y_.as<C>() + to : buffer;
       if (in_place && i > begin && rows_.repeats(p)) {
         std::copy_n(out - y_.strides[2], Q, out);
         continue;
@@ -174,24 +183,23 @@ class Resample2d {
       const int64_t plane = n * x_.strides[0] + c * x_.strides[1];
       const int64_t* from = row_offsets_.get() + rows_.begin(p);
       if (taps == 1 && rows_.selects(p)) {
-        across_.run(load_block(x_, plane + *from, x_.strides[3], W, converted.get()), out);
+        across_.run(load_block(x_, plane + *from, x_.strides[3], W, converted), out);
       } else {
         for (int64_t k = 0; !as_is && k < taps; ++k)
-          load_line(plane + from[k], x_.strides[3], W, converted.get() + (offsets[k] = k * W));
-        kernels_.weighted_sum(as_is ? x_.as<C>() + plane : converted.get(), taps, as_is ? from : offsets.get(),
-                              rows_.weights(p), sum.get(), W);
-        across_.run(sum.get(), out);
+          load_line(plane + from[k], x_.strides[3], W, converted + (offsets[k] = k * W));
+        kernels_.weighted_sum(as_is ? x_.as<C>() + plane : converted, taps, as_is ? from : offsets, rows_.weights(p),
+                              sum, W);
+        across_.run(sum, out);
       }
       if (!in_place) store_block(out, y_, to, y_.strides[3], Q);
     }
   }
 
-  void rows_of_pixels(int64_t begin, int64_t end) const {
+  void rows_of_pixels(int64_t begin, int64_t end, C* weights, int64_t* offsets) const {
     const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], most = rows_.most() * columns_.most();
     const bool in_place = y_.dtype == dtype_of<C> && y_.strides[1] == 1;
     const bool as_is = x_.dtype == dtype_of<C> && x_.strides[1] == 1;
-    const Scratch<int64_t> offsets(most);
-    const Scratch<C> weights(most), converted(as_is ? 0 : most * K), buffer(K);
+    C *const buffer = weights + slot_size(most), *const converted = buffer + slot_size(K);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t n = i / P, p = i % P, row = n * y_.strides[0] + p * y_.strides[2], image = n * x_.strides[0];
       if (in_place && y_.strides[3] == K && i > begin && rows_.repeats(p)) {
@@ -206,11 +214,11 @@ class Resample2d {
             const int64_t at = row_offsets_[r] + columns_.source(s) * x_.strides[3];
             weights[taps] = rows_.weight(r) * columns_.weight(s);
             offsets[taps] = as_is ? at : taps * K;
-            if (!as_is) load_line(image + at, x_.strides[1], K, converted.get() + taps * K);
+            if (!as_is) load_line(image + at, x_.strides[1], K, converted + taps * K);
           }
         const int64_t to = row + q * y_.strides[3];
-        C* out = in_place ? y_.as<C>() + to : buffer.get();
-        kernels_.weighted_sum(as_is ? x_.as<C>() + image : converted.get(), taps, offsets.get(), weights.get(), out, K);
+        C* out = in_place ? y_.as<C>() + to : buffer;
+        kernels_.weighted_sum(as_is ? x_.as<C>() + image : converted, taps, offsets, weights, out, K);
         if (!in_place) store_block(out, y_, to, y_.strides[1], K);
       }
     }

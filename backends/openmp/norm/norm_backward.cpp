@@ -101,18 +101,17 @@ class NormalizeBackward {
                                     std::min(2 * kFlush, ceil_div(outer_.numel, 8))});
     const int64_t groups = ceil_div(outer_.numel, group);
     const Scratch<double> totals(groups * 2 * parameters_);
-    parallel_for(outer_.numel, group, [&](int64_t begin, int64_t end) {
+    parallel_chunks<C>(outer_.numel, group, slot_size(2 * parameters_), [&](int64_t begin, int64_t end, C* buffer) {
       double* total = totals.get() + begin / group * 2 * parameters_;
       std::fill_n(total, 2 * parameters_, 0.0);
-      const Scratch<C> buffer(2 * parameters_);
-      std::fill_n(buffer.get(), 2 * parameters_, C(0));
+      std::fill_n(buffer, 2 * parameters_, C(0));
       const auto flush = [&] {
         for (int64_t i = 0; i < 2 * parameters_; ++i) total[i] += static_cast<double>(buffer[i]), buffer[i] = 0;
       };
       for (int64_t o = begin; o < end; ++o) {
         const Offsets at = offsets_of(outer_, o);
         const Statistics<C> statistics = statistics_of(at);
-        const Sums sums = sums_of(at, statistics, 0, inner_.numel, buffer.get(), buffer.get() + parameters_);
+        const Sums sums = sums_of(at, statistics, 0, inner_.numel, buffer, buffer + parameters_);
         if (dx_) write_row(at, statistics, sums, 0, inner_.numel);
         if ((o - begin) % kFlush == kFlush - 1 || o + 1 == end) flush();  // sums of floats stay short
       }

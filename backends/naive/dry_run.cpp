@@ -1,0 +1,38 @@
+// NaiveBackend for who wants to know how much memory its calls take. Its kernels take none, and are left out; what is
+// composed of them takes arrays for what is in between.
+#include <gradus/backends/naive/naive.h>
+#include <gradus/core/backend_ops.h>
+
+namespace gradus {
+namespace {
+
+// For each operation a layer: Backend's composite where NaiveBackend has no kernel of its own, else nothing.
+#define GRADUS_LEAVE_OUT(op)                                                                                           \
+  template <class Base, class Method = decltype(&Backend::op)>                                                         \
+  struct leave_out_##op;                                                                                               \
+  template <class Base, class... Params>                                                                               \
+  struct leave_out_##op<Base, void (Backend::*)(Params...)> : Base {                                                   \
+    void op(Params... params) final {                                                                                  \
+      if constexpr (std::is_same_v<decltype(&NaiveBackend::op), void (Backend::*)(Params...)>) Backend::op(params...); \
+      else if constexpr (requires { naive_detail::is_composed(params...); }) {                                         \
+        if (naive_detail::is_composed(params...)) Backend::op(params...);                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+  };
+#define GRADUS_LAYER(op) , leave_out_##op
+GRADUS_BACKEND_OPS(GRADUS_LEAVE_OUT)
+
+class DryNaiveBackend final : public detail::Stack<Backend GRADUS_BACKEND_OPS(GRADUS_LAYER)>::type {
+ public:
+  std::string_view name() const override { return "naive"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+};
+
+}  // namespace
+
+Backend& NaiveBackend::dry_run() {
+  static DryNaiveBackend dry;
+  return dry;
+}
+
+}  // namespace gradus

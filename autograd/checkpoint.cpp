@@ -1,5 +1,6 @@
 #include <gradus/autograd/checkpoint.h>
 
+#include <gradus/core/generator_guard.h>
 #include <gradus/core/random.h>
 
 namespace gradus::autograd {
@@ -11,11 +12,11 @@ thread_local constinit bool recomputing = false;
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset)
-      : active_(active), seed_(default_generator().seed()), offset_(default_generator().offset()) {
-    if (active_) default_generator().set_state(seed, offset);
+      : active_(active), seed_(default_generator().seed()), offset_(draw_position()) {
+    if (active_) set_draw_position(seed, offset);
   }
   ~GeneratorScope() {
-    if (active_) default_generator().set_state(seed_, offset_);
+    if (active_) set_draw_position(seed_, offset_);
   }
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;
@@ -45,7 +46,7 @@ bool is_recomputing() { return recomputing; }
 Recomputation::Recomputation(std::function<void(const TensorList&)> run, const TensorList& inputs,
                              CheckpointOptions options)
     : run_(std::move(run)), preserve_rng_state_(options.preserve_rng_state), seed_(default_generator().seed()),
-      offset_(default_generator().offset()), autocast_(amp::Autocast::settings()) {
+      offset_(draw_position()), autocast_(amp::Autocast::settings()) {
   owner_.set_name("checkpoint");
   for (const Tensor& input : inputs) {
     inputs_.push_back(std::make_unique<Saved>(&owner_, "input"));

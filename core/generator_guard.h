@@ -18,4 +18,8 @@ class GeneratorGuard {
   Generator* const previous_;
 };
 
+/// The number of the default generator's next draw: in a capture on this thread the capture's own.
+uint64_t draw_position();
+void set_draw_position(uint64_t seed, uint64_t position);
+
 }  // namespace gradus

@@ -34,6 +34,12 @@ Generator& default_generator() {
 GeneratorGuard::GeneratorGuard(Generator& generator) : previous_(std::exchange(guarded, &generator)) {}
 GeneratorGuard::~GeneratorGuard() { guarded = previous_; }
 
+uint64_t draw_position() { return capturing ? captured_draws : default_generator().offset(); }
+void set_draw_position(uint64_t seed, uint64_t position) {
+  if (capturing) captured_draws = position;
+  else default_generator().set_state(seed, position);
+}
+
 void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
 
 }  // namespace gradus

@@ -113,6 +113,28 @@ TEST_CASE("the recording knows the peak of the eager step to the byte", "[static
     }
 }
 
+TEST_CASE("a checkpoint in a recorded step draws its random numbers a second time", "[static_step]") {
+  const auto train = [](bool recorded) {
+    manual_seed(5);
+    Tensor w = ones({64}).requires_grad_();
+    optim::SGD optimizer({w}, optim::SGDOptions(0.5));
+    StaticStep step(
+        {&optimizer},
+        [&](const TensorList& batch) -> TensorList {
+          optimizer.zero_grad();
+          const auto part = [&](const Tensor& x) { return dropout((x * w).exp(), 0.5, true); };
+          const Tensor loss = (autograd::checkpoint(part, batch[0]) * rand({64})).sum();
+          loss.backward();
+          optimizer.step();
+          return {loss};
+        },
+        StaticStepOptions().enabled(recorded));
+    for (int i = 0; i < 3; ++i) step({ones({64})});
+    return std::vector<Tensor>{w.detach(), rand({2})};
+  };
+  check_equal(train(true), train(false));
+}
+
 TEST_CASE("each size of batch has a recording, up to a number", "[static_step]") {
   Small small;
   int calls = 0;

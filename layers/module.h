@@ -123,6 +123,11 @@ class Module : public std::enable_shared_from_this<Module> {
   void remove_hook(unsigned id);
   bool has_hooks() const { return hooks_ != nullptr; }
 
+  /// Whether calls of the module, net(x), are checkpoints (autograd/checkpoint.h): what it would keep for backward is
+  /// made again there. training/recomputation.h finds out where that pays.
+  void recompute(bool on = true);
+  bool is_recomputed() const;
+
   // ---- Moving. Parameters stay the same tensors; gradients move with them. Only floating types are converted. ----
   void to(Device device, DType dtype, bool non_blocking = false);
   void to(DType dtype, bool non_blocking = false);

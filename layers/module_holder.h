@@ -2,6 +2,7 @@
 // a module that constructs and calls like a value (torch::nn::ModuleHolder).
 #pragma once
 
+#include <gradus/autograd/checkpoint.h>
 #include <gradus/layers/module.h>
 
 namespace gradus::nn {
@@ -57,6 +58,21 @@ decltype(auto) hooked_argument(const TensorList& inputs, std::tuple<Args&&...>& 
   }
 }
 
+/// module.forward(args…), as a checkpoint where the module is recomputed.
+template <class M, class... Args>
+auto forward_of(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
+  if constexpr (requires(const std::remove_cvref_t<Args>&... fixed) {
+                  { module.forward(fixed...) } -> std::same_as<decltype(module.forward(std::forward<Args>(args)...))>;
+                  requires !std::is_void_v<decltype(module.forward(fixed...))>;
+                }) {
+    if (module.is_recomputed())
+      return autograd::checkpoint(
+          [&module, alive = module.weak_from_this().lock()](const auto&... again) { return module.forward(again...); },
+          args...);
+  }
+  return module.forward(std::forward<Args>(args)...);
+}
+
 template <class M, class... Args>
 auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
   HookedCall call(module);
@@ -68,7 +84,7 @@ auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forw
   call.before(std::move(inputs));
   std::tuple<Args&&...> all(std::forward<Args>(args)...);
   auto forward = [&]<size_t... I>(std::index_sequence<I...>)->decltype(auto) {
-    return module.forward(hooked_argument<I, Args...>(call.inputs(), all)...);
+    return forward_of(module, hooked_argument<I, Args...>(call.inputs(), all)...);
   };
   TensorList outputs;
   if constexpr (std::is_void_v<decltype(module.forward(std::forward<Args>(args)...))>) {

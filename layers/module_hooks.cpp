@@ -15,8 +15,9 @@ struct ModuleHooks {
   List<ForwardPreHook> forward_pre;
   List<ForwardHook> forward;
   List<BackwardHook> backward;
+  bool recompute = false;
 
-  bool empty() const { return forward_pre.empty() && forward.empty() && backward.empty(); }
+  bool empty() const { return forward_pre.empty() && forward.empty() && backward.empty() && !recompute; }
   template <class Function>
   unsigned add(List<Function>& list, Function hook) {
     GRADUS_CHECK(hook, ValueError, "a hook needs a function");
@@ -160,5 +161,12 @@ void Module::remove_hook(unsigned id) {
   GRADUS_CHECK(erased > 0, IndexError, name(), " has no hook with id ", id);
   if (hooks_->empty()) hooks_.reset();
 }
+
+void Module::recompute(bool on) {
+  if (on || hooks_) need_hooks().recompute = on;
+  if (hooks_ && hooks_->empty()) hooks_.reset();
+}
+
+bool Module::is_recomputed() const { return hooks_ && hooks_->recompute; }
 
 }  // namespace gradus::nn

@@ -1,6 +1,8 @@
 #include <gradus/layers/sequential.h>
 
+#include <algorithm>
 #include <ostream>
+#include <span>
 
 namespace gradus::nn {
 
@@ -10,9 +12,40 @@ SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
 
 Tensor SequentialImpl::forward(const Tensor& x) {
   GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+  if (!parts_.empty()) [[unlikely]]
+    return forward_in_parts(x);
   Tensor y = x;
   for (const AnyModule& module : modules_) y = module.forward(y);
   return y;
+}
+
+Tensor SequentialImpl::forward_in_parts(const Tensor& x) const {
+  const auto run = [](std::span<const AnyModule> modules, Tensor y) {
+    for (const AnyModule& module : modules) y = module.forward(y);
+    return y;
+  };
+  Tensor y = x;
+  size_t next = 0;
+  const std::span<const AnyModule> all = modules_;
+  for (const auto& [begin, end] : parts_) {
+    y = run(all.subspan(next, begin - next), y);
+    const std::vector<AnyModule> part(modules_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      modules_.begin() + static_cast<std::ptrdiff_t>(end));
+    y = autograd::checkpoint([run, part](const Tensor& input) { return run(part, input); }, y);
+    next = end;
+  }
+  return run(all.subspan(next), y);
+}
+
+void SequentialImpl::recompute_part(size_t begin, size_t end) {
+  GRADUS_CHECK(end <= modules_.size(), IndexError, "modules up to ", end, " of a Sequential of ", modules_.size());
+  GRADUS_CHECK(begin < end, ValueError, "a part of a Sequential to recompute has no modules: [", begin, ", ", end, ")");
+  const auto behind = std::lower_bound(parts_.begin(), parts_.end(), std::pair(begin, end));
+  const bool overlaps = (behind != parts_.end() && behind->first < end) ||
+                        (behind != parts_.begin() && std::prev(behind)->second > begin);
+  GRADUS_CHECK(!overlaps, ValueError, "modules [", begin, ", ", end, ") of a Sequential overlap with others that are ",
+               "recomputed: call keep_all() first");
+  parts_.insert(behind, {begin, end});
 }
 
 void SequentialImpl::push_back(std::string name, AnyModule module) {

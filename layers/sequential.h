@@ -54,12 +54,20 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
     return modules_[index].get<M>();
   }
 
+  /// Makes one checkpoint of the modules [begin, end): of what they would keep for backward their input alone is left
+  /// (Module::recompute). Parts that are empty or overlap are a ValueError, one beyond the end an IndexError.
+  void recompute_part(size_t begin, size_t end);
+  /// Undoes recompute_part.
+  void keep_all() { parts_.clear(); }
+
   void reset() override {}
   void pretty_print(std::ostream& stream) const override;
 
  private:
+  Tensor forward_in_parts(const Tensor& x) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<AnyModule> modules_;
+  std::vector<std::pair<size_t, size_t>> parts_;  // that are recomputed, in order
 };
 
 /// Holder of SequentialImpl.

@@ -149,4 +149,32 @@ std::vector<Array> KernelOptimizer::step_blocks() const {
   return blocks;
 }
 
+KernelOptimizer::FreshState::FreshState(KernelOptimizer& optimizer)
+    : optimizer_(optimizer), cohorts_(std::move(optimizer.cohorts_)), states_(std::move(optimizer.states_)) {
+  optimizer.cohorts_.clear(), optimizer.states_.assign(optimizer.param_groups().size(), {});
+  for (size_t group = 0; group < optimizer.states_.size(); ++group) {
+    const KernelOptimizerOptions& options = optimizer.options_of(group);
+    std::map<std::string, int> cohort_of;  // by device
+    for (const Tensor& parameter : optimizer.param_groups()[group].params()) {
+      ParameterState& state = optimizer.states_[group].emplace_back();
+      if (!parameter.requires_grad()) continue;
+      const auto [entry, is_new] =
+          cohort_of.try_emplace(parameter.device().str(), static_cast<int>(optimizer.cohorts_.size()));
+      if (is_new) {
+        optimizer.cohorts_.push_back({group, ops::step_block(options.get_lr(), parameter.device()), options.get_lr()});
+        bytes_ += static_cast<int64_t>(optimizer.cohorts_.back().block.nbytes());
+      }
+      state.cohort = entry->second;
+      for (const auto& [place, name, initial] : options.state_arrays()) {
+        state.arrays[place] = initial_state(parameter.array(), initial);
+        bytes_ += static_cast<int64_t>(state.arrays[place].nbytes());
+      }
+    }
+  }
+}
+
+KernelOptimizer::FreshState::~FreshState() {
+  optimizer_.cohorts_ = std::move(cohorts_), optimizer_.states_ = std::move(states_);
+}
+
 }  // namespace gradus::optim

@@ -51,6 +51,10 @@ class KernelOptimizer : public Optimizer {
   /// read them there.
   void upload_learning_rates();
 
+  /// Until the end of the scope the optimizer has the state, made anew, that it has after a step in which all
+  /// parameters that want gradients had some. Memory plans record steps with it.
+  class FreshState;
+
  protected:
   template <class Options>
   KernelOptimizer(std::vector<OptimizerParamGroup> groups, Options defaults)
@@ -92,6 +96,21 @@ class KernelOptimizer : public Optimizer {
   const std::vector<Array>* scaling_ = nullptr;  // during step_scaled
   std::vector<Cohort> cohorts_;
   std::vector<std::vector<ParameterState>> states_;  // by group and position in it
+};
+
+class KernelOptimizer::FreshState {
+ public:
+  explicit FreshState(KernelOptimizer& optimizer);
+  ~FreshState();
+  FreshState(const FreshState&) = delete;
+  FreshState& operator=(const FreshState&) = delete;
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  KernelOptimizer& optimizer_;
+  std::vector<Cohort> cohorts_;  // of before
+  std::vector<std::vector<ParameterState>> states_;
+  int64_t bytes_ = 0;
 };
 
 /// The constructors that optimizers have alike: parameters, or groups of them, and the options of groups without their

@@ -1,0 +1,205 @@
+// The memory of a training step: planned, and with --measure beside it what the allocator counts in a real one.
+//
+//   memory --net resnet18 --batch 32 --optimizer adamw --recompute selective --budget 300000000
+//   memory --net stl10_net --fits 8589934592       which batch fits in 8 GiB
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/nets.h>
+
+namespace {
+
+using namespace gradus;
+using benchmarks::Fields;
+
+struct Settings {
+  std::string net = "lenet", backend = "openmp", optimizer = "sgd", recompute = "none", timeline;
+  int64_t batch = 32, budget = 0, fits = 0;
+  bool mixed = false, inference = false, measure = false;
+};
+
+int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
+
+class Net {
+ public:
+  Net(const benchmarks::Workload& work, const Settings& settings)
+      : settings_(settings), work_(work), at_start_(allocated()), net_(work.make()) {
+    if (settings.inference) return;
+    const std::vector<Tensor> parameters = net_.ptr()->parameters();
+    if (settings.optimizer == "sgd")
+      optimizer_ = std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
+    else optimizer_ = std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-3));
+  }
+
+  void choose_recomputation() {
+    const Shape shape = work_.input(settings_.batch);
+    std::vector<RecomputedPart> parts;
+    if (settings_.recompute == "selective")
+      parts = recompute_within(net_, shape, *optimizer_, settings_.budget, options());
+    else if (settings_.recompute == "full") parts = recompute_all(net_, shape, *optimizer_, options());
+    for (const RecomputedPart& part : parts) recomputed_ += (recomputed_.empty() ? "" : " ") + part.str();
+    if (!recomputed_.empty()) std::printf("recomputed: %s\n", recomputed_.c_str());
+  }
+
+  MemoryReport planned() const {
+    const Shape shape = work_.input(settings_.batch);
+    return optimizer_ ? plan(net_, shape, *optimizer_, options()) : plan(net_, shape, options());
+  }
+  int64_t largest() const { return largest_batch(net_, work_.input(1), *optimizer_, settings_.fits, options()); }
+
+  /// What the allocator counts: parameters, gradients, state and activations by what is allocated before and after.
+  Fields measured() {
+    const Tensor x = rand(work_.input(settings_.batch));
+    Fields fields = {{"measured_parameters", of_parameters()}};
+    if (!optimizer_) {
+      const NoGradGuard no_grad;
+      fields.emplace_back("measured_peak", peak_of([&] { net_.forward(x); }));
+      return fields;
+    }
+    const Tensor target = randint(0, 10, {settings_.batch}, kLong);
+    const auto loss_of = [&] {
+      std::optional<amp::Autocast> autocast;
+      if (settings_.mixed) autocast.emplace(kCPU, kBFloat16);
+      return cross_entropy(net_.forward(x), target);
+    };
+    int64_t before = allocated();
+    Tensor loss = loss_of();
+    fields.emplace_back("measured_activations", allocated() - before);
+    loss.backward();
+    loss = {};
+    fields.emplace_back("measured_gradients", allocated() - before);
+    before = allocated();
+    optimizer_->step();
+    fields.emplace_back("measured_state", allocated() - before);
+    fields.emplace_back("measured_peak", peak_of([&] {
+                          optimizer_->zero_grad();
+                          loss = loss_of();
+                          loss.backward();
+                          optimizer_->step();
+                        }));
+    return fields;
+  }
+  const std::string& recomputed() const { return recomputed_; }
+
+ private:
+  PlanOptions options() const {
+    PlanOptions options;
+    options.batch_axis(work_.input(7)[0] == 7 ? 0 : 1);
+    if (settings_.mixed) options.autocast(kBFloat16);
+    return options;
+  }
+  int64_t of_parameters() const {
+    int64_t bytes = 0;
+    for (const Tensor& parameter : net_.ptr()->parameters()) bytes += static_cast<int64_t>(parameter.array().nbytes());
+    return bytes;
+  }
+  template <class F>
+  int64_t peak_of(const F& f) const {
+    runtime(DeviceType::cpu).reset_peak_memory_stats(0);
+    f();
+    return runtime(DeviceType::cpu).memory_stats(0).peak_allocated - at_start_;
+  }
+
+  const Settings& settings_;
+  const benchmarks::Workload& work_;
+  const int64_t at_start_;
+  const nn::AnyModule net_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::string recomputed_;
+};
+
+Fields fields_of(const MemoryReport& report) {
+  Fields fields = {{"parameters", report.parameters},  {"buffers", report.buffers},
+                   {"gradients", report.gradients},    {"state", report.optimizer_state},
+                   {"inputs", report.inputs},          {"activations", report.activations},
+                   {"workspace", report.workspace},    {"peak", report.peak},
+                   {"arena", report.static_arena},     {"lower_bound", report.static_lower_bound},
+                   {"static_peak", report.static_peak}};
+  for (int kind = 0; kind < kMemoryKinds; ++kind)
+    fields.emplace_back(std::string("at_peak ") + name(static_cast<MemoryKind>(kind)), report.at_peak[kind]);
+  fields.emplace_back("forward_flops", report.forward_flops);
+  fields.emplace_back("recomputed_flops", report.recomputed_flops);
+  return fields;
+}
+
+/// A line for the report, then one for each piece of memory.
+void write_timeline(const MemoryReport& report, Fields first, const std::string& path) {
+  std::ofstream file(path);
+  for (const auto& [key, time] : {std::pair("backward_begin", report.backward_begin),
+                                  {"step_begin", report.step_begin},
+                                  {"end", report.end},
+                                  {"peak_time", report.peak_time}})
+    first.emplace_back(key, time);
+  file << benchmarks::to_json(first) << "\n";
+  for (const MemorySpan& span : report.timeline)
+    file << benchmarks::to_json({{"kind", name(span.kind)},
+                                 {"bytes", span.bytes},
+                                 {"begin", span.begin},
+                                 {"end", span.end},
+                                 {"module", span.module},
+                                 {"op", span.op}})
+         << "\n";
+  GRADUS_CHECK(file.flush(), IoError, "cannot write '", path, "'");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  benchmarks::Program program("memory", "The memory of a training step, planned and measured");
+  program.option("--net", settings.net, "a net of benchmarks/nets.h by name");
+  program.option("--batch", settings.batch, "images or sequences");
+  program.option("--optimizer", settings.optimizer, "SGD with momentum, or AdamW", {"sgd", "adamw"});
+  program.option("--backend", settings.backend, "of the CPU");
+  program.option("--recompute", settings.recompute, "which activations are made again in backward",
+                 {"none", "selective", "full"});
+  program.option("--budget", settings.budget, "bytes at the peak that selective recomputation is to reach");
+  program.option("--fits", settings.fits, "bytes: names the largest batch whose step stays within them");
+  program.option("--timeline", settings.timeline, "a file for what lives when, as JSON lines");
+  program.flag("--mixed", settings.mixed, "autocast to bfloat16");
+  program.flag("--inference", settings.inference, "a forward pass alone");
+  program.flag("--measure", settings.measure, "runs steps, and shows the allocator's figures");
+  program.json_option();
+  return program.run(argc, argv, [&] {
+    set_backend(settings.backend);
+    manual_seed(0);
+    const std::vector<benchmarks::Workload> works = benchmarks::workloads();
+    const auto work = std::find_if(works.begin(), works.end(), [&](const auto& w) { return w.name == settings.net; });
+    GRADUS_CHECK(work != works.end(), ValueError, "there is no net '", settings.net, "'");
+    GRADUS_CHECK(!settings.inference || (settings.fits == 0 && settings.recompute == "none"), ValueError,
+                 "--inference goes without --fits and --recompute");
+    Net net(*work, settings);
+    if (settings.fits > 0) {
+      const int64_t batch = net.largest();
+      std::printf("%s: a batch of %lld fits in %lld bytes\n", settings.net.c_str(), static_cast<long long>(batch),
+                  static_cast<long long>(settings.fits));
+      return program.record({{"net", settings.net}, {"bytes", settings.fits}, {"largest_batch", batch}});
+    }
+    net.choose_recomputation();
+    const auto start = std::chrono::steady_clock::now();
+    const MemoryReport report = net.planned();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::printf("%s", report.str().c_str());
+    Fields fields = {{"net", settings.net},
+                     {"batch", settings.batch},
+                     {"backend", settings.backend},
+                     {"optimizer", settings.inference ? "none" : settings.optimizer},
+                     {"mixed", settings.mixed},
+                     {"recompute", settings.recompute},
+                     {"recomputed", net.recomputed()},
+                     {"plan_seconds", seconds}};
+    for (const auto& field : fields_of(report)) fields.push_back(field);
+    if (!settings.timeline.empty()) write_timeline(report, fields, settings.timeline);
+    if (settings.measure) {
+      for (const auto& field : net.measured()) {
+        std::printf("%-24s %15lld\n", field.first.c_str(),
+                    static_cast<long long>(std::get<int64_t>(field.second.held)));
+        fields.push_back(field);
+      }
+    }
+    program.record(fields);
+  });
+}

@@ -1,0 +1,246 @@
+// Plans of memory against the allocator, to the byte.
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/graph/executor.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+enum class PlannedRule : uint8_t { sgd, adamw };
+
+std::unique_ptr<optim::Optimizer> planned_optimizer(PlannedRule rule, const std::vector<Tensor>& parameters) {
+  if (rule == PlannedRule::sgd) return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
+  return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-3));
+}
+
+int batch_axis_of(const benchmarks::Workload& workload) { return workload.input(7)[0] == 7 ? 0 : 1; }
+
+int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
+
+/// The allocator's peak in f, with what was there before.
+template <class F>
+int64_t peak_of(const F& f) {
+  runtime(DeviceType::cpu).reset_peak_memory_stats(0);
+  f();
+  return runtime(DeviceType::cpu).memory_stats(0).peak_allocated;
+}
+
+/// Plans a step of the net and runs it, eagerly and as a static step.
+void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule rule, bool runs_static) {
+  INFO(workload.name << " " << batch << " " << static_cast<int>(rule) << " on "
+                     << current_backend(DeviceType::cpu).name());
+  manual_seed(3);
+  const int64_t before = allocated();
+  const nn::AnyModule net = workload.make();
+  const auto optimizer = planned_optimizer(rule, net.ptr()->parameters());
+  const MemoryReport report =
+      plan(net, workload.input(batch), *optimizer, PlanOptions().batch_axis(batch_axis_of(workload)));
+  CHECK(report.peak - report.at_peak[static_cast<int>(MemoryKind::parameters)] > 0);
+  {
+    const Tensor x = rand(workload.input(batch)), target = randint(0, 10, {batch}, kLong);
+    const auto step = [&] {
+      optimizer->zero_grad();
+      const Tensor loss = cross_entropy(net.forward(x), target);
+      loss.backward();
+      optimizer->step();
+    };
+    step();
+    CHECK(peak_of(step) - before == report.peak);
+  }
+  if (!runs_static) return;
+  training::StaticStep step({optimizer.get()}, [&](const TensorList& tensors) -> TensorList {
+    optimizer->zero_grad();
+    const Tensor loss = cross_entropy(net.forward(tensors[0]), tensors[1]);
+    loss.backward();
+    optimizer->step();
+    return {loss};
+  });
+  const TensorList tensors = {rand(workload.input(batch)), randint(0, 10, {batch}, kLong)};
+  step(tensors), step(tensors);
+  CHECK(peak_of([&] { step(tensors); }) - before == report.static_peak + report.inputs);
+}
+
+}  // namespace
+
+TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with openmp", "[plan]") {
+  for (const benchmarks::Workload& workload : benchmarks::workloads())
+    for (PlannedRule rule : {PlannedRule::sgd, PlannedRule::adamw})
+      for (int64_t batch : {1, 2, 5}) check_plan(workload, batch, rule, batch == 2);
+}
+
+TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with naive", "[plan]") {
+  const BackendGuard guard("naive");
+  for (const benchmarks::Workload& workload : benchmarks::workloads())
+    for (int64_t batch : {1, 2, 3})
+      if (workload.name == "lenet" || workload.name == "pure_linear" || (workload.name == "attention" && batch == 1))
+        check_plan(workload, batch, PlannedRule::adamw, batch == 1);
+}
+
+namespace {
+
+/// The loss of a step, gradients, and what it leaves in buffers.
+std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& optimizer, const Tensor& x,
+                                    const Tensor& target) {
+  std::vector<Tensor> results;
+  manual_seed(5);
+  optimizer.zero_grad();
+  {
+    const Tensor loss = cross_entropy(net.forward(x), target);
+    loss.backward();
+    results.push_back(loss.detach().clone());
+  }
+  for (const Tensor& parameter : net.ptr()->parameters()) results.push_back(parameter.grad().clone());
+  for (const Tensor& buffer : net.ptr()->buffers()) results.push_back(buffer.clone());
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("recomputation keeps the bits and takes what its plan says", "[plan]") {
+  for (const benchmarks::Workload& workload : benchmarks::workloads())
+    for (PlannedRule rule : {PlannedRule::sgd, PlannedRule::adamw}) {
+      INFO(workload.name);
+      const int64_t batch = workload.name == "resnet18" ? 2 : 4;
+      manual_seed(3);
+      const nn::AnyModule net = workload.make();
+      const auto optimizer = planned_optimizer(rule, net.ptr()->parameters());
+      const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
+      const Shape shape = workload.input(batch);
+      const Tensor x = rand(shape), target = randint(0, 10, {batch}, kLong);
+      const nn::StateDict start = [&] {
+        nn::StateDict copy("numbers");
+        for (const auto& entry : net.ptr()->state_dict()) copy.append(entry.key(), entry->clone());
+        return copy;
+      }();
+      const auto fresh = [&] {
+        net.ptr()->load_state_dict(start);
+        return results_of_step(net, *optimizer, x, target);
+      };
+      const std::vector<Tensor> expected = fresh();
+      const MemoryReport kept = plan(net, shape, *optimizer, options);
+      const auto check_recomputed = [&](const std::vector<RecomputedPart>& parts) {
+        REQUIRE_FALSE(parts.empty());
+        INFO(parts[0].str() << " and " << parts.size() - 1);
+        const std::vector<Tensor> results = fresh();
+        REQUIRE(results.size() == expected.size());
+        for (size_t i = 0; i < results.size(); ++i) CHECK(results[i].equal(expected[i]));
+      };
+      check_recomputed(recompute_all(net, shape, *optimizer, options));
+      const MemoryReport full = plan(net, shape, *optimizer, options);
+      CHECK(full.activations < kept.activations);
+      CHECK(full.recomputed_flops > 0);
+      CHECK(kept.recomputed_flops == 0);
+      CHECK(full.forward_flops == kept.forward_flops);
+      if (full.peak < kept.peak) {
+        const int64_t budget = (full.peak + kept.peak) / 2;
+        check_recomputed(recompute_within(net, shape, *optimizer, budget, options));
+        CHECK(plan(net, shape, *optimizer, options).peak < kept.peak);
+      }
+      CHECK(recompute_within(net, shape, *optimizer, kept.peak, options).empty());
+      keep_all(net);
+      CHECK(plan(net, shape, *optimizer, options).peak == kept.peak);
+    }
+}
+
+TEST_CASE("recomputed steps take what their plan says, to the byte, eager and static", "[plan]") {
+  for (const char* name : {"lenet", "stl10_net", "resnet18", "lstm", "attention"})
+    for (bool full : {false, true}) {
+      std::vector<benchmarks::Workload> works = benchmarks::workloads();
+      benchmarks::Workload workload =
+          *std::find_if(works.begin(), works.end(), [&](const auto& work) { return work.name == name; });
+      const auto make = workload.make;
+      workload.make = [&, make] {
+        nn::AnyModule net = make();
+        const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+        const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
+        const int64_t peak = plan(net, workload.input(4), *optimizer, options).peak;
+        if (full) recompute_all(net, workload.input(4), *optimizer, options);
+        else recompute_within(net, workload.input(4), *optimizer, peak * 9 / 10, options);
+        return net;
+      };
+      check_plan(workload, 4, PlannedRule::sgd, true);
+    }
+}
+
+TEST_CASE("plans of inference, of mixed precision, and the largest batch", "[plan]") {
+  manual_seed(3);
+  const int64_t before = allocated();
+  nn::Sequential net = benchmarks::lenet();
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.01).momentum(0.9));
+  const int64_t at_net = allocated() - before;
+  const Tensor x = rand({8, 1, 28, 28}), target = randint(0, 10, {8}, kLong);
+  {
+    const MemoryReport report = plan(net, {8, 1, 28, 28});
+    const int64_t peak = peak_of([&] {
+      const NoGradGuard no_grad;
+      net->forward(x);
+    });
+    CHECK(peak - before - static_cast<int64_t>(target.array().nbytes()) == report.peak);
+    CHECK(report.parameters == at_net);
+    CHECK(report.gradients == 0);
+    CHECK(report.activations == 8 * 10 * 4);
+  }
+  {
+    const MemoryReport report = plan(net, {8, 1, 28, 28}, optimizer, PlanOptions().autocast(kBFloat16));
+    const auto step = [&] {
+      optimizer.zero_grad();
+      Tensor loss;
+      {
+        const amp::Autocast autocast(kCPU, kBFloat16);
+        loss = cross_entropy(net->forward(x), target);
+      }
+      loss.backward();
+      optimizer.step();
+    };
+    step();
+    CHECK(peak_of(step) - before == report.peak);
+  }
+  const int64_t bytes = plan(net, {20, 1, 28, 28}, optimizer).peak;
+  CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes) == 20);
+  CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes - 1) == 19);
+  CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, 1000) == 0);
+}
+
+TEST_CASE("a plan changes nothing", "[plan]") {
+  const auto train = [](bool plans) {
+    manual_seed(9);
+    ResNet18 net(ResNet18Options().width(8).dropout(0.1));
+    optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));
+    std::vector<Tensor> results;
+    for (int i = 0; i < 2; ++i) {
+      const auto may_plan = [&] {
+        if (plans) plan(net, {2, 3, 16, 16}, optimizer);
+      };
+      may_plan();  // before there is a state, then after
+      const Tensor loss = cross_entropy(net(rand({2, 3, 16, 16})), tensor({1, 2}, kLong));
+      loss.backward();
+      may_plan();  // gradients stay
+      optimizer.step();
+      results.push_back(loss.detach());
+    }
+    for (const auto& entry : net->state_dict()) results.push_back(*entry);
+    for (const auto& entry : optimizer.state_dict()) results.push_back(*entry);
+    return results;
+  };
+  const std::vector<Tensor> without = train(false), with = train(true);
+  REQUIRE(with.size() == without.size());
+  for (size_t i = 0; i < with.size(); ++i) CHECK(with[i].equal(without[i]));
+}
+
+TEST_CASE("what cannot be planned is an error", "[plan]") {
+  nn::Sequential net(nn::Linear(4, 2));
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  CHECK_THROWS_WITH(plan(net, {2, 4}, optimizer, PlanOptions().batch_axis(2)), contains("batch_axis"));
+  CHECK_THROWS_WITH(plan(nn::AnyModule(), {2, 4}, optimizer), contains("empty"));
+  CHECK_THROWS_AS(plan(net, {2, 5}, optimizer), ShapeError);
+  const auto reads = [](const Tensor& output, const Tensor&) { return output.sum() * output.sum().item<float>(); };
+  CHECK_THROWS_AS(plan(net, {2, 4}, optimizer, PlanOptions().loss(reads)), DeviceError);
+  CHECK(plan(net, {2, 4}, optimizer).peak > 0);  // the failures left nothing behind
+  CHECK_THROWS_WITH(net->recompute_part(0, 2), contains("Sequential of 1"));
+  CHECK_THROWS_WITH(net->recompute_part(0, 0), contains("no modules"));
+  net->recompute_part(0, 1);
+  CHECK_THROWS_WITH(net->recompute_part(0, 1), contains("overlap"));
+}

@@ -1,0 +1,304 @@
+#include <gradus/training/plan.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <thread>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/graph/memory_plan.h>
+#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/core/graph/recorder.h>
+#include <gradus/core/observer.h>
+
+namespace gradus {
+namespace {
+
+int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : tensors)
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.array().nbytes());
+  return bytes;
+}
+
+/// Takes the gradients that parameters have, and those that a recording gives them, from them.
+class WithoutGradients {
+ public:
+  explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
+    for (const Tensor& parameter : parameters_) kept_.push_back(std::exchange(parameter.mutable_grad(), Tensor()));
+  }
+  ~WithoutGradients() {
+    for (size_t i = 0; i < kept_.size(); ++i) parameters_[i].mutable_grad() = kept_[i];
+  }
+  WithoutGradients(const WithoutGradients&) = delete;
+  WithoutGradients& operator=(const WithoutGradients&) = delete;
+
+ private:
+  const std::vector<Tensor> parameters_;
+  std::vector<Tensor> kept_;
+};
+
+/// What is there before the step, on arrays without memory too.
+struct Before {
+  Tensor x, target;
+  std::unique_ptr<optim::KernelOptimizer::FreshState> state;
+
+  Before(const Shape& shape, optim::KernelOptimizer* optimizer, const PlanOptions& options) {
+    const int axis = options.batch_axis();
+    GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
+                 " that images would be counted along (PlanOptions::batch_axis)");
+    graph::Recorder recorder;
+    x = empty(shape, options.input_dtype());
+    if (optimizer) {
+      target = empty(options.target_shape().value_or(Shape{shape[axis]}), options.target_dtype());
+      state = std::make_unique<optim::KernelOptimizer::FreshState>(*optimizer);
+    }
+    recorder.finish();
+  }
+};
+
+/// Which calls are of operators that a checkpoint runs again, by the events of these.
+class RecomputedCalls final : public Observer {
+ public:
+  explicit RecomputedCalls(const graph::Recorder& recorder) : recorder_(recorder) { add_observer(this); }
+  ~RecomputedCalls() override { remove_observer(this); }
+  RecomputedCalls(const RecomputedCalls&) = delete;
+  RecomputedCalls& operator=(const RecomputedCalls&) = delete;
+
+  void on_begin(const ObservedEvent& event) override {
+    if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || depth_++ > 0) return;
+    op_ = event.name, first_ = recorder_.size();
+  }
+  void on_end(const ObservedEvent&) override {
+    if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
+    for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
+  }
+  /// By number, with the operator's name.
+  const std::map<size_t, std::string>& ops() const { return ops_; }
+
+ private:
+  const graph::Recorder& recorder_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  int depth_ = 0;
+  std::string op_;
+  size_t first_ = 0;
+  std::map<size_t, std::string> ops_;
+};
+
+/// A step that is written down.
+struct Recorded {
+  graph::Graph graph;
+  int64_t backward_begin = 0, step_begin = 0, end = 0;
+  size_t forward_calls = 0;
+  std::map<size_t, std::string> recomputed;                    // calls, by number, and their operators
+  std::vector<std::pair<const void*, std::string>> gradients;  // where they are, and whose
+};
+
+Recorded record(const nn::AnyModule& model, const Before& before, optim::KernelOptimizer* optimizer,
+                const PlanOptions& options) {
+  Recorded recorded;
+  graph::Recorder recorder;
+  Tensor result;
+  {
+    std::optional<amp::Autocast> autocast;
+    if (options.autocast()) autocast.emplace(DeviceType::cpu, options.autocast());
+    if (!optimizer) {
+      const NoGradGuard no_grad;
+      result = model.forward(before.x);
+    } else if (options.loss()) {
+      result = options.loss()(model.forward(before.x), before.target);
+    } else {
+      result = cross_entropy(model.forward(before.x), before.target);
+    }
+  }
+  recorded.backward_begin = recorded.step_begin = recorder.time();
+  recorded.forward_calls = recorder.size();
+  if (optimizer) {
+    const RecomputedCalls again(recorder);
+    result.backward();
+    recorded.recomputed = again.ops();
+    recorded.step_begin = recorder.time();
+    optimizer->step();
+    for (const auto& parameter : model.ptr()->named_parameters())
+      if (parameter->grad().defined()) recorded.gradients.emplace_back(parameter->grad().data_ptr(), parameter.key());
+  }
+  recorded.end = recorder.time();
+  recorded.graph = recorder.finish();
+  recorded.graph.set_result(result.array());
+  return recorded;
+}
+
+/// Multiplications and additions of a call, by the shapes of its operands.
+double flops_of(const graph::Call& call) {
+  const auto numel = [&](size_t i) { return static_cast<double>(call.operands[i].layout.numel()); };
+  const auto last = [&](size_t i) {
+    return static_cast<double>(call.operands[i].layout.shape[call.operands[i].layout.ndim() - 1]);
+  };
+  const std::string_view name = call.name;
+  double written = 0;
+  size_t result = 0;
+  for (size_t i = 0; i < call.operands.size(); ++i)
+    if (call.operands[i].is_written) written += numel(i), result = result == 0 ? i : result;
+  if (call.operands.size() < 2 || call.operands[0].layout.ndim() == 0) return written;
+  if (name == "matmul" || name == "linear") return 2 * numel(result) * last(0);
+  if (name == "conv2d" || name == "conv2d_bias_relu")
+    return 2 * numel(result) * numel(1) / static_cast<double>(std::max<int64_t>(call.operands[1].layout.shape[0], 1));
+  return written;
+}
+
+class Reporter {
+ public:
+  Reporter(Recorded recorded, const MemoryReport& start) : recorded_(std::move(recorded)), report_(start) {}
+
+  MemoryReport run() {
+    report_.backward_begin = recorded_.backward_begin, report_.step_begin = recorded_.step_begin;
+    report_.end = recorded_.end, report_.peak_time = recorded_.graph.peak_time();
+    add_persistent();
+    for (const graph::Allocation& allocation : recorded_.graph.allocations()) add(allocation);
+    for (const MemorySpan& span : report_.timeline)
+      if (span.begin <= report_.peak_time && report_.peak_time < span.end)
+        report_.at_peak[static_cast<int>(span.kind)] += span.bytes;
+    for (int64_t bytes : report_.at_peak) report_.peak += bytes;
+    for (size_t i = 0; i < recorded_.graph.calls().size(); ++i) {
+      const graph::Call& call = *recorded_.graph.calls()[i];
+      report_.workspace = std::max(report_.workspace, call.workspace_bytes);
+      if (i < recorded_.forward_calls) report_.forward_flops += flops_of(call);
+      else if (recorded_.recomputed.contains(i)) report_.recomputed_flops += flops_of(call);
+    }
+    add_static();
+    return std::move(report_);
+  }
+
+ private:
+  void add_persistent() {
+    const auto always = [&](MemoryKind kind, int64_t bytes, const char* what) {
+      if (bytes > 0) report_.timeline.push_back({kind, bytes, 0, report_.end, "", what});
+    };
+    always(MemoryKind::parameters, report_.parameters, "parameters");
+    always(MemoryKind::parameters, report_.buffers, "buffers");
+    always(MemoryKind::optimizer_state, report_.optimizer_state, "optimizer state");
+    always(MemoryKind::inputs, report_.inputs, "inputs");
+  }
+
+  void add(const graph::Allocation& allocation) {
+    MemorySpan span;
+    span.bytes = allocation.bytes, span.begin = allocation.begin, span.end = std::min(allocation.end, report_.end);
+    const auto& calls = recorded_.graph.calls();
+    const auto call = static_cast<size_t>(allocation.call);
+    if (call < calls.size()) span.module = calls[call]->origin.module, span.op = calls[call]->origin.op;
+    const auto again = recorded_.recomputed.find(call);
+    if (again != recorded_.recomputed.end()) span.op = again->second;
+    const auto gradient = std::find_if(recorded_.gradients.begin(), recorded_.gradients.end(),
+                                       [&](const auto& known) { return known.first == allocation.data; });
+    span.kind = allocation.is_workspace                       ? MemoryKind::workspace
+                : allocation.begin < recorded_.backward_begin ? MemoryKind::activations
+                : gradient != recorded_.gradients.end()       ? MemoryKind::gradients
+                : again != recorded_.recomputed.end()         ? MemoryKind::recomputed
+                : allocation.begin < recorded_.step_begin     ? MemoryKind::backward
+                                                              : MemoryKind::optimizer;
+    if (span.kind == MemoryKind::gradients) span.op = gradient->second, report_.gradients += span.bytes;
+    const bool left = span.begin < recorded_.backward_begin && span.end > recorded_.backward_begin;
+    if (left || (span.kind == MemoryKind::activations && allocation.end == graph::Allocation::kNever))
+      report_.activations += span.bytes;
+    report_.timeline.push_back(std::move(span));
+  }
+
+  void add_static() {
+    graph::order_for_memory(recorded_.graph);
+    const graph::MemoryPlan plan = graph::plan_memory(recorded_.graph);
+    int64_t constants = 0;
+    for (const graph::Buffer& buffer : recorded_.graph.buffers())
+      if (buffer.external && buffer.memory != buffer.data) constants += static_cast<int64_t>(buffer.bytes);
+    report_.static_arena = static_cast<int64_t>(plan.bytes);
+    report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
+    report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + constants +
+                          report_.static_arena + report_.workspace;
+  }
+
+  Recorded recorded_;
+  MemoryReport report_;
+};
+
+MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
+                       const PlanOptions& options) {
+  GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
+  auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(optimizer);
+  GRADUS_CHECK(!optimizer || kernel_optimizer, ValueError,
+               "plan: an optimizer that is no KernelOptimizer cannot be recorded");
+  const std::vector<Tensor> parameters = model.ptr()->parameters();
+  for (const Tensor& parameter : parameters)
+    GRADUS_CHECK(parameter.device().is_cpu(), DeviceError, "plan: steps are recorded on the CPU, this model is on ",
+                 parameter.device(), ": plan a copy, model->clone(kCPU)");
+  const WithoutGradients without_gradients(parameters);
+  const Before before(input_shape, kernel_optimizer, options);
+  MemoryReport start;
+  start.parameters = bytes_of(parameters), start.buffers = bytes_of(model.ptr()->buffers());
+  start.inputs = bytes_of({before.x, before.target});
+  start.optimizer_state = before.state ? before.state->bytes() : 0;
+  return Reporter(record(model, before, kernel_optimizer, options), start).run();
+}
+
+}  // namespace
+
+const char* name(MemoryKind kind) {
+  constexpr const char* kNames[] = {"parameters", "optimizer state", "inputs",    "gradients", "activations",
+                                    "recomputed", "backward",        "optimizer", "workspace"};
+  static_assert(std::size(kNames) == kMemoryKinds);
+  return kNames[static_cast<int>(kind)];
+}
+
+MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+                  const PlanOptions& options) {
+  return plan_step(model, input_shape, &optimizer, options);
+}
+
+MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, const PlanOptions& options) {
+  return plan_step(model, input_shape, nullptr, options);
+}
+
+int64_t largest_batch(const nn::AnyModule& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
+                      const PlanOptions& options) {
+  const auto fits = [&](int64_t batch) {
+    input_shape[options.batch_axis()] = batch;
+    return plan_step(model, input_shape, &optimizer, options).peak <= bytes;
+  };
+  GRADUS_CHECK(options.batch_axis() >= 0 && options.batch_axis() < input_shape.size(), ValueError,
+               "largest_batch: an input of shape ", input_shape, " has no axis ", options.batch_axis());
+  int64_t most = 0, too_many = 1;
+  while (fits(too_many)) most = too_many, too_many *= 2;
+  while (too_many - most > 1) {
+    const int64_t middle = most + (too_many - most) / 2;
+    (fits(middle) ? most : too_many) = middle;
+  }
+  return most;
+}
+
+std::string MemoryReport::str() const {
+  std::string text;
+  const auto line = [&](const std::string& what, int64_t bytes, const char* remark = "") {
+    char buffer[128];
+    std::snprintf(buffer, sizeof buffer, "%-24s %15lld %9.2f MiB  %s\n", what.c_str(), static_cast<long long>(bytes),
+                  static_cast<double>(bytes) / 1048576, remark);
+    text += buffer;
+  };
+  line("parameters", parameters);
+  if (buffers > 0) line("buffers", buffers);
+  line("gradients", gradients);
+  line("optimizer state", optimizer_state);
+  line("activations", activations, "left by forward for backward");
+  line("workspace", workspace, "of one kernel, at most");
+  line("inputs", inputs);
+  line("peak, eager", peak, "of which");
+  for (int kind = 0; kind < kMemoryKinds; ++kind)
+    if (at_peak[kind] > 0) line(std::string("  ") + name(static_cast<MemoryKind>(kind)), at_peak[kind]);
+  line("peak, static", static_peak);
+  line("  arena", static_arena);
+  line("  its lower bound", static_lower_bound);
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& stream, const MemoryReport& report) { return stream << report.str(); }
+
+}  // namespace gradus

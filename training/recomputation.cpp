@@ -1,0 +1,154 @@
+#include <gradus/training/recomputation.h>
+
+#include <algorithm>
+
+#include <gradus/layers/sequential.h>
+
+namespace gradus {
+namespace {
+
+using Parts = std::vector<RecomputedPart>;
+
+/// A model, and what is planned of it with some of its parts recomputed.
+class Model {
+ public:
+  Model(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer, const PlanOptions& options)
+      : model_(model), input_shape_(input_shape), optimizer_(optimizer), options_(options) {
+    GRADUS_CHECK(!model.is_empty(), ValueError, "recomputation: the model is an empty AnyModule");
+    collect("", model.ptr());
+    keep_all(model);
+    before_ = plan();
+  }
+
+  const MemoryReport& before() const { return before_; }
+  /// Runs of modules that checkpoints may be made of, by their Sequential and its size; and other modules.
+  const std::vector<std::pair<std::string, size_t>>& sequentials() const { return sequentials_; }
+  const std::vector<std::string>& others() const { return others_; }
+
+  MemoryReport plan() const { return gradus::plan(model_, input_shape_, optimizer_, options_); }
+  void apply(const Parts& parts) const {
+    keep_all(model_);
+    for (const RecomputedPart& part : parts) {
+      nn::Module& module = part.module.empty() ? *model_.ptr() : *model_.ptr()->named_modules()[part.module];
+      if (part.end == 0) module.recompute();
+      else module.as<nn::SequentialImpl>()->recompute_part(part.begin, part.end);
+    }
+  }
+  MemoryReport plan_with(const Parts& parts) const {
+    apply(parts);
+    return plan();
+  }
+  /// The part, if recomputing it alone leaves less for backward to keep.
+  void add_if_it_saves(RecomputedPart part, Parts& parts) const {
+    const MemoryReport report = plan_with({part});
+    part.saved = before_.activations - report.activations, part.flops = report.recomputed_flops;
+    if (part.saved > 0) parts.push_back(std::move(part));
+  }
+
+ private:
+  void collect(const std::string& path, const std::shared_ptr<nn::Module>& module) {
+    if (auto* sequential = module->as<nn::SequentialImpl>()) {
+      if (!sequential->is_empty()) sequentials_.emplace_back(path, sequential->size());
+      return;
+    }
+    if (!path.empty()) return others_.push_back(path);
+    for (const auto& child : module->named_children()) collect(child.key(), child.value());
+  }
+
+  const nn::AnyModule& model_;
+  const Shape& input_shape_;
+  optim::Optimizer& optimizer_;
+  const PlanOptions& options_;
+  std::vector<std::pair<std::string, size_t>> sequentials_;
+  std::vector<std::string> others_;
+  MemoryReport before_;
+};
+
+bool overlap(const RecomputedPart& a, const RecomputedPart& b) {
+  return a.module == b.module && (a.end == 0 || (a.begin < b.end && b.begin < a.end));
+}
+bool contains(const RecomputedPart& a, const RecomputedPart& b) {
+  return a.module == b.module && a.begin <= b.begin && b.end <= a.end;
+}
+
+/// The chosen parts with one more, which takes the place of those within it; none where it cuts through others.
+std::optional<Parts> with(const Parts& chosen, const RecomputedPart& part) {
+  Parts result;
+  for (const RecomputedPart& other : chosen) {
+    if (!overlap(part, other)) result.push_back(other);
+    else if (!contains(part, other)) return std::nullopt;
+  }
+  result.push_back(part);
+  return result;
+}
+
+}  // namespace
+
+std::string RecomputedPart::str() const {
+  if (end == 0) return module;
+  return module + "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+}
+
+void keep_all(const nn::AnyModule& model) {
+  for (const std::shared_ptr<nn::Module>& module : model.ptr()->modules()) {
+    module->recompute(false);
+    if (auto* sequential = module->as<nn::SequentialImpl>()) sequential->keep_all();
+  }
+}
+
+Parts recompute_within(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+                       int64_t budget, const PlanOptions& options) {
+  const Model planned(model, input_shape, optimizer, options);
+  int64_t peak = planned.before().peak;
+  if (peak <= budget) return {};
+  Parts candidates, chosen;
+  for (const auto& [module, size] : planned.sequentials())
+    for (size_t begin = 0; begin < size; ++begin)
+      for (size_t end = begin + 1; end <= size; ++end) planned.add_if_it_saves({module, begin, end}, candidates);
+  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, candidates);
+  std::stable_sort(candidates.begin(), candidates.end(), [](const RecomputedPart& a, const RecomputedPart& b) {
+    return a.flops / static_cast<double>(a.saved) < b.flops / static_cast<double>(b.saved);
+  });
+  for (const RecomputedPart& candidate : candidates) {
+    const std::optional<Parts> more = with(chosen, candidate);
+    if (!more) continue;
+    const int64_t now = planned.plan_with(*more).peak;
+    if (now > peak) continue;  // an equal one may fall with the next part
+    peak = now, chosen = *more;
+    if (peak <= budget) break;
+  }
+  if (peak > budget) {
+    Parts all = recompute_all(model, input_shape, optimizer, options);
+    if (planned.plan().peak < peak) return all;
+  }
+  const int64_t allowed = std::max(peak, budget);
+  for (size_t i = chosen.size(); i-- > 0;) {  // what is not needed, the dearest first
+    Parts fewer = chosen;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    if (planned.plan_with(fewer).peak <= allowed) chosen = std::move(fewer);
+  }
+  planned.apply(chosen);
+  return chosen;
+}
+
+Parts recompute_all(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+                    const PlanOptions& options) {
+  const Model planned(model, input_shape, optimizer, options);
+  Parts others, best;
+  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, others);
+  size_t most = 1;
+  for (const auto& [module, size] : planned.sequentials()) most = std::max(most, size);
+  int64_t least = 0;
+  for (size_t runs = 1; runs <= most; ++runs) {
+    Parts parts = others;
+    for (const auto& [module, size] : planned.sequentials())
+      for (size_t i = 0, count = std::min(runs, size); i < count; ++i)
+        parts.push_back({module, i * size / count, (i + 1) * size / count});
+    const int64_t peak = planned.plan_with(parts).peak;
+    if (best.empty() || peak < least) least = peak, best = std::move(parts);
+  }
+  planned.apply(best);
+  return best;
+}
+
+}  // namespace gradus

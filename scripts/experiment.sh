@@ -20,6 +20,7 @@ if [ -z "${GRADUS_BUILD:-}" ]; then
   if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null && nvidia-smi > /dev/null 2>&1; then preset=cuda; fi
   scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
   targets=(mnist cifar10 stl10 gradus-run pool_loop grayscale train_step dynamic_net)
+  [ "$name" != E10 ] || targets=(memory)
   [ "$name" != E14 ] || targets=(byte_order)
   cmake --build --preset "$preset" --target "${targets[@]}" >&2
   export GRADUS_BUILD=$PWD/build/$preset

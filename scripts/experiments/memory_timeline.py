@@ -42,6 +42,8 @@ def by_kind(report, spans):
 
 
 def place_of(span):
+    if span["kind"] == "gradients":
+        return f"of {span['op']}"
     return " ".join(part for part in (span["module"], span["op"]) if part) or span["kind"]
 
 

@@ -10,23 +10,30 @@
 
 namespace gradus {
 
-/// Every operation of Backend, in the order of its declarations. tests/training/recording_backend_test.cpp compares the
-/// list with the class.
+/// Every operation of Backend and the names of its parameters, in the order of the declarations.
+/// tests/training/recording_backend_test.cpp compares the list with the class.
 // clang-format off
-#define GRADUS_BACKEND_OPS(OP)                                                                                  \
-  OP(fill) OP(copy) OP(arange)                                                                                  \
-  OP(unary) OP(unary_backward) OP(binary) OP(binary_scalar) OP(where)                                           \
-  OP(reduce) OP(arg_reduce)                                                                                     \
-  OP(matmul) OP(conv2d) OP(conv2d_backward_data) OP(conv2d_backward_weight) OP(max_pool2d)                      \
-  OP(max_pool2d_backward) OP(pick) OP(pick_backward)                                                            \
-  OP(scan) OP(sort) OP(gather) OP(scatter) OP(nonzero)                                                          \
-  OP(uniform) OP(normal) OP(bernoulli) OP(randint) OP(randperm)                                                 \
-  OP(linear) OP(softmax) OP(softmax_backward) OP(cross_entropy) OP(cross_entropy_backward)                      \
-  OP(conv2d_bias_relu) OP(conv2d_bias_relu_backward) OP(dropout) OP(dropout_backward) OP(linear_recurrence)     \
-  OP(resample2d) OP(normalize) OP(normalize_backward) OP(update_running_statistics)                             \
-  OP(lstm_cell) OP(lstm_cell_backward) OP(lstm_sequence) OP(lstm_sequence_backward)                             \
-  OP(attention) OP(attention_backward) OP(rgb_to_grayscale)                                                     \
-  OP(advance_step) OP(optimizer_step) OP(unscale) OP(update_scale) OP(topk)
+#define GRADUS_BACKEND_OPS(OP)                                                                                   \
+  OP(fill, y, value) OP(copy, x, y) OP(arange, y, start, step) OP(unary, op, x, y, args)                         \
+  OP(unary_backward, op, dy, saved, dx, args) OP(binary, op, a, b, y)                                            \
+  OP(binary_scalar, op, a, scalar, scalar_first, y) OP(where, condition, a, b, y) OP(reduce, op, x, axes, y)     \
+  OP(arg_reduce, op, x, axis, values, indices) OP(matmul, a, b, y, accumulate) OP(conv2d, x, w, y, geometry)     \
+  OP(conv2d_backward_data, dy, w, dx, geometry) OP(conv2d_backward_weight, dy, x, dw, geometry)                  \
+  OP(max_pool2d, x, y, indices, geometry) OP(max_pool2d_backward, dy, indices, dx, geometry)                     \
+  OP(pick, x, target, ignore_index, y) OP(pick_backward, dy, target, ignore_index, dx)                           \
+  OP(scan, op, x, axis, reverse, y) OP(sort, x, axis, descending, values, indices) OP(gather, x, axis, index, y) \
+  OP(scatter, x, axis, index, accumulate, y) OP(nonzero, x, positions) OP(uniform, y, state, low, high)          \
+  OP(normal, y, state, mean, deviation) OP(bernoulli, y, state, p) OP(randint, y, state, low, high)              \
+  OP(randperm, y, state) OP(linear, x, w, bias, y) OP(softmax, x, axis, log, y)                                  \
+  OP(softmax_backward, dy, y, axis, log, dx) OP(cross_entropy, args) OP(cross_entropy_backward, args)            \
+  OP(conv2d_bias_relu, args) OP(conv2d_bias_relu_backward, args) OP(dropout, x, p, state, mask, y)               \
+  OP(dropout_backward, dy, mask, p, dx) OP(linear_recurrence, a, b, axis, reverse, y)                            \
+  OP(resample2d, x, rows, columns, y) OP(normalize, args) OP(normalize_backward, args)                           \
+  OP(update_running_statistics, batch_mean, batch_variance, running) OP(lstm_cell, gates, c_before, c, h)        \
+  OP(lstm_cell_backward, dh, gates, c_before, c, dc, dgates) OP(lstm_sequence, args)                             \
+  OP(lstm_sequence_backward, args) OP(attention, args) OP(attention_backward, args) OP(rgb_to_grayscale, x, y)   \
+  OP(advance_step, block) OP(optimizer_step, parameters, block, rule) OP(unscale, gradients, factor, found_inf)  \
+  OP(update_scale, block, rule) OP(topk, x, axis, largest, values, indices)
 // clang-format on
 
 namespace detail {
@@ -45,14 +52,14 @@ struct InterceptorRoot : Backend {
 };
 
 // For each operation a layer that overrides it, with the parameters that Backend's method has.
-#define GRADUS_INTERCEPT(op)                                                                \
+#define GRADUS_INTERCEPT(op, ...)                                                           \
   template <class Base, class Method = decltype(&Backend::op)>                              \
   struct intercept_##op;                                                                    \
   template <class Base, class... Params>                                                    \
   struct intercept_##op<Base, void (Backend::*)(Params...)> : Base {                        \
     void op(Params... params) final { this->derived().call(#op, &Backend::op, params...); } \
   };
-#define GRADUS_LAYER(op) , intercept_##op
+#define GRADUS_LAYER(op, ...) , intercept_##op
 GRADUS_BACKEND_OPS(GRADUS_INTERCEPT)
 
 template <class Derived>

@@ -2,18 +2,12 @@
 #pragma once
 
 #include <span>
-#include <tuple>
 
 #include <gradus/core/element_ops.h>
+#include <gradus/core/fields.h>
 #include <gradus/core/view.h>
 
 namespace gradus {
-
-/// fields(): references to all fields of a struct of operands, in order. With it a recorder of calls visits operands
-/// without knowing the operation.
-#define GRADUS_FIELDS(...)                        \
-  auto fields() { return std::tie(__VA_ARGS__); } \
-  auto fields() const { return std::tie(__VA_ARGS__); }
 
 /// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty
 /// sets.
@@ -27,10 +21,12 @@ enum class ScanOp : uint8_t { sum, prod };
 struct Conv2dGeometry {
   int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   int64_t groups = 1;
+  GRADUS_FIELDS(stride, padding, dilation, groups)
 };
 /// Pooling geometry. Windows outside the image count as -infinity.
 struct Pool2dGeometry {
   int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  GRADUS_FIELDS(kernel, stride, padding, dilation)
 };
 
 /// One axis of a resampling: y[p] = sum over k in [begin[p], begin[p + 1]) of weight[k] x[source[k]]. The arrays lie in
@@ -49,6 +45,7 @@ enum class Reduction : uint8_t { none, mean, sum };
 struct RandomState {
   uint64_t seed = 0, offset = 0;
   const uint64_t* device_offset = nullptr;
+  GRADUS_FIELDS(seed, offset, device_offset)
 };
 
 /// Scalars that optimizer kernels read from device memory (doubles), so that a captured step replays with new values:
@@ -67,6 +64,7 @@ struct ScaleBlock {
 struct ScaleRule {
   double growth_factor = 2, backoff_factor = 0.5;
   int64_t growth_interval = 2000;
+  GRADUS_FIELDS(growth_factor, backoff_factor, growth_interval)
 };
 
 /// What happens to each element in an optimizer step: core/optimizer_rules.h.
@@ -196,6 +194,7 @@ struct AttentionRule {
   double scale = 1, dropout = 0;
   bool causal = false;
   RandomState random;
+  GRADUS_FIELDS(scale, dropout, causal, random)
 };
 
 /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017).
@@ -216,7 +215,5 @@ struct AttentionBackwardArgs {
   MutableView dq, dk, dv;
   GRADUS_FIELDS(dy, q, k, v, weights, kept, y, rule, dq, dk, dv)
 };
-
-#undef GRADUS_FIELDS
 
 }  // namespace gradus

@@ -14,6 +14,7 @@
 #include <variant>
 
 #include <gradus/core/dtype.h>
+#include <gradus/core/fields.h>
 
 namespace gradus {
 namespace rules {
@@ -65,6 +66,7 @@ struct Sgd : Common {
   static constexpr const char* kName = "sgd_step";
   double momentum = 0, dampening = 0;
   bool nesterov = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, momentum, dampening, nesterov)
 
   template <class C>
   struct Step {
@@ -97,6 +99,7 @@ struct Adam : Common {
   Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   bool amsgrad = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad)
 
   template <class C>
   struct Step {
@@ -133,6 +136,7 @@ struct Rmsprop : Common {
   static constexpr const char* kName = "rmsprop_step";
   double alpha = 0.99, eps = 1e-8, momentum = 0;
   bool centered = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, alpha, eps, momentum, centered)
 
   template <class C>
   struct Step {
@@ -163,6 +167,7 @@ struct Rmsprop : Common {
 struct Adagrad : Common {
   static constexpr const char* kName = "adagrad_step";
   double lr_decay = 0, eps = 1e-10;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, lr_decay, eps)
 
   template <class C>
   struct Step {
@@ -187,6 +192,7 @@ struct Nadam : Common {
   static constexpr const char* kName = "nadam_step";
   Decay beta1 = 0.9, beta2 = 0.999, momentum_base = 0.96;
   double eps = 1e-8, momentum_decay = 4e-3;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, momentum_base, eps, momentum_decay)
 
   template <class C>
   struct Step {
@@ -227,6 +233,7 @@ struct Radam : Common {
   static constexpr const char* kName = "radam_step";
   Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps)
 
   template <class C>
   struct Step {
@@ -262,6 +269,7 @@ struct Radam : Common {
 struct Lion : Common {
   static constexpr const char* kName = "lion_step";
   double beta1 = 0.9, beta2 = 0.99;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2)
 
   template <class C>
   struct Step {

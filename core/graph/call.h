@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <gradus/core/error.h>
-#include <gradus/core/view.h>
+#include <gradus/core/graph/arguments.h>
 
 namespace gradus {
 
@@ -23,8 +23,8 @@ struct Origin {
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };
 
-/// Bytes from the first element to behind the last.
-size_t extent(const StridedLayout& layout);
+/// Bytes from the first element to behind the last one.
+size_t extent_of(const StridedLayout& layout);
 
 /// What a call reads or writes: elements of a buffer of its graph.
 struct Operand {
@@ -51,6 +51,9 @@ class Call {
   virtual void run(Backend& backend) const = 0;
   /// Visits the operands in order.
   virtual void visit(Visitor& visitor) = 0;
+  /// Visits all arguments; operands come in the order of visit(). Unless a call knows better, they are its operands, by
+  /// number.
+  virtual void visit_arguments(ArgumentVisitor& visitor);
 
   const char* name = "";  ///< of the operation: "conv2d_bias_relu"
   int number = -1;        ///< among the calls of the eager step; -1 of one that a pass has made

@@ -11,7 +11,8 @@ namespace gradus::graph {
 
 class Executor {
  public:
-  /// Takes the arena from the device's runtime.
+  /// Takes the arena from the device's runtime. An external buffer of a graph read from text that is not bound is a
+  /// ValueError.
   explicit Executor(Graph graph);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -38,6 +39,9 @@ class Executor {
   void place(Call& call) const;
   /// The array with the numbers that `recorded`, a result or an array from before the step, has after a run.
   Array result(const Array& recorded) const;
+  /// The numbers of the first result or external buffer with this name, as the last call that uses it sees them; a
+  /// ValueError where there is none.
+  Array result(const std::string& name) const;
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }

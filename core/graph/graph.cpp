@@ -13,6 +13,24 @@ std::string description_of(const Operand& operand) {
 
 }  // namespace
 
+size_t extent_of(const StridedLayout& layout) {
+  if (layout.numel() == 0) return 0;
+  int64_t last = 0;
+  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
+  return static_cast<size_t>(last + 1) * size_of(layout.dtype);
+}
+
+void Call::visit_arguments(ArgumentVisitor& visitor) {
+  struct ByNumber final : Visitor {
+    explicit ByNumber(ArgumentVisitor& visitor) : visitor(visitor) {}
+    void read(View& view) override { visitor.operand(std::to_string(number++), view); }
+    void write(MutableView& view) override { visitor.operand(std::to_string(number++), view); }
+    ArgumentVisitor& visitor;
+    int number = 0;
+  } by_number(visitor);
+  visit(by_number);
+}
+
 std::string Origin::str() const {
   const std::string_view file = where.file;
   return op + (module.empty() ? "" : " of " + module) +
@@ -27,7 +45,7 @@ Buffer* Graph::find(const void* data) {
   const auto at = static_cast<const char*>(data);
   const auto behind = std::upper_bound(buffers_.begin(), buffers_.end(), at,
                                        [](const char* address, const Buffer& buffer) { return address < buffer.data; });
-  if (behind == buffers_.begin()) return nullptr;
+  if (behind == buffers_.begin() || !std::prev(behind)->data) return nullptr;  // those read from text have none
   Buffer& buffer = *std::prev(behind);
   return at < buffer.data + buffer.bytes ? &buffer : nullptr;
 }
@@ -75,34 +93,20 @@ void Graph::check_released() const {
   }
 }
 
-std::string Graph::str() const {
-  std::string text;
-  std::vector<int> numbers(buffers_.size(), -1);  // in order of appearance
-  int count = 0;
-  const auto name_of = [&](int buffer) {
-    int& number = numbers[static_cast<size_t>(buffer)];
-    if (number < 0) number = count++;
-    return "%" + std::to_string(number);
-  };
-  for (const auto& call : calls_)
-    for (const Operand& operand : call->operands) {
-      if (operand.buffer < 0 || numbers[static_cast<size_t>(operand.buffer)] >= 0) continue;
-      const Buffer& buffer = buffers_[static_cast<size_t>(operand.buffer)];
-      if (buffer.external)
-        text += name_of(operand.buffer) + " = " + (buffer.name.empty() ? "external" : buffer.name) + ", " +
-                std::to_string(buffer.bytes) + " bytes\n";
-    }
-  for (const auto& call : calls_) {
-    std::string reads, writes;
-    for (const Operand& operand : call->operands) {
-      std::string& to = operand.is_written ? writes : reads;
-      to += (to.empty() ? "" : ", ") + (operand.buffer < 0 ? "none" : name_of(operand.buffer));
-      if (operand.offset > 0) to += "+" + std::to_string(operand.offset);
-      to += " " + description_of(operand);
-    }
-    text += writes + " = " + call->name + (reads.empty() ? "" : " ") + reads + "  # " + call->origin.str() + "\n";
+void Graph::bind(const std::string& name, const Array& array) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    Buffer& buffer = buffers_[i];
+    if (!buffer.external || buffer.constant || buffer.data || (buffer.name != name && "%" + std::to_string(i) != name))
+      continue;
+    GRADUS_CHECK(array.defined() && array.device().is_cpu(), ValueError, "'", name, "' needs an array on the CPU");
+    const size_t there = array.storage().bytes() - static_cast<size_t>(array.offset()) * size_of(array.dtype());
+    GRADUS_CHECK(there >= buffer.bytes, ValueError, "'", name, "' has ", buffer.bytes, " bytes in the graph, but ",
+                 there, " in the array that it is bound to");
+    buffer.memory = static_cast<char*>(array.data());
+    constants_.push_back(array);
+    return;
   }
-  return text;
+  GRADUS_FAIL(ValueError, "the graph has no buffer '", name, "' that could be bound to an array");
 }
 
 std::string Graph::dot() const {

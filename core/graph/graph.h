@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 
 #include <gradus/core/graph/call.h>
 #include <gradus/core/graph/recorded_blocks.h>
@@ -20,6 +21,7 @@ struct Buffer {
   char* memory = nullptr;  ///< where it is when the step is run; of those that are not external a matter of the plan
   std::string name;        ///< "features.0.weight"; may be empty
   bool external = false, result = false;
+  bool constant = false;  ///< an external one with numbers that the step itself made
   /// The calls that use it, first and last, by number.
   int first_use = -1, last_use = -1;
 };
@@ -44,9 +46,12 @@ class Graph {
   /// them. Names the call that made it.
   void check_released() const;
 
-  /// A line for each buffer that was there before, and one for each call:
-  ///   %3 = features.0.weight, 600 bytes
-  ///   %12 (2, 120) float32 = linear %11 (2, 400) float32, %4 (120, 400) float32, …  # linear of fc1, train.cpp:41
+  /// Places an external buffer of a graph that was read from text, by its name (or "%3", its number there): runs use
+  /// the array's memory, which stays. A ValueError where there is no such buffer, or the array has not as many bytes
+  /// behind its first element, or is not on the CPU.
+  void bind(const std::string& name, const Array& array);
+
+  /// All of the graph, as text that parse() reads (core/graph/text.h, where the format is described).
   std::string str() const;
   /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
   std::string dot() const;
@@ -61,6 +66,7 @@ class Graph {
  private:
   friend class Recorder;
   friend class Executor;
+  friend class TextReader;
 
   Buffer* find(const void* data);
   void find_uses();
@@ -69,7 +75,8 @@ class Graph {
   Backend* backend_ = nullptr;  // that was current
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Buffer> buffers_;
-  std::vector<Array> constants_;  // external ones that the step itself made
+  std::vector<Array> constants_;  // external ones that the step itself made, and those that were bound
+  std::set<std::string> files_;   // names that origins refer to, where no program has them
   std::shared_ptr<RecordedBlocks> blocks_;
   Array offset_;        // of the generator (int64 scalar on the device), which recorded draws add to their own
   uint64_t draws_ = 0;  // of one run

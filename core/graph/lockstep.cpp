@@ -37,7 +37,7 @@ Contents contents_for(const Call& call, const Graph& graph, Device to) {
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
   if (dense.numel() == 0) return dense;
-  const Storage here = copy_of(data, extent(layout), device, Device());
+  const Storage here = copy_of(data, extent_of(layout), device, Device());
   backend("naive").copy(Array(here, 0, layout.shape, layout.strides, layout.dtype), dense);
   return dense;
 }

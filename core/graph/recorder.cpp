@@ -32,13 +32,6 @@ struct SwapAddresses final : Call::Visitor {
 
 }  // namespace
 
-size_t extent(const StridedLayout& layout) {
-  if (layout.numel() == 0) return 0;
-  int64_t last = 0;
-  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
-  return static_cast<size_t>(last + 1) * size_of(layout.dtype);
-}
-
 Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread's work is being recorded already");
   graph_.device_ = settled(device);
@@ -83,7 +76,7 @@ int64_t Recorder::workspace_of(Call& call) {
   std::set<const void*> written;
   ForEachView find([&](const StridedLayout& layout, const void* data, bool writes) {
     swap.addresses.push_back(data);
-    const size_t bytes = extent(layout);
+    const size_t bytes = extent_of(layout);
     if (!writes || bytes == 0 || graph_.blocks_->contains(static_cast<const char*>(data))) return;
     written.insert(data);
     most = std::max(most, bytes);
@@ -125,7 +118,7 @@ void Recorder::find_buffers() {
   for (const auto& [data, block] : all) buffers.emplace_back(data, block.bytes).first_use = block.filled ? 0 : -1;
   std::vector<std::pair<const char*, size_t>> external;
   ForEachView collect([&](const StridedLayout& layout, const void* data, bool) {
-    const size_t bytes = extent(layout);
+    const size_t bytes = extent_of(layout);
     Buffer* const block = bytes > 0 ? graph_.find(data) : nullptr;
     if (block) block->first_use = 0;
     else if (bytes > 0) external.emplace_back(static_cast<const char*>(data), bytes);
@@ -160,8 +153,7 @@ void Recorder::find_operands() {
       operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);
       if (buffer->first_use < 0 && !buffer->external && !writes) make_constant(*buffer);
       buffer->first_use = 0;
-      const bool is_constant = buffer->external && buffer->memory != buffer->data;
-      GRADUS_CHECK(!is_constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
+      GRADUS_CHECK(!buffer->constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
                    call.origin.where.line,
                    " writes into an array that the step filled with numbers from the host, which ",
                    "a recorded step does once: fill it with an operator (zeros, full), or before the step");
@@ -175,7 +167,7 @@ void Recorder::find_operands() {
 void Recorder::make_constant(Buffer& buffer) {
   const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
   runtime(graph_.device_.type).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);
-  buffer.external = true, buffer.memory = static_cast<char*>(copy.data());
+  buffer.external = buffer.constant = true, buffer.memory = static_cast<char*>(copy.data());
   graph_.constants_.push_back(copy);
 }
 

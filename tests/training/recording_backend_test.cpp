@@ -1,6 +1,7 @@
 // A backend that writes down every call and has another one run it, made of the list in core/backend_ops.h; and that
 // the list, and the fields of the argument structs, are complete.
 #include <cstring>
+#include <fstream>
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_ops.h>
@@ -139,14 +140,15 @@ template <class... Structs>
 constexpr bool fields_are_complete() {
   return ((count_fields<Structs>() == std::tuple_size_v<decltype(std::declval<Structs>().fields())>)&&...);
 }
-static_assert(fields_are_complete<Conv2dArgs, Conv2dBackwardArgs, NormalizeArgs, NormalizeBackwardArgs,
-                                  RunningStatistics, CrossEntropyArgs, CrossEntropyBackwardArgs, LstmArgs,
-                                  LstmBackwardArgs, AttentionArgs, AttentionBackwardArgs>());
+static_assert(
+    fields_are_complete<Conv2dArgs, Conv2dBackwardArgs, NormalizeArgs, NormalizeBackwardArgs, RunningStatistics,
+                        CrossEntropyArgs, CrossEntropyBackwardArgs, LstmArgs, LstmBackwardArgs, AttentionArgs,
+                        AttentionBackwardArgs, AttentionRule, RandomState, ScaleRule>());
 
 }  // namespace
 
 TEST_CASE("the list of operations has all that Backend declares, in their order, and one that is missing is noticed") {
-#define OPERATION(op) {#op, slot_of(&Backend::op)},
+#define OPERATION(op, ...) {#op, slot_of(&Backend::op)},
   const std::vector<Operation> operations = {GRADUS_BACKEND_OPS(OPERATION)};
 #undef OPERATION
   CHECK(first_difference(operations) == "");
@@ -155,6 +157,25 @@ TEST_CASE("the list of operations has all that Backend declares, in their order,
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     CHECK(first_difference(fewer) == (i + 1 < operations.size() ? operations[i + 1].name : "behind the last"));
   }
+}
+
+TEST_CASE("the names of parameters are those of the declarations") {
+  std::ifstream file(test::source_path("core/backend.h"));
+  const std::string source{std::istreambuf_iterator<char>(file), {}};
+  const auto declared = [&](const std::string& op) {  // "x, w, y"
+    const size_t begin = source.find(" void " + op + "("), end = source.find(')', begin);
+    REQUIRE(begin != std::string::npos);
+    std::string names;
+    for (size_t at = source.find('(', begin); at < end;) {
+      const size_t next = std::min(source.find(',', at + 1), end), name = source.find_last_of(" &", next) + 1;
+      names += (names.empty() ? "" : ", ") + source.substr(name, next - name);
+      at = next;
+    }
+    return names;
+  };
+#define CHECK_NAMES(op, ...) CHECK(declared(#op) == #__VA_ARGS__);
+  GRADUS_BACKEND_OPS(CHECK_NAMES)
+#undef CHECK_NAMES
 }
 
 TEST_CASE("operands are visited in order, in structs and spans too, and absent ones are passed over") {

@@ -260,7 +260,7 @@ TEST_CASE("a recording is read as text", "[static_step]") {
   StaticStep step = small.step([&](const Tensor& x) { return (x * small.w).sum(); });
   for (int i = 0; i < 2; ++i) step({ones({4})});
   const std::string text = step.executor()->graph().str();
-  CHECK_THAT(text, contains("input 0, 16 bytes") && contains(" (4,) float32 = binary %") &&
+  CHECK_THAT(text, contains("input 0, 16 bytes") && contains(" (4,) float32 = binary op mul, a %") &&
                        contains("# mul, static_step_test.cpp:") && contains("advance_step"));
 }
 

@@ -66,7 +66,7 @@ const std::vector<double>& bucket_edges() {
   return edges;
 }
 
-ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
+io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   const NoGradGuard no_grad;
   const Tensor numbers = values.detach().to(Device(), DType::f64).contiguous();
   const double* const data = numbers.data_ptr<double>();
@@ -93,7 +93,7 @@ ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   std::vector<double> inside{0};
   inside.insert(inside.end(), counts.begin() + first, counts.begin() + last);
   const auto [least, greatest] = std::minmax_element(data, data + count);
-  ProtobufMessage message;
+  io::ProtobufMessage message;
   message.number(1, *least)
       .number(2, *greatest)
       .number(3, static_cast<double>(count))
@@ -126,12 +126,13 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     GRADUS_CHECK(descriptor_ >= 0 || errno == EEXIST, IoError, "cannot write '", path_, "': ", std::strerror(errno));
   }
-  write_event(
-      ProtobufMessage().number(event_field::wall_time, wall_time()).text(event_field::file_version, "brain.Event:2"));
+  write_event(io::ProtobufMessage()
+                  .number(event_field::wall_time, wall_time())
+                  .text(event_field::file_version, "brain.Event:2"));
   if (options.purge_step) {
-    ProtobufMessage event;
+    io::ProtobufMessage event;
     event.number(event_field::wall_time, wall_time()).integer(event_field::step, *options.purge_step);
-    event.message(event_field::session_log, ProtobufMessage().integer(kSessionStatus, kSessionStart));
+    event.message(event_field::session_log, io::ProtobufMessage().integer(kSessionStatus, kSessionStart));
     write_event(event);
   }
   flush();
@@ -146,12 +147,13 @@ SummaryWriter::~SummaryWriter() {
 }
 
 void SummaryWriter::add_scalar(const std::string& tag, double value, int64_t step) {
-  add_value(ProtobufMessage().text(value_field::tag, tag).number(value_field::simple_value, static_cast<float>(value)),
-            step);
+  add_value(
+      io::ProtobufMessage().text(value_field::tag, tag).number(value_field::simple_value, static_cast<float>(value)),
+      step);
 }
 
 void SummaryWriter::add_histogram(const std::string& tag, const Tensor& values, int64_t step) {
-  add_value(ProtobufMessage().text(value_field::tag, tag).message(value_field::histogram, histogram(values, tag)),
+  add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::histogram, histogram(values, tag)),
             step);
 }
 
@@ -163,32 +165,33 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
                "' must be floating or of bytes, is ", image.dtype());
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
-  ProtobufMessage picture;
+  io::ProtobufMessage picture;
   picture.integer(1, height).integer(2, width).integer(3, channels);  // its colour space is the number of channels
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
-  add_value(ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
+  add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
 }
 
 void SummaryWriter::add_text(const std::string& tag, const std::string& text, int64_t step) {
   constexpr int kString = 7;  // DT_STRING
-  ProtobufMessage shape;      // one element
-  shape.message(2, ProtobufMessage().integer(1, 1));
-  ProtobufMessage strings;
+  io::ProtobufMessage shape;  // one element
+  shape.message(2, io::ProtobufMessage().integer(1, 1));
+  io::ProtobufMessage strings;
   strings.integer(1, kString).message(2, shape).text(8, text);
-  const ProtobufMessage metadata = ProtobufMessage().message(1, ProtobufMessage().text(1, "text"));  // the plugin
-  ProtobufMessage value;
+  const io::ProtobufMessage metadata =
+      io::ProtobufMessage().message(1, io::ProtobufMessage().text(1, "text"));  // the plugin
+  io::ProtobufMessage value;
   value.text(value_field::tag, tag + "/text_summary").message(value_field::tensor, strings);
   add_value(value.message(value_field::metadata, metadata), step);
 }
 
-void SummaryWriter::add_value(const ProtobufMessage& value, int64_t step) {
-  ProtobufMessage event;
+void SummaryWriter::add_value(const io::ProtobufMessage& value, int64_t step) {
+  io::ProtobufMessage event;
   event.number(event_field::wall_time, wall_time()).integer(event_field::step, step);
-  event.message(event_field::summary, ProtobufMessage().message(kSummaryValue, value));
+  event.message(event_field::summary, io::ProtobufMessage().message(kSummaryValue, value));
   write_event(event);
 }
 
-void SummaryWriter::write_event(const ProtobufMessage& event) {
+void SummaryWriter::write_event(const io::ProtobufMessage& event) {
   std::string length;
   append_little_endian(length, static_cast<uint64_t>(event.bytes().size()));
   buffer_ += length;

@@ -15,7 +15,7 @@
 #include <string>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/training/protobuf.h>
+#include <gradus/core/io/protobuf.h>
 
 namespace gradus::training {
 
@@ -49,8 +49,8 @@ class SummaryWriter {
   const std::string& path() const { return path_; }
 
  private:
-  void add_value(const ProtobufMessage& value, int64_t step);
-  void write_event(const ProtobufMessage& event);
+  void add_value(const io::ProtobufMessage& value, int64_t step);
+  void write_event(const io::ProtobufMessage& event);
 
   std::string path_;
   int descriptor_ = -1;

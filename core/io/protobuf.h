@@ -1,5 +1,5 @@
-// Writing protocol buffers: the few wire types that event files need.
-// Format: https://protobuf.dev/programming-guides/encoding. Internal to training.
+// Writing protocol buffers: the few wire types that event files and ONNX models need.
+// Format: https://protobuf.dev/programming-guides/encoding.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gradus::training {
+namespace gradus::io {
 
 /// One message, field by field. Bytes are little-endian whatever the machine.
 class ProtobufMessage {
@@ -56,4 +56,4 @@ class ProtobufMessage {
   std::string bytes_;
 };
 
-}  // namespace gradus::training
+}  // namespace gradus::io

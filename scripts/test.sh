@@ -18,6 +18,7 @@ fi
 scripts/install_dependencies.sh build test download
 [[ $preset != *san* ]] || scripts/install_dependencies.sh sanitizers
 scripts/install_dependencies.sh mpi || echo "The tests of the backend 'mpi' need Open MPI; going on without it." >&2
+[[ $preset == *san* ]] || scripts/onnx_venv.sh || echo "Without onnxruntime exported models are not run; going on." >&2
 scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=ON -DGRADUS_BUILD_EXAMPLES=ON
 cmake --build --preset "$preset"
 status=0

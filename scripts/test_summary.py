@@ -65,9 +65,9 @@ def has_data(pattern):
     return any(root and glob.glob(f"{root}/{pattern}") for root in roots)
 
 
-def has_module(name):
-    pythons = (sys.executable, "/usr/bin/python3")
-    return any(os.path.exists(python) and succeeds(python, "-c", f"import {name}") for python in pythons)
+def has_module(name, *others):
+    pythons = (sys.executable, "/usr/bin/python3", *others)
+    return any(os.path.exists(python) and succeeds(str(python), "-c", f"import {name}") for python in pythons)
 
 
 def is_there(want, build):
@@ -94,6 +94,7 @@ def is_there(want, build):
         "network namespaces": lambda: succeeds("unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer",
                                                "name", "b"),
         "PyTorch": lambda: has_module("torch"),
+        "onnxruntime": lambda: has_module("onnxruntime", build.parent / "onnx-venv/bin/python3"),
         "matplotlib": lambda: has_module("matplotlib"),
     }
     return bool(tests[want]()) if want in tests else None

@@ -1,11 +1,12 @@
 // What a training run needs around the step: its memory, planned; steps that are replayed, checkpoints, interrupts,
-// early stopping, profiles and curves.
+// early stopping, profiles and curves; and export of what was trained.
 #pragma once
 
 #include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/early_stopping.h>
 #include <gradus/training/interrupt.h>
+#include <gradus/training/onnx.h>
 #include <gradus/training/plan.h>
 #include <gradus/training/profiler.h>
 #include <gradus/training/recomputation.h>

@@ -19,7 +19,7 @@ class TextReader final : public ArgumentVisitor {
  public:
   Graph read(std::string_view text) {
     graph_.backend_ = &current_backend(DeviceType::cpu);
-    graph_.blocks_ = std::make_shared<RecordedBlocks>();
+    graph_.blocks_ = std::make_shared<RecordedBlocks>(graph_.device_);
     graph_.offset_ = Array::empty({}, DType::i64);
     bool has_header = false;
     while (!text.empty()) {

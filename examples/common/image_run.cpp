@@ -55,6 +55,7 @@ ImageRun::ImageRun(RunOptions options, const Images& train_set, const Images& te
       test_loader_(make_test_loader(test_set, options_)), totals_(device_),
       scaler_(amp::GradScalerOptions().enabled(options_.amp == "fp16")) {
   model_.ptr()->to(device_);
+  if (!options_.onnx.empty()) image_ = Images(test_set).get(0).data.unsqueeze(0);
 }
 
 void ImageRun::train_on(data::DeviceImages images) {
@@ -242,8 +243,13 @@ void ImageRun::finish() {
   if (!ranks_.is_first()) return;
   const std::string path = options_.out + "/model.safetensors";
   save_safetensors(model(), path);
+  if (!options_.onnx.empty()) {
+    model().to(kCPU);
+    export_onnx(model_, image_, options_.onnx);
+  }
   if (options_.quiet) return;
   tested_->print_classes(class_names_);
+  if (!options_.onnx.empty()) std::printf("wrote %s\n", options_.onnx.c_str());
   std::printf("wrote %s and %s/log.jsonl\n", path.c_str(), options_.out.c_str());
 }
 

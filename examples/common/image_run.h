@@ -83,6 +83,7 @@ class ImageRun {
   const int64_t train_images_, steps_per_epoch_;
   std::unique_ptr<TrainBatches> batches_;
   std::unique_ptr<TestLoader> test_loader_, validation_loader_;
+  gradus::Tensor image_;  // (1, C, H, W), where the model is to be exported
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
   std::optional<gradus::dist::DistributedDataParallel> ddp_;  // where there are several ranks

@@ -85,6 +85,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--checkpoint-every", options.checkpoint_every, "save it after so many steps too")
       ->check(CLI::Range(0, 1000000000));
   app.add_flag("--resume", options.resume, "go on from --checkpoint, if that file is there");
+  app.add_option("--export", options.onnx, "file to write the trained net to, as an ONNX model for other runtimes");
   app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");

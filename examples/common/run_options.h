@@ -29,6 +29,7 @@ struct RunOptions {
   int64_t checkpoint_every = 0;  // steps; 0: after each epoch alone
   bool resume = false;
   std::string tensorboard;  // folder; empty: none
+  std::string onnx;         // file to export the trained net to; empty: none
   bool profile = false;
   bool graph = false;
   bool cudnn_small = false;

@@ -322,6 +322,15 @@ class Mnist(unittest.TestCase):
 
     # ---- What a run shows of itself ----
 
+    def test_export(self):
+        file = self.folder / "net.onnx"
+        done = self.run_mnist("--epochs", "1", "--images", "256", "--export", file, out="export")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"wrote {file}\n", done.stdout)
+        model = file.read_bytes()  # tests/onnx runs such models
+        for part in (b"Conv", b"MaxPool", b"Gemm", b"batch", b"c1.weight", b"f3.bias"):
+            self.assertIn(part, model)
+
     def test_profile(self):
         done = self.run_mnist("--model", "simple_conv", "--epochs", "1", "--profile", out="profile")
         self.assertEqual(done.returncode, 0, done.stderr)

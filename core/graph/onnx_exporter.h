@@ -1,0 +1,190 @@
+// From the calls of a recording to the nodes of an ONNX model: one function an operation.
+#pragma once
+
+#include <gradus/core/graph/onnx_values.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::graph::onnx {
+
+/// The axes of a mask.
+std::vector<int64_t> axes_of(uint32_t mask);
+
+/// The arguments of a call by name.
+struct Arguments final : ArgumentVisitor {
+  explicit Arguments(Call& call) : next(call.operands.data()) { call.visit_arguments(*this); }
+  void operand(const std::string& name, View& view) override {
+    if (view) operands[name] = next++;
+  }
+  void operand(const std::string& name, MutableView& view) override {
+    if (view) operands[name] = next++;
+  }
+  void value(const std::string& name, Value& value) override { values[name] = value; }
+
+  const Operand* next;
+  std::map<std::string, const Operand*> operands;
+  std::map<std::string, Value> values;
+};
+
+/// What the outputs of `linear` are made of, for who can do more with that.
+struct Linear {
+  std::string x, w, bias;
+};
+
+/// Makes nodes of one call after the other.
+class Exporter {
+ public:
+  Exporter(Model& model, const Graph& graph) : model_(model), values_(model, graph) {}
+
+  Values& values() { return values_; }
+
+  void run(Call& call);
+
+ private:
+  // ---- Arguments ----
+  bool has(const std::string& name) const { return arguments_->operands.count(name) > 0; }
+  const Operand& operand(const std::string& name) const { return *arguments_->operands.at(name); }
+  const Shape& shape(const std::string& name) const { return operand(name).layout.shape; }
+  DType dtype(const std::string& name) const { return operand(name).layout.dtype; }
+  template <class T>
+  const T& value(const std::string& name) const {
+    return std::get<T>(arguments_->values.at(name));
+  }
+  template <class Enum>
+  Enum choice(const std::string& name) const {
+    return static_cast<Enum>(value<Choice>(name).number);
+  }
+  std::string read(const std::string& name, uint32_t may_be_1 = 0) {
+    return values_.read(call_, operand(name), may_be_1);
+  }
+  std::string read(const std::string& name, const Shape& shape, const Strides& strides) {
+    Operand changed = operand(name);
+    changed.layout.shape = shape, changed.layout.strides = strides;
+    return values_.read(call_, changed);
+  }
+  /// Operands of an element-wise operator, which repeats them itself; one of them has the result's shape where they
+  /// would all be smaller.
+  Names read_broadcast(const Names& names) {
+    uint32_t repeated = ~0u;
+    for (const std::string& name : names) {
+      uint32_t mask = 0;
+      const StridedLayout& layout = operand(name).layout;
+      for (int i = 0; i < layout.ndim(); ++i) mask |= static_cast<uint32_t>(layout.strides[i] == 0) << i;
+      repeated &= mask;
+    }
+    Names read_values;
+    for (const std::string& name : names) read_values.push_back(read(name, read_values.empty() ? ~repeated : ~0u));
+    return read_values;
+  }
+  void write(const std::string& name, const std::string& value) { values_.write(call_, operand(name), value); }
+
+  // ---- Nodes ----
+  std::string node(const std::string& op, Names inputs, Attributes attributes = {}) {
+    return model_.add(call_, op, std::move(inputs), std::move(attributes));
+  }
+  std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
+  std::string number(double number) { return constant(number, type_); }  // of the type that the call computes in
+  std::string cast(const std::string& x, DType from, DType to) {
+    static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
+    return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
+  }
+  [[noreturn]] void unsupported(const std::string& what) const {
+    GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call_), ": ", what, " has no counterpart in ONNX here");
+  }
+
+  // ---- Translations ----
+  void fill() {
+    const std::string number = constant(value<Scalar>("value"), dtype("y"));
+    write("y", shape("y").empty() ? number : node("Expand", {number, model_.add_sizes(shape("y"))}));
+  }
+  void copy() { write("y", cast(read("x"), dtype("x"), dtype("y"))); }
+  void arange() {
+    const Array numbers = Array::empty(shape("y"), dtype("y"));
+    backend("naive").arange(numbers, value<Scalar>("start"), value<Scalar>("step"));
+    write("y", model_.add_constant(numbers));
+  }
+  void where() {
+    Names inputs = read_broadcast({"condition", "a", "b"});
+    write("y", node("Where", std::move(inputs)));
+  }
+
+  void unary() {
+    type_ = dtype("x");
+    write("y", unary(choice<UnaryOp>("op"), read("x"), value<double>("a"), value<double>("b")));
+  }
+  std::string unary(UnaryOp op, const std::string& x, double a, double b);
+
+  void binary() {
+    const Names inputs = read_broadcast({"a", "b"});
+    type_ = dtype("a");
+    write("y", binary(choice<BinaryOp>("op"), inputs[0], inputs[1]));
+  }
+  void binary_scalar() {
+    type_ = dtype("a");
+    const std::string a = read("a"), scalar = constant(value<Scalar>("scalar"), type_);
+    const bool scalar_first = value<bool>("scalar_first");
+    write("y", binary(choice<BinaryOp>("op"), scalar_first ? scalar : a, scalar_first ? a : scalar));
+  }
+  std::string binary(BinaryOp op, const std::string& a, const std::string& b);
+
+  void reduce();
+  void arg_reduce() {
+    const bool largest = choice<ArgReduceOp>("op") == ArgReduceOp::argmax;
+    const std::string x = read("x");
+    const int64_t axis = value<int64_t>("axis");
+    write("indices", node(largest ? "ArgMax" : "ArgMin", {x}, {{"axis", axis}, {"keepdims", int64_t{1}}}));
+    if (has("values"))
+      write("values", node(largest ? "ReduceMax" : "ReduceMin", {x},
+                           {{"axes", std::vector<int64_t>{axis}}, {"keepdims", int64_t{1}}}));
+  }
+  void scan() {
+    if (choice<ScanOp>("op") != ScanOp::sum) unsupported("a running product");
+    const std::string x = cast(read("x"), dtype("x"), dtype("y")), axis = constant(value<int64_t>("axis"), DType::i64);
+    write("y", node("CumSum", {x, axis}, {{"reverse", int64_t{value<bool>("reverse")}}}));
+  }
+  void softmax() {
+    write("y", node(value<bool>("log") ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
+  }
+  void gather();
+
+  void matmul() {
+    const uint32_t batch = (1u << (shape("y").size() - 2)) - 1;
+    type_ = dtype("y");
+    std::string y = node("MatMul", {read("a"), read("b", batch)});
+    if (value<bool>("accumulate")) y = node("Add", {y, read("y")});
+    write("y", y);
+  }
+  void linear() {
+    const Linear linear{read("x"), read("w"), has("bias") ? read("bias") : ""};
+    Names inputs = {linear.x, linear.w};
+    if (has("bias")) inputs.push_back(linear.bias);
+    const std::string y = node("Gemm", inputs, {{"transB", int64_t{1}}});
+    linears_[y] = linear;
+    write("y", y);
+  }
+  void convolution();
+  void max_pool();
+  void resample();
+  void normalize();
+  void lstm();
+  void attention();
+
+  Attributes window(const std::vector<int64_t>& kernel) const {
+    const auto& padding = value<std::vector<int64_t>>("geometry.padding");
+    return {{"kernel_shape", kernel},
+            {"strides", value<std::vector<int64_t>>("geometry.stride")},
+            {"pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]}},
+            {"dilations", value<std::vector<int64_t>>("geometry.dilation")}};
+  }
+  /// The matrix (size_out, size_in) of a stencil.
+  std::string stencil_matrix(const std::string& name, bool transposed);
+
+  Model& model_;
+  Values values_;
+  std::map<std::string, Linear> linears_;  // by value
+  const Call* call_ = nullptr;
+  const Arguments* arguments_ = nullptr;
+  DType type_ = DType::f32;
+};
+
+}  // namespace gradus::graph::onnx

@@ -1,0 +1,231 @@
+// Exported models: what they are made of, and what cannot be exported. onnx_test.py runs those that the last case
+// writes.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/io/npy.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/onnx/model_file.h>
+#include <gradus/tests/temporary_directory.h>
+
+using namespace gradus;
+using test::contains;
+using test::ModelFile;
+
+namespace {
+
+/// As examples/mnist has it.
+struct SimpleConv : nn::Module {
+  nn::ConvReLU2d c1 = register_module("c1", nn::ConvReLU2d(1, 16, 5));
+  nn::Linear f1 = register_module("f1", nn::Linear(16 * 12 * 12, 64));
+  nn::Linear f2 = register_module("f2", nn::Linear(64, 10));
+
+  Tensor forward(const Tensor& images) { return f2(relu(f1(max_pool2d(c1(images), 2).flatten(1)))); }
+};
+
+/// A module of any function.
+struct Lambda : nn::Module {
+  explicit Lambda(std::function<Tensor(const Tensor&)> f) : f(std::move(f)) {}
+  Tensor forward(const Tensor& x) { return f(x); }
+  std::function<Tensor(const Tensor&)> f;
+};
+nn::AnyModule module_of(std::function<Tensor(const Tensor&)> f) {
+  return nn::AnyModule(std::make_shared<Lambda>(std::move(f)));
+}
+
+/// An embedding and a bidirectional LSTM of two layers: words (L, N) to classes.
+struct WordNet : nn::Module {
+  nn::Embedding embedding = register_module("embedding", nn::Embedding(20, 12));
+  nn::LSTM lstm = register_module("lstm", nn::LSTM(nn::LSTMOptions(12, 8).num_layers(2).bidirectional(true)));
+  nn::Linear fc = register_module("fc", nn::Linear(16, 10));
+
+  Tensor forward(const Tensor& words) {
+    const auto [outputs, states] = lstm(embedding(words));
+    return fc(outputs.mean({0}) + std::get<0>(states).sum({0}).repeat({1, 2}));
+  }
+};
+
+/// Two encoder layers, of which the first one has an autoregressive mask, and causal attention on top; (N, L, F), with
+/// vectors for the positions.
+struct Transformer : nn::Module {
+  Tensor positions = register_parameter("positions", randn({6, 16}) * 0.1);
+  nn::TransformerEncoderLayer first = register_module(
+      "first", nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(16, 4).dim_feedforward(32)));
+  nn::TransformerEncoderLayer second = register_module(
+      "second",
+      nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(24).activation(kGELU)));
+  nn::Linear fc = register_module("fc", nn::Linear(16, 10));
+  Tensor mask = (ones({6, 6}).tril() - 1) * 1e9;  // no parameter: a constant of the model
+
+  Tensor forward(const Tensor& x) {
+    const Tensor sequence = (x + positions).transpose(0, 1);  // (L, N, F)
+    const Tensor heads = second(first(sequence, mask)).transpose(0, 1).unsqueeze(1);
+    return fc(scaled_dot_product_attention(heads, heads, heads, {}, 0, true).squeeze(1).select(1, 4));
+  }
+};
+
+struct Case {
+  std::string name;
+  std::function<nn::AnyModule()> make;
+  std::function<Tensor(int64_t batch)> input;
+  int64_t batch_axis = 0;
+};
+
+template <class Make>
+Case image_net(const std::string& name, Make make, Shape image) {
+  const auto input = [image](int64_t batch) {
+    Shape shape = image;
+    shape.insert(0, batch);
+    return randn(shape);
+  };
+  return {name, [make] { return nn::AnyModule(make()); }, input};
+}
+
+std::vector<Case> cases() {
+  const auto resnet = [](ResNet18Options options) {
+    return [options] { return ResNet18(ResNet18Options(options).width(8)); };
+  };
+  const auto sequence = [](int64_t batch) { return randn({6, batch, 128}); };
+  const auto norms = [] {
+    return nn::Sequential(
+        nn::Conv2d(3, 8, 3), nn::GroupNorm(2, 8), nn::SiLU(), nn::BatchNorm2d(8), nn::ELU(), nn::AvgPool2d(2),
+        nn::InstanceNorm2d(8),
+        nn::Upsample(
+            nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(kBilinear).align_corners(false)),
+        nn::AdaptiveAvgPool2d(2), nn::Flatten(), nn::LayerNorm(nn::LayerNormOptions({32})), nn::Softplus(),
+        nn::Linear(32, 10), nn::LogSoftmax(1));
+  };
+  return {image_net("pure_linear", benchmarks::pure_linear, {1, 28, 28}),
+          image_net("simple_conv", [] { return std::make_shared<SimpleConv>(); }, {1, 28, 28}),
+          image_net("lenet", benchmarks::lenet, {1, 28, 28}),
+          image_net("conv2_c1", [] { return benchmarks::conv_net(2, 1); }, {1, 28, 28}),
+          image_net("stl10_net", benchmarks::stl10_net, {3, 96, 96}),
+          image_net("resnet18", resnet(ResNet18Options()), {3, 32, 32}),
+          image_net("resnet18_stl10", resnet(ResNet18Options().stem_stride(2).dropout(0.3)), {3, 96, 96}),
+          image_net("resnet18_plain", resnet(ResNet18Options().batch_norm(false)), {3, 32, 32}),
+          image_net("norms", norms, {3, 12, 12}),
+          {"lstm", [] { return nn::AnyModule(std::make_shared<benchmarks::LstmNet>()); }, sequence, 1},
+          {"words", [] { return nn::AnyModule(std::make_shared<WordNet>()); },
+           [](int64_t batch) {
+             return randint(0, 20, {5, batch}, kLong);
+           },
+           1},
+          {"attention", [] { return nn::AnyModule(std::make_shared<benchmarks::AttentionNet>()); }, sequence, 1},
+          image_net("transformer", [] { return std::make_shared<Transformer>(); }, {6, 16})};
+}
+
+/// Biases and statistics that are not those of a new layer.
+void shake(nn::Module& model) {
+  const NoGradGuard no_grad;
+  for (const auto& buffer : model.named_buffers()) {
+    if (!buffer.value().is_floating_point()) continue;
+    const bool is_variance = buffer.key().ends_with("var");
+    buffer.value().copy_(rand(buffer.value().sizes()) * 0.5 + (is_variance ? 0.5 : -0.25));
+  }
+  for (const Tensor& parameter : model.parameters())
+    if (parameter.dim() == 1) parameter.add_(rand(parameter.sizes()) * 0.2);
+}
+
+ModelFile exported(const nn::AnyModule& model, const Tensor& input, const OnnxOptions& options = {}) {
+  const test::TemporaryDirectory folder;
+  export_onnx(model, input, (folder.path() / "model.onnx").string(), options);
+  return ModelFile((folder.path() / "model.onnx").string());
+}
+
+std::string message_of(const std::function<Tensor(const Tensor&)>& f, const Tensor& input = randn({2, 3, 4})) {
+  try {
+    exported(module_of(f), input);
+  } catch (const Error& error) { return error.what(); }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("an exported LeNet is what it is made of", "[onnx]") {
+  const nn::Sequential net = benchmarks::lenet();
+  const ModelFile model = exported(nn::AnyModule(net), randn({1, 1, 28, 28}));
+  CHECK(model.opset == 17);
+  CHECK(model.ops() == std::vector<std::string>{"Conv", "Relu", "MaxPool", "Conv", "Relu", "MaxPool", "Reshape", "Gemm",
+                                                "Relu", "Gemm", "Relu", "Gemm", "Identity"});
+  CHECK(model.inputs == std::vector<std::string>{"input (batch, 1, 28, 28)"});
+  CHECK(model.outputs == std::vector<std::string>{"output (batch, 10)"});
+  for (const auto& parameter : net->named_parameters()) {
+    REQUIRE(model.weights.count(parameter.key()));
+    CHECK(model.weights.at(parameter.key()) == to_string(parameter.value().sizes()));
+  }
+  CHECK(model.nodes[0].inputs == std::vector<std::string>{"input", "0.weight", "0.bias"});
+  CHECK(net->is_training());
+  const ModelFile fixed = exported(nn::AnyModule(net), randn({4, 1, 28, 28}), OnnxOptions().batch_axis(std::nullopt));
+  CHECK(fixed.inputs == std::vector<std::string>{"input (4, 1, 28, 28)"});
+}
+
+TEST_CASE("strides of a recording become operators on values", "[onnx]") {
+  using Ops = std::vector<std::string>;
+  const auto ops = [](const std::function<Tensor(const Tensor&)>& f, const Shape& shape) {
+    Ops list = exported(module_of(f), randn(shape)).ops();
+    list.pop_back();  // Identity gives the output its name
+    return list;
+  };
+  CHECK(ops([](const Tensor& x) { return x.transpose(1, 2).relu(); }, {2, 3, 4}) == Ops{"Transpose", "Relu"});
+  CHECK(ops([](const Tensor& x) { return x.flatten(1).relu(); }, {2, 3, 4}) == Ops{"Reshape", "Relu"});
+  CHECK(ops([](const Tensor& x) { return x.slice(1, 1, 3).relu(); }, {2, 3, 4}) == Ops{"Slice", "Relu"});
+  CHECK(ops([](const Tensor& x) { return x.slice(2, 1, 4, 2).relu(); }, {2, 3, 4}) ==
+        Ops{"Reshape", "Slice", "Reshape", "Relu"});
+  CHECK(ops([](const Tensor& x) { return x.select(1, 2).relu(); }, {2, 3, 4}) == Ops{"Reshape", "Slice", "Relu"});
+  CHECK(ops([](const Tensor& x) { return x + x.mean({1}, true); }, {2, 3}) == Ops{"ReduceMean", "Add"});
+  CHECK(ops([](const Tensor& x) { return cat({x, x.relu()}, 1).exp(); }, {2, 3}) == Ops{"Relu", "Concat", "Exp"});
+  CHECK(ops([](const Tensor& x) { return x.clone().mul_(2).relu_(); }, {2, 3}) == Ops{"Mul", "Relu"});
+  const ModelFile repeated = exported(module_of([](const Tensor& x) {
+                                        return x.unsqueeze(1).expand({-1, 5, -1}).relu();
+                                      }),
+                                      randn({2, 3}));
+  CHECK(repeated.outputs == std::vector<std::string>{"output (batch, 5, 3)"});
+}
+
+TEST_CASE("what cannot be exported is named with its line", "[onnx]") {
+  CHECK_THAT(message_of([](const Tensor& x) { return x.cumprod(1); }),
+             contains("a running product has no counterpart") && contains("cumprod") && contains("models_test.cpp:"));
+  CHECK_THAT(message_of([](const Tensor& x) { return rand({2, 3}) + x.sum(); }), contains("'uniform' (rand"));
+  CHECK_THAT(message_of([](const Tensor& x) { return x.reshape({-1}).slice(0, 0, x.size(0) + 1).relu(); }),
+             contains("does not scale with the batch"));
+  CHECK_THAT(message_of([](const Tensor& x) { return x.size(0) == 2 ? x.relu() : x.exp(); }),
+             contains("the pass is another"));
+  CHECK_THAT(message_of([](const Tensor& x) { return x * static_cast<double>(x.size(0)); }),
+             contains("the pass is another"));
+  CHECK_THAT(message_of([](const Tensor& x) {
+               const Tensor y = x.relu();
+               y.select(1, 0).zero_();
+               return y;
+             }),
+             contains("writes into a part of an array"));
+  CHECK_THAT(message_of([](const Tensor& x) { return x * x.sum().item<float>(); }),
+             contains("reading a number cannot be part"));
+}
+
+TEST_CASE("models for onnxruntime", "[onnx]") {
+  const char* const wanted = std::getenv("GRADUS_ONNX_FOLDER");
+  const test::TemporaryDirectory temporary;
+  const std::string folder = wanted ? wanted : temporary.path().string();
+  manual_seed(7);
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const nn::AnyModule model = c.make();
+    shake(*model.ptr());
+    export_onnx(model, c.input(1), folder + "/" + c.name + ".onnx", OnnxOptions().batch_axis(c.batch_axis));
+    const ModelFile file(folder + "/" + c.name + ".onnx");
+    CHECK(file.outputs == std::vector<std::string>{"output (batch, 10)"});
+    for (const auto& parameter : model.ptr()->named_parameters()) CHECK(file.weights.count(parameter.key()));
+    const NoGradGuard no_grad;
+    model.ptr()->eval();
+    for (int64_t batch : {2, 5}) {
+      const Tensor input = c.input(batch);
+      const std::string name = folder + "/" + c.name + "." + std::to_string(batch);
+      CHECK(model.forward(input).std(0).min().item<double>() > 1e-6);  // it counts what the input is
+      io::save_npy(name + ".input.npy", input.array());
+      io::save_npy(name + ".output.npy", model.forward(input).array());
+    }
+  }
+}

@@ -1,0 +1,68 @@
+#include <gradus/training/onnx.h>
+
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/core/graph/onnx.h>
+#include <gradus/core/graph/recorder.h>
+#include <gradus/core/io/file.h>
+
+namespace gradus {
+namespace {
+
+/// Evaluation mode for its lifetime; then each module is in its mode again.
+class Evaluation {
+ public:
+  explicit Evaluation(nn::Module& model) {
+    for (const auto& module : model.modules()) training_.emplace_back(module, module->is_training());
+    model.eval();
+  }
+  ~Evaluation() {
+    for (const auto& [module, is_training] : training_) module->train(is_training);
+  }
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // from the outside to the inside
+};
+
+/// The recording, and what was returned: its memory is that of the recording.
+std::pair<graph::ForwardPass, Tensor> record(const nn::AnyModule& model, const Tensor& input,
+                                             const OnnxOptions& options) {
+  graph::Recorder recorder;
+  const Tensor output = model.forward(input);
+  graph::ForwardPass pass;
+  pass.graph = recorder.finish();
+  pass.inputs = {{options.input_name(), input.array()}};
+  pass.outputs = {{options.output_name(), output.array()}};
+  for (const auto& entry : model.ptr()->named_parameters())
+    pass.weights.emplace_back(entry.key(), entry.value().array());
+  for (const auto& entry : model.ptr()->named_buffers()) pass.weights.emplace_back(entry.key(), entry.value().array());
+  return {std::move(pass), output};
+}
+
+}  // namespace
+
+void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path, const OnnxOptions& options) {
+  GRADUS_CHECK(!model.is_empty() && input.defined(), ValueError, "export_onnx: a model and an input are wanted");
+  GRADUS_CHECK(input.device().is_cpu(), DeviceError,
+               "export_onnx: the model and its input must be on the cpu: model->to(kCPU)");
+  const NoGradGuard no_grad;
+  const Evaluation evaluation(*model.ptr());
+  std::string bytes;
+  if (!options.batch_axis()) {
+    bytes = graph::to_onnx(record(model, input, options).first);
+  } else {
+    const int axis = normalize_axis(*options.batch_axis(), static_cast<int>(input.dim()));
+    const auto with_batch = [&](int64_t batch) {
+      Shape shape = input.sizes();
+      shape[axis] = batch;
+      return record(model, zeros(shape, input.options()), options);
+    };
+    const auto small = with_batch(2), large = with_batch(3);
+    bytes = graph::to_onnx(small.first, large.first, axis);
+  }
+  io::write_file(path, std::string_view(bytes));
+}
+
+}  // namespace gradus

@@ -7,7 +7,7 @@ namespace gradus {
 namespace {
 
 // For each operation a layer: Backend's composite where NaiveBackend has no kernel of its own, else nothing.
-#define GRADUS_LEAVE_OUT(op)                                                                                           \
+#define GRADUS_LEAVE_OUT(op, ...)                                                                                      \
   template <class Base, class Method = decltype(&Backend::op)>                                                         \
   struct leave_out_##op;                                                                                               \
   template <class Base, class... Params>                                                                               \
@@ -19,7 +19,7 @@ namespace {
       }                                                                                                                \
     }                                                                                                                  \
   };
-#define GRADUS_LAYER(op) , leave_out_##op
+#define GRADUS_LAYER(op, ...) , leave_out_##op
 GRADUS_BACKEND_OPS(GRADUS_LEAVE_OUT)
 
 class DryNaiveBackend final : public detail::Stack<Backend GRADUS_BACKEND_OPS(GRADUS_LAYER)>::type {

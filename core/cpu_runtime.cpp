@@ -150,7 +150,7 @@ class CpuRuntime final : public DeviceRuntime {
     begin_capture();
     return nullptr;
   }
-  bool capturing() const override { return recorded_memory(DeviceType::cpu) != nullptr; }
+  bool capturing() const override { return is_recording(DeviceType::cpu); }
 
  private:
   using Count = std::atomic<int64_t>;

@@ -5,13 +5,13 @@
 namespace gradus {
 
 void check_not_recording(DeviceType type, const char* what) {
-  GRADUS_CHECK(!recorded_memory(type), DeviceError, what,
+  GRADUS_CHECK(!is_recording(type), DeviceError, what,
                " cannot be part of a recorded step, in which nothing is computed: do it before or after the step");
 }
 
 bool record_copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
   RecordedMemory* const memory = detail::recorded_memory;
-  if (!memory) return false;
+  if (!memory || !is_recording(memory->type())) return false;
   if (!from_device.is_cpu() || to_device.is_cpu()) check_not_recording(memory->type(), "a copy between devices");
   memory->fill(to, from, bytes);
   return true;

@@ -24,11 +24,14 @@ namespace detail {
 inline thread_local constinit RecordedMemory* recorded_memory = nullptr;
 }  // namespace detail
 
-/// This thread's for devices of a type, whose runtime is then capturing(); null where their work is run.
+/// This thread's for devices of a type.
 inline RecordedMemory* recorded_memory(DeviceType type) {
   RecordedMemory* const memory = detail::recorded_memory;
   return memory && memory->type() == type ? memory : nullptr;
 }
+
+/// Is this thread's work on such devices recorded? Their runtime is capturing() then.
+inline bool is_recording(DeviceType type) { return recorded_memory(type) != nullptr; }
 
 /// A DeviceError where this thread's work on such devices is recorded: `what` needs numbers that nothing has computed.
 void check_not_recording(DeviceType type, const char* what);

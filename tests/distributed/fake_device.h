@@ -159,7 +159,7 @@ class FakeRuntime final : public DeviceRuntime {
     is_capturing() = false;
     return nullptr;
   }
-  bool capturing() const override { return is_capturing() || recorded_memory(DeviceType::cuda); }
+  bool capturing() const override { return is_capturing() || is_recording(DeviceType::cuda); }
 
  private:
   /// Waits for all that is queued anywhere.

@@ -179,7 +179,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void begin_capture() override;
   std::unique_ptr<CapturedGraph> end_capture() override;
-  bool capturing() const override { return capture || recorded_memory(DeviceType::cuda); }
+  bool capturing() const override { return capture || is_recording(DeviceType::cuda); }
 
  private:
   // -1 is the current device.

@@ -73,6 +73,13 @@ Array Executor::result(const std::string& name) const {
   return array_of(*last);
 }
 
+Array Executor::array_of(const Operand& operand) const {
+  const Buffer& buffer = graph_.buffers_[static_cast<size_t>(operand.buffer)];
+  const Storage storage =
+      Storage::adopt(buffer.memory + operand.offset, buffer.bytes - operand.offset, graph_.device_, nullptr);
+  return Array(storage, 0, operand.layout.shape, operand.layout.strides, operand.layout.dtype);
+}
+
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
   if (!buffer || buffer->memory == buffer->data) return recorded;

@@ -43,6 +43,9 @@ class Executor {
   /// ValueError where there is none.
   Array result(const std::string& name) const;
 
+  /// The elements of an operand that has some, as long as this lives.
+  Array array_of(const Operand& operand) const;
+
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
   /// Of the generator, which recorded draws add to their own (int64 scalar).

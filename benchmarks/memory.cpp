@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 
 #include <gradus/benchmarks/common/program.h>
@@ -18,7 +19,7 @@ using benchmarks::Fields;
 struct Settings {
   std::string net = "lenet", backend = "openmp", optimizer = "sgd", recompute = "none", timeline;
   int64_t batch = 32, budget = 0, fits = 0;
-  bool mixed = false, inference = false, measure = false;
+  bool mixed = false, inference = false, measure = false, time = false;
 };
 
 int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
@@ -83,6 +84,26 @@ class Net {
     return fields;
   }
   const std::string& recomputed() const { return recomputed_; }
+
+  struct Seconds {
+    double forward = 0, step = 0;
+  };
+  /// CPU time, the least of several steps.
+  Seconds seconds() {
+    const Tensor x = rand(work_.input(settings_.batch)), target = randint(0, 10, {settings_.batch}, kLong);
+    Seconds least{1e9, 1e9};
+    for (int i = 0; i < 30; ++i) {
+      const std::clock_t start = std::clock();
+      optimizer_->zero_grad();
+      const Tensor loss = cross_entropy(net_.forward(x), target);
+      const std::clock_t middle = std::clock();
+      loss.backward();
+      optimizer_->step();
+      least.forward = std::min(least.forward, static_cast<double>(middle - start) / CLOCKS_PER_SEC);
+      least.step = std::min(least.step, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    }
+    return least;
+  }
 
  private:
   PlanOptions options() const {
@@ -162,6 +183,7 @@ int main(int argc, char** argv) {
   program.flag("--mixed", settings.mixed, "autocast to bfloat16");
   program.flag("--inference", settings.inference, "a forward pass alone");
   program.flag("--measure", settings.measure, "runs steps, and shows the allocator's figures");
+  program.flag("--time", settings.time, "measures steps with and without recomputation; best with --threads 1");
   program.json_option();
   return program.run(argc, argv, [&] {
     set_backend(settings.backend);
@@ -169,8 +191,8 @@ int main(int argc, char** argv) {
     const std::vector<benchmarks::Workload> works = benchmarks::workloads();
     const auto work = std::find_if(works.begin(), works.end(), [&](const auto& w) { return w.name == settings.net; });
     GRADUS_CHECK(work != works.end(), ValueError, "there is no net '", settings.net, "'");
-    GRADUS_CHECK(!settings.inference || (settings.fits == 0 && settings.recompute == "none"), ValueError,
-                 "--inference goes without --fits and --recompute");
+    GRADUS_CHECK(!settings.inference || (settings.fits == 0 && settings.recompute == "none" && !settings.time),
+                 ValueError, "--inference goes without --fits, --recompute and --time");
     Net net(*work, settings);
     if (settings.fits > 0) {
       const int64_t batch = net.largest();
@@ -178,6 +200,7 @@ int main(int argc, char** argv) {
                   static_cast<long long>(settings.fits));
       return program.record({{"net", settings.net}, {"bytes", settings.fits}, {"largest_batch", batch}});
     }
+    const Net::Seconds before = settings.time ? net.seconds() : Net::Seconds();
     net.choose_recomputation();
     const auto start = std::chrono::steady_clock::now();
     const MemoryReport report = net.planned();
@@ -199,6 +222,15 @@ int main(int argc, char** argv) {
                     static_cast<long long>(std::get<int64_t>(field.second.held)));
         fields.push_back(field);
       }
+    }
+    if (settings.time) {
+      const double planned = before.step + before.forward * report.recomputed_flops / report.forward_flops;
+      const double measured = net.seconds().step;
+      std::printf("CPU ms a step: %.3f without recomputation, planned %.3f, measured %.3f\n", 1e3 * before.step,
+                  1e3 * planned, 1e3 * measured);
+      fields.emplace_back("step_seconds_before", before.step);
+      fields.emplace_back("planned_step_seconds", planned);
+      fields.emplace_back("measured_step_seconds", measured);
     }
     program.record(fields);
   });

@@ -37,13 +37,14 @@ void remove_observer(Observer* observer) {
 }
 
 void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
-                       Operands operands, int64_t flops) {
+                       Operands operands, int64_t flops, const char* reason) {
   if (detail::skips_chunks) return;  // nothing is computed
   event_ = new ObservedEvent;
   event_->kind = kind;
   event_->name = name;
   event_->backend = backend;
   event_->implementation = implementation;
+  event_->reason = reason;
   event_->flops = flops;
   for (const Operand& operand : operands) {
     if (!operand.shape) continue;

@@ -16,6 +16,7 @@ struct ObservedEvent {
   const char* name = "";            ///< "matmul"
   const char* backend = "";         ///< kernels: "openmp"
   const char* implementation = "";  ///< kernels: "blocked_avx512"
+  const char* reason = "";          ///< kernels: why that implementation; "" where there is no other
   int shape_count = 0;
   Shape shapes[4];                ///< the first operands
   int64_t bytes = 0;              ///< kernels: read and written at least
@@ -62,15 +63,16 @@ class EventScope {
         : shape(*view ? &view->shape : nullptr), dtype(view->dtype) {}
   };
   using Operands = std::initializer_list<Operand>;
-  /// A kernel.
-  EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0) {
+  /// A kernel. `reason` says which clause of the family's select() chose the implementation.
+  EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0,
+             const char* reason = "") {
     if (observing()) [[unlikely]]
-      begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops);
+      begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops, reason);
   }
   /// An operator.
   explicit EventScope(const char* name) {
     if (observing()) [[unlikely]]
-      begin(ObservedEvent::Kind::op, name, "", "", {}, 0);
+      begin(ObservedEvent::Kind::op, name, "", "", {}, 0, "");
   }
   ~EventScope() {
     if (event_) [[unlikely]]
@@ -81,7 +83,7 @@ class EventScope {
 
  private:
   void begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
-             Operands operands, int64_t flops);
+             Operands operands, int64_t flops, const char* reason);
   void end() noexcept;
   ObservedEvent* event_ = nullptr;
   ObservedEvent* parent_ = nullptr;

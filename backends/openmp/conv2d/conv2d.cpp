@@ -78,7 +78,7 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
     EventScope event(args.relu ? "conv2d_bias_relu"
                      : bias    ? "conv2d_bias"
                                : "conv2d",
-                     "openmp", implementation(plan), {&x, &w, &y}, flops(y.shape, w.shape));
+                     "openmp", implementation(plan), {&x, &w, &y}, flops(y.shape, w.shape), plan.reason);
     visit_wide(dtype, [&]<class T> {
       run_plan(plan, ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()), nullptr,
                                      Images<const T>(weights.view()), dense_bias.view().as<T>(), args.relu,
@@ -114,7 +114,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto run_pass = [&](const ConvPlan& pass, const MutableView& dx, const MutableView& dw,
                             const MutableView& dbias) {
     const auto event = [&](const char* name, EventScope::Operands operands, int64_t passes) {
-      return EventScope(name, "openmp", implementation(pass), operands, passes * flops(dy.shape, w.shape));
+      return EventScope(name, "openmp", implementation(pass), operands, passes * flops(dy.shape, w.shape), pass.reason);
     };
     const Input in(*this, dw ? x : View(), dtype, false), weights(*this, dx ? w : View(), dtype, pass.dense_weights);
     const Output dx_out(*this, dx, dtype, false), dw_out(*this, dw, dtype, pass.dense_weights);

@@ -37,6 +37,13 @@ ConvAlgorithm algorithm_of(const ConvSettings& settings, DType dtype, const Conv
   return fills && !has_few_channels(w, g) ? ConvAlgorithm::implicit_gemm_nhwc : ConvAlgorithm::direct;
 }
 
+// The clause that led to the algorithm.
+const char* reason_for(ConvAlgorithm algorithm, bool few_channels) {
+  if (algorithm == ConvAlgorithm::depthwise) return "one channel in a group, in vectors of channels";
+  if (algorithm == ConvAlgorithm::implicit_gemm_nhwc) return "channels fill vectors";
+  return few_channels ? "few channels on both sides" : "channels do not fill vectors";
+}
+
 // Channels-last weights, which implicit_gemm_nhwc uses as they are.
 bool is_channels_last(const StridedLayout& w) {
   int64_t expected = 1;
@@ -96,6 +103,7 @@ ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, con
   const ImageLayout in = seen(x, dtype, false), out = seen(y, dtype, false);
   ConvPlan plan;
   plan.algorithm = algorithm_of(settings, dtype, g, in, out, w, w.shape[0] / g.groups);
+  plan.reason = reason_for(plan.algorithm, has_few_channels(w, g));
   plan.dense_weights = plan.algorithm != ConvAlgorithm::implicit_gemm_nhwc || !is_channels_last(w);
   plan.workspace_bytes = copy_bytes(&x, dtype, false) + copy_bytes(bias, dtype, true) + copy_bytes(&y, dtype, false) +
                          copy_bytes(&w, dtype, plan.dense_weights);
@@ -133,6 +141,7 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     return algorithm_of(settings, dtype, g, ImageLayout(x), ImageLayout(dy), w, columns);
   };
   plan.data.algorithm = algorithm(w.shape[1]), plan.weight.algorithm = algorithm(w.shape[0] / g.groups);
+  for (ConvPlan* pass : {&plan.data, &plan.weight}) pass->reason = reason_for(pass->algorithm, has_few_channels(w, g));
   plan.at_once = plan.data.algorithm == ConvAlgorithm::direct && plan.weight.algorithm == ConvAlgorithm::direct;
   const bool wants_dx = dx && dx->numel() > 0, wants_dw = dw && dw->numel() > 0;
   if (dx || plan.at_once) {

@@ -60,6 +60,7 @@ struct ConvPlan {
   bool dense_weights = true;    ///< w (dw) is contiguous, by a copy where it has to be; else channels-last
   int64_t workspace_bytes = 0;  ///< scratch memory, copies of operands included
   std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};  ///< none where the result is empty
+  const char* reason = "";                                                           ///< for the algorithm
 };
 
 struct ConvBackwardPlan {

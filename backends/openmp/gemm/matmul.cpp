@@ -54,7 +54,7 @@ void run(const char* op, EventScope::Operands operands, int64_t flops, const Gem
          const GemmBatch& batch = {}) {
   const KernelTable& table = kernel_table();
   const GemmPlan plan = plan_of(table, args, batch);
-  EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops);
+  EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops, plan.reason);
   gemm(table, plan, args, batch);
 }
 

@@ -28,6 +28,19 @@ bool dots_pay(const GemmProblem& p) {
   return p.rows <= kSomeRows || (p.rows <= kRowsOfDots && p.rows * p.columns * p.depth <= kProductOfDots);
 }
 
+// The clause that led to the algorithm.
+const char* reason_for(GemmAlgorithm algorithm, bool half) {
+  switch (algorithm) {
+    case GemmAlgorithm::combine_rows: return "few rows, and B's rows are contiguous";
+    case GemmAlgorithm::row_dots: return "few rows, and both operands are contiguous along the sum";
+    case GemmAlgorithm::split_k_dots: return "a long sum for few results";
+    case GemmAlgorithm::small: return "a small product: one thread, little packing";
+    case GemmAlgorithm::blocked:
+    case GemmAlgorithm::blocked_pairs: break;
+  }
+  return half ? "half types" : "a large product";
+}
+
 void transpose(GemmPlan& plan, GemmProblem& p) {
   plan.transposed = !plan.transposed;
   std::swap(p.rows, p.columns), std::swap(p.a, p.b);
@@ -192,6 +205,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
       case blocked_pairs: bytes = cut_blocked(plan, p, tile, inside);
     }
   }
+  plan.reason = reason_for(plan.algorithm, half);
   plan.workspace_bytes = std::min<int64_t>(threads, chunks) * bytes;
   return plan;
 }

@@ -51,6 +51,7 @@ struct GemmPlan {
   int64_t depth_at_once = 0;       ///< blocked: elements, or pairs
   Cut cut = {}, last_cut = {};     ///< blocked: of columns_at_once columns of C, and of the rest
   int64_t workspace_bytes = 0;     ///< scratch memory, for blocked_pairs at most
+  const char* reason = "";         ///< for the algorithm
 };
 
 /// The depth of `small` is at most this.

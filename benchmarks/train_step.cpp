@@ -12,7 +12,7 @@
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 
 namespace {
@@ -94,7 +94,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     graph::Recorder recorder(device);
     step();
     graph::Graph graph = recorder.finish();
-    graph::order_for_memory(graph);
+    graph::run_passes(graph);
     graph::Executor executor(std::move(graph));
     optimizer.zero_grad();  // nothing has computed these
     figures.peak_bytes = peak_bytes(device, [&] {

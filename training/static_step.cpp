@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 
 namespace gradus::training {
@@ -68,7 +68,7 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
     for (size_t i = 0; i < recording->inputs.size(); ++i)
       graph.set_name(recording->inputs[i].array(), "input " + std::to_string(i));
     for (const Tensor& result : results) graph.set_result(result.array());
-    graph::order_for_memory(graph);
+    graph::run_passes(graph);
     recording->executor = std::make_unique<graph::Executor>(std::move(graph));
     for (const Tensor& result : results) recording->outputs.emplace_back(recording->executor->result(result.array()));
   } catch (...) {

@@ -20,6 +20,8 @@ struct Origin {
   std::string module;  ///< "features.3"; "" outside of any, and in the backward pass
   SourceLocation where;
 
+  /// What runs on this thread.
+  static Origin current();
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };
 

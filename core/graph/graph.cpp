@@ -31,6 +31,14 @@ void Call::visit_arguments(ArgumentVisitor& visitor) {
   visit(by_number);
 }
 
+Origin Origin::current() {
+  Origin origin;
+  origin.module = ModuleFrame::current_path();
+  for (const OpContext* context = OpContext::current(); context; context = context->parent)
+    origin.op = context->name, origin.where = context->where;
+  return origin;
+}
+
 std::string Origin::str() const {
   const std::string_view file = where.file;
   return op + (module.empty() ? "" : " of " + module) +
@@ -64,8 +72,19 @@ void Graph::set_result(const Array& array) {
 void Graph::reorder(const std::vector<size_t>& order) {
   std::vector<std::unique_ptr<Call>> calls;
   for (size_t i : order) calls.push_back(std::move(calls_[i]));
+  set_calls(std::move(calls));
+}
+
+void Graph::set_calls(std::vector<std::unique_ptr<Call>> calls) {
   calls_ = std::move(calls);
   find_uses();
+}
+
+std::vector<bool> Graph::held() const {
+  std::vector<bool> held(buffers_.size());
+  for (const auto& [data, block] : blocks_->blocks())
+    if (const Buffer* const buffer = buffer_of(data)) held[static_cast<size_t>(buffer - buffers_.data())] = true;
+  return held;
 }
 
 void Graph::find_uses() {

@@ -42,6 +42,11 @@ class Graph {
   void set_result(const Array& array);
   /// Puts call order[i] at place i. Which orders compute the same is for the caller to know (order_for_memory.h).
   void reorder(const std::vector<size_t>& order);
+  /// The calls, to be given back by set_calls() (passes/).
+  std::vector<std::unique_ptr<Call>> take_calls() { return std::move(calls_); }
+  void set_calls(std::vector<std::unique_ptr<Call>> calls);
+  /// By buffer, whether somebody still has an array in it.
+  std::vector<bool> held() const;
   /// A ValueError where somebody still has an array of the recorded step, whose numbers no run of the graph would give
   /// them. Names the call that made it.
   void check_released() const;

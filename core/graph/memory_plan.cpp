@@ -12,7 +12,7 @@ MemoryPlan plan_memory(const Graph& graph) {
   const std::vector<Buffer>& buffers = graph.buffers();
   std::vector<size_t> order;
   for (size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].external) order.push_back(i);
+    if (!buffers[i].external && buffers[i].first_use >= 0) order.push_back(i);
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return std::pair(buffers[b].bytes, buffers[a].first_use) < std::pair(buffers[a].bytes, buffers[b].first_use);
   });

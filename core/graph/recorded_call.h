@@ -149,6 +149,8 @@ class RecordedCall final : public Call {
       : method_(method), arguments_(owned(arguments)...) {}
   /// With arguments that visit_arguments() is to set.
   explicit RecordedCall(Method method) requires(sizeof...(Params) > 0) : method_(method) {}
+  Method method() const { return method_; }
+  const auto& arguments() const { return arguments_; }
 
   void run(Backend& backend) const override {
     std::apply([&](const auto&... arguments) { (backend.*method_)(arguments...); }, arguments_);

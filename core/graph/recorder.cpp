@@ -58,11 +58,7 @@ void Recorder::end() noexcept {
 
 void Recorder::add(const char* name, std::unique_ptr<Call> call) {
   call->name = name, call->number = static_cast<int>(graph_.calls_.size());
-  call->origin.module = ModuleFrame::current_path();
-  for (const OpContext* context = OpContext::current(); context; context = context->parent) {
-    call->origin.op = context->name;
-    call->origin.where = context->where;
-  }
+  call->origin = Origin::current();
   call->workspace_bytes = workspace_of(*call);
   graph_.calls_.push_back(std::move(call));
 }

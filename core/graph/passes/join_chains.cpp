@@ -1,0 +1,180 @@
+// Element-wise calls in a row become one call, which goes through all of them block by block: the threads are started
+// once, and what nothing else reads is never written to memory, but to a block for each thread that stays in its cache.
+// A block has the elements that the kernels give to one thread anyway, so that each computes what it did.
+#include <algorithm>
+#include <functional>
+
+#include <gradus/core/graph/passes/passes.h>
+#include <gradus/core/graph/recorded_call.h>
+#include <gradus/core/parallel.h>
+
+namespace gradus::graph {
+namespace {
+
+constexpr int64_t kBlock = 16384;            // elements; kGrain of backends/openmp/simd/loops.h, or a multiple
+constexpr int64_t kWorthwhile = 4 * kBlock;  // below, operands stay in the cache without that
+/// Runs a call on elements [begin, end) of its operands. Those without memory, whose `data` is null, are in a block of
+/// `scratch`, by number; `blocks` has an entry for each operand.
+using Part =
+    std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
+constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // of any type
+
+/// This thread's, for so many blocks.
+char* scratch_for(size_t blocks) {
+  static thread_local Storage memory;
+  if (memory.bytes() < blocks * kBlockBytes) memory = Storage::allocate(blocks * kBlockBytes, Device());
+  return static_cast<char*>(memory.data());
+}
+
+bool is_one_element(const StridedLayout& layout) {
+  for (int i = 0; i < layout.ndim(); ++i)
+    if (layout.shape[i] > 1 && layout.strides[i] != 0) return false;
+  return true;
+}
+
+/// For a call of `method` whose operands are dense, or one element.
+template <class... Params>
+Part part_by(void (Backend::*method)(Params...), const Call& call) {
+  const auto* const recorded = dynamic_cast<const detail::RecordedCall<Params...>*>(&call);
+  if (!recorded || recorded->method() != method) return nullptr;
+  return [recorded](Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end) {
+    auto arguments = recorded->arguments();
+    auto block = blocks.begin();
+    const auto narrow_to_part = [&](auto& view) {
+      const bool one = is_one_element(view);
+      const auto offset = one ? 0 : static_cast<size_t>(begin) * size_of(view.dtype);
+      char* const data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(view.data)));
+      view.data = *block < 0 ? data + offset : scratch + static_cast<size_t>(*block) * kBlockBytes;
+      view.shape = {end - begin}, view.strides = Dims::filled(1, one ? 0 : 1);
+      ++block;
+    };
+    std::apply(
+        [&](auto&... all) {
+          (for_each_operand(all, narrow_to_part), ...);
+          (backend.*recorded->method())(all...);
+        },
+        arguments);
+  };
+}
+Part part_of(const Call& call) {
+  for (Part part : {part_by(&Backend::unary, call), part_by(&Backend::unary_backward, call),
+                    part_by(&Backend::binary, call), part_by(&Backend::where, call)})
+    if (part) return part;
+  return part_by(&Backend::binary_scalar, call);
+}
+
+class Chain final : public Call {
+ public:
+  /// `own`: by buffer, whether nothing but these calls uses it.
+  Chain(std::vector<std::unique_ptr<Call>> calls, const std::vector<bool>& own)
+      : calls_(std::move(calls)), numel_(calls_.front()->operands.back().layout.numel()) {
+    name = "chain", origin = calls_.front()->origin;
+    std::vector<int> block_of(own.size(), -1);
+    for (const auto& call : calls_) {
+      std::vector<int>& blocks = blocks_.emplace_back();
+      for (const Operand& operand : call->operands) {
+        blocks.push_back(-1);
+        operands.push_back(operand);
+        if (operand.buffer < 0 || !own[static_cast<size_t>(operand.buffer)]) continue;
+        int& block = block_of[static_cast<size_t>(operand.buffer)];
+        if (block < 0) block = static_cast<int>(count_++);
+        blocks.back() = block;
+        operands.back().buffer = -1;
+      }
+      parts_.push_back(part_of(*call));
+    }
+  }
+  void run(Backend& backend) const override {
+    parallel_for(numel_, kBlock, [&](int64_t begin, int64_t end) {
+      char* const scratch = scratch_for(count_);
+      for (size_t i = 0; i < parts_.size(); ++i) parts_[i](backend, blocks_[i], scratch, begin, end);
+    });
+  }
+  void visit(Visitor& visitor) override {
+    for (const auto& call : calls_) call->visit(visitor);
+  }
+
+ private:
+  const std::vector<std::unique_ptr<Call>> calls_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<int>> blocks_;  // of the operands of each call
+  size_t count_ = 0;                      // of blocks
+  const int64_t numel_;
+};
+
+bool is_dense(const StridedLayout& layout) {
+  int64_t last = 0;
+  for (int i = 0; i < layout.ndim(); ++i) {
+    if (layout.shape[i] > 1 && layout.strides[i] <= 0) return false;
+    last += (layout.shape[i] - 1) * layout.strides[i];
+  }
+  return last + 1 == layout.numel();
+}
+
+/// All operands of a call have its result's elements in the same order, or are one element for all.
+bool is_flat(const Call& call) {
+  if (call.operands.empty() || !part_of(call)) return false;
+  const StridedLayout& result = call.operands.back().layout;
+  if (result.numel() < kWorthwhile || !is_dense(result)) return false;
+  return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& operand) {
+    const Operand& written = call.operands.back();
+    const bool is_same = operand.layout.strides == result.strides;
+    if (operand.buffer >= 0 && operand.buffer == written.buffer && !(is_same && operand.offset == written.offset))
+      return false;
+    return operand.layout.shape == result.shape && (is_same || (!operand.is_written && is_one_element(operand.layout)));
+  });
+}
+
+/// A call may join others: it uses what they use, and what one of them writes is seen in one way by all.
+bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
+  const StridedLayout &result = call.operands.back().layout, &last = others.back()->operands.back().layout;
+  if (result.shape != last.shape || result.strides != last.strides) return false;
+  bool shares = false;
+  for (const auto& other : others)
+    for (const Operand& before : other->operands)
+      for (const Operand& operand : call.operands) {
+        if (before.buffer < 0 || before.buffer != operand.buffer) continue;
+        const bool is_same = before.offset == operand.offset && before.layout.dtype == operand.layout.dtype &&
+                             before.layout.strides == operand.layout.strides;
+        if ((before.is_written || operand.is_written) && !is_same) return false;
+        shares = true;
+      }
+  return shares;
+}
+
+}  // namespace
+
+void join_chains(Graph& graph) {
+  std::vector<size_t> uses(graph.buffers().size());
+  for (const auto& call : graph.calls())
+    for (const Operand& operand : call->operands)
+      if (operand.buffer >= 0) ++uses[static_cast<size_t>(operand.buffer)];
+  const std::vector<bool> held = graph.held();
+  std::vector<std::unique_ptr<Call>> calls, chain;
+  const auto end_chain = [&] {
+    if (chain.size() > 1) {
+      std::vector<size_t> inside(uses.size());
+      for (const auto& call : chain)
+        for (const Operand& operand : call->operands)
+          if (operand.buffer >= 0) ++inside[static_cast<size_t>(operand.buffer)];
+      std::vector<bool> own(uses.size());
+      for (size_t i = 0; i < own.size(); ++i) {
+        const Buffer& buffer = graph.buffers()[i];
+        own[i] = inside[i] > 0 && inside[i] == uses[i] && !buffer.external && !buffer.result && !held[i];
+      }
+      calls.push_back(std::make_unique<Chain>(std::move(chain), own));
+    } else {
+      for (auto& call : chain) calls.push_back(std::move(call));
+    }
+    chain.clear();
+  };
+  for (auto& call : graph.take_calls()) {
+    const bool flat = is_flat(*call);
+    if (!chain.empty() && !(flat && joins(*call, chain))) end_chain();
+    (flat ? chain : calls).push_back(std::move(call));
+  }
+  end_chain();
+  graph.set_calls(std::move(calls));
+}
+
+}  // namespace gradus::graph

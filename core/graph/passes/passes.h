@@ -1,0 +1,26 @@
+// Passes over a recorded step: each leaves a graph that computes the same bits.
+#pragma once
+
+#include <gradus/core/graph/passes/order_for_memory.h>
+
+namespace gradus::graph {
+
+/// Takes out calls whose results nothing reads and nobody has an array of.
+void remove_dead_code(Graph& graph);
+
+/// Updates of large parameters, which optimizers make in one call for all, become calls of their own, as early as their
+/// gradient is complete and nothing reads the old parameter any more: gradients do not wait for the end of the
+/// backward pass beside each other.
+void update_early(Graph& graph);
+
+/// Results of element-wise calls take the buffer of an operand that is not used later and has their layout.
+void work_in_place(Graph& graph);
+
+/// Element-wise calls in a row that use the same large operands run block by block, as one call "chain"; what nothing
+/// else reads takes no memory.
+void join_chains(Graph& graph);
+
+/// All of these and order_for_memory, in the order in which they help each other.
+void run_passes(Graph& graph);
+
+}  // namespace gradus::graph

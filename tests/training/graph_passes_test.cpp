@@ -1,0 +1,254 @@
+// The passes over recorded steps: the same bits with fewer calls and less memory.
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/passes/passes.h>
+#include <gradus/core/graph/recorder.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+
+namespace {
+
+graph::Graph graph_of(const std::function<void()>& step) {
+  graph::Recorder recorder;
+  step();
+  return recorder.finish();
+}
+
+int64_t calls_named(const graph::Graph& graph, std::string_view name) {
+  return std::count_if(graph.calls().begin(), graph.calls().end(),
+                       [&](const auto& call) { return call->name == name; });
+}
+
+double mebibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+}  // namespace
+
+TEST_CASE("calls whose results nothing reads are taken out", "[graph_passes]") {
+  const Tensor x = rand({4}), total = zeros({});
+  Tensor kept;
+  graph::Graph graph = graph_of([&] {
+    const Tensor unused = (x + 1) * 2;  // and what it is made of
+    kept = x * 3;
+    total.copy_((x * x).sum());
+  });
+  REQUIRE(graph.calls().size() == 6);
+  graph::remove_dead_code(graph);
+  CHECK(graph.calls().size() == 4);
+  CHECK_THROWS_WITH(graph.check_released(), contains("'mul'") && contains("kept beyond the step"));
+  kept = Tensor();
+  graph::remove_dead_code(graph);
+  CHECK(graph.calls().size() == 3);
+  graph::Executor executor(std::move(graph));
+  executor.run();
+  CHECK(total.equal((x * x).sum()));
+}
+
+TEST_CASE("element-wise results take the place of an operand that nothing reads later", "[graph_passes]") {
+  const Tensor x = rand({64}), y = empty({64});
+  const auto step = [&](bool keeps) {
+    const Tensor a = x + 1, b = a * 2, c = b.relu();
+    y.copy_(keeps ? c + a : c + x);
+  };
+  for (const bool keeps : {false, true}) {
+    graph::Graph graph = graph_of([&] { step(keeps); });
+    const size_t before = graph::plan_memory(graph).bytes;
+    graph::work_in_place(graph);
+    CHECK(before == 3 * 256 - (keeps ? 0 : 256));
+    // x + 1 lives beside its double where it is read later, and takes the sum in the end.
+    CHECK(graph::plan_memory(graph).bytes == (keeps ? 2 * 256 : 256));
+    graph::Executor executor(std::move(graph));
+    executor.run();
+    const Tensor got = y.clone();
+    step(keeps);
+    CHECK(got.equal(y));
+  }
+  // Not what somebody has an array of, what is read in two ways, or what has another type.
+  Tensor result;
+  graph::Graph graph = graph_of([&] {
+    const Tensor a = (x + 1).reshape({8, 8}), b = a + a.t();
+    result = b * 2;
+    y.copy_((result > 1).to(kFloat).reshape({64}) + x);
+  });
+  graph.set_result(result.array());
+  graph::work_in_place(graph);
+  graph::Executor executor(std::move(graph));
+  executor.run();
+  const Tensor a = (x + 1).reshape({8, 8}), expected = (a + a.t()) * 2;
+  CHECK(Tensor(executor.result(result.array())).equal(expected));
+  CHECK(y.equal((expected > 1).to(kFloat).reshape({64}) + x));
+}
+
+TEST_CASE("chains of element-wise calls run block by block, with the same bits", "[graph_passes]") {
+  for (const char* backend : {"openmp", "naive"})
+    for (const DType dtype : {kFloat, kDouble, kBFloat16}) {
+      INFO(backend << " " << name(dtype));
+      const BackendGuard guard(backend);
+      // No multiple of a block or a vector. Scalars, a broadcast number, a condition, an operand in another order.
+      const Tensor x = randn({3, 70001}).to(dtype), y = empty({3, 70001}, dtype), scale = rand({1}).to(dtype);
+      const Tensor across = randn({70001, 3}).to(dtype);
+      const auto step = [&] {
+        const Tensor inner = (x + 0.044715 * x.pow(3)) * scale;
+        const Tensor gelu = 0.5 * x * (1 + inner.tanh());
+        y.copy_(gradus::where(gelu > 0, gelu, x.exp()) - across.t());
+      };
+      graph::Graph graph = graph_of(step);
+      const size_t before = graph.calls().size(), bytes = graph::plan_memory(graph).bytes;
+      graph::run_passes(graph);
+      CHECK(calls_named(graph, "chain") == 1);
+      CHECK(graph.calls().size() <= before - 7);
+      CHECK(graph::plan_memory(graph).bytes <= bytes);
+      graph::Executor executor(std::move(graph));
+      executor.run();
+      const Tensor got = y.clone();
+      y.zero_();
+      step();
+      CHECK(got.equal(y));
+    }
+  // Two halves of one buffer.
+  const Tensor pairs = randn({140000}), products = empty({70000});
+  const auto multiply = [&] {
+    const Tensor a = pairs * 2;
+    a.slice(0, 0, 70000).mul_(a.slice(0, 70000, 140000)).add_(1);
+    products.copy_(a.slice(0, 0, 70000) * 3);
+  };
+  graph::Graph halves = graph_of(multiply);
+  graph::run_passes(halves);
+  graph::Executor(std::move(halves)).run();
+  const Tensor got = products.clone();
+  multiply();
+  CHECK(got.equal(products));
+  // A row that is shifted or turned is not what the call before has written block by block.
+  const Tensor x = randn({300, 300}), y = empty({300, 300});
+  graph::Graph graph = graph_of([&] {
+    const Tensor a = x * 2;
+    y.copy_((a + a.t()) * 3);
+  });
+  graph::run_passes(graph);
+  graph::Executor executor(std::move(graph));
+  executor.run();
+  const Tensor a = x * 2;
+  CHECK(y.equal((a + a.t()) * 3));
+}
+
+TEST_CASE("large parameters are updated as soon as their gradient is complete", "[graph_passes]") {
+  manual_seed(4);
+  nn::Sequential net(nn::Linear(256, 512), nn::ReLU(), nn::Linear(512, 512), nn::ReLU(), nn::Linear(512, 512));
+  optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(0.01));
+  const Tensor x = randn({8, 256}), y = randn({8, 512});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    (net->forward(x) - y).square().mean().backward();
+    optimizer.step();
+  };
+  step();
+  graph::Graph graph = graph_of(step);
+  optimizer.zero_grad();
+  const size_t before = graph::plan_memory(graph).lower_bound;
+  REQUIRE(calls_named(graph, "optimizer_step") == 1);
+  graph::update_early(graph);
+  CHECK(calls_named(graph, "optimizer_step") == 4);  // three weights, and all biases
+  CHECK(graph.calls().back()->name == std::string("optimizer_step"));
+  // Gradients have 0.5, 1 and 1 MiB.
+  CHECK(mebibytes(before) > 2.5);
+  CHECK(mebibytes(graph::plan_memory(graph).lower_bound) < 1.2);
+  const std::string text = graph.str();
+  graph::update_early(graph);
+  CHECK(graph.str() == text);
+
+  std::vector<Tensor> start, expected;
+  for (const Tensor& parameter : net->parameters()) start.push_back(parameter.detach().clone());
+  step();
+  for (const Tensor& parameter : net->parameters()) expected.push_back(parameter.detach().clone());
+  // Once more from the same numbers, with the state that a new optimizer has after the same steps.
+  const auto repeat = [&](bool recorded) {
+    const NoGradGuard no_grad;
+    for (size_t i = 0; i < start.size(); ++i) net->parameters()[i].copy_(start[i]);
+    optim::AdamW other(net->parameters(), optim::AdamWOptions(0.01));
+    const auto other_step = [&] {
+      const AutoGradMode grad(true);
+      other.zero_grad();
+      (net->forward(x) - y).square().mean().backward();
+      other.step();
+    };
+    other_step();
+    if (recorded) {
+      graph::Graph again = graph_of(other_step);
+      other.zero_grad();
+      graph::run_passes(again);
+      graph::Executor(std::move(again)).run();
+    } else {
+      other_step();
+    }
+    std::vector<Tensor> results;
+    for (const Tensor& parameter : net->parameters()) results.push_back(parameter.detach().clone());
+    return results;
+  };
+  const std::vector<Tensor> eager = repeat(false), recorded = repeat(true);
+  for (size_t i = 0; i < eager.size(); ++i) CHECK(recorded[i].equal(eager[i]));
+}
+
+TEST_CASE("gradients that something reads before the update stay", "[graph_passes]") {
+  nn::Sequential net(nn::Linear(512, 512), nn::Linear(512, 512));
+  const std::vector<Tensor> parameters = net->parameters();
+  optim::SGD optimizer(parameters, optim::SGDOptions(0.1));
+  const Tensor x = randn({4, 512}), norm = zeros({});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    net->forward(x).square().mean().backward();
+    const NoGradGuard no_grad;
+    Tensor sum = zeros({});
+    for (const Tensor& parameter : parameters) sum = sum + parameter.grad().square().sum();
+    norm.copy_(sum);
+    for (const Tensor& parameter : parameters) parameter.grad().mul_(1 / (sum + 1));
+    optimizer.step();
+  };
+  std::vector<Tensor> results[2];
+  const std::vector<Tensor> start = {parameters[0].detach().clone(), parameters[2].detach().clone()};
+  for (const bool recorded : {false, true}) {
+    const auto reset = [&] {
+      const NoGradGuard no_grad;
+      for (size_t i = 0; i < 2; ++i) parameters[2 * i].copy_(start[i]);
+      for (size_t i = 0; i < 2; ++i) parameters[2 * i + 1].zero_();
+    };
+    reset();
+    if (!recorded) step();
+    else {
+      graph::Graph graph = graph_of(step);
+      optimizer.zero_grad();
+      graph::run_passes(graph);
+      CHECK(calls_named(graph, "optimizer_step") == 3);
+      graph::Executor(std::move(graph)).run();
+    }
+    for (const Tensor& parameter : parameters) results[recorded].push_back(parameter.detach().clone());
+    results[recorded].push_back(norm.clone());
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) CHECK(results[1][i].equal(results[0][i]));
+}
+
+TEST_CASE("recorded steps of large nets need less memory than eager ones", "[graph_passes]") {
+  for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+    const int64_t batch = 32;
+    if (workload.name != "stl10_net" && workload.name != "resnet18") continue;
+    INFO(workload.name);
+    const nn::AnyModule net = workload.make();
+    optim::SGD optimizer(net.ptr()->parameters(), optim::SGDOptions(0.1));
+    const auto step = [&](int64_t images) {
+      const Tensor x = zeros(workload.input(images));
+      optimizer.zero_grad();
+      cross_entropy(net.forward(x), zeros({images}, kLong)).backward();
+      optimizer.step();
+    };
+    step(1);
+    optimizer.zero_grad();
+    graph::Graph graph = graph_of([&] { step(batch); });
+    optimizer.zero_grad();
+    graph::run_passes(graph);
+    const graph::MemoryPlan plan = graph::plan_memory(graph);
+    CHECK(static_cast<double>(plan.bytes) <= 1.02 * static_cast<double>(plan.lower_bound));
+    // Recorded without gradients from before, so that this is all that the eager step takes.
+    CHECK(static_cast<double>(plan.bytes) <= 0.9 * static_cast<double>(graph.eager_peak()));
+  }
+}

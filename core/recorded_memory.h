@@ -17,6 +17,8 @@ class RecordedMemory {
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
   /// Gives a block numbers from the host, which the recording keeps. A DeviceError for other addresses.
   virtual void fill(void* to, const void* from, size_t bytes) = 0;
+  /// True where kernels run as ever, and blocks are only watched (training/explain.h).
+  virtual bool is_watched() const { return false; }
 };
 
 namespace detail {
@@ -31,7 +33,10 @@ inline RecordedMemory* recorded_memory(DeviceType type) {
 }
 
 /// Is this thread's work on such devices recorded? Their runtime is capturing() then.
-inline bool is_recording(DeviceType type) { return recorded_memory(type) != nullptr; }
+inline bool is_recording(DeviceType type) {
+  const RecordedMemory* const memory = recorded_memory(type);
+  return memory && !memory->is_watched();
+}
 
 /// A DeviceError where this thread's work on such devices is recorded: `what` needs numbers that nothing has computed.
 void check_not_recording(DeviceType type, const char* what);

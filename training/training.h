@@ -5,6 +5,7 @@
 #include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/early_stopping.h>
+#include <gradus/training/explain.h>
 #include <gradus/training/interrupt.h>
 #include <gradus/training/onnx.h>
 #include <gradus/training/plan.h>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/layers/sequential.h>
@@ -72,6 +73,7 @@ int ImageRun::operator()() {
   const bool resumed = options_.resume && checkpoint_.load_if_there(options_.checkpoint);
   begin_ranks();
   if (options_.comparison) return show_steps(*options_.comparison), 0;
+  if (options_.explain) return explain_step(), 0;
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
   if (options_.prints()) {
     std::printf("%lld parameters, on %s (%s); %lld images to train on\n", as_long(model().num_parameters()),
@@ -171,6 +173,20 @@ void ImageRun::show_steps(dist::TrainingComparison& comparison) {
     });
     at_.images = 0;
   }
+}
+
+void ImageRun::explain_step() {
+  TrainingStep step(step_parts(model_));
+  batches_->each([&](const TensorList& batch) {
+    const training::Explanation explanation =
+        explain([&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); });
+    if (!ranks_.is_first()) return false;
+    const std::string path = options_.out + "/explain.html";
+    std::filesystem::create_directories(options_.out);
+    explanation.save_html(path, "A training step of " + options_.command);
+    std::printf("%s\nwrote %s\n", explanation.str().c_str(), path.c_str());
+    return false;
+  });
 }
 
 bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {

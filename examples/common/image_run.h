@@ -66,6 +66,8 @@ class ImageRun {
   void take_step(TrainingStep& step, const gradus::TensorList& batch);
   /// Makes the steps of --verify and nothing else.
   void show_steps(gradus::dist::TrainingComparison& comparison);
+  /// Says what a training step on the first batch does.
+  void explain_step();
   /// Trains until the run is done (true) or interrupted.
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);
   bool train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const gradus::training::Interrupt& interrupt);

@@ -27,6 +27,8 @@ void settle(RunOptions& options) {
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
+  GRADUS_CHECK(!options.explain || (device.is_cpu() && options.data_parallel == 1), ValueError,
+               "--explain watches one thread on the cpu: leave out --device ", options.device, " and --data-parallel");
   if (options.threads > 0) set_num_threads(options.threads);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));
@@ -88,6 +90,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--export", options.onnx, "file to write the trained net to, as an ONNX model for other runtimes");
   app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
+  app.add_flag("--explain", options.explain,
+               "say what a training step does, kernel by kernel, and what would save time and memory; nothing is saved "
+               "but explain.html in --out");
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
   app.add_flag("--cudnn-small", options.cudnn_small,
                "cuDNN computes the convolutions of few channels too, which our kernels do otherwise (cudnn)");

@@ -31,6 +31,7 @@ struct RunOptions {
   std::string tensorboard;  // folder; empty: none
   std::string onnx;         // file to export the trained net to; empty: none
   bool profile = false;
+  bool explain = false;
   bool graph = false;
   bool cudnn_small = false;
   std::string compress = "off";  // the half type in which gradients travel between ranks

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 import zlib
 
 from tensorboard_events import read_events, read_message
@@ -105,6 +106,18 @@ class Mnist(unittest.TestCase):
             {name for name in header if name != "__metadata__"},
             {f"{layer}.{part}" for layer in ("c1", "c2", "f1", "f2", "f3") for part in ("weight", "bias")},
         )
+
+    def test_a_step_is_explained(self):
+        done = self.run_mnist("--model", "lenet", "--explain", out="explained")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in ("conv2d_bias_relu: openmp/", "between kernels", "what would save memory:", "max_pool2d, main"):
+            self.assertIn(part, done.stdout)
+        page = (self.folder / "explained" / "explain.html").read_text()
+        picture = xml.etree.ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
+        self.assertIn("c1: conv2d_relu", [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")])
+        self.assertEqual(os.listdir(self.folder / "explained"), ["explain.html"])  # nothing was trained
+        done = self.run_mnist("--explain", "--data-parallel", "2")
+        self.assertIn("--explain watches one thread", done.stderr)
 
     def test_every_model_optimizer_and_schedule_runs(self):
         for model, optimizer, schedule in (

@@ -1,0 +1,257 @@
+// What would save most: figures from measurements where a change can be tried from outside, else from the times and
+// bytes of what it would take away.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include <gradus/core/convolution_accuracy.h>
+#include <gradus/core/graph/executor.h>
+#include <gradus/core/graph/passes/passes.h>
+#include <gradus/core/graph/recorder.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/parallel.h>
+#include <gradus/training/explain_parts.h>
+
+namespace gradus::training {
+namespace {
+
+using Proposal = Explanation::Proposal;
+constexpr size_t kProposals = 3;
+constexpr double kWorthwhile = 0.02;  // of the step
+
+class Proposals {
+ public:
+  Proposals(Explanation& explanation, const detail::WatchedCalls& calls, Backend& backend,
+            const std::function<void()>& step, const ExplainOptions& options)
+      : explanation_(explanation), calls_(calls), backend_(backend), step_(step), options_(options) {}
+
+  void add() {
+    add_fusions();
+    add_slow_kernels();
+    add_leaks();
+    add_recomputation();
+    add_half_types();
+    if (options_.proposals()) {
+      add_layout();
+      add_settings();
+      add_static_step();
+    }
+    const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
+      std::stable_sort(list.begin(), list.end(),
+                       [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
+      if (list.size() > kProposals) list.resize(kProposals);
+    };
+    keep_best(explanation_.faster, &Proposal::seconds);
+    keep_best(explanation_.smaller, &Proposal::bytes);
+  }
+
+ private:
+  void faster(std::string change, double seconds, std::string basis) {
+    if (seconds > kWorthwhile * explanation_.step_seconds)
+      explanation_.faster.push_back({std::move(change), seconds, 0, std::move(basis)});
+  }
+  void smaller(std::string change, int64_t bytes, std::string basis) {
+    if (bytes > 0) explanation_.smaller.push_back({std::move(change), 0, bytes, std::move(basis)});
+  }
+
+  // A ReLU behind a convolution or a normalisation is part of the fused layer's kernel, forward and backward.
+  void add_fusions() {
+    double convolutions = 0, normalisations = 0;
+    for (size_t i = 0; i < explanation_.calls.size(); ++i) {
+      const Explanation::Call& call = explanation_.calls[i];
+      if (call.backward || call.op != "relu" || call.inputs.size() != 1) continue;
+      const std::string& before = explanation_.calls[call.inputs[0]].name;
+      double seconds = call.seconds;
+      for (size_t k = i + 1; k < explanation_.calls.size(); ++k) {
+        const Explanation::Call& later = explanation_.calls[k];
+        const bool reads = std::find(later.inputs.begin(), later.inputs.end(), i) != later.inputs.end();
+        if (later.name == "unary_backward" && reads) seconds += later.seconds;
+      }
+      if (before.rfind("conv2d", 0) == 0) convolutions += seconds;
+      if (before == "normalize") normalisations += seconds;
+    }
+    faster("fuse convolutions and their ReLU: nn::ConvReLU2d", convolutions, "time of the ReLUs");
+    faster("fuse batch norms and their ReLU: nn::BNReLU2d", normalisations, "time of the ReLUs");
+  }
+
+  // What the user can do about these depends on the kernel: they are named.
+  void add_slow_kernels() {
+    constexpr double kSlow = 0.1;
+    std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, and all
+    for (const Explanation::Kernel& kernel : explanation_.kernels) {
+      if (kernel.roofline >= kSlow) continue;
+      auto& [beyond, all] = slow[kernel.name + " by " + kernel.backend + "/" + kernel.implementation];
+      beyond += kernel.seconds * (1 - kernel.roofline), all += kernel.seconds;
+    }
+    for (const auto& [name, seconds] : slow) {
+      char text[64];
+      std::snprintf(text, sizeof text, ", at %.2g %% of the roofline", 100 * (1 - seconds.first / seconds.second));
+      faster("a faster kernel for " + name + text, seconds.first, "time beyond the roofline");
+    }
+  }
+
+  void add_leaks() {
+    for (const Explanation::Leak& leak : explanation_.leaks)
+      smaller("let go of " + to_string(leak.shape) + " made by " + leak.made_by +
+                  ", which something keeps from step to step",
+              leak.bytes, "of each step");
+  }
+
+  // By the module, or the one around it, that keeps most; what others made for it has to stay.
+  void add_recomputation() {
+    std::map<std::string, int64_t> bytes;
+    for (const Explanation::Saved& saved : explanation_.saved)
+      for (size_t end = saved.module.find('.'); saved.at_peak && !saved.module.empty();
+           end = saved.module.find('.', end + 1)) {
+        bytes[saved.module.substr(0, end)] += saved.bytes;
+        if (end == std::string::npos) break;
+      }
+    const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.second, b.first.size()) < std::pair(b.second, a.first.size());
+    });
+    if (most == bytes.end()) return;
+    double seconds = 0;
+    const std::string inside = most->first + ".";
+    for (const Explanation::Kernel& kernel : explanation_.kernels)
+      if (!kernel.backward && (kernel.module == most->first || kernel.module.rfind(inside, 0) == 0))
+        seconds += kernel.seconds;
+    char text[64];
+    std::snprintf(text, sizeof text, ", for %.3g ms more", 1e3 * seconds);
+    smaller("recompute layer '" + most->first + "' in the backward pass: autograd::checkpoint" + text, most->second,
+            "saved for it at the peak");
+  }
+
+  void add_half_types() {
+    int64_t bytes = 0;
+    for (const Explanation::Saved& saved : explanation_.saved)
+      if (saved.at_peak && saved.dtype == DType::f32) bytes += saved.bytes / 2;
+    smaller("mixed precision: amp::Autocast with kBFloat16", bytes, "half of what is saved in float32 at the peak");
+  }
+
+  // The calls that have images among their operands, with images and weights in one order and in the other.
+  void add_layout() {
+    double seconds[2] = {};
+    bool is_contiguous = false;
+    for (const auto& call : calls_) {
+      if (!takes_images(*call, is_contiguous)) continue;
+      for (const bool channels_last : {false, true}) seconds[channels_last] += seconds_in(*call, channels_last);
+    }
+    if (is_contiguous)
+      faster("channels-last: net->to(MemoryFormat::channels_last), and the images", seconds[0] - seconds[1],
+             "measured, operation by operation");
+  }
+  static bool is_image(const StridedLayout& layout) {
+    return layout.ndim() == 4 && layout.shape[1] > 1 && layout.shape[2] * layout.shape[3] > 1;
+  }
+  // Sets `is_contiguous` if one of them is not channels-last now.
+  static bool takes_images(graph::Call& call, bool& is_contiguous) {
+    struct Images final : graph::Call::Visitor {
+      void read(View& view) override { look(view); }
+      void write(MutableView& view) override { look(view); }
+      void look(const StridedLayout& layout) {
+        images = images || is_image(layout);
+        contiguous = contiguous || (is_image(layout) && layout.strides[1] != 1);
+      }
+      bool images = false, contiguous = false;
+    } look;
+    if (std::string_view(call.name) == "optimizer_step") return false;
+    call.visit(look);
+    is_contiguous = is_contiguous || look.contiguous;
+    return look.images;
+  }
+  double seconds_in(graph::Call& call, bool channels_last) const {
+    struct Place final : graph::Call::Visitor {
+      explicit Place(bool channels_last) : channels_last(channels_last) {}
+      void read(View& view) override {
+        MutableView placed;
+        static_cast<StridedLayout&>(placed) = view;
+        write(placed);
+        view = placed;
+      }
+      void write(MutableView& view) override {
+        const bool images = is_image(view);
+        if (images) view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
+        int64_t last = 0;  // of the elements that it covers
+        for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+        arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype));
+        ops::fill(arrays.back(), 0);
+        view.data = arrays.back().data();
+      }
+      const bool channels_last;
+      std::vector<Array> arrays;
+    } place(channels_last);
+    call.visit(place);
+    return detail::least_seconds(options_.steps(), [&] { call.run(backend_); });
+  }
+
+  /// Seconds of a step, and of changed(), in turns.
+  std::pair<double, double> compare(const std::function<void()>& changed) const {
+    std::pair<double, double> least(explanation_.step_seconds, INFINITY);
+    for (int i = 0; i < options_.steps() / 2 + 1; ++i) {
+      least.first = std::min(least.first, detail::least_seconds(1, step_));
+      least.second = std::min(least.second, detail::least_seconds(1, changed));
+    }
+    return least;
+  }
+
+  void add_settings() {
+    const auto try_out = [&](const char* change, const std::function<void()>& changed) {
+      const auto [before, after] = compare(changed);
+      faster(change, before - after, "measured");
+    };
+    const bool has_3x3 = std::any_of(explanation_.kernels.begin(), explanation_.kernels.end(), [](const auto& kernel) {
+      return kernel.name.rfind("conv2d", 0) == 0 && kernel.shapes.size() > 1 && kernel.shapes[1].size() == 4 &&
+             kernel.shapes[1][2] == 3;
+    });
+    if (has_3x3 && convolution_accuracy() == ConvolutionAccuracy::exact)
+      try_out("less exact 3x3 convolutions: set_convolution_accuracy(ConvolutionAccuracy::winograd_4x4)", [&] {
+        const ConvolutionAccuracyGuard guard(ConvolutionAccuracy::winograd_4x4);
+        step_();
+      });
+    if (num_threads() > 1)
+      try_out("a small step: set_num_threads(1)", [&] {
+        struct OneThread {
+          OneThread() { set_num_threads(1); }
+          ~OneThread() { set_num_threads(threads); }
+          const int threads = num_threads();
+        } one;
+        step_();
+      });
+  }
+
+  void add_static_step() {
+    if (!explanation_.leaks.empty())
+      return explanation_.notes.emplace_back("something keeps tensors, so the step cannot be a StaticStep"), void();
+    try {
+      graph::Recorder recorder;
+      step_();
+      graph::Graph graph = recorder.finish();
+      graph::run_passes(graph);
+      const int64_t eager = graph.eager_peak();
+      graph::Executor executor(std::move(graph));
+      smaller("planned memory: training::StaticStep", eager - static_cast<int64_t>(executor.plan().bytes),
+              "the plan beside the eager step");
+      const auto [before, after] = compare([&] { executor.run(); });
+      faster("no work between kernels: training::StaticStep", before - after, "measured");
+    } catch (const Error& error) {
+      explanation_.notes.push_back(std::string("the step cannot be a StaticStep: ") + error.what());
+    }
+    step_();  // gradients that nothing computed are gone
+  }
+
+  Explanation& explanation_;
+  const detail::WatchedCalls& calls_;
+  Backend& backend_;
+  const std::function<void()>& step_;
+  const ExplainOptions& options_;
+};
+
+}  // namespace
+
+void detail::add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
+                           const std::function<void()>& step, const ExplainOptions& options) {
+  Proposals(explanation, calls, backend, step, options).add();
+}
+
+}  // namespace gradus::training

@@ -1,0 +1,271 @@
+// Explanations as tables and as a page.
+#include <algorithm>
+#include <cctype>
+#include <cstdarg>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <gradus/core/io/file.h>
+#include <gradus/core/runtime.h>
+#include <gradus/training/explain.h>
+
+namespace gradus::training {
+namespace {
+
+/// printf to the end of `text`.
+[[gnu::format(printf, 2, 3)]] void print_to(std::string& text, const char* format, ...) {
+  char buffer[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
+  va_end(arguments);
+  text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
+}
+
+std::string shapes_of(const Explanation::Kernel& kernel) {
+  std::string text;
+  for (const Shape& shape : kernel.shapes) text += (text.empty() ? "" : " ") + to_string(shape);
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string figure_of(const Explanation::Proposal& proposal) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f ms", 1e3 * proposal.seconds);
+  return proposal.bytes > 0 ? format_bytes(proposal.bytes) : text;
+}
+
+/// Numbers of the `rows` most costly kernels, in order.
+std::vector<size_t> most_costly(const std::vector<Explanation::Kernel>& kernels, size_t rows) {
+  std::vector<size_t> numbers(kernels.size());
+  std::iota(numbers.begin(), numbers.end(), size_t{0});
+  std::stable_sort(numbers.begin(), numbers.end(),
+                   [&](size_t a, size_t b) { return kernels[a].seconds > kernels[b].seconds; });
+  numbers.resize(std::min(rows, numbers.size()));
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::string summary_of(const Explanation& e) {
+  std::string text;
+  const double sum = e.kernel_seconds() + e.between_seconds;
+  print_to(text, "a step: %.3f ms; %zu kernels: %.3f ms; between kernels: %.3f ms; sum: %.1f %% of the step\n",
+           1e3 * e.step_seconds, e.kernels.size(), 1e3 * e.kernel_seconds(), 1e3 * e.between_seconds,
+           100 * sum / e.step_seconds);
+  print_to(text, "this machine: %.0f GFLOP/s", e.roofline.peak / 1e9);
+  for (const Roofline::Level& level : e.roofline.levels)
+    print_to(text, ", %.0f GB/s from %s", level.bandwidth / 1e9, format_bytes(level.bytes).c_str());
+  return text + "\n";
+}
+
+// ---- The page -------------------------------------------------------------------------------------------------------
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&quot;"; break;
+      default: result += c;
+    }
+  return result;
+}
+
+/// Calls of the forward pass in a row that are of one layer, or of one operator outside of layers.
+struct Box {
+  std::string key, title;
+  Shape result;
+  double forward = 0, backward = 0;
+  std::set<size_t> inputs;
+  size_t rank = 0, column = 0;
+};
+
+/// "crossentropy" for both cross_entropy and CrossEntropy: operators have the names of their nodes.
+std::string plain_name(const std::string& name) {
+  std::string text;
+  for (const char c : name)
+    if (c != '_') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string key_of(const Explanation::Call& call) {
+  return call.origin.module.empty() ? plain_name(call.op) : "layer " + call.origin.module;
+}
+
+std::vector<Box> boxes_of(const Explanation& explanation) {
+  std::vector<Box> boxes;
+  std::map<std::string, std::vector<size_t>> of_key;
+  std::vector<size_t> box_of(explanation.calls.size());
+  size_t at = 0;
+  for (; at < explanation.calls.size() && !explanation.calls[at].backward; ++at) {
+    const Explanation::Call& call = explanation.calls[at];
+    if (boxes.empty() || boxes.back().key != key_of(call)) {
+      const std::string& module = call.origin.module;
+      boxes.emplace_back();
+      boxes.back().key = key_of(call), boxes.back().title = module.empty() ? call.op : module + ": " + call.op;
+      of_key[key_of(call)].push_back(boxes.size() - 1);
+    }
+    Box& box = boxes.back();
+    box_of[at] = boxes.size() - 1;
+    box.forward += call.seconds, box.result = call.result;
+    for (const size_t input : call.inputs)
+      if (box_of[input] != boxes.size() - 1) box.inputs.insert(box_of[input]);
+  }
+  std::string last;
+  for (; at < explanation.calls.size() && explanation.calls[at].backward; ++at) {  // the last box of a layer first
+    const std::string key = key_of(explanation.calls[at]);
+    std::vector<size_t>& list = of_key[key];
+    if (key != last && !last.empty() && of_key[last].size() > 1) of_key[last].pop_back();
+    if (!list.empty()) boxes[list.back()].backward += explanation.calls[at].seconds;
+    last = key;
+  }
+  std::map<size_t, size_t> columns;
+  for (Box& box : boxes) {
+    for (const size_t input : box.inputs) box.rank = std::max(box.rank, boxes[input].rank + 1);
+    box.column = columns[box.rank]++;
+  }
+  return boxes;
+}
+
+// One box below the other in the order of their data, and lines from who computes to who reads. The redder a box, the
+// more of the step's time is its.
+std::string picture_of(const Explanation& explanation) {
+  constexpr size_t kWidth = 330, kHeight = 40, kStepX = 350, kStepY = 62, kMargin = 90;
+  const std::vector<Box> boxes = boxes_of(explanation);
+  size_t ranks = 0, columns = 0;
+  double most = 0;
+  for (const Box& box : boxes) {
+    ranks = std::max(ranks, box.rank + 1), columns = std::max(columns, box.column + 1);
+    most = std::max(most, box.forward + box.backward);
+  }
+  std::string svg;
+  print_to(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" height=\"%zu\">\n", kMargin + columns * kStepX,
+           ranks * kStepY);
+  for (const Box& box : boxes)
+    for (const size_t input : box.inputs) {
+      const Box& from = boxes[input];
+      const size_t x0 = kMargin + from.column * kStepX, y0 = from.rank * kStepY + kHeight;
+      const size_t x1 = kMargin + box.column * kStepX, y1 = box.rank * kStepY;
+      if (box.rank == from.rank + 1)
+        print_to(svg, "<path d=\"M%zu %zu L%zu %zu\"/>\n", x0 + kWidth / 2, y0, x1 + kWidth / 2, y1);
+      else  // past what is between, on the left
+        print_to(svg, "<path d=\"M%zu %zu C%zu %zu %zu %zu %zu %zu\"/>\n", x0, y0 - kHeight / 2, x0 - kMargin,
+                 y0 + kStepY / 2, x1 - kMargin, y1 - kStepY / 2, x1, y1 + kHeight / 2);
+    }
+  for (const Box& box : boxes) {
+    const size_t x = kMargin + box.column * kStepX, y = box.rank * kStepY;
+    print_to(svg, "<rect x=\"%zu\" y=\"%zu\" width=\"%zu\" height=\"%zu\" rx=\"4\" fill-opacity=\"%.2f\"/>\n", x, y,
+             kWidth, kHeight, most > 0 ? (box.forward + box.backward) / most : 0);
+    print_to(svg,
+             "<text x=\"%zu\" y=\"%zu\">%s</text><text x=\"%zu\" y=\"%zu\" class=\"small\">%s, %.3f + %.3f ms</text>\n",
+             x + 8, y + 17, escaped(box.title).c_str(), x + 8, y + 33, to_string(box.result).c_str(), 1e3 * box.forward,
+             1e3 * box.backward);
+  }
+  return svg + "</svg>\n";
+}
+
+std::string row_of(const std::vector<std::string>& cells, const char* kind = "td") {
+  std::string row = "<tr>";
+  for (const std::string& cell : cells) row += std::string("<") + kind + ">" + escaped(cell) + "</" + kind + ">";
+  return row + "</tr>\n";
+}
+
+std::string number(const char* format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+std::string Explanation::str(size_t rows) const {
+  std::string text = summary_of(*this);
+  print_to(text, "\n%4s %-4s %-18s %-20s %-46s %10s %8s %9s %8s  %s\n", "", "", "operator", "module",
+           "kernel: implementation", "bytes", "MFLOP", "ms", "roofline", "why that one");
+  for (const size_t i : most_costly(kernels, rows)) {
+    const Kernel& kernel = kernels[i];
+    print_to(text, "%4zu %-4s %-18s %-20s %-46s %10s %8.2f %9.4f %6.0f %%  %s\n", i, kernel.backward ? "back" : "",
+             kernel.op.c_str(), kernel.module.c_str(),
+             (kernel.name + ": " + kernel.backend + "/" + kernel.implementation).c_str(),
+             format_bytes(kernel.bytes).c_str(), static_cast<double>(kernel.flops) / 1e6, 1e3 * kernel.seconds,
+             100 * kernel.roofline, kernel.reason.c_str());
+  }
+  if (kernels.size() > rows) print_to(text, "and %zu that take less\n", kernels.size() - rows);
+  print_to(text, "     between kernels %.4f ms\n", 1e3 * between_seconds);
+
+  int64_t bytes = 0;
+  for (const Saved& one : saved) bytes += one.bytes;
+  print_to(text, "\nmost memory: %s beyond what was there before, in call %zu; saved for the backward pass: %s\n",
+           format_bytes(peak_bytes).c_str(), peak_call, format_bytes(bytes).c_str());
+  for (size_t i = 0; i < std::min<size_t>(saved.size(), 20); ++i)
+    print_to(text, "  %10s %-22s of %s; kept by %s; until %s%s\n", format_bytes(saved[i].bytes).c_str(),
+             to_string(saved[i].shape).c_str(), saved[i].made_by.c_str(), joined(saved[i].kept_by).c_str(),
+             saved[i].until.c_str(), saved[i].at_peak ? "; at the peak" : "");
+  if (saved.size() > 20) print_to(text, "  and %zu smaller ones\n", saved.size() - 20);
+  for (const Leak& leak : leaks)
+    print_to(text, "kept from step to step: %s %s, made by %s\n", format_bytes(leak.bytes).c_str(),
+             to_string(leak.shape).c_str(), leak.made_by.c_str());
+
+  for (const auto* list : {&faster, &smaller}) {
+    print_to(text, list == &faster ? "\nwhat would save time:\n" : "\nwhat would save memory:\n");
+    for (const Proposal& proposal : *list)
+      print_to(text, "  %s: %s (%s)\n", proposal.change.c_str(), figure_of(proposal).c_str(), proposal.basis.c_str());
+    if (list->empty()) text += "  nothing that was tried\n";
+  }
+  for (const std::string& note : notes) text += "note: " + note + "\n";
+  return text;
+}
+
+std::string Explanation::html(const std::string& title) const {
+  std::string page = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(title) +
+                     "</title><style>\n"
+                     "body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }\n"
+                     "td, th { padding: 2px 8px; border-bottom: 1px solid #ddd; text-align: left }\n"
+                     "rect { fill: #e2603c; stroke: #555 } path { fill: none; stroke: #888 }\n"
+                     "text { font: 13px sans-serif } .small { font-size: 11px; fill: #333 }\n"
+                     "</style></head><body>\n<h1>" +
+                     escaped(title) + "</h1>\n<p>" + escaped(summary_of(*this)) + "</p>\n";
+  for (const auto* list : {&faster, &smaller}) {
+    page += list == &faster ? "<h2>What would save time</h2>\n<table>" : "<h2>What would save memory</h2>\n<table>";
+    for (const Proposal& proposal : *list) page += row_of({proposal.change, figure_of(proposal), proposal.basis});
+    page += "</table>\n";
+  }
+  for (const std::string& note : notes) page += "<p>" + escaped(note) + "</p>\n";
+  page += "<h2>The net</h2>\n<p>Results, and the time of forward and backward kernels.</p>\n" + picture_of(*this);
+  page +=
+      "<h2>Kernels</h2>\n<table>" + row_of({"", "pass", "operator", "module", "kernel", "backend: implementation",
+                                            "why that one", "operands", "bytes", "MFLOP", "ms", "% of the roofline"},
+                                           "th");
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const Kernel& kernel = kernels[i];
+    page += row_of({std::to_string(i), kernel.backward ? "backward" : "forward", kernel.op, kernel.module, kernel.name,
+                    kernel.backend + ": " + kernel.implementation, kernel.reason, shapes_of(kernel),
+                    format_bytes(kernel.bytes), number("%.2f", static_cast<double>(kernel.flops) / 1e6),
+                    number("%.4f", 1e3 * kernel.seconds), number("%.0f", 100 * kernel.roofline)});
+  }
+  page += row_of({"", "", "between kernels", "", "", "", "", "", "", "", number("%.4f", 1e3 * between_seconds), ""});
+  page += "</table>\n<h2>Saved for the backward pass</h2>\n<p>Most memory: " + format_bytes(peak_bytes) +
+          " beyond what was there before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
+          row_of({"bytes", "shape", "made by", "kept by", "until", "at the peak"}, "th");
+  for (const Saved& one : saved)
+    page += row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,
+                    one.at_peak ? "yes" : ""});
+  page += "</table>\n";
+  if (!leaks.empty()) page += "<h2>Kept from step to step</h2>\n<table>";
+  for (const Leak& leak : leaks) page += row_of({format_bytes(leak.bytes), to_string(leak.shape), leak.made_by});
+  return page + (leaks.empty() ? "" : "</table>\n") + "</body></html>\n";
+}
+
+void Explanation::save_html(const std::string& path, const std::string& title) const {
+  io::write_file(path, html(title));
+}
+
+}  // namespace gradus::training

@@ -138,6 +138,10 @@ std::vector<Box> boxes_of(const Explanation& explanation) {
 // One box below the other in the order of their data, and lines from who computes to who reads. The redder a box, the
 // more of the step's time is its.
 std::string picture_of(const Explanation& explanation) {
+  const auto fitting = [](const std::string& title) {  // its end says more than its beginning
+    constexpr size_t kMost = 44;
+    return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
+  };
   constexpr size_t kWidth = 330, kHeight = 40, kStepX = 350, kStepY = 62, kMargin = 90;
   const std::vector<Box> boxes = boxes_of(explanation);
   size_t ranks = 0, columns = 0;
@@ -166,7 +170,7 @@ std::string picture_of(const Explanation& explanation) {
              kWidth, kHeight, most > 0 ? (box.forward + box.backward) / most : 0);
     print_to(svg,
              "<text x=\"%zu\" y=\"%zu\">%s</text><text x=\"%zu\" y=\"%zu\" class=\"small\">%s, %.3f + %.3f ms</text>\n",
-             x + 8, y + 17, escaped(box.title).c_str(), x + 8, y + 33, to_string(box.result).c_str(), 1e3 * box.forward,
+             x + 8, y + 17, fitting(box.title).c_str(), x + 8, y + 33, to_string(box.result).c_str(), 1e3 * box.forward,
              1e3 * box.backward);
   }
   return svg + "</svg>\n";

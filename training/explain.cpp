@@ -11,7 +11,6 @@
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/ceil_div.h>
-
 #include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/recorded_memory.h>

@@ -134,7 +134,9 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const MutableView &dx = args.dx, &dw = args.dw;
   const Conv2dGeometry& geometry = args.geometry;
   const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) {
-    return choose(problem_of(pass, x, w, dy, geometry), device_properties(dy.device.index), switches()).takes_mask;
+    ConvProblem problem = problem_of(pass, x, w, dy, geometry);
+    problem.mask_alignment = ConvOperand::alignment_of(y.data);
+    return choose(problem, device_properties(dy.device.index), switches()).takes_mask;
   };
   const bool masks = !y || (y.strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, dx, w)) &&
                             takes_mask(ConvPass::backward_weight, x, dw));

@@ -63,8 +63,8 @@ struct Gather {
     const int h = static_cast<int>(at.h) * step[0] + origin[0], w = static_cast<int>(at.w) * step[1] + origin[1];
     return {at.outer * in.n + h * in.h + w * in.w, h, w};
   }
-  __device__ Tap position_at(uint32_t position) const {
-    return position < positions ? corner_of(place_of(position)) : Tap{0, kOutside, kOutside};
+  __device__ Tap position_at(uint32_t position, uint32_t end) const {
+    return position < end ? corner_of(place_of(position)) : Tap{0, kOutside, kOutside};
   }
   __device__ Tap tap_at(uint32_t index) const {
     if (index >= depth) return {0, kOutside, kOutside};
@@ -106,40 +106,24 @@ struct Gather {
   __device__ Tap column_at(uint32_t column) const {
     return column == depth && column < columns ? Tap{0, kOnes, 0} : tap_at(column);
   }
-  /// A position's corner in x, and its offset in dy; kOutside beyond `end`, the last of a split.
-  __device__ Tap position_at(uint32_t position, uint32_t end, int64_t* dy_offset) const {
-    *dy_offset = 0;
-    if (position >= end) return {0, kOutside, kOutside};
-    const Place at = place_of(position);
-    *dy_offset = out_offset(at);
-    return corner_of(at);
-  }
   /// The element of x that a column multiplies at a position: 0 outside the image, 1 in the column of ones.
   template <class T>
   __device__ compute_t<T> column_element(const T* input, const Tap& position, const Tap& column) const {
     const auto value = input_at(input, position, column);
     return column.h == kOnes && position.h != kOutside ? compute_t<T>(1) : value;
   }
-  /// dy of a row at a position of that offset, 0 where it does not count.
-  template <bool kMasked, class T>
-  __device__ compute_t<T> gradient_at(const T* gradient, const T* mask, uint32_t row, const Tap& position,
-                                      int64_t dy_offset) const {
+  /// dy of a row at a position, 0 from `end`, the last of a split, on.
+  template <class T>
+  __device__ compute_t<T> gradient_at(const T* gradient, uint32_t row, uint32_t position, uint32_t end) const {
     using C = compute_t<T>;
-    bool counts = position.h != kOutside && row < rows;
-    const int64_t at = counts ? dy_offset + row * out.c : 0;
-    const C value = static_cast<C>(gradient[at]);
-    if constexpr (kMasked) counts = counts && static_cast<C>(mask[at]) > C(0);
+    const bool counts = position < end && row < rows;
+    const C value = static_cast<C>(gradient[counts ? out_offset(place_of(position)) + row * out.c : 0]);
     return counts ? value : C(0);
   }
   /// Where a split's sums of a group go: (rows, columns) of partial (splits, groups, rows, columns).
   template <class C>
   __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
     return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;
-  }
-  /// One of them, unless it is the bias's or does not exist.
-  template <class C>
-  __device__ void store_partial(C* to, uint32_t row, uint32_t column, C sum) const {
-    if (row < rows && column < depth) to[static_cast<int64_t>(row) * columns + column] = sum;
   }
 };
 

@@ -1,5 +1,5 @@
 // conv2d and its gradients, implicit GEMM on the FMA units for all that the other kernels leave: float64, odd numbers
-// of channels, any strides; for the gradient of weights also ReLU's mask.
+// of channels, any strides.
 //   out[k, (n,p,q)] = sum over c,r,s of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh
 //   dw[k, (c,r,s)]  = sum over n,p,q of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)], see conv2d.cuh
 // Tiles of rows K (BM = 16, 32 or 64) x of columns, N P Q or C R S (BN = 128).
@@ -8,113 +8,108 @@
 // Pipeline: the next step is loaded element by element into registers while this one is multiplied.
 // Deterministic: one thread makes a result, or a split's part of it, see split_k.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/device/fma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// Which elements of a step a thread fetches: of the left operand neighbouring threads neighbouring depths of a row, of
-/// the right one too (kAlongDepth), or neighbouring columns.
-template <class Tile, bool kAlongDepth>
-struct Share {
-  static constexpr int kThreads = Tile::kThreads, kDepth = Tile::kDepth, kColumns = Tile::kColumns;
-  static constexpr int kLeft = Tile::kRows * kDepth / kThreads, kRight = kColumns * kDepth / kThreads;
-
-  static __device__ int left_depth() { return threadIdx.x % kDepth; }
-  static __device__ int left_row(int i) { return threadIdx.x / kDepth + i * (kThreads / kDepth); }
-  static __device__ int right_depth(int i) {
-    return kAlongDepth ? threadIdx.x % kDepth : threadIdx.x / kColumns + i * (kThreads / kColumns);
-  }
-  static __device__ int right_column(int i) {
-    return kAlongDepth ? threadIdx.x / kDepth + i * (kThreads / kDepth) : threadIdx.x % kColumns;
-  }
+/// What a block computes. Rows of the tiles in shared memory are padded so that a warp that stores a column of them has
+/// few bank conflicts, and loads stay aligned to four elements.
+template <int kRows_>
+struct GenericTile {
+  static constexpr int kRows = kRows_, kColumns = 128, kDepth = 16, kPad = 4;
+  static constexpr int kPerRow = kRows / 8, kPerColumn = 4;  // results of a thread
 };
 
-/// store(row, column, sum) of a thread's results in the block's tile, sums over [begin, end) of the depth:
-/// prepare(depth) is called before the barrier that precedes fetch(depth, left, right), which loads a step.
-template <class Tile, bool kAlongDepth, class C, class Prepare, class Fetch, class Store>
-__device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, const Fetch& fetch, const Store& store) {
-  using Product = FmaTile<C, Tile>;
-  using Mine = Share<Tile, kAlongDepth>;
-  __shared__ typename Product::Shared shared;
-  C left[Mine::kLeft], right[Mine::kRight];
-  Product product;
+/// store(row, column, sum) of a thread's results in the block's tile, sums over [begin, end) of the depth. A thread
+/// loads elements left(depth, row), neighbouring threads neighbouring depths of a row, and right(depth, column), the
+/// same or (kAlongColumns) neighbouring columns. prepare(depth) comes before the barrier that precedes the loads of a
+/// step.
+template <class Tile, bool kAlongColumns, class C, class Prepare, class Left, class Right, class Store>
+__device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, const Left& left, const Right& right,
+                         const Store& store) {
+  constexpr int kDepth = Tile::kDepth, kPerRow = Tile::kPerRow, kPerColumn = Tile::kPerColumn;
+  constexpr int kLeft = Tile::kRows * kDepth / kThreads, kRight = Tile::kColumns * kDepth / kThreads;
+  constexpr int kAcross = kAlongColumns ? Tile::kColumns : kDepth;  // neighbours that a round of `right` loads …
+  constexpr int kStep = kThreads / kAcross;                         // … so many times
+  __shared__ alignas(16) C lefts[kDepth][Tile::kRows + Tile::kPad], rights[kDepth][Tile::kColumns + Tile::kPad];
+  const int across = threadIdx.x % kAcross, along = threadIdx.x / kAcross;
+  const int left_depth = threadIdx.x % kDepth;
+  const auto left_row = [&](int i) { return threadIdx.x / kDepth + i * (kThreads / kDepth); };
+  const auto right_depth = [&](int i) { return kAlongColumns ? along + i * kStep : across; };
+  const auto right_column = [&](int i) { return kAlongColumns ? across : along + i * kStep; };
+  C next_left[kLeft], next_right[kRight], sums[kPerRow][kPerColumn] = {};
+  const auto load = [&](uint32_t depth) {
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) next_left[i] = left(depth + left_depth, left_row(i));
+#pragma unroll
+    for (int i = 0; i < kRight; ++i) next_right[i] = right(depth + right_depth(i), right_column(i));
+  };
   prepare(begin);
   __syncthreads();
-  if (begin < end) fetch(begin, left, right);
-  for (uint32_t depth = begin; depth < end; depth += Tile::kDepth) {
+  if (begin < end) load(begin);
+  const int row = threadIdx.x / 32 * kPerRow, column = threadIdx.x % 32 * kPerColumn;
+  for (uint32_t depth = begin; depth < end; depth += kDepth) {
 #pragma unroll
-    for (int i = 0; i < Mine::kLeft; ++i) shared.left[Mine::left_depth()][Mine::left_row(i)] = left[i];
+    for (int i = 0; i < kLeft; ++i) lefts[left_depth][left_row(i)] = next_left[i];
 #pragma unroll
-    for (int i = 0; i < Mine::kRight; ++i) shared.right[Mine::right_depth(i)][Mine::right_column(i)] = right[i];
-    prepare(depth + Tile::kDepth);
+    for (int i = 0; i < kRight; ++i) rights[right_depth(i)][right_column(i)] = next_right[i];
+    prepare(depth + kDepth);
     __syncthreads();
-    if (depth + Tile::kDepth < end) fetch(depth + Tile::kDepth, left, right);
-    product.accumulate(shared);
+    if (depth + kDepth < end) load(depth + kDepth);
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k)
+#pragma unroll
+      for (int i = 0; i < kPerRow; ++i)
+#pragma unroll
+        for (int j = 0; j < kPerColumn; ++j) sums[i][j] += lefts[k][row + i] * rights[k][column + j];
     __syncthreads();
   }
 #pragma unroll
-  for (int i = 0; i < Tile::kPerRow; ++i)
+  for (int i = 0; i < kPerRow; ++i)
 #pragma unroll
-    for (int j = 0; j < Tile::kPerColumn; ++j) store(Product::row() + i, Product::column() + j, product.sums[i][j]);
+    for (int j = 0; j < kPerColumn; ++j) store(row + i, column + j, sums[i][j]);
 }
 
 template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(kThreads)
     implicit_gemm_generic_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
-  using Mine = Share<Tile, false>;
-  __shared__ Tap taps[2][Tile::kDepth];  // of this step and the next
+  constexpr uint32_t kDepth = Tile::kDepth;
+  __shared__ Tap taps[2 * kDepth];  // of this step and the next
   const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
   weight += group * gather.weight_group;
   input += group * gather.in_channels * gather.in.c;
-  const Tap position = gather.position_at(first_position + Mine::right_column(0));
-  const auto taps_of = [&](uint32_t depth) { return taps[depth / Tile::kDepth % 2]; };
-  multiply<Tile, false, C>(
+  const Tap position = gather.position_at(first_position + threadIdx.x % Tile::kColumns, gather.positions);
+  multiply<Tile, true, C>(
       0, gather.depth,
       [&](uint32_t depth) {
-        if (threadIdx.x < Tile::kDepth) taps_of(depth)[threadIdx.x] = gather.tap_at(depth + threadIdx.x);
+        if (threadIdx.x < kDepth) taps[depth % (2 * kDepth) + threadIdx.x] = gather.tap_at(depth + threadIdx.x);
       },
-      [&](uint32_t depth, C(&left)[Mine::kLeft], C(&right)[Mine::kRight]) {
-#pragma unroll
-        for (int i = 0; i < Mine::kLeft; ++i)
-          left[i] = gather.weight_at(weight, first_row + Mine::left_row(i), depth + Mine::left_depth());
-#pragma unroll
-        for (int i = 0; i < Mine::kRight; ++i)
-          right[i] = gather.input_at(input, position, taps_of(depth)[Mine::right_depth(i)]);
-      },
+      [&](uint32_t depth, int row) { return gather.weight_at(weight, first_row + row, depth); },
+      [&](uint32_t depth, int) { return gather.input_at(input, position, taps[depth % (2 * kDepth)]); },
       [&](uint32_t row, uint32_t column, C sum) {
         row += first_row, column += first_position;
         if (row < gather.rows && column < gather.positions) gather.store(output, bias, relu, group, row, column, sum);
       });
 }
 
-template <bool kMasked, class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
-    implicit_gemm_generic_wgrad_kernel(Gather g, const T* dy, const T* mask, const T* x, compute_t<T>* partial) {
+template <class T, class Tile>
+__global__ void __launch_bounds__(kThreads)
+    implicit_gemm_generic_wgrad_kernel(Gather g, const T* dy, const T* x, compute_t<T>* partial) {
   using C = compute_t<T>;
-  using Mine = Share<Tile, true>;
   __shared__ Tap columns[Tile::kColumns];
   const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = ceil_div(g.rows, Tile::kRows);
   const uint32_t first_row = blockIdx.x % row_tiles * Tile::kRows;
   const uint32_t first_column = blockIdx.x / row_tiles * Tile::kColumns;
   const uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
   dy += static_cast<int64_t>(group) * g.rows * g.out.c;
-  if constexpr (kMasked) mask += static_cast<int64_t>(group) * g.rows * g.out.c;
   x += static_cast<int64_t>(group) * g.in_channels * g.in.c;
-  for (int i = threadIdx.x; i < Tile::kColumns; i += Tile::kThreads) columns[i] = g.column_at(first_column + i);
+  for (int i = threadIdx.x; i < Tile::kColumns; i += kThreads) columns[i] = g.column_at(first_column + i);
   C* const out = g.partial_of(partial, split, group);
-  multiply<Tile, true, C>(
+  multiply<Tile, false, C>(
       begin, end, [](uint32_t) {},
-      [&](uint32_t depth, C(&left)[Mine::kLeft], C(&right)[Mine::kRight]) {
-        int64_t dy_offset;
-        const Tap position = g.position_at(depth + Mine::left_depth(), end, &dy_offset);
-#pragma unroll
-        for (int i = 0; i < Mine::kLeft; ++i)
-          left[i] = g.gradient_at<kMasked>(dy, mask, first_row + Mine::left_row(i), position, dy_offset);
-#pragma unroll
-        for (int i = 0; i < Mine::kRight; ++i) right[i] = g.column_element(x, position, columns[Mine::right_column(i)]);
-      },
+      [&](uint32_t position, int row) { return g.gradient_at(dy, first_row + row, position, end); },
+      [&](uint32_t position, int column) { return g.column_element(x, g.position_at(position, end), columns[column]); },
       [&](uint32_t row, uint32_t column, C sum) {
         row += first_row, column += first_column;
         if (row < g.rows && column < g.columns) out[static_cast<int64_t>(row) * g.columns + column] = sum;
@@ -124,8 +119,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
 template <class F>
 void visit_generic(const ConvCall& call, F&& f) {
   visit_floating(call.problem.dtype, [&]<class T>() {
-    visit_tiles<SmallTile, MiddleTile, LargeTile>(call.plan.tile,
-                                                  [&]<class Tile>() { f.template operator()<T, Tile>(); });
+    visit_tiles<GenericTile<16>, GenericTile<32>, GenericTile<64>>(
+        call.plan.tile, [&]<class Tile>() { f.template operator()<T, Tile>(); });
   });
 }
 
@@ -136,16 +131,15 @@ void implicit_gemm_generic(const ConvCall& call, const Launch& launch) {
   visit_generic(call, [&]<class T, class Tile>() {
     launch(implicit_gemm_generic_kernel<T, Tile>,
            dim3(ceil_div(gather.positions, Tile::kColumns), ceil_div(gather.rows, Tile::kRows), call.groups()),
-           Tile::kThreads, gather, call.in, call.weight, call.bias, call.problem.relu, call.out);
+           kThreads, gather, call.in, call.weight, call.bias, call.problem.relu, call.out);
   });
 }
 
 void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch) {
   visit_generic(call, [&]<class T, class Tile>() {
-    launch(call.mask ? implicit_gemm_generic_wgrad_kernel<true, T, Tile>
-                     : implicit_gemm_generic_wgrad_kernel<false, T, Tile>,
-           dim3(call.tiles(call.gather.columns), call.groups(), call.phase.split_k), Tile::kThreads, call.gather,
-           call.out, call.mask, call.in, call.partial());
+    launch(implicit_gemm_generic_wgrad_kernel<T, Tile>,
+           dim3(call.tiles(call.gather.columns), call.groups(), call.phase.split_k), kThreads, call.gather, call.out,
+           call.in, call.partial());
   });
 }
 

@@ -141,16 +141,16 @@ struct RegisterLoader {
   }
   __device__ PixelCoord pixel_at(uint32_t position) const {
     const Gather& g = block.g;
-    int64_t dy_offset;
-    const Tap at = g.position_at(position, block.end, &dy_offset);
-    if (at.h == kOutside) return {kNowhere, 0, 0};
+    if (position >= block.end) return {kNowhere, 0, 0};
+    const Gather::Place place = g.place_of(position);
+    const Tap at = g.corner_of(place);
     const int width = static_cast<int>(g.tap_width.divisor), count = static_cast<int>(g.taps.divisor);
     uint32_t inside = 0, taps = 0;  // of a row of taps; of all
     for (int s = 0, w = at.w; s < width; ++s, w += g.tap_step[1])
       inside |= static_cast<uint32_t>(within(w, g.in_width)) << s;
     for (int tap = 0, h = at.h; tap < count; tap += width, h += g.tap_step[0])
       if (within(h, g.in_height)) taps |= inside << tap;
-    return {static_cast<uint32_t>(dy_offset * sizeof(T)),
+    return {static_cast<uint32_t>(g.out_offset(place) * sizeof(T)),
             static_cast<uint32_t>(at.offset * static_cast<int64_t>(sizeof(T)) + before), taps};
   }
   /// The pixels of the step that begins at `next`.
@@ -316,8 +316,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Loader::kBlocks)
   float* const out = g.partial_of(partial, block.split, block.group);
   mma.for_each([&](int left, int right, float sum) {
     left += Tile::first_row(), right += Tile::first_column();
-    g.store_partial(out, block.first_row + (Loader::kColumnsFirst ? right : left),
-                    block.first_column + (Loader::kColumnsFirst ? left : right), sum);
+    const uint32_t row = block.first_row + (Loader::kColumnsFirst ? right : left);
+    const uint32_t column = block.first_column + (Loader::kColumnsFirst ? left : right);
+    if (row < g.rows && column < g.depth) out[static_cast<int64_t>(row) * g.columns + column] = sum;
   });
   if (block.sums_bias()) loader.store_bias(out + static_cast<int64_t>(block.first_row) * g.columns + g.depth, memory);
 }

@@ -68,7 +68,7 @@ struct Case {
     return strides[3] == 1 && strides[2] == p.y.shape[3] && p.y.shape[2] * p.y.shape[3] % 4 == 0 &&
            strides[0] % 4 == 0 && strides[1] % 4 == 0 && p.y.alignment == 16;
   }
-  ConvAlgorithm unmasked_weight() const {
+  ConvAlgorithm weight() const {
     if (few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (can_direct_wgrad(p, device)) return ConvAlgorithm::direct;
     const bool vectors = is_exact() && has_vectors();
@@ -81,18 +81,12 @@ struct Case {
     }
     return ConvAlgorithm::implicit_gemm_generic;
   }
-  ConvAlgorithm weight() const {
-    const ConvAlgorithm made = unmasked_weight();
-    if (p.mask_alignment == 0) return made;
-    const bool vectors =  // of the mask, too
-        made == ConvAlgorithm::direct || made == ConvAlgorithm::few_channel_mma;
-    return !takes_mask(made) || (vectors && p.mask_alignment < 16) ? ConvAlgorithm::implicit_gemm_generic : made;
-  }
-
+  /// A mask is applied by kernels that read each dy once, or a few times, and vectors of it.
   bool takes_mask(ConvAlgorithm algorithm) const {
     if (p.pass == ConvPass::backward_weight)
-      return algorithm != ConvAlgorithm::implicit_gemm_async && algorithm != ConvAlgorithm::implicit_gemm;
-    return algorithm == ConvAlgorithm::direct && filters <= kMaxDirectRows;  // more would read the mask too often
+      return p.mask_alignment == 16 &&
+             (algorithm == ConvAlgorithm::direct || algorithm == ConvAlgorithm::few_channel_mma);
+    return algorithm == ConvAlgorithm::direct && filters <= kMaxDirectRows;
   }
 
   // ---- cuDNN, or our kernels? Figures are of an H200, the layers of benchmarks/conv2d. ----

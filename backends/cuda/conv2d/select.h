@@ -171,7 +171,7 @@ struct ConvPlan {
 /// What select() decides, without the rest of the plan, which takes microseconds.
 struct ConvChoice {
   ConvAlgorithm algorithm = ConvAlgorithm::implicit_gemm_generic;
-  bool takes_mask = false;  ///< a mask, if there is one, is applied on the way
+  bool takes_mask = false;  ///< the problem's mask can be applied on the way, else before
 };
 ConvChoice choose(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);
 

@@ -69,8 +69,6 @@ class CudaBackend : public Backend {
 
   // norm/normalize.cu
   void normalize(const NormalizeArgs& args) override;
-  void update_running_statistics(const View& batch_mean, const View& batch_variance,
-                                 const RunningStatistics& running) override;
   void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // sequence/recurrent.cu

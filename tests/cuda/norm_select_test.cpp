@@ -110,8 +110,7 @@ std::string describe(const NormPlan& plan) {
          << (plan.rows.vectorized ? " vectors" : "");
   else if (plan.algorithm == NormAlgorithm::channels)
     text << " " << plan.channels.groups() << "/" << plan.channels.splits << " of " << (1 << plan.channels.outputs_log2)
-         << "x" << (1 << plan.channels.lanes_log2);
-  else if (plan.vectorized) text << " vectors";
+         << "x" << (1 << plan.channels.lanes_log2) << (plan.channels.vec == 1 ? " single" : "");
   if (plan.workspace_bytes) text << ", " << plan.workspace_bytes << " bytes";
   return text.str();
 }
@@ -184,7 +183,7 @@ TEST_CASE("plans of normalisation on CUDA: each kernel has a layer, and half typ
           names.insert(plan(DType::f32).name());
           CHECK(describe(plan(DType::f16)) == describe(plan(DType::bf16)));
         }
-  CHECK(names == std::set<std::string>{"rows", "channels_resident", "channels_split", "strided", "composite"});
+  CHECK(names == std::set<std::string>{"rows", "channels_resident", "channels_split", "composite"});
 }
 
 TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and their memory is the workspace") {
@@ -202,7 +201,7 @@ TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and t
             CHECK((backward || plan.rows.blocks * plan.rows.teams >= plan.rows.rows));
             CHECK(plan.workspace_bytes == (backward ? pair * plan.rows.blocks * plan.rows.size : 0));
           } else if (plan.algorithm == NormAlgorithm::channels) {
-            CHECK(int64_t{channels.count} * channels.channels * (channels.nhwc ? 1 : 4) == numel_of(layer.x));
+            CHECK(int64_t{channels.count} * channels.channels * (channels.nhwc ? 1 : channels.vec) == numel_of(layer.x));
             CHECK(channels.splits * channels.per_split >= channels.count);
             CHECK((channels.splits - 1) * channels.per_split < channels.count);
             CHECK((!channels.resident || channels.of_thread(channels.per_split) <= ChannelTiling::kResident));
@@ -214,12 +213,13 @@ TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and t
 TEST_CASE("plans of normalisation on CUDA: alignment, ReLU and older devices") {
   const auto name = [](const NormLayer& layer, const NormCase& c) { return std::string(plan_of(layer, c).name()); };
   const NormLayer &images = norm_layers[0], &late = norm_layers[3], &rows = norm_layers[13];
-  CHECK(name(images, {.address = 4100}) == "strided");
-  CHECK(name(images, {.relu = true}) == "channels_split");
-  CHECK(name(images, {.relu = true, .address = 4100}) == "composite");
+  CHECK(plan_of(images, {.relu = true}).channels.vec == 4);
+  CHECK(name(images, {.relu = true, .address = 4100}) == "channels_split");
+  CHECK(plan_of(images, {.relu = true, .address = 4100}).channels.vec == 1);
+  CHECK(name(images, {.channels_last = true, .address = 4100}) == "composite");
   CHECK(plan_of(rows, {}).rows.vectorized);
   CHECK_FALSE(plan_of(rows, {.address = 4100}).rows.vectorized);
-  CHECK(name(rows, {.fixed = true}) == "strided");
+  CHECK(name(rows, {.fixed = true}) == "composite");
   CHECK(name(rows, {.relu = true}) == "composite");
   // Without clusters, channels of NHWC that need several blocks take two launches.
   constexpr DeviceProperties ampere = {.compute_capability = 80, .multiprocessors = 108, .shared_memory = 163 << 10};

@@ -6,8 +6,6 @@
 // A tree folds the threads of an output; a second launch folds the partial results of splits.
 // Deterministic: the order depends on shape, strides, alignment and device.
 //
-// A Source has a type Element and load<width>(offsets in its M views), the first ones of `outer`, that gives a Vec of
-// them; begin(offsets of this output) comes first.
 // An Op has a type A of partial results, neutral(), load(element, its number in the reduction) and fold(A, A).
 // Results have store(offsets of this output in the views of `outer`, A).
 #pragma once
@@ -17,27 +15,14 @@
 
 namespace gradus::cuda_detail {
 
-/// x, by vectors.
-template <class T>
-struct Elements {
-  using Element = T;
-  const T* x;
-  template <int N>
-  __device__ void begin(const int64_t (&)[N]) {}
-  template <int kWidth>
-  __device__ Vec<T, kWidth> load(const int64_t (&at)[1]) const {
-    return *reinterpret_cast<const Vec<T, kWidth>*>(x + at[0]);
-  }
-};
-
 /// Vectors of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
 /// vectors. With `partial` the results of the splits go there.
-template <class Op, int kAlong, int kAcross, class Source, int M, int N, class Results>
+template <class Op, int kAlong, int kAcross, class T, int N, class Results>
 __global__ void __launch_bounds__(kThreads, 4)
-    reduce_kernel(Source source, Geometry<N> outer, Geometry<M> inner, ReducePlan plan, typename Op::A* partial,
+    reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
                   Results results) {
   using A = typename Op::A;
-  using V = Vec<typename Source::Element, kAlong * kAcross>;
+  using V = Vec<T, kAlong * kAcross>;
   constexpr uint32_t kAtOnce = ReducePlan::loads_at_once(kAlong * kAcross);
   __shared__ A shared[kAcross][kThreads];
   const uint32_t thread = threadIdx.x, lane = plan.lane(), output = plan.output();
@@ -61,17 +46,14 @@ __global__ void __launch_bounds__(kThreads, 4)
       total[0] = Op::fold(total[0], folded[0]);
     }
   };
-  const auto for_each_load = [&](auto&& place) {
+  const auto for_each_load = [&](auto&& offset) {
     const uint32_t begin = blockIdx.y * plan.per_split, end = min(begin + plan.per_split, inner.numel);
     for (uint32_t i = begin + lane; i < end; i += kAtOnce * plan.lanes) {
       V vectors[kAtOnce];
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k) {
-        int64_t at[M];
-        place(min(i + k * plan.lanes, end - 1), at);  // behind the end the last one again: no load waits for a test
-#pragma unroll
-        for (int view = 0; view < M; ++view) at[view] += base[view];
-        vectors[k] = source.template load<kAlong * kAcross>(at);
+        // Behind the end the last one again: no load waits for a test.
+        vectors[k] = *reinterpret_cast<const V*>(x + base[0] + offset(min(i + k * plan.lanes, end - 1)));
       }
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k)
@@ -80,16 +62,14 @@ __global__ void __launch_bounds__(kThreads, 4)
   };
   if (output < outer.numel) {
     outer.offsets(output, base);
-    source.begin(base);
     if (kAlong * kAcross > 1 ||
         inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
-      for_each_load([&](uint32_t i, int64_t(&at)[M]) {
+      for_each_load([&](uint32_t i) {
         const uint32_t row = inner.size[1].split(i);
-#pragma unroll
-        for (int k = 0; k < M; ++k) at[k] = row * inner.strides[k][0] + i * inner.strides[k][1];
+        return row * inner.strides[0][0] + i * inner.strides[0][1];
       });
     } else {
-      for_each_load([&](uint32_t i, int64_t(&at)[M]) { inner.offsets(i, at); });
+      for_each_load([&](uint32_t i) { return inner.offset(i); });
     }
   }
 
@@ -147,12 +127,11 @@ Nest<N> over_vectors(Nest<N> nest) {
 template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results);
 
-template <class Op, class Second, int kAlong, int kAcross, class Source, int M, int N, class Results>
-void reduce_vectors(Device device, const Source& source, const Nest<N>& outer, const Nest<M>& inner,
-                    const Results& results) {
+template <class Op, class Second, int kAlong, int kAcross, class T, int N, class Results>
+void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
   using A = typename Op::A;
   const Nest<N> outputs = over_vectors<kAcross>(outer);
-  const Nest<M> reduced = over_vectors<kAlong>(inner);
+  const Nest<1> reduced = over_vectors<kAlong>(inner);
   GRADUS_CHECK(outputs.numel <= kMaxChunk && reduced.numel <= kMaxChunk, ShapeError, "cuda reduces at most ", kMaxChunk,
                " elements to as many results at once, got ", inner.numel, " to ", outer.numel,
                "; reduce one axis after the other");
@@ -161,8 +140,8 @@ void reduce_vectors(Device device, const Source& source, const Nest<N>& outer, c
   const ReducePlan plan(outputs.numel, reduced.numel, innermost(outer) < innermost(inner), kAlong * kAcross,
                         launch.multiprocessors());
   const auto run = [&](A* partial) {
-    launch(reduce_kernel<Op, kAlong, kAcross, Source, M, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits),
-           kThreads, source, outputs.geometry(), reduced.geometry(), plan, partial, results);
+    launch(reduce_kernel<Op, kAlong, kAcross, T, N, Results>, dim3(plan.blocks(outputs.numel), plan.splits), kThreads,
+           x, outputs.geometry(), reduced.geometry(), plan, partial, results);
   };
   if (plan.splits == 1) return run(nullptr);
   const Scratch partial(sizeof(A) * plan.splits * static_cast<size_t>(outer.numel), device);
@@ -187,11 +166,11 @@ void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inne
   constexpr int kAlong = vector_width<T, typename Op::A>(64), kAcross = vector_width<T, typename Op::A>(32);
   if constexpr (kAlong > 1)
     if (inner.ndim <= 2 && has_vectors<kAlong>(x, inner, outer))
-      return reduce_vectors<Op, Second, kAlong, 1>(device, Elements<T>{x}, outer, inner, results);
+      return reduce_vectors<Op, Second, kAlong, 1>(device, x, outer, inner, results);
   if constexpr (kAcross > 1)
     if (inner.ndim <= 2 && has_vectors<kAcross>(x, outer, inner))
-      return reduce_vectors<Op, Second, 1, kAcross>(device, Elements<T>{x}, outer, inner, results);
-  reduce_vectors<Op, Second, 1, 1>(device, Elements<T>{x}, outer, inner, results);
+      return reduce_vectors<Op, Second, 1, kAcross>(device, x, outer, inner, results);
+  reduce_vectors<Op, Second, 1, 1>(device, x, outer, inner, results);
 }
 
 }  // namespace gradus::cuda_detail

@@ -20,10 +20,10 @@ namespace gradus::cuda_detail {
 template <class T>
 inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
 
-/// What a block and a thread have of the images.
-template <bool kNhwc>
+/// What a block and a thread have of the images: NHWC, or NCHW in vectors of kVec elements.
+template <bool kNhwc, int kVec_>
 struct ChannelIterator : ChannelTiling {
-  static constexpr int kChannels = kNhwc ? 4 : 1;  ///< of a thread
+  static constexpr int kVec = kVec_, kChannels = kNhwc ? kVec : 1;  ///< of a thread
   static constexpr int kMostLeaders = 32 * kChannels;
 
   explicit ChannelIterator(const ChannelTiling& tiling) : ChannelTiling(tiling) {}
@@ -33,16 +33,16 @@ struct ChannelIterator : ChannelTiling {
   __device__ uint32_t own_channel() const { return blockIdx.x * block_channels() + threadIdx.x; }
   __device__ bool is_channel_leader() const { return threadIdx.x < block_channels() && own_channel() < channels; }
   /// This thread's c-th channel: its number, and that among the block's channels.
-  __device__ uint32_t channel(int c) const { return kNhwc ? 4 * vec() + c : blockIdx.x; }
-  __device__ uint32_t slot(int c) const { return kNhwc ? 4 * (threadIdx.x & (outputs() - 1)) + c : 0; }
+  __device__ uint32_t channel(int c) const { return kNhwc ? kVec * vec() + c : blockIdx.x; }
+  __device__ uint32_t slot(int c) const { return kNhwc ? kVec * (threadIdx.x & (outputs() - 1)) + c : 0; }
   /// True for threads that have no channel.
   __device__ bool is_idle() const { return kNhwc && vec() >= vectors.divisor; }
 
   /// Elements of a channel.
-  __device__ uint32_t elements() const { return kNhwc ? count : 4 * count; }
+  __device__ uint32_t elements() const { return kNhwc ? count : kVec * count; }
 
   /// Where vector i of this thread begins.
-  __device__ uint32_t offset(uint32_t i) const { return kNhwc ? 4 * (i * vectors.divisor + vec()) : in_plane(i); }
+  __device__ uint32_t offset(uint32_t i) const { return kNhwc ? kVec * (i * vectors.divisor + vec()) : in_plane(i); }
   /// Where the channel that this thread leads begins.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
@@ -60,15 +60,15 @@ struct ChannelIterator : ChannelTiling {
   }
   /// Loads the `number` vectors from i on; those behind are the last one again.
   template <class T, uint32_t kAtOnce>
-  __device__ void load(Vec<T, 4> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+  __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
-      values[k] = *reinterpret_cast<const Vec<T, 4>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+      values[k] = *reinterpret_cast<const Vec<T, kVec>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
   }
   /// Stores the k-th of the vectors from i on.
   template <class T>
-  __device__ void store(T* y, const Vec<T, 4>& values, uint32_t i, uint32_t k) const {
-    *reinterpret_cast<Vec<T, 4>*>(y + offset(i + (k << lanes_log2))) = values;
+  __device__ void store(T* y, const Vec<T, kVec>& values, uint32_t i, uint32_t k) const {
+    *reinterpret_cast<Vec<T, kVec>*>(y + offset(i + (k << lanes_log2))) = values;
   }
 
   /// Adds up what the threads of a block have for each of their channels; the leaders get their channel's sums.
@@ -142,13 +142,13 @@ struct ChannelIterator : ChannelTiling {
   __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
   __device__ uint32_t in_plane(uint32_t i) const {
     const uint32_t image = vectors.split(i);
-    return 4 * ((image * channels + blockIdx.x) * vectors.divisor + i);
+    return kVec * ((image * channels + blockIdx.x) * vectors.divisor + i);
   }
 };
 
 // An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
 //   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
-//   Vectors<n> (of all operands)
+//   Vectors<n, kVec> (n of all operands)
 //   load(vectors, it, i, number); centre(it, c): what the terms of the c-th channel's sums are taken from
 //   terms(vectors, k, j, centre), result(vectors, k, j, line): of element j of vector k
 //   load_own(it, writes_stats)
@@ -158,63 +158,61 @@ struct ChannelIterator : ChannelTiling {
 template <class Op>
 using compute_of = compute_t<typename Op::Element>;
 
-template <class Op, bool kNhwc>
-__device__ void load_centres(compute_of<Op> (&centres)[ChannelIterator<kNhwc>::kChannels], const Op& op,
-                             const ChannelIterator<kNhwc>& it) {
+template <class Op, class It>
+__device__ void load_centres(compute_of<Op> (&centres)[It::kChannels], const Op& op, const It& it) {
 #pragma unroll
   for (int c = 0; c < it.kChannels; ++c) centres[c] = it.is_idle() ? compute_of<Op>(0) : op.centre(it, c);
 }
 
 /// Adds the terms of `number` vectors to the sums.
-template <uint32_t kVectors, class Op, class C, int kChannels>
+template <uint32_t kVectors, int kVec, class Op, class C, int kChannels>
 __device__ void add_terms(Sums<C> (&sums)[kChannels], const Op& op, const auto& in, uint32_t number,
                           const C (&centres)[kChannels]) {
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kVec; ++j) {
       const Sums<C> terms = op.terms(in, k, j, centres[j % kChannels]);
       sums[j % kChannels] = Sums<C>::join(sums[j % kChannels], k < number ? terms : Sums<C>{0, 0});
     }
 }
 
 /// Stores the results of the `number` vectors from i on.
-template <uint32_t kVectors, class Op, int kChannels>
-__device__ void store_results(const Op& op, const auto& in, const auto& it, uint32_t i, uint32_t number,
-                              const typename Op::Line (&lines)[kChannels]) {
+template <uint32_t kVectors, class Op, class It>
+__device__ void store_results(const Op& op, const auto& in, const It& it, uint32_t i, uint32_t number,
+                              const typename Op::Line (&lines)[It::kChannels]) {
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
     if (k >= number) break;
-    Vec<typename Op::Element, 4> results;
+    Vec<typename Op::Element, It::kVec> results;
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      results.value[j] = static_cast<typename Op::Element>(op.result(in, k, j, lines[j % kChannels]));
+    for (int j = 0; j < It::kVec; ++j)
+      results.value[j] = static_cast<typename Op::Element>(op.result(in, k, j, lines[j % It::kChannels]));
     it.store(op.out, results, i, k);
   }
 }
 
 /// Each thread's coefficients, which the leaders have left in `of_block`.
-template <class Line, bool kNhwc>
-__device__ void load_lines(Line (&lines)[ChannelIterator<kNhwc>::kChannels], const Line* of_block,
-                           const ChannelIterator<kNhwc>& it) {
+template <class Line, class It>
+__device__ void load_lines(Line (&lines)[It::kChannels], const Line* of_block, const It& it) {
   __syncthreads();
 #pragma unroll
   for (int c = 0; c < it.kChannels; ++c) lines[c] = of_block[it.slot(c)];
 }
 
 /// Sums of every split. A thread loads kVectors of each operand at once.
-template <class Op, uint32_t kVectors, bool kNhwc>
+template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
-    channel_sums_kernel(Op op, ChannelIterator<kNhwc> it, Sums<compute_of<Op>>* of_splits) {
+    channel_sums_kernel(Op op, It it, Sums<compute_of<Op>>* of_splits) {
   using C = compute_of<Op>;
   __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
   C centres[it.kChannels];
   load_centres(centres, op, it);
   Sums<C> sums[it.kChannels] = {};
   it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
-    typename Op::template Vectors<kVectors> in;
+    typename Op::template Vectors<kVectors, It::kVec> in;
     op.load(in, it, i, number);
-    add_terms<kVectors>(sums, op, in, number, centres);
+    add_terms<kVectors, It::kVec>(sums, op, in, number, centres);
     op.store_residual(in, it, i, number);
   });
   const Sums<C> sum = it.fold(sums, shared);
@@ -222,9 +220,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
 }
 
 /// Results, by the sums of all splits; null where none are needed.
-template <class Op, uint32_t kVectors, bool kNhwc>
+template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
-    channel_apply_kernel(Op op, ChannelIterator<kNhwc> it, const Sums<compute_of<Op>>* of_splits) {
+    channel_apply_kernel(Op op, It it, const Sums<compute_of<Op>>* of_splits) {
   using C = compute_of<Op>;
   __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
   __shared__ typename Op::Line of_block[it.kMostLeaders];
@@ -238,21 +236,21 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   typename Op::Line lines[it.kChannels];
   load_lines(lines, of_block, it);
   it.template for_vectors<kVectors, true>([&](uint32_t i, uint32_t number) {
-    typename Op::template Vectors<kVectors> in;
+    typename Op::template Vectors<kVectors, It::kVec> in;
     op.load(in, it, i, number);
     store_results<kVectors>(op, in, it, i, number, lines);
   });
 }
 
 /// Both in one launch, where a thread has at most kVectors, which stay in registers.
-template <class Op, uint32_t kVectors, bool kNhwc>
+template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>*(kVectors == 1 ? 2 : 1))
-    channel_resident_kernel(Op op, ChannelIterator<kNhwc> it) {
+    channel_resident_kernel(Op op, It it) {
   using C = compute_of<Op>;
   __shared__ Sums<C> shared[it.kChannels * kChannelThreads], of_blocks[it.kMostLeaders];
   __shared__ typename Op::Line of_block[it.kMostLeaders];
   const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
-  typename Op::template Vectors<kVectors> in;
+  typename Op::template Vectors<kVectors, It::kVec> in;
   uint32_t first = 0, count = 0;
   it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
     first = i, count = number;
@@ -263,7 +261,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
   Sums<C> sums[it.kChannels] = {};
-  add_terms<kVectors>(sums, op, in, count, centres);
+  add_terms<kVectors, It::kVec>(sums, op, in, count, centres);
   const Sums<C> sum = it.over_cluster(it.fold(sums, shared), of_blocks);
   if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, true, writes_stats);
   typename Op::Line lines[it.kChannels];
@@ -282,17 +280,18 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
   const ChannelTiling& tiling = plan.channels;
   const dim3 grid(tiling.groups(), tiling.splits);
   const auto of_splits = static_cast<Sums<compute_of<Apply>>*>(workspace);
-  const auto run = [&]<bool kNhwc>(const ChannelIterator<kNhwc>& it) {
+  const auto run = [&]<class It>(const It& it) {
     if (tiling.resident)
       return launch.in_clusters(tiling.of_thread(tiling.per_split) == 1
-                                    ? channel_resident_kernel<Resident, 1, kNhwc>
-                                    : channel_resident_kernel<Resident, ChannelTiling::kResident, kNhwc>,
+                                    ? channel_resident_kernel<Resident, 1, It>
+                                    : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
                                 dim3(1, tiling.splits), grid, kChannelThreads, resident, it);
-    if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, kNhwc>, grid, kChannelThreads, sums, it, of_splits);
-    launch(channel_apply_kernel<Apply, kApply, kNhwc>, grid, kChannelThreads, apply, it, of_splits);
+    if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
+    launch(channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply, it, of_splits);
   };
-  if (tiling.nhwc) run(ChannelIterator<true>(tiling));
-  else run(ChannelIterator<false>(tiling));
+  if (tiling.nhwc) run(ChannelIterator<true, 4>(tiling));
+  else if (tiling.vec == 4) run(ChannelIterator<false, 4>(tiling));
+  else run(ChannelIterator<false, 1>(tiling));
 }
 
 }  // namespace gradus::cuda_detail

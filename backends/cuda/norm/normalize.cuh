@@ -12,9 +12,6 @@ void normalize_rows(const NormalizeBackwardArgs& problem, const NormPlan& plan, 
 void normalize_channels(const NormalizeArgs& problem, const NormPlan& plan, const Launch& launch, void* workspace);
 void normalize_channels(const NormalizeBackwardArgs& problem, const NormPlan& plan, const Launch& launch,
                         void* workspace);
-void normalize_strided(const NormalizeArgs& problem, const NormPlan& plan, const Launch& launch, void* workspace);
-void normalize_strided(const NormalizeBackwardArgs& problem, const NormPlan& plan, const Launch& launch,
-                       void* workspace);
 
 template <int kWidth, class T>
 __device__ void load_dense(compute_t<T> (&values)[kWidth], const T* x) {
@@ -75,27 +72,6 @@ struct alignas(2 * sizeof(C)) Sums {
   __device__ Sums shfl_xor(int step) const {
     return {__shfl_xor_sync(0xffffffffu, plain, step), __shfl_xor_sync(0xffffffffu, along, step)};
   }
-};
-
-/// Where such pairs go; either may be null. Their offset is the last of those of a sum's result.
-template <class C>
-struct SumResults {
-  C *plain = nullptr, *along = nullptr;
-
-  template <int N>
-  __device__ void store(const int64_t (&at)[N], const Sums<C>& sums) const {
-    if (plain) plain[at[N - 1]] = sums.plain;
-    if (along) along[at[N - 1]] = sums.along;
-  }
-};
-
-/// How reduce() adds up such pairs.
-template <class C>
-struct AddSums {
-  using A = Sums<C>;
-  static __device__ A neutral() { return {0, 0}; }
-  static __device__ A load(const A& sums, int64_t) { return sums; }
-  static __device__ A fold(const A& a, const A& b) { return A::join(a, b); }
 };
 
 /// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not

@@ -29,13 +29,13 @@ struct Forward {
   struct Line {
     C centre, scale, shift;
   };
-  template <uint32_t kCount>
+  template <uint32_t kCount, int kVec>
   struct Vectors {
-    Vec<T, 4> x[kCount], residual[kResidual ? kCount : 1];
+    Vec<T, kVec> x[kCount], residual[kResidual ? kCount : 1];
   };
 
-  template <uint32_t kCount>
-  __device__ void load(Vectors<kCount>& in, const auto& it, uint32_t i, uint32_t number) const {
+  template <uint32_t kCount, int kVec>
+  __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
     it.load(in.x, x, i, number);
     if constexpr (kResidual) it.load(in.residual, residual, i, number);
   }

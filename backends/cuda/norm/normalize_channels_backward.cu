@@ -31,22 +31,22 @@ struct Backward {
   struct Line {
     C centre, of_dy, constant, of_x;
   };
-  template <uint32_t kCount>
+  template <uint32_t kCount, int kVec>
   struct Vectors {
-    Vec<T, 4> dy[kCount], x[kCount];
+    Vec<T, kVec> dy[kCount], x[kCount];
   };
 
-  template <uint32_t kCount>
-  __device__ void load(Vectors<kCount>& in, const auto& it, uint32_t i, uint32_t number) const {
+  template <uint32_t kCount, int kVec>
+  __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
     it.load(in.dy, dy, i, number);
     it.load(in.x, x, i, number);
     if constexpr (kMasked) {
-      Vec<T, 4> results[kCount];
+      Vec<T, kVec> results[kCount];
       it.load(results, y, i, number);
 #pragma unroll
       for (uint32_t k = 0; k < kCount; ++k)
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < kVec; ++j)
           if (!(static_cast<C>(results[k].value[j]) > C(0))) in.dy[k].value[j] = static_cast<T>(0.0f);
     }
   }
@@ -69,8 +69,8 @@ struct Backward {
     const C scale = fixed_statistics ? C(0) : own.s * own.weight / static_cast<C>(it.elements());
     return {own.mean, own.s * own.weight, total.plain * scale, total.along * own.s * own.s * scale};
   }
-  template <uint32_t kCount>
-  __device__ void store_residual(const Vectors<kCount>& in, const auto& it, uint32_t i, uint32_t number) const {
+  template <uint32_t kCount, int kVec>
+  __device__ void store_residual(const Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
 #pragma unroll
     for (uint32_t k = 0; k < kCount; ++k)
       if (kMasked && dresidual && k < number) it.store(dresidual, in.dy[k], i, k);

@@ -126,6 +126,26 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   }
 }
 
+/// Where the sums of columns go; either may be null.
+template <class C>
+struct SumResults {
+  C *plain, *along;
+
+  __device__ void store(const int64_t (&at)[1], const Sums<C>& sums) const {
+    if (plain) plain[at[0]] = sums.plain;
+    if (along) along[at[0]] = sums.along;
+  }
+};
+
+/// How reduce() adds up pairs of them.
+template <class C>
+struct AddSums {
+  using A = Sums<C>;
+  static __device__ A neutral() { return {0, 0}; }
+  static __device__ A load(const A& sums, int64_t) { return sums; }
+  static __device__ A fold(const A& a, const A& b) { return A::join(a, b); }
+};
+
 }  // namespace
 
 void normalize_rows(const NormalizeArgs& p, const NormPlan& plan, const Launch& launch, void*) {
@@ -153,7 +173,7 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
     if (!partial) return;
     const Strides columns{1}, between{tiling.size};
     reduce<AddSums<C>, AddSums<C>>(
-        p.x.device, static_cast<const Sums<C>*>(partial), Nest<2>(StridedLoop<2>({tiling.size}, {&columns, &columns})),
+        p.x.device, static_cast<const Sums<C>*>(partial), Nest<1>(StridedLoop<1>({tiling.size}, {&columns})),
         Nest<1>(StridedLoop<1>({tiling.blocks}, {&between})), SumResults<C>{p.dbias.as<C>(), p.dweight.as<C>()});
   });
 }

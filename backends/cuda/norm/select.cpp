@@ -22,6 +22,7 @@ int64_t plane_of(const StridedLayout& x) {
   for (int i = 2; i < x.ndim(); ++i) plane *= x.shape[i];
   return plane;
 }
+uint32_t other_axes(const View& x, uint32_t axes) { return ~axes & ((1u << x.ndim()) - 1); }
 bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
 
 /// Statistics, and the sums for weight and bias, are dense arrays of the type that is computed in.
@@ -32,10 +33,10 @@ bool is_dense_wide(const StridedLayout& view, DType of) { return view.dtype == w
 bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                std::initializer_list<View> parameters, int64_t vectors, int64_t singles) {
   const View& x = *images.begin();
-  const uint32_t others = ~axes & ((1u << x.ndim()) - 1);
+  const uint32_t others = other_axes(x, axes);
   if (axes == 0 || (others & (others + 1)) != 0) return false;  // the others are not the first ones
   StridedLayout row = x;
-  row.shape = with_ones(x.shape, axes, true), row.strides = contiguous_strides(row.shape);
+  row.shape = reduced_shape(x.shape, others, true), row.strides = contiguous_strides(row.shape);
   const int64_t size = row.numel(), width = 16 / static_cast<int64_t>(size_of(x.dtype));
   bool fits = true, vectorized = size % width == 0;
   for (const View& image : images) fits = fits && is_contiguous(image), vectorized &= is_aligned(image.data, 16);
@@ -54,28 +55,15 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 }
 
 // ---- Channels ----
-enum class ChannelOrder : uint8_t { other, nchw, nhwc };
-
-/// The order of a dense array, where channels (axis 1) are read in vectors of four elements, of one channel or four.
-ChannelOrder channel_order(const View& view) {
-  const int n = view.ndim();
-  if (n < 2 || !is_aligned(view.data, 4 * size_of(view.dtype))) return ChannelOrder::other;
-  const int64_t plane = plane_of(view);
-  const bool contiguous = is_contiguous(view);
-  if (contiguous && plane % 4 == 0) return ChannelOrder::nchw;
-  const bool nhwc = n == 4 ? has_strides(view, channels_last_strides(view.shape)) : contiguous && plane == 1;
-  return nhwc && view.shape[1] % 4 == 0 ? ChannelOrder::nhwc : ChannelOrder::other;
-}
-
 /// NHWC: the fewer channels a group of blocks has, the fewer parts each of them joins; but 32 of them are 64 bytes or
 /// more at a place, and where pixels are few wider groups keep all threads busy.
-ChannelTiling cut_channels(const View& x, bool nhwc, bool takes_sums, const DeviceProperties& device) {
+ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_sums, const DeviceProperties& device) {
   constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // that every device with clusters has
   ChannelTiling tiling;
-  tiling.nhwc = nhwc, tiling.channels = static_cast<uint32_t>(x.shape[1]);
+  tiling.nhwc = nhwc, tiling.vec = vec, tiling.channels = static_cast<uint32_t>(x.shape[1]);
   const int64_t plane = plane_of(x);
-  tiling.vectors = Divisor((nhwc ? x.shape[1] : plane) / 4);
-  tiling.count = static_cast<uint32_t>(x.shape[0] * (nhwc ? plane : plane / 4));
+  tiling.vectors = Divisor((nhwc ? x.shape[1] : plane) / vec);
+  tiling.count = static_cast<uint32_t>(x.shape[0] * (nhwc ? plane : plane / vec));
   const uint32_t count = tiling.count, vectors = tiling.vectors.divisor;
   uint32_t outputs = nhwc ? std::min(std::bit_ceil(vectors), count <= threads ? 4u : 8u) : 1;
   while (nhwc && outputs < 32 && outputs < vectors && threads / outputs > count) outputs *= 2;
@@ -98,36 +86,26 @@ ChannelTiling cut_channels(const View& x, bool nhwc, bool takes_sums, const Devi
 bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                    std::initializer_list<View> parameters, bool takes_sums, const DeviceProperties& device) {
   const View& x = *images.begin();
-  const ChannelOrder order = channel_order(x);
-  bool fits = order != ChannelOrder::other && axes == (((1u << x.ndim()) - 1) & ~2u);
-  for (const View& image : images) fits = fits && (!image.data || channel_order(image) == order);
+  if (x.ndim() < 2 || other_axes(x, axes) != 2) return false;
+  const int64_t plane = plane_of(x);
+  bool nchw = true, nhwc = x.shape[1] % 4 == 0, aligned = true;
+  for (const View& image : images) {
+    if (!image.data) continue;
+    nchw = nchw && is_contiguous(image);
+    nhwc = nhwc && (x.ndim() == 4 ? has_strides(image, channels_last_strides(x.shape)) : plane == 1 && nchw);
+    aligned = aligned && is_aligned(image.data, 4 * size_of(image.dtype));
+  }
+  const bool vectorized = nchw && plane % 4 == 0 && aligned;
+  nhwc = nhwc && aligned && !vectorized;
+  bool fits = nchw || nhwc;
   for (const View& parameter : parameters)
     for (int i = 0; parameter && i < x.ndim(); ++i)
       fits = fits && (i == 1 || x.shape[i] == 1 || parameter.strides[i] == 0);
   if (!fits) return false;
   plan.algorithm = NormAlgorithm::channels;
-  plan.channels = cut_channels(x, order == ChannelOrder::nhwc, takes_sums, device);
+  plan.channels = cut_channels(x, nhwc, nhwc || vectorized ? 4 : 1, takes_sums, device);
   if (takes_sums && !plan.channels.resident) plan.workspace_bytes = pair_bytes(x) * plan.channels.sums();
   return true;
-}
-
-// ---- Strided ----
-/// True when elements_of() results, x and dy, the data of `images`, are read in vectors of four.
-bool has_vectors(const StridedLoop<6>& loop, std::initializer_list<View> images) {
-  const int last = loop.ndim - 1;
-  bool result = last >= 0 && loop.shape[last] % 4 == 0;
-  for (const View& image : images) result = result && is_aligned(image.data, 4 * size_of(image.dtype));
-  for (int k = 0; result && k < 3; ++k)
-    for (int axis = 0; axis <= last; ++axis)
-      result = result && (axis < last ? loop.strides[k][axis] % 4 == 0 : loop.strides[k][axis] == 1);
-  return result;
-}
-
-StridedLoop<6> elements_of(const StridedLayout& result, const StridedLayout& x, const StridedLayout& dy,
-                           const View& mean, const View& weight, const View& bias) {
-  const Strides statistics = broadcast_strides(mean), zero = Dims::filled(x.ndim(), 0);
-  return StridedLoop<6>(x.shape, {&result.strides, &x.strides, &dy.strides, &statistics,
-                                  weight ? &weight.strides : &zero, bias ? &bias.strides : &zero});
 }
 
 }  // namespace
@@ -143,8 +121,7 @@ const char* NormPlan::name() const {
   switch (algorithm) {
     case NormAlgorithm::composite: return "composite";
     case NormAlgorithm::rows: return "rows";
-    case NormAlgorithm::channels: return channels.resident ? "channels_resident" : "channels_split";
-    default: return "strided";
+    default: return channels.resident ? "channels_resident" : "channels_split";
   }
 }
 
@@ -155,23 +132,6 @@ Strides broadcast_strides(const StridedLayout& view) {
   return strides;
 }
 
-Shape with_ones(Shape shape, uint32_t axes, bool at_the_others) {
-  for (int i = 0; i < shape.size(); ++i)
-    if ((axes >> i & 1) != static_cast<uint32_t>(at_the_others)) shape[i] = 1;
-  return shape;
-}
-
-uint32_t axes_of_size_one(const Shape& shape) {
-  uint32_t axes = 0;
-  for (int i = 0; i < shape.size(); ++i) axes |= static_cast<uint32_t>(shape[i] == 1) << i;
-  return axes;
-}
-
-StridedLoop<6> elements_of(const NormalizeArgs& p) { return elements_of(p.y, p.x, p.x, p.mean, p.weight, p.bias); }
-StridedLoop<6> elements_of(const NormalizeBackwardArgs& p) {
-  return elements_of(p.dx ? View(p.dx) : p.x, p.x, p.dy, p.mean, p.weight, {});
-}
-
 NormPlan select(const NormalizeArgs& p, const DeviceProperties& device) {
   const View &x = p.x, y = p.y;
   NormPlan plan;
@@ -179,12 +139,8 @@ NormPlan select(const NormalizeArgs& p, const DeviceProperties& device) {
     return plan;
   const bool alone = !p.relu && !p.running, takes_sums = !p.fixed_statistics;
   if (alone && takes_sums && plan_rows(plan, p.axes, {x, y}, {p.weight, p.bias}, 4, 8)) return plan;
-  if (is_kept_dense(p.running, x.dtype) &&
-      plan_channels(plan, p.axes, {x, y, p.residual}, {p.weight, p.bias}, takes_sums, device))
-    return plan;
-  if (!alone) return plan;
-  plan.algorithm = NormAlgorithm::strided;
-  plan.vectorized = has_vectors(elements_of(p), {x, y});
+  if (is_kept_dense(p.running, x.dtype))
+    plan_channels(plan, p.axes, {x, y, p.residual}, {p.weight, p.bias}, takes_sums, device);
   return plan;
 }
 
@@ -198,7 +154,7 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   if (!fits || (p.dweight && p.dbias && !(p.dweight.shape == p.dbias.shape))) return plan;
   const bool needs_sums = dx.data && !p.fixed_statistics;
   const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
-  if (needs_sums && !p.y && (!parameter || parameter.shape == with_ones(x.shape, p.axes, true)) &&
+  if (needs_sums && !p.y && (!parameter || parameter.shape == reduced_shape(x.shape, other_axes(x, p.axes), true)) &&
       plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
     // As many teams as are in flight at once, but two rows or more for each block: its columns' sums are to be joined.
     RowTiling& rows = plan.rows;
@@ -208,17 +164,9 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
     if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.size;
     return plan;
   }
-  if ((!parameter || parameter.shape == p.mean.shape) &&
-      plan_channels(plan, p.axes, {x, dy, p.y, dx, p.dresidual}, {p.weight},
-                    needs_sums || parameter.data || p.dresidual.data, device))
-    return plan;
-  if (p.y) return plan;
-  plan.algorithm = NormAlgorithm::strided;
-  plan.shared_sums =
-      parameter.data && needs_sums && axes_of_size_one(parameter.shape) == axes_of_size_one(p.mean.shape);
-  if (needs_sums && !(plan.shared_sums && p.dweight && p.dbias))
-    plan.workspace_bytes = pair_bytes(x) * static_cast<size_t>(p.mean.numel());
-  plan.vectorized = has_vectors(elements_of(p), {x, dy, dx});
+  if (!parameter || parameter.shape == p.mean.shape)
+    plan_channels(plan, p.axes, {x, dy, p.y, dx, p.dresidual}, {p.weight},
+                  needs_sums || parameter.data || p.dresidual.data, device);
   return plan;
 }
 

@@ -5,7 +5,6 @@
 #include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
-#include <gradus/core/strided_loop.h>
 
 namespace gradus::cuda_detail {
 
@@ -13,7 +12,6 @@ enum class NormAlgorithm : uint8_t {
   composite,  ///< none of ours: Backend's default body
   rows,       ///< normalize_rows.cu: contiguous rows, each kept in registers by a team of threads
   channels,   ///< normalize_channels*.cu: batch norm of dense images, channels kept in registers or cut into splits
-  strided,    ///< normalize_strided.cu: any axes and strides
 };
 
 /// Rows of `size` elements, each of a team of `threads`; a block has `teams` of them.
@@ -25,12 +23,13 @@ struct RowTiling {
 /// Threads of a block where channels are cut.
 inline constexpr uint32_t kChannelThreads = 512;
 
-/// Dense images cut among blocks: of each channel `count` vectors of four elements (NCHW), or of each four channels
+/// Dense images cut among blocks: of each channel `count` vectors of `vec` elements (NCHW), or of each four channels
 /// `count` pixels (NHWC), in `splits`. There is one wave of blocks.
 struct ChannelTiling {
   static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
 
   bool nhwc = false;
+  uint32_t vec = 4;  ///< NCHW: 1 where planes are not made of aligned vectors
   uint32_t channels = 0, count = 0;
   Divisor vectors;                            ///< of a plane; NHWC: of a pixel
   uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
@@ -47,11 +46,9 @@ struct ChannelTiling {
 
 struct NormPlan {
   NormAlgorithm algorithm = NormAlgorithm::composite;
-  size_t workspace_bytes = 0;  ///< scratch memory, besides that of splits of the strided sums
+  size_t workspace_bytes = 0;
   RowTiling rows;
   ChannelTiling channels;
-  bool shared_sums = false;  ///< strided, backward: the same sums serve dx, weight and bias
-  bool vectorized = false;   ///< strided: four elements at a time
 
   /// For observers: "rows", "channels_resident", "channels_split", …
   const char* name() const;
@@ -64,15 +61,8 @@ bool is_contiguous(const StridedLayout& view);
 /// True when kernels that compute in the wide type of `dtype` can move the running statistics.
 bool is_kept_dense(const RunningStatistics& running, DType dtype);
 
-/// strided: all elements, in views y or dx, x, dy (forward: x again), statistics, weight, bias.
-StridedLoop<6> elements_of(const NormalizeArgs& problem);
-StridedLoop<6> elements_of(const NormalizeBackwardArgs& problem);
 /// A view as broadcast along axes of size 1.
 Strides broadcast_strides(const StridedLayout& view);
-/// x's shape with size 1 at the axes in `axes`, or at all others.
-Shape with_ones(Shape shape, uint32_t axes, bool at_the_others = false);
-/// Axes at which a view has size 1.
-uint32_t axes_of_size_one(const Shape& shape);
 
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.
 struct SoftmaxPlan {

@@ -1,5 +1,7 @@
 #include <gradus/backends/cudnn/handle.h>
 
+#include <optional>
+
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cuda/runtime/handle_pool.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
@@ -12,11 +14,16 @@ Context* make_context() {
   GRADUS_CUDNN_CHECK(cudnnCreate(&context->handle));
   return context.release();
 }
-thread_local cuda_detail::BorrowedHandles<Context*, make_context> borrowed_contexts;
 
 }  // namespace
 
-Context& context_of(int index) { return *borrowed_contexts.get(index); }
+// A thread's own, which others get when it ends.
+Context& context_of(int index) {
+  thread_local std::optional<cuda_detail::Pooled<Context*, make_context>> contexts[cuda_detail::kMaxDevices];
+  if (!contexts[index]) contexts[index].emplace(index);
+  Context* const context = *contexts[index];
+  return *context;
+}
 
 cudnnHandle_t handle_of(int index) {
   const cudnnHandle_t handle = context_of(index).handle;

@@ -84,6 +84,12 @@ struct Geometry {
       for (int k = 0; k < N; ++k) at[k] += index * strides[k][axis];
     }
   }
+  /// That of a single view.
+  __device__ int64_t offset(uint32_t i) const requires(N == 1) {
+    int64_t at[1];
+    offsets(i, at);
+    return at[0];
+  }
 };
 
 /// A loop nest before it is cut to kernel size.

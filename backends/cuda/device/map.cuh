@@ -79,11 +79,8 @@ __global__ void __launch_bounds__(kThreads) generate_kernel(F f, Geometry<1> geo
       reinterpret_cast<Vec<Out, 4>*>(y)[i / 4] = out;
     } else {
 #pragma unroll
-      for (uint32_t k = 0; k < 4; ++k) {
-        int64_t at[1];
-        geometry.offsets(i + k, at);
-        if (i + k < geometry.numel) y[at[0]] = out.value[k];
-      }
+      for (uint32_t k = 0; k < 4; ++k)
+        if (i + k < geometry.numel) y[geometry.offset(i + k)] = out.value[k];
     }
   }
 }

@@ -65,14 +65,12 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t first = static_cast<uint32_t>(i / inner.numel), element = static_cast<uint32_t>(i % inner.numel);
     const uint32_t place = places[first];
     if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first one of its place
-    int64_t within[2], x_at[1], y_at[1];
+    int64_t within[2];
     inner.offsets(element, within);
-    y_places.offsets(place, y_at);
-    T& to = y[y_at[0] + within[1]];
+    T& to = y[y_places.offset(place) + within[1]];
     A result = static_cast<A>(to);
     for (uint32_t k = first; k < items && places[k] == place; ++k) {
-      x_items.offsets(static_cast<uint32_t>(numbers[k]), x_at);
-      const A value = static_cast<A>(x[x_at[0] + within[0]]);
+      const A value = static_cast<A>(x[x_items.offset(static_cast<uint32_t>(numbers[k])) + within[0]]);
       result = kAccumulate ? scalar::Binary<BinaryOp::add>::apply<A>(result, value) : value;
     }
     to = static_cast<T>(result);

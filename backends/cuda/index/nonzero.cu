@@ -16,11 +16,7 @@ using namespace cuda_detail;
 struct IsTrue {
   const bool* x;
   Geometry<1> geometry;
-  __device__ bool operator()(uint32_t i) const {
-    int64_t at[1];
-    geometry.offsets(i, at);
-    return x[at[0]];
-  }
+  __device__ bool operator()(uint32_t i) const { return x[geometry.offset(i)]; }
 };
 
 // A row of positions from a running number. View: the rows.

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -51,20 +50,6 @@ class Pooled {
   };
 
   std::unique_ptr<std::remove_pointer_t<Handle>, Leave> handle_;
-};
-
-/// A thread's handles of one library, one per device, which others get when it ends; a thread_local variable.
-template <class Handle, Handle (*make)()>
-class BorrowedHandles {
- public:
-  Handle get(int device) {
-    std::optional<Pooled<Handle, make>>& handle = handles_[device];
-    if (!handle) handle.emplace(device);
-    return *handle;
-  }
-
- private:
-  std::optional<Pooled<Handle, make>> handles_[kMaxDevices];
 };
 
 /// An event. To make or destroy one waits for as long as another thread's launch waits for its queue, which watchdogs

@@ -271,8 +271,6 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   it.leave_cluster();
 }
 
-inline int64_t channel_stride(const View& parameter) { return parameter ? broadcast_strides(parameter)[1] : 0; }
-
 /// Launches what the plan says: `resident`, or `sums`, of kSums vectors at once, and then `apply`, of kApply.
 template <uint32_t kSums, uint32_t kApply, class Resident, class SumsOp, class Apply>
 void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace, const Resident& resident,

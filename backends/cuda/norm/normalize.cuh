@@ -28,16 +28,16 @@ __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
   *reinterpret_cast<Vec<T, kWidth>*>(y) = vector;
 }
 
-/// A weight or bias: of T or, where `wide`, of the type that T computes in; read as the latter. Null data reads as what
-/// the caller says.
+/// A weight or bias, under x's shape: of T or, where `wide`, of the type that T computes in; read as the latter.
 template <class T>
 struct Parameter {
   using C = compute_t<T>;
   const void* data = nullptr;
   bool wide = false;
+  int64_t step = 0;  // from channel to channel
 
-  Parameter() = default;
-  explicit Parameter(const View& view) : data(view.data), wide(view.dtype == dtype_of<C>) {}
+  explicit Parameter(const View& view)
+      : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}
   /// Neighbours, aligned as a Vec of either type. Nothing is converted before all is loaded: loads that a branch waits
   /// for follow each other instead of being under way together.
   template <int kWidth>
@@ -50,10 +50,11 @@ struct Parameter {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = wide ? as_wide.value[j] : static_cast<C>(as_narrow.value[j]);
   }
-  __device__ C at_or(C otherwise, int64_t i) const {
+  /// Of a channel; what the caller says where there is none.
+  __device__ C at_or(C otherwise, uint32_t channel) const {
     if (!data) return otherwise;
     C value[1];
-    load(value, i);
+    load(value, channel * step);
     return value[0];
   }
 };

@@ -16,10 +16,14 @@ struct Forward {
   T* out;  // y
   const T *x, *residual;
   Parameter<T> weight, bias;
-  int64_t weight_stride, bias_stride;
   C floor;                  // of results: 0 with ReLU, else -infinity
   C eps, *mean, *variance;  // results or, where they are fixed, operands
   RunningChannels<C> running;
+
+  explicit Forward(const NormalizeArgs& p)
+      : out(p.y.as<T>()), x(p.x.as<T>()), residual(p.residual.as<T>()), weight(p.weight), bias(p.bias),
+        floor(p.relu ? C(0) : -C(INFINITY)), eps(static_cast<C>(p.eps)), mean(p.mean.as<C>()),
+        variance(p.variance.as<C>()), running(p.running) {}
 
   struct Own {
     C origin, weight, bias;
@@ -51,8 +55,7 @@ struct Forward {
   }
   __device__ Own load_own(const auto& it, bool writes_stats) const {
     const uint32_t channel = it.own_channel();
-    Own own{static_cast<C>(x[it.own_offset()]), weight.at_or(C(1), channel * weight_stride),
-            bias.at_or(C(0), channel * bias_stride)};
+    Own own{static_cast<C>(x[it.own_offset()]), weight.at_or(C(1), channel), bias.at_or(C(0), channel)};
     if (writes_stats) own.before = running.before(channel);
     return own;
   }
@@ -74,23 +77,8 @@ struct Forward {
 
 void normalize_channels(const NormalizeArgs& p, const NormPlan& plan, const Launch& launch, void* workspace) {
   visit_floating(p.x.dtype, [&]<class T>() {
-    using C = compute_t<T>;
-    const auto op_of = [&]<bool kResidual>() {
-      return Forward<T, kResidual>{.out = p.y.as<T>(),
-                                   .x = p.x.as<T>(),
-                                   .residual = p.residual.as<T>(),
-                                   .weight = Parameter<T>(p.weight),
-                                   .bias = Parameter<T>(p.bias),
-                                   .weight_stride = channel_stride(p.weight),
-                                   .bias_stride = channel_stride(p.bias),
-                                   .floor = p.relu ? C(0) : -C(INFINITY),
-                                   .eps = static_cast<C>(p.eps),
-                                   .mean = p.mean.as<C>(),
-                                   .variance = p.variance.as<C>(),
-                                   .running = RunningChannels<C>(p.running)};
-    };
-    const auto plain = op_of.template operator()<false>();
-    const auto adding = op_of.template operator()<true>();
+    const Forward<T, false> plain(p);
+    const Forward<T, true> adding(p);
     if (p.residual) launch_channels<4, 2>(launch, plan, workspace, adding, plain, adding);
     else launch_channels<4, 4>(launch, plan, workspace, plain, plain, plain);
   });

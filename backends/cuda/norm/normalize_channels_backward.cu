@@ -19,10 +19,14 @@ struct Backward {
   const T *dy, *y, *x;
   const C *mean, *variance;
   Parameter<T> weight;
-  int64_t weight_stride;
   C eps;
   bool fixed_statistics;
   C *dweight, *dbias;  // may be null
+
+  explicit Backward(const NormalizeBackwardArgs& p)
+      : out(p.dx.as<T>()), dresidual(p.dresidual.as<T>()), dy(p.dy.as<T>()), y(p.y.as<T>()), x(p.x.as<T>()),
+        mean(p.mean.as<C>()), variance(p.variance.as<C>()), weight(p.weight), eps(static_cast<C>(p.eps)),
+        fixed_statistics(p.fixed_statistics), dweight(p.dweight.as<C>()), dbias(p.dbias.as<C>()) {}
 
   struct Own {
     C mean, weight, s;
@@ -61,7 +65,7 @@ struct Backward {
   }
   __device__ Own load_own(const auto& it, bool) const {
     const uint32_t channel = it.own_channel();
-    return {mean[channel], weight.at_or(C(1), channel * weight_stride), C(1) / ::sqrt(variance[channel] + eps)};
+    return {mean[channel], weight.at_or(C(1), channel), C(1) / ::sqrt(variance[channel] + eps)};
   }
   __device__ Line own_line(const Own& own, const auto& it, const Sums<C>& total, bool, bool writes_stats) const {
     if (writes_stats && dweight) dweight[it.own_channel()] = total.along * own.s;
@@ -81,24 +85,9 @@ struct Backward {
 
 void normalize_channels(const NormalizeBackwardArgs& p, const NormPlan& plan, const Launch& launch, void* workspace) {
   visit_floating(p.x.dtype, [&]<class T>() {
-    using C = compute_t<T>;
-    const auto op_of = [&]<bool kMasked>(const T* dy, const View& y) {
-      return Backward<T, kMasked>{.out = p.dx.as<T>(),
-                                  .dresidual = p.dresidual.as<T>(),
-                                  .dy = dy,
-                                  .y = y.as<T>(),
-                                  .x = p.x.as<T>(),
-                                  .mean = p.mean.as<C>(),
-                                  .variance = p.variance.as<C>(),
-                                  .weight = Parameter<T>(p.weight),
-                                  .weight_stride = channel_stride(p.weight),
-                                  .eps = static_cast<C>(p.eps),
-                                  .fixed_statistics = p.fixed_statistics,
-                                  .dweight = p.dweight.as<C>(),
-                                  .dbias = p.dbias.as<C>()};
-    };
-    const auto plain = op_of.template operator()<false>(p.dresidual ? p.dresidual.as<T>() : p.dy.as<T>(), View());
-    const auto masked = op_of.template operator()<true>(p.dy.as<T>(), p.y);
+    const Backward<T, true> masked(p);
+    Backward<T, false> plain(p);
+    if (p.dresidual) plain.dy = p.dresidual.as<T>();
     constexpr uint32_t kMaskedSums = sizeof(T) > 2 ? 2 : 4;
     if (!p.y) launch_channels<4, 4>(launch, plan, workspace, plain, plain, plain);
     else if (p.dresidual) launch_channels<kMaskedSums, 4>(launch, plan, workspace, masked, masked, plain);

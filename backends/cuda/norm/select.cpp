@@ -170,22 +170,15 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   return plan;
 }
 
-SoftmaxPlan select_softmax(std::initializer_list<View> operands, int axis, const DeviceProperties& device) {
-  const View& first = *operands.begin();
-  const int64_t size = first.ndim() ? first.shape[axis] : 1, rows = first.numel() / std::max<int64_t>(size, 1);
+SoftmaxPlan select_softmax(const Shape& shape, int axis, const DeviceProperties& device) {
+  const int64_t size = shape.size() ? shape[axis] : 1, rows = numel_of(shape) / std::max<int64_t>(size, 1);
   if (size > kWarpRow)
     return {.threads = row_threads(size),
             .blocks = static_cast<uint32_t>(std::clamp<int64_t>(rows, 1, 32 * device.multiprocessors))};
-  SoftmaxPlan plan{.in_registers = true, .lanes = 128, .values = 8, .vectorized = size % 4 == 0 && size > 16};
+  SoftmaxPlan plan{.in_registers = true, .lanes = 128, .values = 8};
   if (size <= 16) plan.lanes = 8, plan.values = 2;
   else if (size <= 64) plan.lanes = 16, plan.values = 4;
   else if (size <= 256) plan.lanes = 32;
-  for (const View& operand : operands) {
-    plan.vectorized = plan.vectorized && is_aligned(operand.data, 4 * size_of(operand.dtype));
-    for (int i = 0; i < operand.ndim(); ++i)
-      plan.vectorized = plan.vectorized &&
-                        (i == axis ? operand.strides[i] == 1 : operand.shape[i] == 1 || operand.strides[i] % 4 == 0);
-  }
   plan.threads = plan.lanes > 32 ? plan.lanes : kThreads;
   plan.blocks = static_cast<uint32_t>(ceil_div(rows, plan.threads / plan.lanes));
   return plan;

@@ -68,13 +68,12 @@ Strides broadcast_strides(const StridedLayout& view);
 struct SoftmaxPlan {
   bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice
   uint32_t lanes = 0, values = 0;
-  bool vectorized = false;  ///< in registers: four elements at a time
   uint32_t threads = 0, blocks = 0;
 
   /// For observers: "lanes" or "block".
   const char* name() const { return in_registers ? "lanes" : "block"; }
 };
-/// `operands` have one shape; the rows are along `axis`.
-SoftmaxPlan select_softmax(std::initializer_list<View> operands, int axis, const DeviceProperties& device);
+/// The rows are along `axis`.
+SoftmaxPlan select_softmax(const Shape& shape, int axis, const DeviceProperties& device);
 
 }  // namespace gradus::cuda_detail

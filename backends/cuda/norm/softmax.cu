@@ -1,13 +1,11 @@
 // Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
-// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread, four neighbours at
-// a time where rows are vectors: 8, 16 or 32 threads share a row, in blocks of 256, or a block of 128 has one. Longer:
-// grid of one wave of blocks that loop over rows; the 256 or 1,024 threads of a block go through a row in vectors of 16
-// bytes, first for the maximum and the sum at once (online_softmax.cuh), then for the results.
+// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread: 8, 16 or 32 threads
+// share a row, in blocks of 256, or a block of 128 has one. Longer: grid of one wave of blocks that loop over rows; the
+// 256 or 1,024 threads of a block go through a row in vectors of 16 bytes, first for the maximum and the sum at once
+// (online_softmax.cuh), then for the results.
 // Deterministic: fixed trees over a row's threads.
-#include <initializer_list>
-
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/observer.h>
@@ -20,15 +18,14 @@ namespace {
 
 using namespace cuda_detail;
 
-// A row's elements as kLanes threads keep them, kCount each, in vectors of kWidth: a part of a warp, or a block.
-template <int kLanes, int kCount, int kWidth>
+// A row's elements as kLanes threads keep them, kCount each: a part of a warp, or a block.
+template <int kLanes, int kCount>
 struct Spread {
   static constexpr int kValues = kCount;
   static constexpr int kBlock = kLanes > 32 ? kLanes : kThreads;  // its threads
 
   __device__ static uint32_t row() { return thread_index() / kLanes; }
-  /// Of the vector that begins with the lane's value k.
-  __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes * kWidth; }
+  __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes; }
   template <class A, class F>
   __device__ static A fold(A value, F&& f) {
     if constexpr (kLanes <= 32) {
@@ -42,23 +39,14 @@ struct Spread {
   template <class T, class C>
   __device__ static void load(const Row<const T>& row, int size, C otherwise, C (&values)[kValues]) {
 #pragma unroll
-    for (int k = 0; k < kValues; k += kWidth) {
-      const bool inside = element(k) < size;
-      Vec<T, kWidth> vec;
-      if (inside) vec = row.template load<kWidth>(element(k));
-#pragma unroll
-      for (int w = 0; w < kWidth; ++w) values[k + w] = inside ? static_cast<C>(vec.value[w]) : otherwise;
-    }
+    for (int k = 0; k < kValues; ++k)
+      values[k] = element(k) < size ? static_cast<C>(row.data[element(k) * row.step]) : otherwise;
   }
   template <class T, class C>
   __device__ static void store(const Row<T>& row, int size, const C (&values)[kValues]) {
 #pragma unroll
-    for (int k = 0; k < kValues; k += kWidth) {
-      Vec<T, kWidth> vec;
-#pragma unroll
-      for (int w = 0; w < kWidth; ++w) vec.value[w] = static_cast<T>(values[k + w]);
-      if (element(k) < size) row.store(element(k), vec);
-    }
+    for (int k = 0; k < kValues; ++k)
+      if (element(k) < size) row.data[element(k) * row.step] = static_cast<T>(values[k]);
   }
 };
 
@@ -156,14 +144,10 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
 // Calls f.operator()<Spread>() for a row that lanes keep in registers.
 template <class F>
 void visit_spread(const SoftmaxPlan& plan, F&& f) {
-  const auto run = [&]<int kLanes, int kCount>() {
-    if (plan.vectorized) f.template operator()<Spread<kLanes, kCount, 4>>();
-    else f.template operator()<Spread<kLanes, kCount, 1>>();
-  };
-  if (plan.lanes == 8) f.template operator()<Spread<8, 2, 1>>();
-  else if (plan.lanes == 16) run.template operator()<16, 4>();
-  else if (plan.lanes == 32) run.template operator()<32, 8>();
-  else run.template operator()<128, 8>();
+  if (plan.lanes == 8) f.template operator()<Spread<8, 2>>();
+  else if (plan.lanes == 16) f.template operator()<Spread<16, 4>>();
+  else if (plan.lanes == 32) f.template operator()<Spread<32, 8>>();
+  else f.template operator()<Spread<128, 8>>();
 }
 
 // False where there are too many rows.
@@ -173,7 +157,7 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
   if (y.ndim()) outer[axis] = 1;
   const Nest<3> nest(StridedLoop<3>(outer, {&result.strides, &x.strides, &y.strides}));
   if (nest.numel > kMaxChunk) return false;
-  const SoftmaxPlan plan = select_softmax({result, x, y}, axis, device_properties(y.device.index));
+  const SoftmaxPlan plan = select_softmax(y.shape, axis, device_properties(y.device.index));
   const View none, &output = kBackward ? y : none;
   EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());
   if (y.numel() == 0) return true;

@@ -1,12 +1,10 @@
 // y[n, c, p, q] = sum over k, l of rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]], k and l
 // being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil).
 // x (N, C, H, W), y (N, C, P, Q): any strides.
-// Grid: all vectors of y, blocks of 64 or 256 threads; a thread makes a vector of neighbours, channels or columns.
-// Windows of one size and weight at equal distances, as of most pooling, its gradient and enlargement to the nearest
-// pixel, are computed in the kernel; other stencils travel as kernel parameters to tables in device memory. The mean of
-// whole planes is a reduction.  Deterministic: each sum in the order of its taps.
+// Grid: all vectors of y, blocks of 64 or 256 threads; a thread makes an element, or a vector of channels of a
+// channels-last pixel. Stencils travel as kernel parameters to tables in device memory. The mean of whole planes is a
+// reduction.  Deterministic: each sum in the order of its taps.
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -19,15 +17,10 @@ namespace {
 
 using namespace cuda_detail;
 
-// The taps of p are `count(p)` from first(p) on; tap k is element source(k) of the axis and counts weight(k) times the
-// kernel's `scale`. These are in device memory.
+// The taps of p are those from begin[p] to begin[p + 1]: elements of the axis, and weights. In device memory.
 struct Taps {
   const int32_t *begin, *sources;
   const double* weights;
-  __device__ int first(int p) const { return begin[p]; }
-  __device__ int count(int p) const { return begin[p + 1] - begin[p]; }
-  __device__ int source(int k) const { return sources[k]; }
-  __device__ double weight(int k) const { return weights[k]; }
 };
 
 // A part of a table of the host, as a kernel parameter: with the others below the limit of 4 KiB.
@@ -67,111 +60,66 @@ class DeviceStencil {
   const Scratch memory_;
 };
 
-// The taps of p: `size` elements, all of one weight, from step (p / every) on.
-struct Windows {
-  int size, step;
-  Divisor every;
-  double common_weight;
-  __device__ int first(int p) const { return step * static_cast<int>(every.quotient(p)); }
-  __device__ int count(int) const { return size; }
-  __device__ int source(int k) const { return k; }
-  __device__ double weight(int) const { return 1; }
-};
-
-std::optional<Windows> windows_of(const Stencil& stencil) {
-  const int64_t size = stencil.size_out, count = stencil.begin[1];
-  if (count == 0 || static_cast<int64_t>(stencil.source.size()) != count * size) return {};
-  const auto first = [&](int64_t p) { return stencil.source[p * count]; };
-  int64_t every = 1;
-  while (every < size && first(every) == 0) ++every;
-  const int64_t step = every < size ? first(every) : 0;
-  const double weight = stencil.weight[0];
-  for (int64_t p = 0; p < size; ++p) {
-    if (stencil.begin[p] != p * count) return {};
-    for (int64_t i = p * count; i < (p + 1) * count; ++i)
-      if (stencil.source[i] != p / every * step + (i - p * count) || stencil.weight[i] != weight) return {};
-  }
-  return Windows{static_cast<int>(count), static_cast<int>(step), Divisor(every), weight};
-}
-
-// Only windows have vectors of columns: of one element each.
-template <Along kAlong, int kVec, class Taps, class T>
+template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
-    resample_kernel(ImageVectors vectors, Taps rows, Taps columns, double scale, Image<const T> x, Image<T> y) {
+    resample_kernel(ImageVectors vectors, Taps rows, Taps columns, Image<const T> x, Image<T> y) {
   using C = compute_t<T>;
   for (uint32_t e = thread_index(); e < vectors.count; e += thread_count()) {
     const Place at = vectors.place<kAlong, kVec>(e);
-    const int first_row = rows.first(at.row), row_count = rows.count(at.row);
-    const int first_column = columns.first(at.column), column_count = columns.count(at.column);
     C sum[kVec] = {};
-    for (int k = first_row; k < first_row + row_count; ++k) {
-      const T* row = x.plane(at) + rows.source(k) * x.strides.h;
+    for (int k = rows.begin[at.row]; k < rows.begin[at.row + 1]; ++k) {
+      const T* row = x.plane(at) + rows.sources[k] * x.strides.h;
       C of_row[kVec] = {};
 #pragma unroll 4
-      for (int l = 0; l < column_count; ++l) {
-        Vec<T, kVec> taps;
-        if constexpr (kAlong == Along::channels) {
-          taps = load<kVec>(row + columns.source(first_column + l) * x.strides.w);
-        } else {
+      for (int l = columns.begin[at.column]; l < columns.begin[at.column + 1]; ++l) {
+        const auto taps = load<kVec>(row + columns.sources[l] * x.strides.w);
 #pragma unroll
-          for (int j = 0; j < kVec; ++j)
-            taps.value[j] = row[columns.source(columns.first(at.column + j) + l) * x.strides.w];
-        }
-#pragma unroll
-        for (int j = 0; j < kVec; ++j)
-          of_row[j] += static_cast<C>(columns.weight(first_column + l)) * static_cast<C>(taps.value[j]);
+        for (int j = 0; j < kVec; ++j) of_row[j] += static_cast<C>(columns.weights[l]) * static_cast<C>(taps.value[j]);
       }
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(rows.weight(k)) * of_row[j];
+      for (int j = 0; j < kVec; ++j) sum[j] += static_cast<C>(rows.weights[k]) * of_row[j];
     }
     Vec<T, kVec> result;
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(static_cast<C>(scale) * sum[j]);
+    for (int j = 0; j < kVec; ++j) result.value[j] = static_cast<T>(sum[j]);
     store(y.element(at), result);
   }
 }
 
-bool is_mean(const Stencil& stencil, const Windows& windows) {
-  return stencil.size_out == 1 && windows.size == stencil.size_in &&
-         windows.common_weight == 1 / static_cast<double>(windows.size);
+bool is_mean(const Stencil& stencil) {
+  const int64_t size = stencil.size_in;
+  bool result = stencil.size_out == 1 && std::ssize(stencil.source) == size;
+  for (int64_t i = 0; result && i < size; ++i)
+    result = stencil.source[i] == i && stencil.weight[i] == 1 / static_cast<double>(size);
+  return result;
 }
 
 }  // namespace
 
 void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   if (y.numel() == 0) return;
-  const auto down = windows_of(rows), across = windows_of(columns);
-  if (down && across && is_mean(rows, *down) && is_mean(columns, *across)) return reduce(ReduceOp::mean, x, 0b1100, y);
-  EventScope event("resample2d", "cuda", down && across ? "windows" : "direct", {&x, &y}, 2 * y.numel());
+  if (is_mean(rows) && is_mean(columns)) return reduce(ReduceOp::mean, x, 0b1100, y);
+  EventScope event("resample2d", "cuda", "direct", {&x, &y}, 2 * y.numel());
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
   const Launch launch(y.device);
-  const auto run = [&]<class AnyTaps>(const AnyTaps& row_taps, const AnyTaps& column_taps, bool single, double scale) {
-    visit_floating(y.dtype, [&]<class T>() {
-      constexpr int kFull = 16 / sizeof(T);
-      const auto run_vectors = [&]<Along kAlong, int kVec>() {
-        const ImageVectors vectors(y.shape, kAlong, kVec);
-        // Smaller blocks where there would not be two for every multiprocessor.
-        const uint32_t threads =
-            vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
-        launch(resample_kernel<kAlong, kVec, AnyTaps, T>, launch.blocks(vectors.count, threads), threads, vectors,
-               row_taps, column_taps, scale, Image<const T>(x), Image<T>(y));
-      };
-      const auto channels_fit = [&](int vec) {
-        return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
-      };
-      // Threads of a warp that each read several windows of several elements would share no sector of a load.
-      const auto columns_fit = [&](int vec) { return single && can_vectorize<T>(y, Along::columns, vec); };
-      if (neighbours_of(y) == Along::channels)
-        run_largest<kFull>(channels_fit, [&]<int kVec>() { run_vectors.template operator()<Along::channels, kVec>(); });
-      else
-        run_largest<std::is_same_v<AnyTaps, Windows> ? kFull : 1>(
-            columns_fit, [&]<int kVec>() { run_vectors.template operator()<Along::columns, kVec>(); });
-    });
-  };
-  if (down && across) return run(*down, *across, across->size == 1, down->common_weight * across->common_weight);
   const DeviceStencil row_taps(launch, y.device, rows), column_taps(launch, y.device, columns);
-  run(row_taps.taps(), column_taps.taps(), false, 1.0);
+  visit_floating(y.dtype, [&]<class T>() {
+    const auto run = [&]<Along kAlong, int kVec>() {
+      const ImageVectors vectors(y.shape, kAlong, kVec);
+      // Smaller blocks where there would not be two for every multiprocessor.
+      const uint32_t threads =
+          vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
+      launch(resample_kernel<kAlong, kVec, T>, launch.blocks(vectors.count, threads), threads, vectors, row_taps.taps(),
+             column_taps.taps(), Image<const T>(x), Image<T>(y));
+    };
+    const auto fits = [&](int vec) {
+      return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
+    };
+    if (neighbours_of(y) == Along::channels)
+      run_largest<16 / sizeof(T)>(fits, [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });
+    else run.template operator()<Along::columns, 1>();
+  });
 }
 
 }  // namespace gradus

@@ -53,9 +53,6 @@ struct WgradPlanner {
   void add_parts() const {
     const int64_t parts = int64_t{plan.split_k}, results = groups * rows * columns;
     plan.workspace_bytes = static_cast<size_t>((p.dtype == DType::f64 ? 8 : 4) * parts * results);
-    const bool channels_innermost =
-        plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
-    if (channels_innermost && parts <= kMostTransposedParts && kernel <= kMostTransposedTaps) return;
     // One thread sums few parts, many are shared; those of few results always, so that they fill the device.
     constexpr int64_t few = 4096;
     plan.reduce_lanes = parts <= 64 && results > few ? 1 : parts <= 128 && results > few ? 8 : 32;

@@ -156,7 +156,7 @@ struct ConvPlan {
   uint32_t threads = 0;        ///< direct: of a block
   int shape = 0;               ///< direct, dw: in kDirectWgradSizes
   bool vectorized = false;     ///< implicit_gemm: 16 bytes of channels at a time (dw: neighbouring threads, channels)
-  uint32_t reduce_lanes = 0;   ///< dw: threads that share the sum of a result's parts; 0: blocks that transpose
+  uint32_t reduce_lanes = 0;   ///< dw: threads that share the sum of a result's parts
   DirectTiling direct;
   FewChannelTiling few_channel;
   DirectWgradTiling direct_wgrad;

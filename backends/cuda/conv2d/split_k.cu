@@ -9,7 +9,8 @@ namespace gradus::cuda_detail {
 namespace {
 
 // The output, or dw (K, C / groups, R, S) and dbias (K), from the parts, a result (group, row, column) per row of
-// kLanes threads, which share its splits.
+// kLanes threads, which share its splits. Where one thread has a result, neighbours take neighbours of dw, whose parts
+// come in whole lines to the block's cache; else neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
     split_k_reduce_kernel(Gather g, const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
@@ -19,13 +20,21 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ C shared[kLanes][kOutputs];
   const uint32_t slot = threadIdx.x % kOutputs, lane = threadIdx.x / kOutputs;
   const uint32_t result = blockIdx.x * kOutputs + slot;
+  uint32_t column = result, place = result;  // in the parts
+  const uint32_t k = columns.split(column);
+  const bool follows_dw = kOfWeight && kLanes == 1 && channels_innermost && g.weight.c != 1;
+  if (follows_dw && column < g.depth) {
+    uint32_t tap = column;
+    const uint32_t channel = g.taps.split(tap);
+    place += tap * channels.divisor + channel - column;
+  }
   C sum = 0;
   for (uint32_t first = lane; first < splits; first += kBatch * kLanes) {
     C parts[kBatch];  // all under way at once
 #pragma unroll
     for (uint32_t i = 0; i < kBatch; ++i) {
       const uint32_t split = first + i * kLanes;
-      parts[i] = split < splits && result < results ? partial[static_cast<int64_t>(split) * results + result] : C(0);
+      parts[i] = split < splits && result < results ? partial[static_cast<int64_t>(split) * results + place] : C(0);
     }
 #pragma unroll
     for (uint32_t i = 0; i < kBatch; ++i) sum += parts[i];
@@ -36,46 +45,18 @@ __global__ void __launch_bounds__(kThreads)
     if (lane < width) shared[lane][slot] += shared[lane + width][slot];
   }
   if (lane != 0 || result >= results) return;
-  uint32_t column = result;
-  const uint32_t k = columns.split(column);
   sum = shared[0][slot];
   if constexpr (!kOfWeight) {
     g.store(to, bias, relu, 0, k, column, sum);
   } else if (column == g.depth) {
     bias[k * g.bias_step] = static_cast<T>(sum);
   } else {
-    if (channels_innermost) {
+    if (channels_innermost && !follows_dw) {
       const uint32_t tap = channels.split(column);
       column = column * g.taps.divisor + tap;
     }
     to[g.weight_offset(k, g.place_of_tap(column))] = static_cast<T>(sum);
   }
-}
-
-// dw and dbias from parts whose columns go tap by tap, for few splits: a block transposes kTransposed channels of one
-// row. Grid: rows of all groups, parts of the channels.
-constexpr uint32_t kTransposed = 64, kTransposeThreads = 192;
-template <class T>
-__global__ void __launch_bounds__(kTransposeThreads)
-    split_k_transpose_kernel(Gather g, const float* partial, uint32_t splits, uint32_t results, T* dw, T* dbias) {
-  extern __shared__ float sums[];  // (channels, taps)
-  const uint32_t row = blockIdx.x, first = blockIdx.y * kTransposed, taps = g.taps.divisor;
-  const uint32_t count = min(kTransposed, g.in_channels - first);
-  partial += static_cast<int64_t>(row) * g.columns;
-  const auto sum_of = [&](uint32_t column) {
-    float sum = 0;
-#pragma unroll 4
-    for (uint32_t split = 0; split < splits; ++split) sum += partial[static_cast<int64_t>(split) * results + column];
-    return sum;
-  };
-  for (uint32_t i = threadIdx.x; i < kTransposed * taps; i += kTransposeThreads) {
-    const uint32_t tap = i / kTransposed, channel = i % kTransposed;
-    if (channel < count) sums[channel * taps + tap] = sum_of(tap * g.in_channels + first + channel);
-  }
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < count * taps; i += kTransposeThreads)
-    dw[g.weight_offset(row, g.place_of_tap(first * taps + i))] = static_cast<T>(sums[i]);
-  if (dbias && first == 0 && threadIdx.x == 0) dbias[row * g.bias_step] = static_cast<T>(sum_of(g.depth));
 }
 
 }  // namespace
@@ -99,11 +80,8 @@ void add_parts(const ConvCall& call, const Launch& launch) {
     switch (plan.reduce_lanes) {
       case 1: return sum.template operator()<1, true>();
       case 8: return sum.template operator()<8, true>();
-      case 32: return sum.template operator()<32, true>();
+      default: return sum.template operator()<32, true>();
     }
-    launch.with_shared(split_k_transpose_kernel<T>, dim3(lines, ceil_div(g.in_channels, kTransposed)),
-                       kTransposeThreads, sizeof(float) * kTransposed * g.taps.divisor, g, partial, parts, results,
-                       call.weight, call.bias);
   });
 }
 

@@ -62,9 +62,6 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
     {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},
 };
 
-/// dw: sums of parts whose columns have channels innermost, by blocks that transpose: for few parts and taps.
-inline constexpr uint32_t kMostTransposedTaps = 128, kMostTransposedParts = 16;
-
 // What select() asks of an algorithm.
 
 /// How few_channel_mma cuts the output; nothing where it does not apply.

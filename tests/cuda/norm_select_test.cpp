@@ -193,7 +193,7 @@ TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and t
           if (plan.algorithm == NormAlgorithm::rows) {
             CHECK(int64_t{plan.rows.rows} * plan.rows.size == numel_of(layer.x));
             CHECK((backward || plan.rows.blocks * plan.rows.teams >= plan.rows.rows));
-            CHECK(plan.workspace_bytes == (backward ? pair * plan.rows.blocks * plan.rows.size : 0));
+            CHECK(plan.workspace_bytes == (backward ? pair * plan.rows.blocks * plan.rows.teams * plan.rows.size : 0));
           } else if (plan.algorithm == NormAlgorithm::channels) {
             CHECK(int64_t{channels.count} * channels.channels * (channels.nhwc ? 1 : channels.vec) ==
                   numel_of(layer.x));

@@ -24,7 +24,7 @@ void run(const Args& args, const NormPlan& plan) {
   else normalize_channels(args, plan, launch, workspace.data());
 }
 
-// Rows whose parameters differ, as in group norm, are normalised without, where no rounding to a half type comes between.
+// Rows whose parameters differ, as in group norm, are normalised without them, where no half type rounds in between.
 template <class Args>
 bool has_plain_rows(const Args& without_parameters) {
   return without_parameters.x.dtype == without_parameters.mean.dtype &&

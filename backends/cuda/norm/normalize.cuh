@@ -83,7 +83,6 @@ struct RunningChannels {
   int64_t* batches = nullptr;
   C momentum = 0, correction = 1;
 
-  RunningChannels() = default;
   explicit RunningChannels(const RunningStatistics& running)
       : mean(running.mean.as<C>()), variance(running.variance.as<C>()), batches(running.batches.as<int64_t>()),
         momentum(static_cast<C>(running.momentum)), correction(static_cast<C>(running.correction)) {}

@@ -6,15 +6,14 @@
 // Forward, grid: a team for each row. The mean comes first, then the moments about it, which put right what the mean
 // lost by rounding.
 // Backward, grid: as many teams as are resident at once, each of which loops over rows and adds up its columns' part of
-// dw and dbias on the way; a second launch joins the blocks' parts, in order. Deterministic: fixed trees and orders.
+// dw and dbias on the way; a second launch joins the parts, in order. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/device/warp.cuh>
 #include <gradus/backends/cuda/norm/normalize.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kRowThreads = 512;       // leave a thread 64 registers, of double 128
-constexpr int kTeams = kThreads / 32;  // of a block, where a warp has a row
+constexpr int kRowThreads = 512;  // leave a thread 64 registers, of double 128
 
 /// Calls body(k, i) for this thread's vectors of a row: the k-th begins at element i.
 template <int kWidth, int kSteps, class Body>
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   });
 }
 
-// `partial`: of every block the sums of its rows' columns; null where no parameter's gradient is wanted.
+// `partial`: of every team the sums of its rows' columns; null where no parameter's gradient is wanted.
 template <int kWidth, int kSteps, class T>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,
@@ -109,21 +108,9 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     });
   }
   if (!partial) return;
-  partial += static_cast<int64_t>(blockIdx.x) * size;
-  const auto put = [&](Sums<C>* to) {
-    for_vectors<kWidth, kSteps>(
-        size, [&](int k, uint32_t i) { *reinterpret_cast<Vec<Sums<C>, kWidth>*>(to + i) = columns[k]; });
-  };
-  if (blockDim.y == 1) return put(partial);
-  extern __shared__ __align__(16) char dynamic[];  // as much as the teams of a block need
-  Sums<C>* const of_teams = reinterpret_cast<Sums<C>*>(dynamic);
-  put(of_teams + threadIdx.y * size);
-  __syncthreads();
-  for (uint32_t i = 32 * threadIdx.y + threadIdx.x; i < size; i += kThreads) {
-    Sums<C> sums = of_teams[i];
-    for (int other = 1; other < kTeams; ++other) sums = Sums<C>::join(sums, of_teams[other * size + i]);
-    partial[i] = sums;
-  }
+  partial += static_cast<int64_t>(team) * size;
+  for_vectors<kWidth, kSteps>(
+      size, [&](int k, uint32_t i) { *reinterpret_cast<Vec<Sums<C>, kWidth>*>(partial + i) = columns[k]; });
 }
 
 /// Where the sums of columns go; either may be null.
@@ -165,16 +152,15 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
     // A thread has eight elements, of four registers or more each; more of them would leave fewer threads.
     constexpr int kWidth = 16 / sizeof(T);
     Sums<C>* const partial = static_cast<Sums<C>*>(workspace);
-    const size_t shared = partial && tiling.teams > 1 ? sizeof(Sums<C>) * kTeams * tiling.size : 0;
-    launch.with_shared(tiling.vectorized ? rows_backward_kernel<kWidth, 8 / kWidth, T> : rows_backward_kernel<1, 4, T>,
-                       tiling.blocks, dim3(tiling.threads, tiling.teams), shared, p.dx.as<T>(), p.dy.as<T>(),
-                       p.x.as<T>(), p.mean.as<C>(), p.variance.as<C>(), Parameter<T>(p.weight), static_cast<C>(p.eps),
-                       tiling.rows, tiling.size, partial);
+    launch(tiling.vectorized ? rows_backward_kernel<kWidth, 8 / kWidth, T> : rows_backward_kernel<1, 4, T>,
+           tiling.blocks, dim3(tiling.threads, tiling.teams), p.dx.as<T>(), p.dy.as<T>(), p.x.as<T>(), p.mean.as<C>(),
+           p.variance.as<C>(), Parameter<T>(p.weight), static_cast<C>(p.eps), tiling.rows, tiling.size, partial);
     if (!partial) return;
     const Strides columns{1}, between{tiling.size};
-    reduce<AddSums<C>, AddSums<C>>(
-        p.x.device, static_cast<const Sums<C>*>(partial), Nest<1>(StridedLoop<1>({tiling.size}, {&columns})),
-        Nest<1>(StridedLoop<1>({tiling.blocks}, {&between})), SumResults<C>{p.dbias.as<C>(), p.dweight.as<C>()});
+    reduce<AddSums<C>, AddSums<C>>(p.x.device, static_cast<const Sums<C>*>(partial),
+                                   Nest<1>(StridedLoop<1>({tiling.size}, {&columns})),
+                                   Nest<1>(StridedLoop<1>({tiling.blocks * tiling.teams}, {&between})),
+                                   SumResults<C>{p.dbias.as<C>(), p.dweight.as<C>()});
   });
 }
 

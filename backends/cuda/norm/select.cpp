@@ -161,7 +161,7 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;
     rows.blocks = static_cast<uint32_t>(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows.teams));
-    if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.size;
+    if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.teams * rows.size;
     return plan;
   }
   if (!parameter || parameter.shape == p.mean.shape)

@@ -1,10 +1,10 @@
 // Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
-// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread: 8, 16 or 32 threads
-// share a row, in blocks of 256, or a block of 128 has one. Longer: grid of one wave of blocks that loop over rows; the
-// 256 or 1,024 threads of a block go through a row in vectors of 16 bytes, first for the maximum and the sum at once
-// (online_softmax.cuh), then for the results.
+// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread: 8, 16 or 32
+// threads share a row, in blocks of 256, or a block of 128 has one. Longer: grid of one wave of blocks that loop over
+// rows; the 256 or 1,024 threads of a block go through a row in vectors of 16 bytes, first for the maximum and the sum
+// at once (online_softmax.cuh), then for the results.
 // Deterministic: fixed trees over a row's threads.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
@@ -153,9 +153,8 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
 // False where there are too many rows.
 template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
-  Shape outer = y.shape;
-  if (y.ndim()) outer[axis] = 1;
-  const Nest<3> nest(StridedLoop<3>(outer, {&result.strides, &x.strides, &y.strides}));
+  const Nest<3> nest(
+      StridedLoop<3>(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides}));
   if (nest.numel > kMaxChunk) return false;
   const SoftmaxPlan plan = select_softmax(y.shape, axis, device_properties(y.device.index));
   const View none, &output = kBackward ? y : none;

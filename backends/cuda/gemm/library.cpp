@@ -29,10 +29,8 @@ cublasComputeType_t compute_type_of(DType dtype, MathMode mode) {
 cublasOperation_t operation_of(const LibraryMatrix& matrix) { return matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
 int64_t alignment_of(const void* data) {
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  int64_t alignment = 256;
-  while (address % static_cast<uintptr_t>(alignment) != 0) alignment /= 2;
-  return alignment;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data) | 256;
+  return static_cast<int64_t>(address & ~(address - 1));
 }
 
 // The operation and the matrices of one product, which its call and its heuristics are given.

@@ -64,9 +64,10 @@ struct SortedRows {
       : x(x.as<T>()), indices(indices.as<int64_t>()), values(values.data ? values.as<T>() : static_cast<T*>(nullptr)),
         first(indices.ndim() ? static_cast<uint32_t>(indices.shape[axis]) : 1), descending(descending) {
     const Strides& value_strides = values.data ? values.strides : indices.strides;
-    Shape shape = x.shape;
-    if (x.ndim()) shape[axis] = 1, steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
-    others = Nest<3>(StridedLoop<3>(shape, {&x.strides, &indices.strides, &value_strides})).geometry();
+    if (x.ndim()) steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
+    others = Nest<3>(StridedLoop<3>(reduced_shape(x.shape, 1u << axis, true),
+                                    {&x.strides, &indices.strides, &value_strides}))
+                 .geometry();
   }
 
   struct Row {

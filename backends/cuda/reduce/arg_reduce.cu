@@ -70,11 +70,10 @@ void run(const View& x, const Nest<3>& outer, const Nest<1>& inner, const Mutabl
 void CudaBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                              const MutableView& indices) {
   EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "cuda", "tree", {&x}, x.numel());
-  Shape outer_shape = x.shape, inner_shape = x.shape;
-  for (int i = 0; i < x.ndim(); ++i) (i == axis ? outer_shape : inner_shape)[i] = 1;
+  const Shape outer_shape = reduced_shape(x.shape, 1u << axis, true);
   const Strides& value_strides = values.data ? values.strides : indices.strides;
   const Nest<3> outer(StridedLoop<3>(outer_shape, {&x.strides, &indices.strides, &value_strides}));
-  const Nest<1> inner(StridedLoop<1>(inner_shape, {&x.strides}));
+  const Nest<1> inner(StridedLoop<1>(reduced_shape(x.shape, ~(1u << axis), true), {&x.strides}));
   visit(x.dtype, [&]<class T>() {
     if (op == ArgReduceOp::argmax) run<true, T>(x, outer, inner, values, indices);
     else run<false, T>(x, outer, inner, values, indices);

@@ -58,11 +58,10 @@ struct Results {
 
 template <class Op, class T, class Second>
 void run(const View& x, uint32_t axes, double divisor, const MutableView& y) {
-  Shape inner_shape = x.shape, outer_shape = x.shape;
-  for (int i = 0; i < x.ndim(); ++i) (axes >> i & 1 ? outer_shape : inner_shape)[i] = 1;
-  const Nest<2> outer(StridedLoop<2>(outer_shape, {&x.strides, &y.strides}));
+  const Nest<2> outer(StridedLoop<2>(reduced_shape(x.shape, axes, true), {&x.strides, &y.strides}));
   if (outer.numel == 0) return;
-  cuda_detail::reduce<Op, Second>(y.device, x.as<T>(), outer, Nest<1>(StridedLoop<1>(inner_shape, {&x.strides})),
+  cuda_detail::reduce<Op, Second>(y.device, x.as<T>(), outer,
+                                  Nest<1>(StridedLoop<1>(reduced_shape(x.shape, ~axes, true), {&x.strides})),
                                   Results<typename Op::A>{y.data, y.dtype, divisor});
 }
 

@@ -86,7 +86,7 @@ struct Rows {
 
   Rows(const MutableView& y, const View& first, const View& second, int axis, bool reverse)
       : row{1, {0, 0, 0}, reverse},
-        nest(StridedLoop<3>(without(y.shape, axis), {&y.strides, &first.strides, &second.strides})) {
+        nest(StridedLoop<3>(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &first.strides, &second.strides})) {
     if (y.ndim()) row = {y.shape[axis], {y.strides[axis], first.strides[axis], second.strides[axis]}, reverse};
     GRADUS_CHECK(nest.numel <= kMaxChunk, ShapeError, "cuda scans at most ", kMaxChunk, " rows at once, got ",
                  nest.numel, "; scan parts of the other dimensions");
@@ -98,12 +98,6 @@ struct Rows {
   }
   // Neighbouring threads on neighbouring rows read neighbouring elements.
   bool side_by_side() const { return nest.ndim > 0 && nest.strides[0][nest.ndim - 1] == 1; }
-
- private:
-  static Shape without(Shape shape, int axis) {
-    if (shape.size()) shape[axis] = 1;
-    return shape;
-  }
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace gradus {
 
 /// The loop nest of an element-wise kernel. Axis 0 is the outermost; strides are in elements. Order of iteration is
-/// the first operand's order in memory, not the logical order.
+/// the first operand's order in memory, or the logical order.
 template <int N>
 struct StridedLoop {
   int ndim = 0;
@@ -16,7 +16,7 @@ struct StridedLoop {
 
   StridedLoop() = default;
   /// `operand_strides[k]` are operand k's strides for `shape`.
-  StridedLoop(const Shape& full_shape, const Strides* const (&operand_strides)[N]) {
+  StridedLoop(const Shape& full_shape, const Strides* const (&operand_strides)[N], bool logical_order = false) {
     for (int i = 0; i < full_shape.size(); ++i) {
       numel *= full_shape[i];
       if (full_shape[i] == 1) continue;
@@ -24,7 +24,7 @@ struct StridedLoop {
       for (int k = 0; k < N; ++k) strides[k][ndim] = (*operand_strides[k])[i];
       ++ndim;
     }
-    sort();
+    if (!logical_order) sort();
     merge();
   }
 

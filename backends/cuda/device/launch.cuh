@@ -95,23 +95,9 @@ struct Geometry {
 /// A loop nest before it is cut to kernel size.
 template <int N>
 struct Nest : StridedLoop<N> {
-  Nest() = default;
-  /// Any order of iteration: the first view's order in memory.
-  explicit Nest(const StridedLoop<N>& loop) : StridedLoop<N>(loop) {}
-  /// The logical order: axes as they are, joined where every view steps through both as through one.
-  static Nest logical(const Shape& full, const Strides* const (&views)[N]) {
-    Nest nest;
-    for (int i = 0; i < full.size(); ++i) {
-      nest.numel *= full[i];
-      if (full[i] == 1) continue;
-      bool joins = nest.ndim > 0;
-      for (int k = 0; joins && k < N; ++k) joins = nest.strides[k][nest.ndim - 1] == (*views[k])[i] * full[i];
-      const int axis = joins ? nest.ndim - 1 : nest.ndim++;
-      nest.shape[axis] = joins ? nest.shape[axis] * full[i] : full[i];
-      for (int k = 0; k < N; ++k) nest.strides[k][axis] = (*views[k])[i];
-    }
-    return nest;
-  }
+  using StridedLoop<N>::StridedLoop;
+  /// Iterates in the logical order.
+  static Nest logical(const Shape& shape, const Strides* const (&views)[N]) { return Nest(shape, views, true); }
 
   Geometry<N> geometry() const {
     Geometry<N> result;

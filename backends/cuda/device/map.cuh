@@ -38,7 +38,7 @@ template <class Out, class... In, class F, class... Views>
 void map(const F& f, const MutableView& y, const Views&... x) {
   static_assert(sizeof...(In) == sizeof...(Views));
   constexpr int N = 1 + sizeof...(In);
-  const Nest<N> nest(StridedLoop<N>(y.shape, {&y.strides, &x.strides...}));
+  const Nest<N> nest(y.shape, {&y.strides, &x.strides...});
   if (nest.numel == 0) return;
   const Launch launch(y.device);
   for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* at) {

@@ -150,8 +150,8 @@ void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<
   int64_t step = 1;
   for (int axis = outer.ndim - 1; axis >= 0; --axis) in_a_row.strides[0][axis] = step, step *= outer.shape[axis];
   const Strides between{outer.numel};
-  reduce<Second, Second>(device, static_cast<const A*>(partial.as<A>()), in_a_row,
-                         Nest<1>(StridedLoop<1>({plan.splits}, {&between})), results);
+  reduce<Second, Second>(device, static_cast<const A*>(partial.as<A>()), in_a_row, Nest<1>({plan.splits}, {&between}),
+                         results);
 }
 
 /// Elements of a load: 16 bytes, and no more than a thread has registers for, with `room` bytes for values of type A.

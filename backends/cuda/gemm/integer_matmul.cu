@@ -34,7 +34,7 @@ void integer_matmul(const GemmPlan& plan, const GemmCall& call) {
   const int n = y.ndim();
   Strides a_strides = a.strides, b_strides = b.strides;
   a_strides[n - 1] = 0, b_strides[n - 2] = 0;
-  const Nest<3> nest(StridedLoop<3>(y.shape, {&y.strides, &a_strides, &b_strides}));
+  const Nest<3> nest(y.shape, {&y.strides, &a_strides, &b_strides});
   visit(y.dtype, [&]<class T>() {
     if constexpr (std::is_integral_v<T>)
       for_each(Launch(y.device), nest, [&](const int64_t* base) {

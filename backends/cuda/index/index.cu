@@ -90,7 +90,7 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
     std::swap(x_shape[axis], inner_shape[axis]), y_shape[axis] = y.shape[axis];
   }
   const Nest<1> x_items = Nest<1>::logical(x_shape, {&x.strides}), places = Nest<1>::logical(y_shape, {&y.strides});
-  const Nest<2> inner(StridedLoop<2>(inner_shape, {&x.strides, &y.strides}));
+  const Nest<2> inner(inner_shape, {&x.strides, &y.strides});
   const Nest<2> indices = Nest<2>::logical(x_shape, {&index.strides, slices ? &nothing : &others});
   const int64_t count = indices.numel;
   const Launch launch(y.device);
@@ -114,7 +114,7 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
 void CudaBackend::gather(const View& x, int axis, const View& index, const MutableView& y) {
   EventScope event("gather", "cuda", "map", {&x, &index, &y});
   const Strides others = without(x.strides, axis);
-  const Nest<3> nest(StridedLoop<3>(y.shape, {&y.strides, &others, &index.strides}));
+  const Nest<3> nest(y.shape, {&y.strides, &others, &index.strides});
   visit_bits(y.dtype, [&]<class T>() {
     for_each(Launch(y.device), nest, [&](const int64_t* base) {
       return Gather<T>{

@@ -65,9 +65,8 @@ struct SortedRows {
         first(indices.ndim() ? static_cast<uint32_t>(indices.shape[axis]) : 1), descending(descending) {
     const Strides& value_strides = values.data ? values.strides : indices.strides;
     if (x.ndim()) steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
-    others = Nest<3>(StridedLoop<3>(reduced_shape(x.shape, 1u << axis, true),
-                                    {&x.strides, &indices.strides, &value_strides}))
-                 .geometry();
+    others =
+        Nest<3>(reduced_shape(x.shape, 1u << axis, true), {&x.strides, &indices.strides, &value_strides}).geometry();
   }
 
   struct Row {

@@ -36,8 +36,7 @@ void pick_classes(const View& x, const View& target, int64_t ignore_index, const
   const int64_t classes = kBackward ? y.shape[1] : x.shape[1], step = kBackward ? 0 : x.strides[1];
   const Strides y_steps{y.strides[0], kBackward ? y.strides[1] : 0}, x_rows{x.strides[0], 0};
   const Strides target_rows{target.strides[0], 0}, columns{0, 1};
-  const Nest<4> nest(
-      StridedLoop<4>({y.shape[0], kBackward ? classes : 1}, {&y_steps, &x_rows, &target_rows, &columns}));
+  const Nest<4> nest({y.shape[0], kBackward ? classes : 1}, {&y_steps, &x_rows, &target_rows, &columns});
   visit(y.dtype, [&]<class T>() {
     for_each(Launch(y.device), nest, [&](const int64_t* base) {
       const auto targets = target.as<int64_t>() + base[2];

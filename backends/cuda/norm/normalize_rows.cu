@@ -157,9 +157,8 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
            p.variance.as<C>(), Parameter<T>(p.weight), static_cast<C>(p.eps), tiling.rows, tiling.size, partial);
     if (!partial) return;
     const Strides columns{1}, between{tiling.size};
-    reduce<AddSums<C>, AddSums<C>>(p.x.device, static_cast<const Sums<C>*>(partial),
-                                   Nest<1>(StridedLoop<1>({tiling.size}, {&columns})),
-                                   Nest<1>(StridedLoop<1>({tiling.blocks * tiling.teams}, {&between})),
+    reduce<AddSums<C>, AddSums<C>>(p.x.device, static_cast<const Sums<C>*>(partial), Nest<1>({tiling.size}, {&columns}),
+                                   Nest<1>({tiling.blocks * tiling.teams}, {&between}),
                                    SumResults<C>{p.dbias.as<C>(), p.dweight.as<C>()});
   });
 }

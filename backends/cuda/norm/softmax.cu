@@ -153,8 +153,7 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
 // False where there are too many rows.
 template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
-  const Nest<3> nest(
-      StridedLoop<3>(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides}));
+  const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});
   if (nest.numel > kMaxChunk) return false;
   const SoftmaxPlan plan = select_softmax(y.shape, axis, device_properties(y.device.index));
   const View none, &output = kBackward ? y : none;

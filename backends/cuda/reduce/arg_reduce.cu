@@ -72,8 +72,8 @@ void CudaBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Muta
   EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "cuda", "tree", {&x}, x.numel());
   const Shape outer_shape = reduced_shape(x.shape, 1u << axis, true);
   const Strides& value_strides = values.data ? values.strides : indices.strides;
-  const Nest<3> outer(StridedLoop<3>(outer_shape, {&x.strides, &indices.strides, &value_strides}));
-  const Nest<1> inner(StridedLoop<1>(reduced_shape(x.shape, ~(1u << axis), true), {&x.strides}));
+  const Nest<3> outer(outer_shape, {&x.strides, &indices.strides, &value_strides});
+  const Nest<1> inner(reduced_shape(x.shape, ~(1u << axis), true), {&x.strides});
   visit(x.dtype, [&]<class T>() {
     if (op == ArgReduceOp::argmax) run<true, T>(x, outer, inner, values, indices);
     else run<false, T>(x, outer, inner, values, indices);

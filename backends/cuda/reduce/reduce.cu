@@ -58,10 +58,10 @@ struct Results {
 
 template <class Op, class T, class Second>
 void run(const View& x, uint32_t axes, double divisor, const MutableView& y) {
-  const Nest<2> outer(StridedLoop<2>(reduced_shape(x.shape, axes, true), {&x.strides, &y.strides}));
+  const Nest<2> outer(reduced_shape(x.shape, axes, true), {&x.strides, &y.strides});
   if (outer.numel == 0) return;
   cuda_detail::reduce<Op, Second>(y.device, x.as<T>(), outer,
-                                  Nest<1>(StridedLoop<1>(reduced_shape(x.shape, ~axes, true), {&x.strides})),
+                                  Nest<1>(reduced_shape(x.shape, ~axes, true), {&x.strides}),
                                   Results<typename Op::A>{y.data, y.dtype, divisor});
 }
 

@@ -86,7 +86,7 @@ struct Rows {
 
   Rows(const MutableView& y, const View& first, const View& second, int axis, bool reverse)
       : row{1, {0, 0, 0}, reverse},
-        nest(StridedLoop<3>(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &first.strides, &second.strides})) {
+        nest(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &first.strides, &second.strides}) {
     if (y.ndim()) row = {y.shape[axis], {y.strides[axis], first.strides[axis], second.strides[axis]}, reverse};
     GRADUS_CHECK(nest.numel <= kMaxChunk, ShapeError, "cuda scans at most ", kMaxChunk, " rows at once, got ",
                  nest.numel, "; scan parts of the other dimensions");

@@ -63,7 +63,7 @@ struct CellBackward {
 void CudaBackend::lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c,
                             const MutableView& h) {
   EventScope event("lstm_cell", "cuda", "cells", {&gates, &c_before}, 25 * c.numel());
-  const Nest<4> nest(StridedLoop<4>(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides}));
+  const Nest<4> nest(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides});
   visit_floating(c.dtype, [&]<class T>() {
     for_each(Launch(c.device), nest, [&](const int64_t* base) {
       return Cell<T>{c.shape[1] * gates.strides[1], gates.as<T>() + base[1], c_before.as<T>() + base[2],
@@ -75,8 +75,8 @@ void CudaBackend::lstm_cell(const MutableView& gates, const View& c_before, cons
 void CudaBackend::lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                      const MutableView& dc, const MutableView& dgates) {
   EventScope event("lstm_cell_backward", "cuda", "cells", {&dh, &gates}, 35 * c.numel());
-  const Nest<6> nest(StridedLoop<6>(
-      c.shape, {&dc.strides, &dgates.strides, &dh.strides, &gates.strides, &c_before.strides, &c.strides}));
+  const Nest<6> nest(c.shape,
+                     {&dc.strides, &dgates.strides, &dh.strides, &gates.strides, &c_before.strides, &c.strides});
   visit_floating(c.dtype, [&]<class T>() {
     for_each(Launch(c.device), nest, [&](const int64_t* base) {
       return CellBackward<T>{c.shape[1] * gates.strides[1], c.shape[1] * dgates.strides[1], dh.as<T>() + base[2],

@@ -26,6 +26,9 @@ constexpr int kDotRows = kDotTile.rows, kDotColumns = kDotTile.columns;
 // In elements; all offsets fit in 31 bits.
 struct Steps {
   int row, column;
+
+  explicit Steps(const StridedLayout& view)
+      : row(static_cast<int>(view.strides[0])), column(static_cast<int>(view.strides[1])) {}
 };
 struct Sizes {
   int M, N, K;
@@ -245,19 +248,10 @@ __global__ void __launch_bounds__(32 * kWarps, 2) tile_kernel(Operands<T> operan
 void small_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
   EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops());
-  const auto size = [](int64_t n) { return static_cast<int>(n); };
-  const auto steps = [&](const StridedLayout& view) { return Steps{size(view.strides[0]), size(view.strides[1])}; };
-  const Sizes sizes{size(y.shape[0]),
-                    size(y.shape[1]),
-                    size(a.shape[1]),
-                    steps(a),
-                    steps(b),
-                    steps(y),
-                    bias ? size(bias->strides[0]) : 0,
-                    plan.a_vectorized,
-                    plan.b_vectorized};
-  const auto blocks = [](int size, int tile) { return static_cast<uint32_t>(ceil_div(size, tile)); };
-  const dim3 grid(blocks(sizes.N, plan.tile.columns), blocks(sizes.M, plan.tile.rows), plan.split_k);
+  const int M = static_cast<int>(y.shape[0]), N = static_cast<int>(y.shape[1]), K = static_cast<int>(a.shape[1]);
+  const int bias_step = bias ? static_cast<int>(bias->strides[0]) : 0;
+  const Sizes sizes{M, N, K, Steps(a), Steps(b), Steps(y), bias_step, plan.a_vectorized, plan.b_vectorized};
+  const dim3 grid(ceil_div(N, plan.tile.columns), ceil_div(M, plan.tile.rows), plan.split_k);
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     const Operands<T> operands{sizes, a.as<T>(), b.as<T>(), bias ? bias->as<T>() : nullptr, y.as<T>(), accumulate};

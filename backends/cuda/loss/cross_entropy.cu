@@ -100,11 +100,7 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
     total += owner ? loss : C(0);
     counted += __syncthreads_count(owner && counts);
   }
-  total = warp_reduce(total, Add());
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = total;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  total = warp_reduce(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C(0), Add());
+  total = block_reduce(total, shared, Add());
   if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 

@@ -5,14 +5,12 @@
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
 // keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and a
 // launch of one block for the losses and their sum. Gradient: a row has a block of 32 threads, or of 256 or 1,024 where
-// it is long. Deterministic: fixed trees and orders.
+// it is long, which reads it in vectors of 16 bytes. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/exponential.cuh>
+#include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
-#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus {
 namespace {
@@ -25,6 +23,7 @@ struct Matrix {
   T* data;
   int64_t row, column;
   __device__ T& operator()(int64_t i, int64_t j = 0) const { return data[i * row + j * column]; }
+  __device__ Row<T> row_at(int64_t i) const { return {data + i * row, column}; }
 };
 
 struct Sizes {
@@ -114,11 +113,12 @@ __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
     const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
     C scale = static_cast<C>(dloss(i));
     if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
-    const auto gradient = [&](int64_t j) {
-      const C probability = exponential<T>(static_cast<C>(p(i, j)));
-      return ignored ? C(0) : valid ? (probability - (j == t ? C(1) : C(0))) * scale : C(NAN);
+    const Row<const T> from = p.row_at(i);
+    const Row<T> to = dx.row_at(i);
+    const auto gradient = [&](int64_t j, C p) {
+      return ignored ? C(0) : valid ? (exponential<T>(p) - (j == t ? C(1) : C(0))) * scale : C(NAN);
     };
-    map_row<C>(sizes.classes, gradient, [&](int64_t j, C value) { dx(i, j) = static_cast<T>(value); });
+    map_row(VectorizedRows(sizes.classes, from, to), to, gradient, from);
   }
 }
 

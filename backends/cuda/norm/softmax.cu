@@ -3,29 +3,20 @@
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
 // Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread: 8, 16 or 32
 // threads share a row, in blocks of 256, or a block of 128 has one. Longer: grid of one wave of blocks that loop over
-// rows; the 256 or 1,024 threads of a block go through a row with eight elements each under way, first for the maximum
-// and the sum at once, then for the results.
+// rows; the 256 or 1,024 threads of a block go through a row in vectors of 16 bytes, first for the maximum and the sum
+// at once (online_softmax.cuh), then for the results.
 // Deterministic: fixed trees over a row's threads.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
-#include <gradus/backends/cuda/device/exponential.cuh>
+#include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
-#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
-
-// Elements along the axis.
-template <class T>
-struct Row {
-  T* data;
-  int64_t step;
-  __device__ T& operator[](int64_t i) const { return data[i * step]; }
-};
 
 // A row's elements as kLanes threads keep them, kCount each: a part of a warp, or a block.
 template <int kLanes, int kCount>
@@ -48,13 +39,14 @@ struct Spread {
   template <class T, class C>
   __device__ static void load(const Row<const T>& row, int size, C otherwise, C (&values)[kValues]) {
 #pragma unroll
-    for (int k = 0; k < kValues; ++k) values[k] = element(k) < size ? static_cast<C>(row[element(k)]) : otherwise;
+    for (int k = 0; k < kValues; ++k)
+      values[k] = element(k) < size ? static_cast<C>(row.data[element(k) * row.step]) : otherwise;
   }
   template <class T, class C>
   __device__ static void store(const Row<T>& row, int size, const C (&values)[kValues]) {
 #pragma unroll
     for (int k = 0; k < kValues; ++k)
-      if (element(k) < size) row[element(k)] = static_cast<T>(values[k]);
+      if (element(k) < size) row.data[element(k) * row.step] = static_cast<T>(values[k]);
   }
 };
 
@@ -112,44 +104,6 @@ __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
   if (!outside) S::store(rows.to(at), size, values);
 }
 
-// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018).
-// Where all are -inf the sum stays 0.
-template <class C>
-struct RunningSum {
-  C max = -C(INFINITY), sum = 0;
-
-  template <int N>
-  __device__ void add(const C (&x)[N]) {
-    C top = max;
-#pragma unroll
-    for (int k = 0; k < N; ++k) top = LargerNumber()(x[k], top);
-    const C base = base_of(top);
-    sum *= rough_exponential(max - base);
-#pragma unroll
-    for (int k = 0; k < N; ++k) sum += rough_exponential(x[k] - base);
-    max = top;
-  }
-  // Without it -inf - -inf would be NaN.
-  __device__ static C base_of(C top) { return top == -C(INFINITY) ? C(0) : top; }
-};
-
-// That of a row, by a block. `shared` has room for 32 values.
-template <class T, class C>
-__device__ RunningSum<C> running_sum(const Row<const T>& row, int64_t size, C* shared) {
-  RunningSum<C> result;
-  for (int64_t first = threadIdx.x; first < size; first += kRowBatch * blockDim.x) {
-    C x[kRowBatch];
-#pragma unroll
-    for (int k = 0; k < kRowBatch; ++k) {
-      const int64_t i = first + k * blockDim.x;
-      x[k] = i < size ? static_cast<C>(row[i]) : -C(INFINITY);
-    }
-    result.add(x);
-  }
-  const C max = block_reduce(result.max, shared, LargerNumber());
-  return {max, block_reduce(result.sum * rough_exponential(result.max - result.base_of(max)), shared, Add())};
-}
-
 template <bool kBackward, class T>
 __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
   using C = compute_t<T>;
@@ -159,27 +113,30 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
     rows.nest.offsets(r, at);
     const auto to = rows.to(at);
     const auto from = rows.from(at), outputs = rows.outputs(at);
-    const auto store = [&](int64_t i, C value) { to[i] = static_cast<T>(value); };
     if constexpr (kBackward) {
+      const VectorizedRows row(rows.size, from, outputs, to);
       C sum = 0;
-#pragma unroll 8
-      for (int64_t i = threadIdx.x; i < rows.size; i += blockDim.x) {
-        const C dy = static_cast<C>(from[i]);
-        sum += rows.log ? dy : dy * static_cast<C>(outputs[i]);
-      }
+      row.for_each_vec([&]<int kWidth>(int64_t i) {
+        const auto gradient = from.template load<kWidth>(i);
+        Vec<T, kWidth> output{};
+        if (!rows.log) output = outputs.template load<kWidth>(i);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) {
+          const C g = static_cast<C>(gradient.value[k]);
+          sum += rows.log ? g : g * static_cast<C>(output.value[k]);
+        }
+      });
       sum = block_reduce(sum, shared, Add());
-      const auto gradient = [&](int64_t i) {
-        return rows.gradient(static_cast<C>(from[i]), static_cast<C>(outputs[i]), sum);
-      };
-      map_row<C>(rows.size, gradient, store);
+      map_row(
+          row, to, [&](int64_t, C dy, C y) { return rows.gradient(dy, y, sum); }, from, outputs);
     } else {
-      const RunningSum<C> total = running_sum(from, rows.size, shared);
+      const VectorizedRows row(rows.size, from, to);
+      const RunningSum<C> total = running_sum_of_row<C>(row, from, shared);
       const C log_sum = ::log(total.sum);
-      const auto result = [&](int64_t i) {
-        const C value = static_cast<C>(from[i]) - total.max;
-        return rows.log ? value - log_sum : exponential<T>(value) / total.sum;
+      const auto result = [&](int64_t, C value) {
+        return rows.log ? value - total.max - log_sum : exponential<T>(value - total.max) / total.sum;
       };
-      map_row<C>(rows.size, result, store);
+      map_row(row, to, result, from);
     }
   }
 }

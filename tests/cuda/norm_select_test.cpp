@@ -73,7 +73,10 @@ NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
   const MutableView y = view_of(c.dtype, layer.x, strides_of(layer.x), c.address);
   const MutableView statistics = dense(wide, reduced_shape(layer.x, layer.axes, true));
   const MutableView parameter = dense(wide, layer.parameters);
-  const View weight(view_of(wide, layer.x, broadcast_strides(parameter)));
+  Strides broadcast = parameter.strides;
+  for (int i = 0; i < layer.x.size(); ++i)
+    if (layer.parameters[i] == 1) broadcast[i] = 0;
+  const View weight(view_of(wide, layer.x, broadcast));
   if (c.backward)
     return select(NormalizeBackwardArgs{.dy = y,
                                         .x = x,

@@ -17,6 +17,7 @@ bool has_strides(const StridedLayout& view, const Strides& expected) {
     if (view.shape[i] != 1 && view.strides[i] != expected[i]) return false;
   return true;
 }
+bool is_contiguous(const StridedLayout& view) { return has_strides(view, contiguous_strides(view.shape)); }
 int64_t plane_of(const StridedLayout& x) {
   int64_t plane = 1;
   for (int i = 2; i < x.ndim(); ++i) plane *= x.shape[i];
@@ -27,6 +28,12 @@ bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintpt
 
 /// Statistics, and the sums for weight and bias, are dense arrays of the type that is computed in.
 bool is_dense_wide(const StridedLayout& view, DType of) { return view.dtype == wide_type(of) && is_contiguous(view); }
+
+/// True when kernels that compute in the wide type of `dtype` can move the running statistics.
+bool is_kept_dense(const RunningStatistics& running, DType dtype) {
+  const auto serves = [&](const MutableView& view) { return !view.data || is_dense_wide(view, dtype); };
+  return serves(running.mean) && serves(running.variance);
+}
 
 /// Rows of the last axes that are contiguous in `images` and the same in the parameters (null: not there). A team keeps
 /// one in at most `vectors` vectors of 16 bytes or `singles` elements of each thread. False where there are none.
@@ -40,9 +47,10 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
   const int64_t size = row.numel(), width = 16 / static_cast<int64_t>(size_of(x.dtype));
   bool fits = true, vectorized = size % width == 0;
   for (const View& image : images) fits = fits && is_contiguous(image), vectorized &= is_aligned(image.data, 16);
+  for (int i = 0; i < x.ndim(); ++i)
+    if (others >> i & 1) row.strides[i] = 0;
   for (const View& parameter : parameters)
-    fits = fits && (!parameter || has_strides(parameter, broadcast_strides(row))),
-    vectorized &= is_aligned(parameter.data, 16);
+    fits = fits && (!parameter || has_strides(parameter, row.strides)), vectorized &= is_aligned(parameter.data, 16);
   const int64_t threads = ceil_div(size, vectorized ? vectors * width : singles);
   if (!fits || threads > 512) return false;
   plan.algorithm = NormAlgorithm::rows;
@@ -110,26 +118,12 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
 
 }  // namespace
 
-bool is_contiguous(const StridedLayout& view) { return has_strides(view, contiguous_strides(view.shape)); }
-
-bool is_kept_dense(const RunningStatistics& running, DType dtype) {
-  const auto serves = [&](const MutableView& view) { return !view.data || is_dense_wide(view, dtype); };
-  return serves(running.mean) && serves(running.variance);
-}
-
 const char* NormPlan::name() const {
   switch (algorithm) {
     case NormAlgorithm::composite: return "composite";
     case NormAlgorithm::rows: return "rows";
     default: return channels.resident ? "channels_resident" : "channels_split";
   }
-}
-
-Strides broadcast_strides(const StridedLayout& view) {
-  Strides strides = view.strides;
-  for (int i = 0; i < view.ndim(); ++i)
-    if (view.shape[i] == 1) strides[i] = 0;
-  return strides;
 }
 
 NormPlan select(const NormalizeArgs& p, const DeviceProperties& device) {

@@ -57,13 +57,6 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-bool is_contiguous(const StridedLayout& view);
-/// True when kernels that compute in the wide type of `dtype` can move the running statistics.
-bool is_kept_dense(const RunningStatistics& running, DType dtype);
-
-/// A view as broadcast along axes of size 1.
-Strides broadcast_strides(const StridedLayout& view);
-
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.
 struct SoftmaxPlan {
   bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice

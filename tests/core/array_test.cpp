@@ -184,6 +184,9 @@ TEST_CASE("a strided loop visits each element once, in few long runs") {
   const Array turned = a.permute({2, 0, 1});  // merges back into memory order
   const StridedLoop<1> sorted(turned.shape(), {&turned.strides()});
   CHECK(sorted.all_contiguous());
+  const StridedLoop<1> logical(turned.shape(), {&turned.strides()}, /*logical_order=*/true);  // (4) of (2, 3) as one
+  CHECK((logical.ndim == 2 && logical.shape[0] == 4 && logical.shape[1] == 6));
+  CHECK((logical.strides[0][0] == 1 && logical.strides[0][1] == 4));
   const Array scalar = counting({}), empty = counting({0, 2});
   CHECK(StridedLoop<1>(scalar.shape(), {&scalar.strides()}).ndim == 0);
   CHECK(StridedLoop<1>(scalar.shape(), {&scalar.strides()}).numel == 1);

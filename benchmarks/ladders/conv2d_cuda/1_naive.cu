@@ -29,7 +29,7 @@ template <class T>
 void run(const Fprop<T>& conv, Device device) {
   const auto [N, H, W, C, K] = conv.size;
   const cuda_detail::Launch launch(device);
-  launch(naive_kernel<T>, cuda_detail::ceil_div(int64_t{N} * H * W * K, 256), 256, conv);
+  launch(naive_kernel<T>, ceil_div(int64_t{N} * H * W * K, 256), 256, conv);
 }
 
 }  // namespace

@@ -50,9 +50,8 @@ __global__ void __launch_bounds__(32 * kWarps) register_tile_kernel(Fprop<float>
 void register_tile(const Fprop<float>& conv, Device device) {
   const auto [N, H, W, C, K] = conv.size;
   const cuda_detail::Launch launch(device);
-  const int64_t groups = int64_t{N} * H * cuda_detail::ceil_div(W, kPixels);
-  launch(register_tile_kernel, dim3(cuda_detail::ceil_div(groups, kWarps), cuda_detail::ceil_div(K, 32)), 32 * kWarps,
-         conv);
+  const int64_t groups = int64_t{N} * H * ceil_div(W, kPixels);
+  launch(register_tile_kernel, dim3(ceil_div(groups, kWarps), ceil_div(K, 32)), 32 * kWarps, conv);
 }
 
 }  // namespace gradus::ladders

@@ -81,7 +81,6 @@ __global__ void __launch_bounds__(kThreads) shared_tile_kernel(Fprop<float> conv
 }  // namespace
 
 void shared_tile(const Fprop<float>& conv, Device device) {
-  using cuda_detail::ceil_div;
   const auto [N, H, W, C, K] = conv.size;
   const cuda_detail::Launch launch(device);
   launch(shared_tile_kernel, dim3(N * ceil_div(H, kRows) * ceil_div(W, kColumns), ceil_div(K, kFilters)), kThreads,

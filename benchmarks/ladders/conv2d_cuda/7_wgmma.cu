@@ -5,15 +5,18 @@
 // Grid: x = blocks that share the tiles, y = groups of 32 filters.  Block: 3 warpgroups that multiply, 128 pixels of a
 // tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
 // Pipeline: a ring of stages; `full` opens when a tile has come, `empty` when it has been multiplied.
+// The library's wgmma_gather.cu is this kernel for any number of channels and filters, and for the gradient of images.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/benchmarks/ladders/conv2d_cuda/hopper.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::ladders {
 namespace {
 
+using namespace cuda_detail;
 using T = BFloat16;
 constexpr int kWarpgroups = 3, kThreads = 128 * kWarpgroups + 32;
 constexpr int kFilters = 32, kBlocks = 2, kMostStages = 8;  // kBlocks x 64 pixels of a tile
@@ -75,10 +78,12 @@ __device__ void multiply(float (&sums)[kBlocks][4][4], uint32_t tile, uint32_t f
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         const int row = 64 * i + rs / 3 * pitch + rs % 3 - 1;
-        wgmma_m64n32k16(sums[i], matrix_descriptor<2 * C>(tile + 2 * (row * C + c)),
-                        matrix_descriptor<2 * C>(filters + 2 * (rs * kFilters * C + c)), rs + c > 0);
+        cuda_detail::wgmma<T, false, false>(sums[i], matrix_descriptor<2 * C>(tile + 2 * (row * C + c)),
+                                            matrix_descriptor<2 * C>(filters + 2 * (rs * kFilters * C + c)),
+                                            rs + c > 0);
       }
-  wgmma_wait();
+  wgmma_commit();
+  wgmma_wait<0>();
 }
 
 template <int C>
@@ -137,29 +142,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A tensor of `sizes`, the first of which is contiguous, and boxes of it for TMA. Sizes count elements, steps bytes.
-CUtensorMap tensor_map(const T* data, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
-                       const cuuint32_t (&box)[4]) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    GRADUS_CUDA_CHECK(
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  CUtensorMap map;
-  const cuuint32_t every[4] = {1, 1, 1, 1};
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<T*>(data), sizes, steps, box, every,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
-  return map;
-}
-
 template <int C>
 void run(const Fprop<T>& conv, Device device) {
-  using cuda_detail::ceil_div;
   const auto [N, H, W, channels, K] = conv.size;
   Ring ring;
   ring.rows = std::min(H, (64 * kBlocks + 1) / (W + 1));  // the last row needs no zero behind it
@@ -171,11 +155,12 @@ void run(const Fprop<T>& conv, Device device) {
   const uint32_t filter_bytes = 9 * kFilters * C * 2 + 2048;
   ring.stages = std::min<int>(kMostStages, (220 * 1024 - filter_bytes) / ring.stage_bytes);
   const cuuint64_t c = C, w = W, h = H;
-  const CUtensorMap x = tensor_map(conv.x, {c, w, h, static_cast<cuuint64_t>(N)}, {2 * c, 2 * c * w, 2 * c * w * h},
-                                   {C, static_cast<cuuint32_t>(W + 1), static_cast<cuuint32_t>(ring.rows + 2), 1});
-  const CUtensorMap filters =
-      tensor_map(conv.w, {c, static_cast<cuuint64_t>(K), 9, 1}, {2 * c * 9, 2 * c, 2 * c * 9}, {C, kFilters, 9, 1});
-  const cuda_detail::Launch launch(device);
+  const CUtensorMap x =
+      tensor_map(conv.x, DType::bf16, {c, w, h, static_cast<cuuint64_t>(N)}, {2 * c, 2 * c * w, 2 * c * w * h},
+                 {C, static_cast<cuuint32_t>(W + 1), static_cast<cuuint32_t>(ring.rows + 2), 1});
+  const CUtensorMap filters = tensor_map(conv.w, DType::bf16, {c, static_cast<cuuint64_t>(K), 9, 1},
+                                         {2 * c * 9, 2 * c, 2 * c * 9}, {C, kFilters, 9, 1});
+  const Launch launch(device);
   const int groups = K / kFilters;
   launch.with_shared(wgmma_kernel<C>,
                      dim3(std::min(ring.tiles, std::max(1, launch.multiprocessors() / groups)), groups), kThreads,

@@ -14,8 +14,8 @@ template <class T>
 constexpr int kDepth = cuda_detail::kRowDepth<T>;  // channels of a step
 
 inline dim3 grid_of(const ConvSize& size) {
-  return {static_cast<unsigned>(cuda_detail::ceil_div(size.N * size.H * size.W, Tile::kColumns)),
-          static_cast<unsigned>(cuda_detail::ceil_div(size.K, Tile::kRows))};
+  return {static_cast<unsigned>(ceil_div(size.N * size.H * size.W, Tile::kColumns)),
+          static_cast<unsigned>(ceil_div(size.K, Tile::kRows))};
 }
 
 /// Rows of depth (r,s), first_channel and on, of the block's filters and pixels: copy(to, from, offset, inside) for

@@ -1,0 +1,63 @@
+// Copies of whole tiles by the tensor memory accelerator (TMA), by the names of their PTX instructions: one thread asks
+// for a box of a tensor of four dimensions. What a box has outside of the tensor is zeros, and is not stored.
+// Devices of compute capability 9.0.
+#pragma once
+
+#include <cuda.h>
+
+#include <gradus/backends/cuda/runtime/check.h>
+#include <gradus/core/dtype.h>
+#include <gradus/backends/cuda/device/mbarrier.cuh>
+
+namespace gradus::cuda_detail {
+
+/// A tensor of half types and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are
+/// multiples of 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their
+/// address in shared memory, as wgmma reads them.
+inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
+                              const cuuint32_t (&box)[4]) {
+  static const auto encode = [] {  // without linking the driver, which a machine that compiles need not have
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    GRADUS_CUDA_CHECK(
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  CUtensorMap map;
+  constexpr cuuint32_t every[4] = {1, 1, 1, 1};
+  const CUresult result =
+      encode(&map, dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
+             const_cast<void*>(data), sizes, steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
+  return map;
+}
+
+/// What this thread has written to shared memory is seen by TMA and wgmma after the next barrier.
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Starts the copy of the box that begins at (c0, c1, c2, c3); the barrier counts its bytes.
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c0, int c1, int c2,
+                                int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
+      "[%2];" ::"r"(to),
+      "l"(&tensor), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+/// Starts the copy of a box to memory, as a group of its own.
+__device__ inline void tma_store(const CUtensorMap& tensor, uint32_t from, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2,%3,%4,%5}], [%1];\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(&tensor),
+      "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+/// Waits until all of this thread's stores but the last kPending have read shared memory.
+template <int kPending>
+__device__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace gradus::cuda_detail

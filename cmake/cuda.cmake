@@ -1,12 +1,21 @@
 # The CUDA backends. Only register.cpp asks whether they are there.
 file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*/*.cu backends/cuda/*/*.cpp)
-target_sources(gradus PRIVATE ${cuda_sources})
+# wgmma is an instruction of sm_90a alone: files with it are compiled for that whatever else the build serves. They run on
+# devices of compute capability 9.0 and nowhere else (select()).
+set(sm90a_sources ${cuda_sources})
+list(FILTER sm90a_sources INCLUDE REGEX "/wgmma_[a-z]+\\.cu$")
+list(REMOVE_ITEM cuda_sources ${sm90a_sources})
+target_sources(gradus PRIVATE ${cuda_sources} $<TARGET_OBJECTS:gradus_sm90a>)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know that nvcc has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
-set_target_properties(gradus PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+add_library(gradus_sm90a OBJECT ${sm90a_sources})
+set_target_properties(gradus_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSITION_INDEPENDENT_CODE ON)
+set_target_properties(gradus gradus_sm90a PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
 target_compile_options(gradus PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-ffp-contract=off;--diag-suppress=186>")
+target_include_directories(gradus_sm90a PRIVATE $<TARGET_PROPERTY:gradus,INCLUDE_DIRECTORIES>)
+target_compile_options(gradus_sm90a PRIVATE $<TARGET_PROPERTY:gradus,COMPILE_OPTIONS>)
 target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
 # Named in the error of a device that none of them serves.
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)

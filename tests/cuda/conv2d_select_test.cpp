@@ -140,7 +140,7 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
       problem.dtype = DType::f16;
       CHECK(describe_plan(select(problem, kH200, with_library(switches))) == describe_plan(plan));
     });
-  CHECK(names == std::set<std::string>{"direct", "few_channel_mma", "implicit_gemm_async", "implicit_gemm_fma",
+  CHECK(names == std::set<std::string>{"wgmma", "direct", "few_channel_mma", "implicit_gemm_async", "implicit_gemm_fma",
                                        "implicit_gemm_tf32", "implicit_gemm_half", "implicit_gemm_generic", "fused",
                                        "fused_tf32", "engine", "engine_tf32"});
 }
@@ -159,6 +159,17 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
         return parts * length >= whole && (parts - 1) * length < whole;
       };
+      if (plan.algorithm == ConvAlgorithm::wgmma) {
+        const WgmmaTiling& tiling = plan.wgmma;
+        const int64_t pixels = problem.x.shape[2] * tiling.pitch - 1;
+        CHECK(covers(tiling.image.divisor, tiling.step, pixels));
+        CHECK(tiling.tiles == images * tiling.image.divisor);
+        CHECK((tiling.slots >= 2 && plan.shared_bytes < kH200.shared_memory));
+        const bool of_weight = problem.pass == ConvPass::backward_weight;
+        CHECK((plan.workspace_bytes > 0) == of_weight);
+        if (of_weight) CHECK(covers(plan.split_k, ceil_div(tiling.tiles, plan.split_k), tiling.tiles));
+        return;
+      }
       if (problem.pass == ConvPass::backward_weight) {
         const int64_t results = problem.w.numel() + problem.w.shape[0];
         CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
@@ -216,7 +227,7 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   first.mask_alignment = 0, first.y.alignment = 8;
   CHECK(name(first) == "direct");
 
-  ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
+  ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::bf16, true);
   CHECK(select(wide, kH200, switches).vectorized);
   wide.x.alignment = 8;
   CHECK_FALSE(select(wide, kH200, switches).vectorized);
@@ -225,6 +236,51 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   masked.mask_alignment = 16;
   CHECK(name(masked) == "implicit_gemm_async");
   CHECK_FALSE(choose(masked, kH200, switches).takes_mask);
+}
+
+TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, channels innermost, on Hopper alone") {
+  const ConvLayer layer = {32, 64, 24, 24, 128, 3, 3, 1, 1};
+  const auto takes = [](const ConvProblem& problem, const DeviceProperties& device = kH200) {
+    return choose(problem, device, with_library({})).algorithm == ConvAlgorithm::wgmma;
+  };
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight}) {
+    const auto problem = [&](const ConvLayer& of) { return conv_problem(of, pass, DType::bf16, true); };
+    CHECK(takes(problem(layer)));
+    CHECK_FALSE(takes(conv_problem(layer, pass, DType::bf16, false)));
+    CHECK_FALSE(takes(conv_problem(layer, pass, DType::f32, true)));
+    for (const int capability : {80, 89, 100, 120}) {
+      DeviceProperties other = kH200;
+      other.compute_capability = capability;
+      CHECK_FALSE(takes(problem(layer), other));
+    }
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 2, 1})));        // stride
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 1, 0})));        // padding
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 1, 2, 2})));     // dilation
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 1, 1, 1, 2})));  // groups
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 5, 5, 1, 1})));
+    CHECK_FALSE(takes(problem({32, 64, 24, 128, 128, 3, 3, 1, 1})));  // a row is wider than a tile
+    CHECK_FALSE(takes(problem({32, 36, 24, 24, 128, 3, 3, 1, 1})));   // no whole vectors of channels
+    CHECK_FALSE(takes(problem({32, 8, 24, 24, 128, 3, 3, 1, 1})));
+    CHECK_FALSE(takes(problem({32, 64, 24, 24, 136, 3, 3, 1, 1})));
+    ConvProblem odd = problem(layer);
+    odd.y.alignment = 8;
+    CHECK_FALSE(takes(odd));
+    odd = problem(layer);
+    odd.x.strides[0] += 64;
+    CHECK_FALSE(takes(odd));
+    ConvSwitches switches = with_library({});
+    switches.small_convolutions = true;
+    CHECK(choose(problem(layer), kH200, switches).algorithm == ConvAlgorithm::library);
+  }
+  // cuDNN is faster where images leave much of the tiles empty.
+  const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
+  CHECK(select(small, kH200, {}).algorithm == ConvAlgorithm::wgmma);
+  CHECK_FALSE(takes(small));
+  ConvProblem masked = conv_problem(layer, ConvPass::backward_weight, DType::bf16, true);
+  masked.mask_alignment = 16;
+  CHECK(choose(masked, kH200, {}).takes_mask);
+  masked.mask_alignment = 8;
+  CHECK_FALSE(takes(masked));
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {

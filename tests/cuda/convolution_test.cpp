@@ -1,5 +1,7 @@
 // The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all
 // backends.
+#include <thread>
+
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -150,6 +152,91 @@ TEST_CASE("what the thin kernels pad with meets no infinity") {
   CHECK(y.isinf().all().item<bool>());
   CHECK(weight.grad().select(1, 1).isinf().all().item<bool>());
   CHECK_FALSE(weight.grad().select(1, 0).isnan().any().item<bool>());
+}
+
+TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same bits again and in a captured graph") {
+  if (no_cuda_device()) return;
+  const CudnnSwitches restored;
+  cudnn::set_small_convolutions(false);
+  manual_seed(7);
+  struct Layer {
+    Shape x;
+    int64_t K;
+  };
+  // Odd sizes, one image, one pixel, more tiles than blocks, channels in two chunks, several groups of filters.
+  const Layer layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 5, 4}, 48},    {{1, 16, 1, 1}, 16},
+                          {{70, 32, 28, 28}, 32}, {{2, 128, 17, 13}, 72}, {{9, 64, 24, 24}, 128},
+                          {{40, 64, 32, 32}, 64}, {{3, 96, 20, 127}, 24}, {{30, 32, 48, 48}, 64},
+                          {{5, 48, 13, 100}, 80}};
+  bool hopper = false;
+  for (const char* name : {"cuda", "cudnn"})
+    for (const DType dtype : {kHalf, kBFloat16})
+      for (const Layer& layer : layers) {
+        if (!has_backend(name)) continue;
+        INFO(name << " " << layer.x << " to " << layer.K);
+        const BackendGuard guard(name);
+        const int64_t K = layer.K, C = layer.x[1];
+        const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
+        const Tensor x = last(image(layer.x, dtype)).requires_grad_();
+        const Tensor w = last(image({K, C, 3, 3}, dtype) * 0.1).detach().requires_grad_();
+        const Tensor bias = image({K}, dtype).requires_grad_();
+        const Tensor dy = last(image({layer.x[0], K, layer.x[2], layer.x[3]}, dtype));
+        const auto gradients = [&](DType type, bool relu) {
+          const auto leaf = [&](const Tensor& from) { return from.detach().to(type).requires_grad_(); };
+          const Tensor in = leaf(x), weight = leaf(w), shift = leaf(bias);
+          const Tensor y = relu ? conv2d_relu(in, weight, shift, 1, 1) : conv2d(in, weight, shift, 1, 1);
+          y.backward(relu ? y.detach() * 0.03125 : dy.to(type));  // sums of dy are to fit in half types
+          return TensorList{y.detach(), in.grad(), weight.grad(), shift.grad()};
+        };
+        for (const bool relu : {true, false}) {
+          const TensorList reference = gradients(kDouble, relu);
+          const Kernels kernels;
+          const TensorList made = gradients(dtype, relu);
+          hopper = hopper || kernels.all().find("/wgmma") != std::string::npos;
+          if (hopper && std::string(name) == "cuda")
+            CHECK_THAT(kernels.all(), contains("cuda/conv2d_bias_relu/wgmma") &&
+                                          contains("cuda/conv2d_backward_data/wgmma") &&
+                                          contains("cuda/conv2d_backward_weight/wgmma"));
+          TensorList captured;
+          cuda::Graph graph;
+          graph.capture([&] { captured = gradients(dtype, relu); });
+          graph.replay();
+          const TensorList again = gradients(dtype, relu);
+          for (size_t i = 0; i < made.size(); ++i) {
+            INFO("result " << i << (relu ? " with ReLU" : ""));
+            CHECK(error(made[i], reference[i]) <= tolerance_of(dtype));
+            CHECK(again[i].equal(made[i]));
+            CHECK(captured[i].equal(made[i]));
+          }
+        }
+      }
+}
+
+TEST_CASE("wgmma: threads convolve side by side on streams of their own") {
+  if (no_cuda_device()) return;
+  manual_seed(8);
+  const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
+  const Tensor x = last(image({20, 32, 28, 28}, kBFloat16)), w = last(image({64, 32, 3, 3}, kBFloat16));
+  const auto train = [&] {
+    const BackendGuard guard("cuda");
+    const Tensor input = x.detach().requires_grad_(), weight = w.detach().requires_grad_();
+    const Tensor y = conv2d(input, weight, {}, 1, 1);
+    y.backward(y.detach());
+    return TensorList{y.detach(), input.grad(), weight.grad()};
+  };
+  const TensorList alone = train();
+  cuda::synchronize();
+  std::vector<TensorList> made(4);
+  std::vector<std::thread> threads;
+  for (TensorList& each : made)
+    threads.emplace_back([&] {
+      const cuda::StreamGuard stream(cuda::new_stream());
+      for (int i = 0; i < 5; ++i) each = train();
+      cuda::synchronize();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const TensorList& each : made)
+    for (size_t i = 0; i < alone.size(); ++i) CHECK(each[i].equal(alone[i]));
 }
 
 TEST_CASE("convolutions of float32 use TF32 where matrix products may") {

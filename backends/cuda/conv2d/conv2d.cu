@@ -51,9 +51,10 @@ Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t b
   return gather;
 }
 
-// The result is y, dx, or, with the gradient of the bias, dw. `mask`, with the strides of dy, and `bias` may be null.
+// The result is y, dx, or, with the gradient of the bias, dw. `bias`, `mask`, with the strides of dy, and `masked`,
+// where a dy so masked goes, may be null.
 void run(const char* name, const ConvProblem& problem, const View& in, const View& w, const View& bias, const View& out,
-         const void* mask = nullptr) {
+         const void* mask = nullptr, const void* masked = nullptr) {
   const bool of_weight = problem.pass == ConvPass::backward_weight;
   const int64_t filters = w.shape[0];
   if ((of_weight ? w.numel() + (problem.bias ? filters : 0) : out.numel()) == 0) return;
@@ -76,11 +77,13 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                         make_gather(problem, phase, bias ? bias.strides[0] : 0),
                         in.numel() > 0 ? in.data : out.data,  // of an empty image something is read, and does not count
                         mask,
+                        masked,
                         from(w, phase.h.first, phase.w.first),
                         bias.data,
                         from(out, phase.h.at, phase.w.at),
                         workspace.as<std::byte>()};
     switch (plan.algorithm) {
+      case ConvAlgorithm::wgmma: (of_weight ? wgmma_wgrad : wgmma_gather)(call, launch); break;
       case ConvAlgorithm::direct: (of_weight ? direct_wgrad : direct)(call, launch); break;
       case ConvAlgorithm::few_channel_mma:
         (of_weight ? few_channel_mma_wgrad : few_channel_mma_fprop)(call, launch);
@@ -89,7 +92,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
       case ConvAlgorithm::implicit_gemm: (of_weight ? implicit_gemm_wgrad : implicit_gemm)(call, launch); break;
       default: (of_weight ? implicit_gemm_generic_wgrad : implicit_gemm_generic)(call, launch);
     }
-    if (of_weight || phase.split_k > 1) add_parts(call, launch);
+    if ((of_weight || phase.split_k > 1) && plan.algorithm != ConvAlgorithm::wgmma) add_parts(call, launch);
   }
 }
 
@@ -99,10 +102,10 @@ void backward_data(const View& dy, const void* mask, const View& w, const Mutabl
 }
 
 void backward_weight(const View& dy, const void* mask, const View& x, const MutableView& dw, const View& dbias,
-                     const Conv2dGeometry& geometry) {
+                     const Conv2dGeometry& geometry, const void* masked = nullptr) {
   ConvProblem problem = problem_of(ConvPass::backward_weight, x, dw, dy, geometry);
   problem.bias = static_cast<bool>(dbias), problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
-  run("conv2d_backward_weight", problem, x, dw, dbias, dy, mask);
+  run("conv2d_backward_weight", problem, x, dw, dbias, dy, mask, masked);
 }
 
 }  // namespace
@@ -127,17 +130,29 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   backward_weight(dy, nullptr, x, dw, {}, geometry);
 }
 
-// Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first.
-// dbias is summed by the kernel of the weights' gradient.
+// Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first:
+// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const MutableView &dx = args.dx, &dw = args.dw;
   const Conv2dGeometry& geometry = args.geometry;
-  const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) {
+  const auto chosen = [&](ConvPass pass, const View& x, const View& w) {
     ConvProblem problem = problem_of(pass, x, w, dy, geometry);
     problem.mask_alignment = ConvOperand::alignment_of(y.data);
-    return choose(problem, device_properties(dy.device.index), switches()).takes_mask;
+    return choose(problem, device_properties(dy.device.index), switches());
   };
+  if (y && dx && dw && y.strides == dy.strides &&
+      chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma) {
+    Array scratch;
+    MutableView masked = args.masked;
+    if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or absent
+      scratch = Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device);
+      masked = scratch;
+    }
+    backward_weight(dy, y.data, x, dw, args.dbias, geometry, masked.data);
+    return conv2d_backward_data(masked, w, dx, geometry);
+  }
+  const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) { return chosen(pass, x, w).takes_mask; };
   const bool masks = !y || (y.strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, dx, w)) &&
                             takes_mask(ConvPass::backward_weight, x, dw));
   Array scratch;

@@ -144,8 +144,8 @@ struct ConvCall {
   const ConvPlan& plan;
   const ConvPhase& phase;
   Gather gather;
-  Address in, mask, weight, bias, out;
-  std::byte* workspace;  // plan.workspace_bytes
+  Address in, mask, masked, weight, bias, out;  // masked: where wgmma's dw leaves the masked dy, or null
+  std::byte* workspace;                         // plan.workspace_bytes
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
   /// Gradient of weights: the parts of sums that kernels leave, (splits, groups, rows, columns) in the compute type.
@@ -166,6 +166,8 @@ void visit_tiles(const ConvTile& tile, F&& f) {
 
 // The kernels of ConvAlgorithm, by the plan.
 void direct(const ConvCall& call, const Launch& launch);
+void wgmma_gather(const ConvCall& call, const Launch& launch);
+void wgmma_wgrad(const ConvCall& call, const Launch& launch);
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);
 void implicit_gemm(const ConvCall& call, const Launch& launch);
 void implicit_gemm_generic(const ConvCall& call, const Launch& launch);

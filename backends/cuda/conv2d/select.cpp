@@ -1,4 +1,4 @@
-// Which algorithm. How its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp.
+// Which algorithm. How its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp, plan_wgmma.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <numeric>
@@ -52,6 +52,7 @@ struct Case {
            (!skips() || p.in().strides[1] != 1) && has_short_images();
   }
   ConvAlgorithm gather() const {
+    if (can_wgmma(p, device)) return ConvAlgorithm::wgmma;
     if (p.pass == ConvPass::forward && few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (has_direct()) return ConvAlgorithm::direct;
     if (p.in().strides[1] != 1 && has_exact_gather())  // else implicit_gemm loads four channels at once
@@ -69,6 +70,7 @@ struct Case {
            strides[0] % 4 == 0 && strides[1] % 4 == 0 && p.y.alignment == 16;
   }
   ConvAlgorithm weight() const {
+    if (can_wgmma(p, device)) return ConvAlgorithm::wgmma;
     if (few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (can_direct_wgrad(p, device)) return ConvAlgorithm::direct;
     const bool vectors = is_exact() && has_vectors();
@@ -85,7 +87,8 @@ struct Case {
   bool takes_mask(ConvAlgorithm algorithm) const {
     if (p.pass == ConvPass::backward_weight)
       return p.mask_alignment == 16 &&
-             (algorithm == ConvAlgorithm::direct || algorithm == ConvAlgorithm::few_channel_mma);
+             (algorithm == ConvAlgorithm::direct || algorithm == ConvAlgorithm::few_channel_mma ||
+              algorithm == ConvAlgorithm::wgmma);
     return algorithm == ConvAlgorithm::direct && filters <= kMaxDirectRows;
   }
 
@@ -124,13 +127,18 @@ struct Case {
     if (p.pass == ConvPass::backward_data && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
     return p.out().numel() < int64_t{1} << ((p.bias || p.relu) && !few ? 22 : 21);
   }
+  bool fills_wgmma() const {
+    const int64_t height = p.x.shape[2], width = p.x.shape[3];
+    return 2 * height * width >= ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
+  }
   /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
   /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
   /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use tensor cores in both, cuDNN's with
   /// the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128
-  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
+  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05. wgmma is ahead where images fill its tiles.
   bool prefers_own() const {
     if (switches.small_convolutions) return false;
+    if (fills_wgmma() && can_wgmma(p, device)) return true;
     if (p.pass != ConvPass::backward_data && few_channel_tiling(p, mode)) return true;
     if (exact_library() && is_better_exact()) return true;
     const bool few = std::max(filters, channels) <= 16;
@@ -234,7 +242,8 @@ int64_t ConvOperand::alignment_of(const void* data) {
 
 const char* ConvPlan::name() const {
   constexpr const char* modes[] = {"implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half"};
-  constexpr const char* names[] = {"direct", "few_channel_mma", "implicit_gemm_async", "", "implicit_gemm_generic"};
+  constexpr const char* names[] = {
+      "wgmma", "direct", "few_channel_mma", "implicit_gemm_async", "", "implicit_gemm_generic"};
   if (algorithm == ConvAlgorithm::implicit_gemm) return modes[static_cast<int>(math_mode)];
   if (algorithm != ConvAlgorithm::library) return names[static_cast<int>(algorithm)];
   if (math_mode == MathMode::tf32) return fused ? "fused_tf32" : "engine_tf32";
@@ -265,9 +274,14 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   if (plan.algorithm == ConvAlgorithm::library) return of.library_plan();
   if (of.is_empty()) return plan;
   // Others compute on the FMA units, in the type that they sum in.
-  if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma)
+  if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma ||
+      plan.algorithm == ConvAlgorithm::wgmma)
     plan.math_mode = *of.mode;
   plan.phases = phases_of(problem);
+  if (plan.algorithm == ConvAlgorithm::wgmma) {
+    plan_wgmma(problem, device, plan);
+    return plan;
+  }
   (problem.pass == ConvPass::backward_weight ? plan_wgrad : plan_gather)(problem, device, plan);
   for (const ConvPhase& phase : plan.phases) plan.split_k = std::max(plan.split_k, phase.split_k);
   return plan;

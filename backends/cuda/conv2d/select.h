@@ -15,8 +15,9 @@ namespace gradus::cuda_detail {
 /// dy.
 enum class ConvPass : uint8_t { forward, backward_data, backward_weight };
 
-/// The kernels: three families, and cuDNN. "wgrad" computes dw. K, C, R, S are sizes per group.
+/// The kernels: four families, and cuDNN. "wgrad" computes dw. K, C, R, S are sizes per group.
 enum class ConvAlgorithm : uint8_t {
+  wgmma,                  ///< wgmma_{gather,wgrad}.cu: 3x3 of half types on tensor cores of Hopper, channels innermost
   direct,                 ///< few channels, FMA: direct.cu, K <= 16; direct_wgrad.cu, C <= 6; 3x3 and 5x5
   few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8 by half types on tensor cores
   implicit_gemm_async,    ///< implicit_gemm{,_wgrad}.cu: float32 on the FMA units, cp.async loads of NCHW
@@ -129,6 +130,28 @@ struct DirectWgradTiling {
   }
 };
 
+/// ConvAlgorithm::wgmma: tiles of neighbouring pixels of an image, and the ring of slots that TMA loads them into. Rows
+/// have a pixel of zeros behind them, `pitch` pixels together.
+struct WgmmaTiling {
+  int rows = 0, pitch = 0, step = 0;  // that hold a tile; pixels from a tile to the next
+  int height = 0, width = 0;          // of an image
+  int tiles = 0;
+  Divisor image, pitches;                                  // tiles of an image; pixels of a row
+  int line_bytes = 0, chunks = 1, slots = 0;               // 64 or 128 bytes of a pixel's channels; of all of them
+  uint32_t load_bytes = 0, slot_bytes = 0, dy_offset = 0;  // that a slot waits for; dw: of dy in a slot
+
+  struct Tile {
+    int image, row, pixel;  // its first row, and its first pixel there
+  };
+  GRADUS_HOST_DEVICE Tile tile_at(int index) const {
+    uint32_t pixel = static_cast<uint32_t>(index);
+    const uint32_t n = image.split(pixel);
+    pixel *= step;
+    const uint32_t row = pitches.split(pixel);
+    return {static_cast<int>(n), static_cast<int>(row), static_cast<int>(pixel)};
+  }
+};
+
 /// A convolution, or, of the gradient of images under a stride, the results that are the stride apart: they read the
 /// same taps, and are a convolution without a stride.
 struct ConvPhase {
@@ -151,8 +174,8 @@ struct ConvPlan {
   std::vector<ConvPhase> phases;
   size_t workspace_bytes = 0;  ///< all scratch memory; `library`: its limit
   size_t partial_offset = 0;   ///< where in it the parts begin, behind packed weights
-  size_t shared_bytes = 0;     ///< direct, few_channel_mma: dynamic shared memory of a block
-  uint32_t blocks = 0;         ///< few_channel_mma, forward: that share the tiles
+  size_t shared_bytes = 0;     ///< direct, few_channel_mma, wgmma: dynamic shared memory of a block
+  uint32_t blocks = 0;         ///< few_channel_mma, wgmma, gather: that share the tiles
   uint32_t threads = 0;        ///< direct: of a block
   int shape = 0;               ///< direct, dw: in kDirectWgradSizes
   bool vectorized = false;     ///< implicit_gemm: 16 bytes of channels at a time (dw: neighbouring threads, channels)
@@ -160,6 +183,7 @@ struct ConvPlan {
   DirectTiling direct;
   FewChannelTiling few_channel;
   DirectWgradTiling direct_wgrad;
+  WgmmaTiling wgmma;
   bool channels_last = false;  ///< library: the layout of all operands
   bool fused = false;          ///< library: with bias and ReLU
   bool flipped = false;        ///< library: runs flip_transpose(problem)

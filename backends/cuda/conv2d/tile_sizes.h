@@ -62,6 +62,10 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
     {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},
 };
 
+/// wgmma: pixels that a warpgroup multiplies at a time; slots of a ring, at most; static shared memory beside them.
+inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
+inline constexpr int64_t kWgmmaStaticBytes = 10 << 10;
+
 // What select() asks of an algorithm.
 
 /// How few_channel_mma cuts the output; nothing where it does not apply.
@@ -69,6 +73,8 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, s
 /// True for what direct_wgrad computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters
 /// where these are innermost, that are whole aligned vectors.
 bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device);
+/// True for what the wgmma kernels compute: dense half types with channels innermost, 3x3, padding 1, on Hopper.
+bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device);
 /// The columns of dw that the tiles of `implicit` compute.
 ConvTile implicit_wgrad_tile(int64_t rows);
 
@@ -80,5 +86,6 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 /// The tile of plan.algorithm, how sums are split, and the workspace.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 
 }  // namespace gradus::cuda_detail

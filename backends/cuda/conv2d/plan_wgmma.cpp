@@ -1,0 +1,106 @@
+// The plan of the wgmma kernels: tiles of images, the ring of slots in shared memory, split-K.
+#include <gradus/backends/cuda/conv2d/tile_sizes.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr int64_t kSwizzle = 1024;         // what slots are aligned to
+constexpr int64_t kMargin = 2 * kSwizzle;  // to align the first, and the zeros in front of it
+
+int64_t up(int64_t bytes) { return ceil_div(bytes, kSwizzle) * kSwizzle; }
+
+/// Tiles of whole rows of at most so many pixels, much the same for all.
+WgmmaTiling tiles_of_rows(const ConvOperand& image, int64_t pixels) {
+  const int64_t height = image.shape[2], width = image.shape[3], pitch = width + 1;
+  const int64_t tiles = ceil_div(height, std::max<int64_t>(pixels / pitch, 1)), rows = ceil_div(height, tiles);
+  WgmmaTiling tiling;
+  tiling.rows = static_cast<int>(rows), tiling.pitch = static_cast<int>(pitch);
+  tiling.step = static_cast<int>(rows * pitch);
+  tiling.height = static_cast<int>(height), tiling.width = static_cast<int>(width);
+  tiling.tiles = static_cast<int>(tiles * image.shape[0]);
+  tiling.image = Divisor(tiles), tiling.pitches = Divisor(pitch);
+  return tiling;
+}
+/// Tiles of 128 pixels, where they are fewer than those of rows.
+WgmmaTiling tiles_of_pixels(const ConvOperand& image) {
+  WgmmaTiling tiling = tiles_of_rows(image, kWgmmaPixels + 1);  // the last row needs no zero behind it
+  const int64_t tiles = ceil_div(tiling.height * tiling.pitch - 1, kWgmmaPixels);
+  if (tiles >= tiling.image.divisor) return tiling;
+  tiling.step = kWgmmaPixels, tiling.tiles = static_cast<int>(tiles * image.shape[0]), tiling.image = Divisor(tiles);
+  tiling.rows = 0;
+  for (int i = 0; i < tiles; ++i)
+    tiling.rows = std::max(tiling.rows, (tiling.tile_at(i).pixel + kWgmmaPixels - 1) / tiling.pitch + 1);
+  tiling.rows = std::min(tiling.rows, tiling.height);
+  return tiling;
+}
+
+/// As many slots as fit beside what else is in shared memory.
+void fill_ring(WgmmaTiling& tiling, int64_t others, const DeviceProperties& device, size_t& shared_bytes) {
+  const int64_t beside = others + kMargin, room = static_cast<int64_t>(device.shared_memory) - kWgmmaStaticBytes;
+  tiling.slots = static_cast<int>(std::clamp<int64_t>((room - beside) / tiling.slot_bytes, 0, kMaxWgmmaSlots));
+  shared_bytes = static_cast<size_t>(beside + int64_t{tiling.slots} * tiling.slot_bytes);
+}
+
+/// A gather by tiles of so many filters.
+void plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, ConvPlan& plan) {
+  const int64_t channels = p.in().shape[1], results = p.out().shape[1];
+  WgmmaTiling& tiling = plan.wgmma = tiles_of_pixels(p.in());
+  tiling.line_bytes = channels <= 32 ? 64 : 128;
+  tiling.chunks = static_cast<int>(ceil_div(2 * channels, tiling.line_bytes));
+  const int64_t pixels = (tiling.rows + 2) * tiling.pitch, read = kWgmmaPixels + 3 * tiling.pitch + 1;
+  tiling.load_bytes = u32(pixels * tiling.line_bytes);
+  tiling.slot_bytes = u32(up((std::max(pixels, read) + 1) * tiling.line_bytes));
+  fill_ring(tiling, int64_t{9} * filters * tiling.line_bytes * tiling.chunks, device, plan.shared_bytes);
+  plan.tile = {filters, kWgmmaPixels};
+  plan.blocks = u32(std::clamp<int64_t>(device.multiprocessors / ceil_div(results, filters), 1, tiling.tiles));
+}
+
+void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
+  const int64_t K = p.w.shape[0], C = p.w.shape[1];
+  WgmmaTiling& tiling = plan.wgmma = tiles_of_rows(p.x, kWgmmaPixels);
+  tiling.line_bytes = C <= 32 ? 64 : 128;
+  const int64_t filters = K <= 32 ? 32 : 64, operands = p.mask_alignment > 0 ? 2 : 1;
+  const int64_t pixels = (tiling.rows + 2) * tiling.pitch, of_dy = tiling.rows * tiling.pitch;
+  tiling.load_bytes = u32(pixels * tiling.line_bytes + operands * of_dy * 2 * filters);
+  tiling.dy_offset = u32(up(std::max<int64_t>(pixels, kWgmmaPixels + 2 * tiling.pitch + 1) * tiling.line_bytes));
+  tiling.slot_bytes = u32(tiling.dy_offset + operands * kWgmmaPixels * 2 * filters + kSwizzle);
+  fill_ring(tiling, 0, device, plan.shared_bytes);
+  plan.tile = {static_cast<int>(filters), 9 * tiling.line_bytes / 2};
+  const int64_t chunks = ceil_div(2 * C, tiling.line_bytes), groups = ceil_div(K, filters);
+  const int64_t most = std::clamp<int64_t>(device.multiprocessors / (chunks * groups), 1, tiling.tiles);
+  plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // no fewer tiles for the slowest of them
+  const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
+  plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
+}
+
+}  // namespace
+
+void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
+  if (problem.pass == ConvPass::backward_weight) return plan_wgmma_wgrad(problem, device, plan);
+  const bool wide = problem.out().shape[1] > 32;
+  plan_wgmma_gather(problem, device, wide ? 64 : 32, plan);
+  if (wide && plan.wgmma.slots < 3) plan_wgmma_gather(problem, device, 32, plan);
+}
+
+bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
+  constexpr int64_t least_channels = 16, most_channels = 128;  // whose filters fit in shared memory
+  if (device.compute_capability != 90 || (p.dtype != DType::f16 && p.dtype != DType::bf16) || p.geometry.groups != 1 ||
+      p.w.shape[2] != 3 || p.w.shape[3] != 3)
+    return false;
+  for (int i = 0; i < 2; ++i)
+    if (p.geometry.stride[i] != 1 || p.geometry.padding[i] != 1 || p.geometry.dilation[i] != 1) return false;
+  const bool of_weight = p.pass == ConvPass::backward_weight;
+  for (const ConvOperand* operand : {&p.x, &p.w, &p.y}) {
+    if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
+    if (!(of_weight && operand == &p.w) && (operand->alignment != 16 || !operand->is_dense(true))) return false;
+  }
+  for (const int64_t channels : {p.w.shape[0], p.w.shape[1]})
+    if (channels % 8 != 0 || channels < least_channels || channels > most_channels) return false;
+  if (p.mask_alignment != 0 && p.mask_alignment != 16) return false;
+  if (p.x.shape[3] >= kWgmmaPixels) return false;
+  ConvPlan plan;
+  plan_wgmma(p, device, plan);
+  return plan.wgmma.slots >= 2;
+}
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,208 @@
+// conv2d fprop and dgrad, 3x3 with padding 1, half types on tensor cores of Hopper (wgmma).
+//   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], + bias, ReLU;  in, out, w: NHWC.
+// Of dgrad `in` is dy and `out` dx, and the filters are flipped and transposed: wgmma reads them so where they are.
+// A tile is 128 pixels, or some whole rows, of an image. TMA loads its rows once, with the row above and below and a
+// zero behind each row: a matrix (pixels, C) with W + 1 pixels a row. What (r,s) multiplies is the same matrix from
+// (r - 1) (W + 1) + s - 1 rows on: the zero ends one row of the image and begins the next.
+// Grid: x = blocks that share the tiles, y = groups of kFilters filters.  Block: 3 warpgroups that multiply, 128 pixels
+// of a tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
+// Pipeline: a ring of slots of one tile's 32 or 64 channels; `full` opens when they have come, `empty` when they have
+// been multiplied.  Deterministic: a warpgroup makes all of a sum.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr int kWarpgroups = 3, kGatherThreads = 128 * kWarpgroups + 32;
+constexpr int kBlocks = kWgmmaPixels / 64;  // of 64 pixels
+
+struct GatherBarriers {
+  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters;
+};
+
+/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
+__device__ void transpose_quad(uint32_t (&words)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
+      (upper ? words[i] : words[i + step]) = got;
+    }
+  }
+}
+
+/// The shared memory of a block: filters of all chunks of channels, then the ring.
+template <int kLineBytes, int kFilters>
+struct GatherShared {
+  static constexpr int kChannels = kLineBytes / 2, kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
+  uint32_t filters, ring, slot_bytes;
+
+  __device__ GatherShared(const void* memory, const WgmmaTiling& tiling)
+      : filters((shared_address(memory) + 1023) / 1024 * 1024), ring(filters + tiling.chunks * kFilterBytes + 1024),
+        slot_bytes(tiling.slot_bytes) {}
+  __device__ uint32_t slot(uint32_t i) const { return ring + i * slot_bytes; }
+};
+
+/// One thread asks for all that the block reads.
+template <bool kFlipped, int kLineBytes, int kFilters>
+__device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const WgmmaTiling& tiling,
+                           const GatherShared<kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
+  using Shared = GatherShared<kLineBytes, kFilters>;
+  const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
+  barriers.filters.expect_tx(tiling.chunks * Shared::kFilterBytes);
+  for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
+    const int channel = chunk * Shared::kChannels;
+    tma_load(shared.filters + chunk * Shared::kFilterBytes, w, barriers.filters, kFlipped ? first_filter : channel,
+             kFlipped ? channel : first_filter, 0, 0);
+  }
+  uint32_t slot = 0, round = 0;
+  for (int tile = blockIdx.x; tile < tiling.tiles; tile += gridDim.x)
+    for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
+      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);
+      barriers.full[slot].expect_tx(tiling.load_bytes);
+      const WgmmaTiling::Tile at = tiling.tile_at(tile);
+      tma_load(shared.slot(slot), in, barriers.full[slot], chunk * Shared::kChannels, 0, at.row - 1, at.image);
+      if (++slot == tiling.slots) slot = 0, ++round;
+    }
+}
+
+/// sums += a chunk's product. (Filters: (9, K, C) or, to be flipped, (9, C, K).)
+template <class T, bool kFlipped, int kLineBytes, int kFilters>
+__device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile, uint32_t filters, int pitch,
+                         bool accumulate) {
+  constexpr int kChannels = kLineBytes / 2;
+  wgmma_fence();
+#pragma unroll
+  for (int rs = 0; rs < 9; ++rs)
+#pragma unroll
+    for (int c = 0; c < kChannels; c += 16) {
+      const uint64_t b = kFlipped ? matrix_descriptor<2 * kFilters>(filters + 2 * kFilters * ((8 - rs) * kChannels + c))
+                                  : matrix_descriptor<kLineBytes>(filters + rs * kFilters * kLineBytes + 2 * c);
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const int row = 64 * i + rs / 3 * pitch + rs % 3 - 1;
+        wgmma<T, false, kFlipped>(sums[i], matrix_descriptor<kLineBytes>(tile + row * kLineBytes + 2 * c), b,
+                                  rs + c > 0 || accumulate);
+      }
+    }
+  wgmma_commit();
+  wgmma_wait<0>();
+}
+
+/// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's filters on.
+template <class T, int kFilters>
+__device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], const float (&bias)[kFilters / 8][2],
+                               bool relu, const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
+                               int filters) {
+#pragma unroll
+  for (int i = 0; i < 2 * kBlocks; ++i) {
+    const int pixel = i / 2 * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + i % 2 * 8;
+    uint32_t q = tile.pixel + pixel;
+    const int p = tile.row + static_cast<int>(tiling.pitches.split(q));
+    const bool inside = pixel < tiling.step && q < tiling.width && p < tiling.height;
+    T* const row = to + (p * tiling.width + static_cast<int>(q)) * channels;
+#pragma unroll
+    for (int first = 0; first < kFilters / 8; first += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float low = sums[i / 2][first + j][i % 2 * 2] + bias[first + j][0];
+        float high = sums[i / 2][first + j][i % 2 * 2 + 1] + bias[first + j][1];
+        if (relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // a NaN stays
+        words[j] = T(low).bits | static_cast<uint32_t>(T(high).bits) << 16;
+      }
+      transpose_quad(words);
+      const int filter = first * 8 + static_cast<int>(threadIdx.x % 4) * 8;
+      if (inside && filter < filters)
+        *reinterpret_cast<uint4*>(row + filter) = {words[0], words[1], words[2], words[3]};
+    }
+  }
+}
+
+template <class T, int kLineBytes, int kFilters, bool kFlipped>
+__global__ void __launch_bounds__(kGatherThreads, 1)
+    wgmma_gather_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap w,
+                        const WgmmaTiling tiling, const T* bias, int64_t bias_step, bool relu, T* out, int channels) {
+  extern __shared__ char memory[];
+  __shared__ GatherBarriers barriers;
+  const GatherShared<kLineBytes, kFilters> shared(memory, tiling);
+  launch_dependents();
+  for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += kGatherThreads)  // in front of each slot is a zero
+    zero_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init();
+    barriers.filters.init();
+  }
+  fence_proxy_async();
+  __syncthreads();
+  wait_for_grid();
+  const int group = threadIdx.x / 128, first_filter = static_cast<int>(blockIdx.y) * kFilters;
+  if (group == kWarpgroups) {
+    if (threadIdx.x % 32 == 0) load_tiles<kFlipped>(in, w, tiling, shared, barriers);
+    return;
+  }
+
+  float shift[kFilters / 8][2] = {};
+#pragma unroll
+  for (int i = 0; i < kFilters / 4; ++i) {
+    const int k = first_filter + i / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
+    if (bias && k < channels) shift[i / 2][i % 2] = bias[k * bias_step];
+  }
+  barriers.filters.wait(0);
+  int count = group * tiling.chunks;  // of chunks of tiles that are before
+  for (int tile = blockIdx.x + group * gridDim.x; tile < tiling.tiles; tile += gridDim.x * kWarpgroups) {
+    const WgmmaTiling::Tile at = tiling.tile_at(tile);
+    float sums[kBlocks][kFilters / 8][4];
+    for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
+      const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
+      barriers.full[slot].wait(round % 2);
+      multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
+                                                  shared.filters + chunk * shared.kFilterBytes, tiling.pitch,
+                                                  chunk > 0);
+      asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");  // of the warpgroup
+      if (threadIdx.x % 128 == 0) barriers.empty[slot].arrive();
+    }
+    count += kWarpgroups * tiling.chunks;
+    T* const to = out + int64_t{at.image} * tiling.height * tiling.width * channels + first_filter;
+    store_epilogue<T, kFilters>(sums, shift, relu, tiling, at, to, channels, channels - first_filter);
+  }
+}
+
+template <class T, int kLineBytes, int kFilters, bool kFlipped>
+void launch_gather(const ConvCall& call, const Launch& launch) {
+  const ConvProblem& problem = call.problem;
+  const WgmmaTiling& tiling = call.plan.wgmma;
+  const Shape &filters = problem.w.shape, &shape = problem.in().shape;
+  const auto channels = static_cast<int>(problem.out().shape[1]);
+  constexpr cuuint32_t kChannels = kLineBytes / 2;
+  const CUtensorMap in = image_map(call.in.data, problem.dtype, shape, kChannels, tiling.pitch, tiling.rows + 2);
+  const cuuint64_t C = filters[1], K = filters[0];
+  const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {18 * C, 2 * C, 18 * C},
+                                   {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 9, 1});
+  launch_early(launch, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
+               dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, call.plan.shared_bytes, in, w,
+               tiling, static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out),
+               channels);
+}
+
+}  // namespace
+
+void wgmma_gather(const ConvCall& call, const Launch& launch) {
+  const bool flipped = call.problem.pass == ConvPass::backward_data;
+  visit_half(call.problem.dtype, [&]<class T>() {
+    const auto with = [&]<int kLineBytes, int kFilters>() {
+      if (flipped) launch_gather<T, kLineBytes, kFilters, true>(call, launch);
+      else launch_gather<T, kLineBytes, kFilters, false>(call, launch);
+    };
+    const bool wide = call.plan.tile.rows == 64;
+    if (call.plan.wgmma.line_bytes == 64)
+      wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
+    else wide ? with.template operator()<128, 64>() : with.template operator()<128, 32>();
+  });
+}
+
+}  // namespace gradus::cuda_detail

@@ -65,7 +65,7 @@ const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
 
 bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   const std::vector<AnyModule> modules = std::move(modules_);
-  modules_.clear();
+  modules_.clear(), parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
   for (size_t i = 0; i < modules.size(); ++i) {
     // A module that stands here twice is one module in the copy too.

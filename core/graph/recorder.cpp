@@ -67,6 +67,7 @@ void Recorder::add(const char* name, std::unique_ptr<Call> call) {
 // say, must not reach memory that was there before: other addresses take its place.
 int64_t Recorder::workspace_of(Call& call) {
   if (!graph_.device_.is_cpu()) return 0;
+  constexpr size_t kAlignment = 64;
   SwapAddresses swap;
   size_t most = 0;
   std::set<const void*> written;
@@ -78,9 +79,10 @@ int64_t Recorder::workspace_of(Call& call) {
     most = std::max(most, bytes);
   });
   call.visit(find);
-  if (most > scrap_bytes_) scrap_ = RecordedBlocks::addresses(scrap_bytes_ = most);
+  if (most > scrap_bytes_) scrap_ = RecordedBlocks::addresses((scrap_bytes_ = most) + kAlignment);
   for (const void*& address : swap.addresses)
-    if (written.contains(address)) address = scrap_.get() + reinterpret_cast<uintptr_t>(address) % 64;
+    if (written.contains(address))
+      address = scrap_.get() + reinterpret_cast<uintptr_t>(address) % kAlignment;  // as it was
 
   const auto exchange = [&] {
     swap.next = swap.addresses.data();

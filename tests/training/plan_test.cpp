@@ -244,3 +244,37 @@ TEST_CASE("what cannot be planned is an error", "[plan]") {
   net->recompute_part(0, 1);
   CHECK_THROWS_WITH(net->recompute_part(0, 1), contains("overlap"));
 }
+
+TEST_CASE("modules are recomputed when they are called, and clones of them are not", "[plan]") {
+  manual_seed(4);
+  nn::Sequential net(nn::Linear(6, 8), nn::Tanh(),
+                     nn::Sequential(nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 8), nn::Tanh()), nn::Linear(8, 2));
+  const Tensor x = randn({3, 6});
+  const auto kept_and_gradient = [&](const nn::Sequential& of) {
+    of->zero_grad();
+    const int64_t before = allocated();
+    const Tensor y = of(x).sum();
+    const int64_t kept = allocated() - before;
+    y.backward();
+    return std::pair(kept, of->parameters()[0].grad().clone());
+  };
+  const auto expected = kept_and_gradient(net);
+  (*net)[2]->recompute();
+  CHECK((*net)[2]->is_recomputed());
+  const auto module = kept_and_gradient(net);
+  net->recompute_part(0, 3);
+  const auto part = kept_and_gradient(net);
+  const nn::Sequential clone(std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone()));
+  CHECK(module.first < expected.first);
+  CHECK(part.first < module.first);
+  CHECK(kept_and_gradient(clone).first == expected.first);
+  CHECK(module.second.equal(expected.second));
+  CHECK(part.second.equal(expected.second));
+  {
+    const NoGradGuard no_grad;
+    CHECK(net(x).equal(clone(x)));
+  }
+  keep_all(net);
+  CHECK_FALSE((*net)[2]->is_recomputed());
+  CHECK(kept_and_gradient(net).first == expected.first);
+}

@@ -32,7 +32,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
     bool used = true, filled = false;
   };
 
-  explicit RecordedBlocks(Device device) : device_(device), bytes_before_(allocated()) {}
+  explicit RecordedBlocks(Device device = Device()) : device_(device), bytes_before_(allocated()) {}
   ~RecordedBlocks() override { close(); }
   RecordedBlocks(const RecordedBlocks&) = delete;
   RecordedBlocks& operator=(const RecordedBlocks&) = delete;

@@ -180,7 +180,6 @@ void ImageRun::explain_step() {
   batches_->each([&](const TensorList& batch) {
     const training::Explanation explanation =
         explain([&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); });
-    if (!ranks_.is_first()) return false;
     const std::string path = options_.out + "/explain.html";
     std::filesystem::create_directories(options_.out);
     explanation.save_html(path, "A training step of " + options_.command);

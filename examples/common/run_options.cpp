@@ -27,8 +27,7 @@ void settle(RunOptions& options) {
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
-  GRADUS_CHECK(!options.explain || (device.is_cpu() && options.data_parallel == 1), ValueError,
-               "--explain watches one thread on the cpu: leave out --device ", options.device, " and --data-parallel");
+  GRADUS_CHECK(!options.explain || device.is_cpu(), ValueError, "--explain watches the cpu, not ", options.device);
   if (options.threads > 0) set_num_threads(options.threads);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));
@@ -126,6 +125,9 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
                options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
   GRADUS_CHECK(options.data_parallel == 1 || (options.spawn == 1 && dist::job_environment().world_size == 1),
                ValueError, "--data-parallel is for a single process: leave it out where there are several");
+  GRADUS_CHECK(
+      !options.explain || (options.data_parallel == 1 && options.spawn == 1 && dist::job_environment().world_size == 1),
+      ValueError, "--explain watches one thread of one process: leave out --data-parallel and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || !options.graph, ValueError,
                "--data-parallel computes in threads, which --graph cannot capture: leave out one of them");
   GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,

@@ -27,14 +27,14 @@ inline thread_local constinit RecordedMemory* recorded_memory = nullptr;
 }  // namespace detail
 
 /// This thread's for devices of a type.
-inline RecordedMemory* recorded_memory(DeviceType type) {
+inline RecordedMemory* recorded_memory_of(DeviceType type) {
   RecordedMemory* const memory = detail::recorded_memory;
   return memory && memory->type() == type ? memory : nullptr;
 }
 
 /// Is this thread's work on such devices recorded? Their runtime is capturing() then.
 inline bool is_recording(DeviceType type) {
-  const RecordedMemory* const memory = recorded_memory(type);
+  const RecordedMemory* const memory = recorded_memory_of(type);
   return memory && !memory->is_watched();
 }
 

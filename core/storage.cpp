@@ -9,14 +9,14 @@ namespace {
 
 // Apart from allocate(), which is shorter without it.
 [[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
-  const std::shared_ptr<void> block = recorded_memory(device.type)->allocate(bytes);
+  const std::shared_ptr<void> block = recorded_memory_of(device.type)->allocate(bytes);
   return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // keeps it
 }
 
 }  // namespace
 
 Storage Storage::allocate(size_t bytes, Device device) {
-  if (detail::recorded_memory && recorded_memory(device.type) && bytes > 0) [[unlikely]] {
+  if (detail::recorded_memory && recorded_memory_of(device.type) && bytes > 0) [[unlikely]] {
     Storage recorded = allocate_recorded(bytes, device);
     recorded.impl_->runtime = &runtime(device.type);
     return recorded;

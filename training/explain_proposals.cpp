@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <map>
 
-#include <gradus/core/convolution_accuracy.h>
 #include <gradus/core/graph/executor.h>
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
@@ -34,7 +33,7 @@ class Proposals {
     add_half_types();
     if (options_.proposals()) {
       add_layout();
-      add_settings();
+      add_thread_count();
       add_static_step();
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
@@ -195,29 +194,17 @@ class Proposals {
     return least;
   }
 
-  void add_settings() {
-    const auto try_out = [&](const char* change, const std::function<void()>& changed) {
-      const auto [before, after] = compare(changed);
-      faster(change, before - after, "measured");
-    };
-    const bool has_3x3 = std::any_of(explanation_.kernels.begin(), explanation_.kernels.end(), [](const auto& kernel) {
-      return kernel.name.rfind("conv2d", 0) == 0 && kernel.shapes.size() > 1 && kernel.shapes[1].size() == 4 &&
-             kernel.shapes[1][2] == 3;
+  void add_thread_count() {
+    if (num_threads() == 1) return;
+    const auto [before, after] = compare([&] {
+      struct OneThread {
+        OneThread() { set_num_threads(1); }
+        ~OneThread() { set_num_threads(threads); }
+        const int threads = num_threads();
+      } one;
+      step_();
     });
-    if (has_3x3 && convolution_accuracy() == ConvolutionAccuracy::exact)
-      try_out("less exact 3x3 convolutions: set_convolution_accuracy(ConvolutionAccuracy::winograd_4x4)", [&] {
-        const ConvolutionAccuracyGuard guard(ConvolutionAccuracy::winograd_4x4);
-        step_();
-      });
-    if (num_threads() > 1)
-      try_out("a small step: set_num_threads(1)", [&] {
-        struct OneThread {
-          OneThread() { set_num_threads(1); }
-          ~OneThread() { set_num_threads(threads); }
-          const int threads = num_threads();
-        } one;
-        step_();
-      });
+    faster("a small step: set_num_threads(1)", before - after, "measured");
   }
 
   void add_static_step() {

@@ -19,11 +19,13 @@ using Part =
     std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
 constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // of any type
 
-/// This thread's, for so many blocks.
+/// This thread's, for so many blocks; no array's, so that nobody takes it for a tensor that something keeps.
 char* scratch_for(size_t blocks) {
-  static thread_local Storage memory;
-  if (memory.bytes() < blocks * kBlockBytes) memory = Storage::allocate(blocks * kBlockBytes, Device());
-  return static_cast<char*>(memory.data());
+  constexpr size_t kAlignment = 64;
+  static thread_local std::vector<char> memory;
+  if (memory.size() < blocks * kBlockBytes + kAlignment) memory.resize(blocks * kBlockBytes + kAlignment);
+  const auto misaligned = reinterpret_cast<uintptr_t>(memory.data()) % kAlignment;
+  return memory.data() + (kAlignment - misaligned) % kAlignment;
 }
 
 bool is_one_element(const StridedLayout& layout) {

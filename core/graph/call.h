@@ -25,8 +25,11 @@ struct Origin {
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };
 
-/// Bytes from the first element to behind the last one.
-size_t extent_of(const StridedLayout& layout);
+/// Where elements are, in bytes from the first one: from `begin`, which is below 0 where strides are, to before `end`.
+struct Extent {
+  int64_t begin = 0, end = 0;
+};
+Extent extent_of(const StridedLayout& layout);
 
 /// What a call reads or writes: elements of a buffer of its graph.
 struct Operand {

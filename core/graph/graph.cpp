@@ -13,11 +13,15 @@ std::string description_of(const Operand& operand) {
 
 }  // namespace
 
-size_t extent_of(const StridedLayout& layout) {
-  if (layout.numel() == 0) return 0;
-  int64_t last = 0;
-  for (int i = 0; i < layout.ndim(); ++i) last += (layout.shape[i] - 1) * layout.strides[i];
-  return static_cast<size_t>(last + 1) * size_of(layout.dtype);
+Extent extent_of(const StridedLayout& layout) {
+  if (layout.numel() == 0) return {};
+  int64_t first = 0, last = 0;
+  for (int i = 0; i < layout.ndim(); ++i) {
+    const int64_t steps = (layout.shape[i] - 1) * layout.strides[i];
+    (steps < 0 ? first : last) += steps;
+  }
+  const auto size = static_cast<int64_t>(size_of(layout.dtype));
+  return {first * size, (last + 1) * size};
 }
 
 void Call::visit_arguments(ArgumentVisitor& visitor) {

@@ -1,12 +1,13 @@
 #include <gradus/core/graph/onnx_values.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace gradus::graph::onnx {
 namespace {
 
-int64_t end_of(const Region& region) { return region.offset + static_cast<int64_t>(extent_of(region.layout)); }
+int64_t end_of(const Region& region) { return region.offset + extent_of(region.layout).end; }
 Region region_of(const Operand& operand, const std::string& value = {}) {
   return {static_cast<int64_t>(operand.offset), operand.layout, value};
 }
@@ -66,14 +67,15 @@ class ViewChain {
     else reshape(shape);
   }
   void reshape(const Dims& shape) { shape_ = shape; }
-  /// Elements [starts[i], starts[i] + shape[i]) of each axis.
-  void slice(const Dims& starts, const Dims& shape) {
-    Dims axes, from, to;
+  /// Of each axis shape[i] elements, starts[i], starts[i] + steps[i], …
+  void slice(const Dims& starts, const Dims& shape, const Dims& steps) {
+    Dims axes, from, to, by;
     for (int i = 0; i < shape.size(); ++i) {
       if (shape[i] == shape_[i]) continue;
-      axes.push_back(i), from.push_back(starts[i]), to.push_back(starts[i] + shape[i]);
+      axes.push_back(i), from.push_back(starts[i]), by.push_back(steps[i]);
+      to.push_back(starts[i] + (shape[i] - 1) * steps[i] + 1);
     }
-    if (!axes.empty()) add("Slice", {from, to, axes}, {}, shape);
+    if (!axes.empty()) add("Slice", {from, to, axes, by}, {}, shape);
   }
   void expand(const Dims& shape) {
     if (!(shape == shape_)) add("Expand", {shape}, {}, shape);
@@ -108,8 +110,8 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
   if (operand.buffer < 0) return;
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
   const Region written = region_of(operand, value);
-  const auto bytes = static_cast<size_t>(operand.layout.numel()) * size_of(operand.layout.dtype);
-  const bool is_dense = bytes == extent_of(operand.layout);
+  const int64_t bytes = operand.layout.numel() * static_cast<int64_t>(size_of(operand.layout.dtype));
+  const bool is_dense = bytes == extent_of(operand.layout).end;
   std::erase_if(regions, [&](const Region& region) {
     if (!overlap(region, written)) return false;
     const bool is_inside = region.offset >= written.offset && end_of(region) <= end_of(written);
@@ -155,6 +157,7 @@ Operand Values::operand_of(const Array& array) const {
 std::string Values::read(const Call* call, const Operand& operand, uint32_t may_be_1) {
   const StridedLayout& wanted = operand.layout;
   if (operand.buffer < 0) fail(call, operand, "without elements");
+  if (extent_of(wanted).begin < 0) return read_reversed(call, operand);
   const Region region = find(call, operand);  // a copy: nodes may be added
   if (region.value.empty()) fail(call, operand, "that has no counterpart in the model");
   if (region.layout.dtype != wanted.dtype) fail(call, operand, "that holds another type");
@@ -170,25 +173,25 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   view.transpose(axes_by_stride(region.layout.strides));
   const int64_t distance =
       (static_cast<int64_t>(operand.offset) - region.offset) / static_cast<int64_t>(size_of(wanted.dtype));
-  Dims row, starts, sizes;  // the axes that the row of elements is cut into, and what is read of each
-  const auto cut = [&](int64_t outer, int64_t step, int64_t size) {
-    const int64_t extent = outer / step, start = distance / step % extent;
-    if (outer % step != 0 || start + size > extent) fail(call, operand, "across the axes that it was written with");
+  Dims row, starts, sizes, steps;  // the axes that the row of elements is cut into, and what is read of each
+  // Cuts off an axis of steps of `stride` elements, or of a part of that where only a part divides `outer`.
+  int64_t outer = region.layout.numel();
+  const auto cut = [&](int64_t stride, int64_t size) {
+    const int64_t unit = std::gcd(outer, stride), extent = outer / unit, start = distance / unit % extent;
+    const int64_t step = stride / unit;
+    outer = unit;
+    if (start + (size - 1) * step >= extent) fail(call, operand, "across the axes that it was written with");
     if (extent == 1) return false;
     GRADUS_CHECK(row.size() < kMaxDims, ValueError, "to_onnx: ", description_of(call), ": too many axes");
-    row.push_back(extent), starts.push_back(start), sizes.push_back(size);
+    row.push_back(extent), starts.push_back(start), sizes.push_back(size), steps.push_back(step);
     return true;
   };
   Dims place = Dims::filled(wanted.ndim(), -1);  // in `row`, of each axis that is read
-  int64_t outer = region.layout.numel();
-  for (int64_t axis : axes) {
-    const int at = static_cast<int>(axis);
-    if (cut(outer, wanted.strides[at], wanted.shape[at])) place[at] = row.size() - 1;
-    outer = wanted.strides[at];
-  }
-  cut(outer, 1, 1);
+  for (int64_t axis : axes)
+    if (const int at = static_cast<int>(axis); cut(wanted.strides[at], wanted.shape[at])) place[at] = row.size() - 1;
+  cut(1, 1);
   view.reshape(row);
-  view.slice(starts, sizes);
+  view.slice(starts, sizes, steps);
   Dims order;
   for (int i = 0; i < place.size(); ++i)
     if (place[i] >= 0) order.push_back(place[i]);
@@ -203,6 +206,22 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   return view.value();
 }
 
+/// Axes with negative strides: read forwards, then turned around.
+std::string Values::read_reversed(const Call* call, Operand operand) {
+  Dims axes, last, before_first, steps;
+  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // of the element that is first in memory
+  for (int i = 0; i < operand.layout.ndim(); ++i) {
+    if (operand.layout.strides[i] >= 0) continue;
+    operand.layout.strides[i] = -operand.layout.strides[i];
+    axes.push_back(i), last.push_back(-1), before_first.push_back(std::numeric_limits<int64_t>::min()),
+        steps.push_back(-1);
+  }
+  const std::string forwards = read(call, operand);
+  return model_.add(call, "Slice",
+                    {forwards, model_.add_sizes(last), model_.add_sizes(before_first), model_.add_sizes(axes),
+                     model_.add_sizes(steps)});
+}
+
 Region& Values::find(const Call* call, const Operand& operand) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
   const Region wanted = region_of(operand);
@@ -213,8 +232,8 @@ Region& Values::find(const Call* call, const Operand& operand) {
   }
   if (parts.empty()) return external(call, operand);
   Region& region = parts.size() == 1 ? regions[parts[0]] : concatenated(call, operand, std::move(parts));
-  const auto bytes = static_cast<size_t>(region.layout.numel()) * size_of(region.layout.dtype);
-  if (bytes != extent_of(region.layout)) fail(call, operand, "of which only a part was written");
+  const int64_t bytes = region.layout.numel() * static_cast<int64_t>(size_of(region.layout.dtype));
+  if (bytes != extent_of(region.layout).end) fail(call, operand, "of which only a part was written");
   if (wanted.offset < region.offset || end_of(wanted) > end_of(region))
     fail(call, operand, "that was not written before");
   return region;

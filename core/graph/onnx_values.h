@@ -32,6 +32,7 @@ class Values {
   Operand operand_of(const Array& array) const;
 
  private:
+  std::string read_reversed(const Call* call, Operand operand);
   Region& find(const Call* call, const Operand& operand);
   Region& concatenated(const Call* call, const Operand& operand, std::vector<size_t> parts);
   Region& external(const Call* call, const Operand& operand);

@@ -116,10 +116,10 @@ void Recorder::find_buffers() {
   for (const auto& [data, block] : all) buffers.emplace_back(data, block.bytes).first_use = block.filled ? 0 : -1;
   std::vector<std::pair<const char*, size_t>> external;
   ForEachView collect([&](const StridedLayout& layout, const void* data, bool) {
-    const size_t bytes = extent_of(layout);
-    Buffer* const block = bytes > 0 ? graph_.find(data) : nullptr;
+    const auto [begin, end] = extent_of(layout);
+    Buffer* const block = end > 0 ? graph_.find(data) : nullptr;
     if (block) block->first_use = 0;
-    else if (bytes > 0) external.emplace_back(static_cast<const char*>(data), bytes);
+    else if (end > 0) external.emplace_back(static_cast<const char*>(data) + begin, static_cast<size_t>(end - begin));
   });
   for (const auto& call : graph_.calls_) call->visit(collect);
   std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });

@@ -86,12 +86,14 @@ class TextReader final : public ArgumentVisitor {
     return size;
   }
   /// "(2, 3)", "(5,)", "()"
-  Dims take_dims(std::string_view& text) const {
+  Dims take_dims(std::string_view& text, bool may_be_negative = false) const {
     Dims dims;
     expect(text, "(");
     while (!accept(text, ")")) {
       check(dims.size() < kMaxDims, "there may be at most ", kMaxDims, " dimensions");
-      dims.push_back(take_size(text));
+      const bool is_negative = may_be_negative && accept(text, "-");
+      const int64_t size = take_size(text);
+      dims.push_back(is_negative ? -size : size);
       if (accept(text, ",)")) break;
       if (!text.empty() && text[0] != ')') expect(text, ", ");
     }
@@ -248,7 +250,7 @@ class TextReader final : public ArgumentVisitor {
 
   void read_layout(std::string_view& text, StridedLayout& layout) const {
     layout.shape = take_dims(text);
-    layout.strides = accept(text, " strides ") ? take_dims(text) : checked_strides(layout.shape);
+    layout.strides = accept(text, " strides ") ? take_dims(text, true) : checked_strides(layout.shape);
     check(layout.strides.size() == layout.shape.size(), "as many strides as sizes are wanted");
     expect(text, " ");
     for (int i = 0; i < kDTypeCount; ++i) {
@@ -269,7 +271,7 @@ class TextReader final : public ArgumentVisitor {
     checked_strides(layout.shape);
     __int128 last = 0;
     for (int i = 0; i < layout.ndim(); ++i)
-      last += static_cast<__int128>(std::max<int64_t>(layout.shape[i], 1) - 1) * layout.strides[i];
+      last += static_cast<__int128>(std::max<int64_t>(layout.shape[i], 1) - 1) * std::abs(layout.strides[i]);
     check((last + 1) * static_cast<int64_t>(size_of(layout.dtype)) <= kMostBytes, layout.shape, " strides ",
           layout.strides, " reaches too far");
   }
@@ -288,7 +290,10 @@ class TextReader final : public ArgumentVisitor {
   void place(const Operand& operand) {
     const auto at = static_cast<size_t>(operand.buffer);
     Buffer& buffer = graph_.buffers_[at];
-    const size_t end = operand.offset + extent_of(operand.layout);
+    const Extent extent = extent_of(operand.layout);
+    const auto offset = static_cast<int64_t>(operand.offset);
+    const auto end = static_cast<size_t>(offset + extent.end);
+    check(offset + extent.begin >= 0, "an operand begins ", -offset - extent.begin, " bytes before %", at);
     check(operand.offset % size_of(operand.layout.dtype) == 0, "an offset must be a multiple of its elements' size");
     if (!is_declared_[at]) buffer.bytes = std::max(buffer.bytes, end);
     check(end <= buffer.bytes, "%", at, " has ", buffer.bytes, " bytes, an operand ends behind ", end);

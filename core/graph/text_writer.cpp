@@ -48,7 +48,7 @@ std::vector<size_t> used_bytes(const Graph& graph) {
     for (const Operand& operand : call->operands) {
       if (operand.buffer < 0) continue;
       size_t& used = bytes[static_cast<size_t>(operand.buffer)];
-      used = std::max(used, operand.offset + extent_of(operand.layout));
+      used = std::max(used, operand.offset + static_cast<size_t>(extent_of(operand.layout).end));
     }
   return bytes;
 }

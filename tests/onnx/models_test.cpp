@@ -67,6 +67,76 @@ struct Transformer : nn::Module {
   }
 };
 
+/// All element-wise operators and reductions of (N, 10).
+Tensor operators(const Tensor& x) {
+  const Tensor p = x.abs() + 0.5, q = x.flip(1).abs() + 0.25;
+  TensorList terms = {x.neg(),
+                      x.sign(),
+                      x.floor(),
+                      x.ceil(),
+                      x.round(),
+                      x.trunc(),
+                      x.square(),
+                      x.exp(),
+                      x.expm1(),
+                      p.log(),
+                      p.log1p(),
+                      p.log2(),
+                      p.log10(),
+                      p.sqrt(),
+                      p.rsqrt(),
+                      p.reciprocal(),
+                      x.sin(),
+                      x.cos(),
+                      x.erf(),
+                      x.relu(),
+                      x.sigmoid(),
+                      x.tanh(),
+                      x.clamp(-0.5, 0.75),
+                      x.clamp_min(0.1),
+                      hardtanh(x),
+                      leaky_relu(x, 0.2),
+                      elu(x, 0.7),
+                      gelu(x),
+                      gelu(x, "tanh"),
+                      silu(x),
+                      softplus(x, 2),
+                      mish(x),
+                      log_sigmoid(x),
+                      hardswish(x)};
+  for (const Tensor& term : TensorList{p - q,
+                                       p * q,
+                                       p / q,
+                                       p.pow(q),
+                                       x.pow(2),
+                                       2 - x,
+                                       1 / p,
+                                       maximum(x, q),
+                                       minimum(x, q),
+                                       p.fmod(q),
+                                       x.remainder(q),
+                                       x.cumsum(1),
+                                       x.softmax(1),
+                                       x.log_softmax(1),
+                                       where(x > q, x, -q),
+                                       (x < q).to(kFloat),
+                                       (x <= q).to(kFloat),
+                                       (x >= 0).to(kFloat),
+                                       ((x == x).logical_and(x != q)).to(kFloat),
+                                       x.isnan().logical_not().to(kFloat),
+                                       x.isfinite().to(kFloat)})
+    terms.push_back(term);
+  for (const Tensor& row :
+       {x.sum(1, true), x.mean(1, true), x.amax(1, true), x.amin(1, true), p.prod(1, true),
+        (x > 0).any(1, true).to(kFloat), (x > -1).all(1, true).to(kFloat), x.argmax(1, true).to(kFloat),
+        x.argmin(1, true).to(kFloat), x.index_select(1, tensor({2, 7}, kLong)).sum(1, true),
+        x.gather(1, x.argmax(1, true)), x.slice(1, 1, 10, 3).sum(1, true)})
+    terms.push_back(row.expand({-1, 10}));
+  Tensor sum = terms[0];
+  for (size_t i = 1; i < terms.size(); ++i) sum = sum + terms[i] * (0.3 + 0.01 * static_cast<double>(i));
+  return sum;
+}
+
 struct Case {
   std::string name;
   std::function<nn::AnyModule()> make;
@@ -98,6 +168,13 @@ std::vector<Case> cases() {
         nn::AdaptiveAvgPool2d(2), nn::Flatten(), nn::LayerNorm(nn::LayerNormOptions({32})), nn::Softplus(),
         nn::Linear(32, 10), nn::LogSoftmax(1));
   };
+  const auto windows = [] {
+    return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(4, 8, 3).stride(2).padding(2).dilation(2).groups(2)), nn::Tanh(),
+                          nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1).ceil_mode(true)),
+                          nn::Upsample(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2})),
+                          nn::AvgPool2d(nn::AvgPool2dOptions(3).stride(2).padding(1)), nn::Flatten(),
+                          nn::Linear(8 * 5 * 5, 10));
+  };
   return {image_net("pure_linear", benchmarks::pure_linear, {1, 28, 28}),
           image_net("simple_conv", [] { return std::make_shared<SimpleConv>(); }, {1, 28, 28}),
           image_net("lenet", benchmarks::lenet, {1, 28, 28}),
@@ -107,6 +184,11 @@ std::vector<Case> cases() {
           image_net("resnet18_stl10", resnet(ResNet18Options().stem_stride(2).dropout(0.3)), {3, 96, 96}),
           image_net("resnet18_plain", resnet(ResNet18Options().batch_norm(false)), {3, 32, 32}),
           image_net("norms", norms, {3, 12, 12}),
+          image_net("windows", windows, {4, 15, 15}),
+          {"operators", [] { return module_of(operators); },
+           [](int64_t batch) {
+             return randn({batch, 10});
+           }},
           {"lstm", [] { return nn::AnyModule(std::make_shared<benchmarks::LstmNet>()); }, sequence, 1},
           {"words", [] { return nn::AnyModule(std::make_shared<WordNet>()); },
            [](int64_t batch) {

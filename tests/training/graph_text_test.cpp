@@ -129,7 +129,8 @@ TEST_CASE("arguments of all kinds come back from text", "[graph_text]") {
                         x + tensor({1.5f, 2, 3, 4, 5, 6}),
                         x.to(kLong) + 3,
                         adaptive_avg_pool2d(images, 3),
-                        x.pow(2).sum(1)};
+                        x.pow(2).sum(1),
+                        x.flip(1)};
   graph::Graph recorded = recorder.finish();
   recorded.set_name(x.array(), "x");
   const std::string text = recorded.str();

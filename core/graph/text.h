@@ -3,7 +3,7 @@
 //   graph 1, draws 0, eager peak 148 bytes
 //   %0 = external x, 48 bytes
 //   %1 = external w, 24 bytes
-//   y %2 (4, 2) float32 = matmul a %0 (4, 3) float32, b %1 (3, 2) float32, accumulate false  # matmul of fc, train.cpp:41
+//   y %2 (4, 2) float32 = matmul a %0 (4, 3) float32, b %1 (3, 2) float32, accumulate false  # matmul of fc, a.cpp:41
 //
 // The first line has the format's version, the random numbers that a run draws, and Graph::eager_peak(). Buffers are
 // numbered in the order in which the text first names them. A line says what a buffer is, unless it is one of the step

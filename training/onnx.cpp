@@ -27,8 +27,8 @@ class Evaluation {
 };
 
 /// The recording, and what was returned: its memory is that of the recording.
-std::pair<graph::ForwardPass, Tensor> record(const nn::AnyModule& model, const Tensor& input,
-                                             const OnnxOptions& options) {
+std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
+                                                     const OnnxOptions& options) {
   graph::Recorder recorder;
   const Tensor output = model.forward(input);
   graph::ForwardPass pass;
@@ -51,13 +51,13 @@ void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::str
   const Evaluation evaluation(*model.ptr());
   std::string bytes;
   if (!options.batch_axis()) {
-    bytes = graph::to_onnx(record(model, input, options).first);
+    bytes = graph::to_onnx(record_forward(model, input, options).first);
   } else {
     const int axis = normalize_axis(*options.batch_axis(), static_cast<int>(input.dim()));
     const auto with_batch = [&](int64_t batch) {
       Shape shape = input.sizes();
       shape[axis] = batch;
-      return record(model, zeros(shape, input.options()), options);
+      return record_forward(model, zeros(shape, input.options()), options);
     };
     const auto small = with_batch(2), large = with_batch(3);
     bytes = graph::to_onnx(small.first, large.first, axis);

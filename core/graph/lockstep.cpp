@@ -37,8 +37,11 @@ Contents contents_for(const Call& call, const Graph& graph, Device to) {
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
   if (dense.numel() == 0) return dense;
-  const Storage here = copy_of(data, extent_of(layout), device, Device());
-  backend("naive").copy(Array(here, 0, layout.shape, layout.strides, layout.dtype), dense);
+  const auto [begin, end] = extent_of(layout);
+  const Storage here =
+      copy_of(static_cast<const char*>(data) + begin, static_cast<size_t>(end - begin), device, Device());
+  const int64_t first = -begin / static_cast<int64_t>(size_of(layout.dtype));
+  backend("naive").copy(Array(here, first, layout.shape, layout.strides, layout.dtype), dense);
   return dense;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include <gradus/core/ceil_div.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/random.h>
 
@@ -73,16 +74,17 @@ int64_t Recorder::workspace_of(Call& call) {
   std::set<const void*> written;
   ForEachView find([&](const StridedLayout& layout, const void* data, bool writes) {
     swap.addresses.push_back(data);
-    const size_t bytes = extent_of(layout);
-    if (!writes || bytes == 0 || graph_.blocks_->contains(static_cast<const char*>(data))) return;
+    const auto [begin, end] = extent_of(layout);
+    if (!writes || begin == end || graph_.blocks_->contains(static_cast<const char*>(data))) return;
     written.insert(data);
-    most = std::max(most, bytes);
+    most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });
   call.visit(find);
-  if (most > scrap_bytes_) scrap_ = RecordedBlocks::addresses((scrap_bytes_ = most) + kAlignment);
+  if (most > scrap_bytes_)  // on both sides of the first element
+    scrap_bytes_ = round_up(most, kAlignment), scrap_ = RecordedBlocks::addresses(2 * scrap_bytes_ + kAlignment);
   for (const void*& address : swap.addresses)
     if (written.contains(address))
-      address = scrap_.get() + reinterpret_cast<uintptr_t>(address) % kAlignment;  // as it was
+      address = scrap_.get() + scrap_bytes_ + reinterpret_cast<uintptr_t>(address) % kAlignment;  // as it was
 
   const auto exchange = [&] {
     swap.next = swap.addresses.data();

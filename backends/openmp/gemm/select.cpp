@@ -33,7 +33,6 @@ const char* reason_for(GemmAlgorithm algorithm, bool half) {
   switch (algorithm) {
     case GemmAlgorithm::combine_rows: return "few rows, and B's rows are contiguous";
     case GemmAlgorithm::row_dots: return "few rows, and both operands are contiguous along the sum";
-    case GemmAlgorithm::split_k_dots: return "a long sum for few results";
     case GemmAlgorithm::small: return "a small product: one thread, little packing";
     case GemmAlgorithm::blocked:
     case GemmAlgorithm::blocked_pairs: break;

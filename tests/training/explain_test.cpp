@@ -5,8 +5,8 @@
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_ops.h>
-#include <gradus/core/cpu_runtime.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/recorded_memory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

@@ -51,7 +51,7 @@ void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule
     CHECK(peak_of(step) - before == report.peak);
   }
   if (!runs_static) return;
-  training::StaticStep step({optimizer.get()}, [&](const TensorList& tensors) -> TensorList {
+  training::StaticStep step(kCPU, {optimizer.get()}, [&](const TensorList& tensors) -> TensorList {
     optimizer->zero_grad();
     const Tensor loss = cross_entropy(net.forward(tensors[0]), tensors[1]);
     loss.backward();

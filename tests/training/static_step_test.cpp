@@ -119,7 +119,7 @@ TEST_CASE("a checkpoint in a recorded step draws its random numbers a second tim
     Tensor w = ones({64}).requires_grad_();
     optim::SGD optimizer({w}, optim::SGDOptions(0.5));
     StaticStep step(
-        {&optimizer},
+        kCPU, {&optimizer},
         [&](const TensorList& batch) -> TensorList {
           optimizer.zero_grad();
           const auto part = [&](const Tensor& x) { return dropout((x * w).exp(), 0.5, true); };

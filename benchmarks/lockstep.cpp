@@ -9,7 +9,7 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/graph/lockstep.h>
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 
 namespace {
@@ -35,7 +35,7 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
   graph::Recorder recorder(device);
   step();
   graph::Graph graph = recorder.finish();
-  if (b == "static") graph::order_for_memory(graph);
+  if (b == "static") graph::run_passes(graph);
   graph::Executor executor(std::move(graph));
   optimizer.zero_grad();  // nothing has computed these
   const std::optional<graph::Mismatch> mismatch =

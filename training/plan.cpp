@@ -9,7 +9,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/graph/memory_plan.h>
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 #include <gradus/core/observer.h>
 
@@ -206,7 +206,7 @@ class Reporter {
   }
 
   void add_static() {
-    graph::order_for_memory(recorded_.graph);
+    graph::run_passes(recorded_.graph);
     const graph::MemoryPlan plan = graph::plan_memory(recorded_.graph);
     int64_t constants = 0;
     for (const graph::Buffer& buffer : recorded_.graph.buffers())
@@ -214,7 +214,8 @@ class Reporter {
     report_.static_arena = static_cast<int64_t>(plan.bytes);
     report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + constants +
-                          report_.static_arena + report_.workspace;
+                          report_.static_arena + report_.workspace +
+                          static_cast<int64_t>(sizeof(int64_t));  // the generator's offset
   }
 
   Recorded recorded_;

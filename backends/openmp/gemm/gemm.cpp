@@ -147,6 +147,7 @@ void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, Gemm
     if constexpr (sizeof(T) == 2) half_gemm(table, plan, product_of(args, batch, i));
     else product(kernels_of<T>(table), plan, product_of(args, batch, i), packed);
   };
+  if (products == 1) return run(0, Scratch<T>(packed_size).get());  // a dry run sees the memory that it takes
   parallel_each<T>(products, plan.products_at_once, packed_size, run);
 }
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<float>, GemmBatch);

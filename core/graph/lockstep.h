@@ -35,9 +35,9 @@ struct Mismatch {
 std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance = {});
 
 /// The eager step (a) against the recorded one (b), as passes and the plan of its memory have left it: the first call
-/// that gives other numbers than it did in the eager step; those that passes have made are not compared. Both are run by
-/// the device's current backend from the same parameters and states, which are those after one step in the end; gradients
-/// are the eager step's.
+/// that gives other numbers than it did in the eager step; those that passes have made are not compared. Both are run
+/// by the device's current backend from the same parameters and states, which are those after one step in the end;
+/// gradients are the eager step's.
 std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step);
 
 }  // namespace gradus::graph

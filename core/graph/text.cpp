@@ -62,7 +62,7 @@ class TextReader final : public ArgumentVisitor {
     GRADUS_CHECK(condition, IoError, "graph, line ", line_, ": ", parts...);
   }
 
-  // ---- Pieces of a line ----
+  // ---- Parts of a line ----
   void expect(std::string_view& text, std::string_view wanted) const {
     check(text.substr(0, wanted.size()) == wanted, "expected '", wanted, "' at '", text, "'");
     text.remove_prefix(wanted.size());

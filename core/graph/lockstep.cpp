@@ -33,15 +33,16 @@ Contents contents_for(const Call& call, const Graph& graph, Device to) {
   return contents;
 }
 
-/// Elements of a device as float64 on the host.
+/// Elements of a device as float64 on the host; booleans as their bytes, for nobody may have written them yet.
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
   if (dense.numel() == 0) return dense;
   const auto [begin, end] = extent_of(layout);
   const Storage here =
       copy_of(static_cast<const char*>(data) + begin, static_cast<size_t>(end - begin), device, Device());
-  const int64_t first = -begin / static_cast<int64_t>(size_of(layout.dtype));
-  backend("naive").copy(Array(here, first, layout.shape, layout.strides, layout.dtype), dense);
+  const DType dtype = layout.dtype == DType::boolean ? DType::u8 : layout.dtype;
+  const int64_t first = -begin / static_cast<int64_t>(size_of(dtype));
+  backend("naive").copy(Array(here, first, layout.shape, layout.strides, dtype), dense);
   return dense;
 }
 

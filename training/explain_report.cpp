@@ -1,7 +1,6 @@
 // Explanations as tables and as a page.
 #include <algorithm>
 #include <cctype>
-#include <cstdarg>
 #include <cstdio>
 #include <map>
 #include <numeric>
@@ -10,19 +9,12 @@
 #include <gradus/core/io/file.h>
 #include <gradus/core/runtime.h>
 #include <gradus/training/explain.h>
+#include <gradus/training/print_to.h>
 
 namespace gradus::training {
 namespace {
 
-/// printf to the end of `text`.
-[[gnu::format(printf, 2, 3)]] void print_to(std::string& text, const char* format, ...) {
-  char buffer[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
-}
+using detail::print_to;
 
 std::string shapes_of(const Explanation::Kernel& kernel) {
   std::string text;

@@ -1,11 +1,11 @@
 // What a Profiler has seen, as lists, as text, and as a trace.
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/io/file.h>
+#include <gradus/training/print_to.h>
 #include <gradus/training/profiler.h>
 
 namespace gradus::training {
@@ -13,15 +13,7 @@ namespace {
 
 constexpr double kMilli = 1e3, kMicro = 1e6;
 
-/// printf to the end of `text`.
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
-}
+using detail::print_to;
 
 std::vector<Profiler::Row> sorted(std::vector<Profiler::Row> rows) {
   std::stable_sort(rows.begin(), rows.end(),
@@ -39,7 +31,7 @@ std::string bytes_text(int64_t bytes) {
   size_t unit = 0;
   for (; size >= 1000 && unit < 4; ++unit) size /= 1000;
   std::string text;
-  append(text, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+  print_to(text, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
   return text;
 }
 
@@ -106,41 +98,41 @@ std::string Profiler::table(size_t rows) const {
   };
   const double in_operators = total_of(operators), in_kernels = total_of(kernels);
   std::string text;
-  append(text, "%.3f s, of which operators %.3f s (%.1f %%) and their kernels %.3f s (%.1f %%)\n", seconds(),
-         in_operators, share(in_operators, seconds()), in_kernels, share(in_kernels, seconds()));
+  print_to(text, "%.3f s, of which operators %.3f s (%.1f %%) and their kernels %.3f s (%.1f %%)\n", seconds(),
+           in_operators, share(in_operators, seconds()), in_kernels, share(in_kernels, seconds()));
 
-  append(text, "\n%-28s %9s %11s %11s %7s %10s %9s\n", "operator", "calls", "total ms", "self ms", "self %", "bytes",
-         "GFLOP");
+  print_to(text, "\n%-28s %9s %11s %11s %7s %10s %9s\n", "operator", "calls", "total ms", "self ms", "self %", "bytes",
+           "GFLOP");
   for (size_t i = 0; i < std::min(rows, operators.size()); ++i) {
     const Row& row = operators[i];
-    append(text, "%-28s %9lld %11.3f %11.3f %7.2f %10s %9.3f\n", row.name.c_str(), static_cast<long long>(row.calls),
-           kMilli * row.total_seconds, kMilli * row.self_seconds, share(row.self_seconds, in_operators),
-           bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
+    print_to(text, "%-28s %9lld %11.3f %11.3f %7.2f %10s %9.3f\n", row.name.c_str(), static_cast<long long>(row.calls),
+             kMilli * row.total_seconds, kMilli * row.self_seconds, share(row.self_seconds, in_operators),
+             bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
   }
-  if (operators.size() > rows) append(text, "and %zu more\n", operators.size() - rows);
+  if (operators.size() > rows) print_to(text, "and %zu more\n", operators.size() - rows);
 
-  append(text, "\n%-28s %-26s %9s %11s %7s %8s %9s\n", "kernel", "implementation", "calls", "self ms", "self %", "GB/s",
-         "GFLOP/s");
+  print_to(text, "\n%-28s %-26s %9s %11s %7s %8s %9s\n", "kernel", "implementation", "calls", "self ms", "self %",
+           "GB/s", "GFLOP/s");
   for (size_t i = 0; i < std::min(rows, kernels.size()); ++i) {
     const Row& row = kernels[i];
-    append(text, "%-28s %-26s %9lld %11.3f %7.2f %8.2f %9.2f\n", row.name.c_str(),
-           (row.backend + "/" + row.implementation).c_str(), static_cast<long long>(row.calls),
-           kMilli * row.self_seconds, share(row.self_seconds, in_kernels), rate(row.bytes, row.self_seconds),
-           rate(row.flops, row.self_seconds));
+    print_to(text, "%-28s %-26s %9lld %11.3f %7.2f %8.2f %9.2f\n", row.name.c_str(),
+             (row.backend + "/" + row.implementation).c_str(), static_cast<long long>(row.calls),
+             kMilli * row.self_seconds, share(row.self_seconds, in_kernels), rate(row.bytes, row.self_seconds),
+             rate(row.flops, row.self_seconds));
   }
-  if (kernels.size() > rows) append(text, "and %zu more\n", kernels.size() - rows);
+  if (kernels.size() > rows) print_to(text, "and %zu more\n", kernels.size() - rows);
 
-  append(text, "\n%-28s %11s %11s %7s %10s %9s\n", "module", "forward ms", "backward ms", "%", "bytes", "GFLOP");
+  print_to(text, "\n%-28s %11s %11s %7s %10s %9s\n", "module", "forward ms", "backward ms", "%", "bytes", "GFLOP");
   for (const ModuleRow& row : modules())
-    append(text, "%-28s %11.3f %11.3f %7.2f %10s %9.3f\n", row.path.empty() ? "(outside of layers)" : row.path.c_str(),
-           kMilli * row.forward_seconds, kMilli * row.backward_seconds,
-           share(row.forward_seconds + row.backward_seconds, in_operators), bytes_text(row.bytes).c_str(),
-           static_cast<double>(row.flops) / 1e9);
+    print_to(text, "%-28s %11.3f %11.3f %7.2f %10s %9.3f\n",
+             row.path.empty() ? "(outside of layers)" : row.path.c_str(), kMilli * row.forward_seconds,
+             kMilli * row.backward_seconds, share(row.forward_seconds + row.backward_seconds, in_operators),
+             bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
 
   const MemoryPeak peak = memory_peak();
-  append(text, "\nmost memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
-         peak.name.empty() ? "nothing" : peak.name.c_str(), peak.module.empty() ? "" : " of layer ",
-         peak.module.c_str());
+  print_to(text, "\nmost memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
+           peak.name.empty() ? "nothing" : peak.name.c_str(), peak.module.empty() ? "" : " of layer ",
+           peak.module.c_str());
   return text;
 }
 
@@ -153,27 +145,27 @@ void Profiler::save_trace(const std::string& path) const {
       "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
       "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"gradus\"}}";
   for (const auto& [id, thread] : threads_)
-    append(text, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"thread %d\"}}",
-           thread.number, thread.number);
+    print_to(text, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"thread %d\"}}",
+             thread.number, thread.number);
   for (const TraceEvent& event : trace_) {
     const bool is_kernel = !event.row->backend.empty();
     text += ",\n{\"ph\":\"X\",\"pid\":1,\"name\":" + quoted(event.row->name);
-    append(text,
-           ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"args\":{\"pass\":\"%s\",\"module\":", event.thread,
-           kMicro * event.start, kMicro * event.seconds, is_kernel ? "kernel" : "operator",
-           event.backward ? "backward" : "forward");
+    print_to(text,
+             ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"args\":{\"pass\":\"%s\",\"module\":", event.thread,
+             kMicro * event.start, kMicro * event.seconds, is_kernel ? "kernel" : "operator",
+             event.backward ? "backward" : "forward");
     text += quoted(modules_[event.module].path);
     if (is_kernel) {
       text += ",\"implementation\":" + quoted(event.row->backend + "/" + event.row->implementation);
-      append(text, ",\"bytes\":%lld,\"flops\":%lld", static_cast<long long>(event.bytes),
-             static_cast<long long>(event.flops));
+      print_to(text, ",\"bytes\":%lld,\"flops\":%lld", static_cast<long long>(event.bytes),
+               static_cast<long long>(event.flops));
     }
     text += "}}";
   }
   for (const MemoryPoint& point : memory_)
-    append(text, ",\n{\"ph\":\"C\",\"pid\":1,\"name\":\"memory\",\"ts\":%.3f,\"args\":{\"allocated\":%lld}}",
-           kMicro * point.seconds, static_cast<long long>(point.bytes));
-  append(text, "\n],\"otherData\":{\"events_left_out\":%lld}}\n", static_cast<long long>(left_out_));
+    print_to(text, ",\n{\"ph\":\"C\",\"pid\":1,\"name\":\"memory\",\"ts\":%.3f,\"args\":{\"allocated\":%lld}}",
+             kMicro * point.seconds, static_cast<long long>(point.bytes));
+  print_to(text, "\n],\"otherData\":{\"events_left_out\":%lld}}\n", static_cast<long long>(left_out_));
   io::write_file(path, text);
 }
 

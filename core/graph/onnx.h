@@ -25,8 +25,8 @@ struct ForwardPass {
 /// counterpart in ONNX here, or reads what no value holds, with its module and line. Weights are copied into the model.
 std::string to_onnx(const ForwardPass& pass);
 
-/// The same pass recorded at two sizes of axis `batch_axis` of the first input: in the model the axis is "batch", and so
-/// is all that scales with it. A ValueError names the first operation where the two differ otherwise.
+/// The same pass recorded at two sizes of axis `batch_axis` of the first input: in the model the axis is "batch", and
+/// so is all that scales with it. A ValueError names the first operation where the two differ otherwise.
 std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t batch_axis = 0);
 
 }  // namespace gradus::graph

@@ -10,7 +10,6 @@
 namespace gradus::graph {
 namespace {
 
-constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a buffer that is read
 
 }  // namespace
@@ -153,9 +152,10 @@ class TextReader final : public ArgumentVisitor {
     const Array array = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8);
     buffer.memory = static_cast<char*>(array.data());
     for (size_t i = 0; i < buffer.bytes; ++i) {
-      const size_t high = kHexDigits.find(digits[2 * i]), low = kHexDigits.find(digits[2 * i + 1]);
-      check(high < 16 && low < 16, "'", digits.substr(2 * i, 2), "' is no byte");
-      buffer.memory[i] = static_cast<char>(high << 4 | low);
+      const std::string_view pair = digits.substr(2 * i, 2);
+      unsigned char byte = 0;
+      check(std::from_chars(pair.begin(), pair.end(), byte, 16).ptr == pair.end(), "'", pair, "' is no byte");
+      buffer.memory[i] = static_cast<char>(byte);
     }
     graph_.constants_.push_back(array);
   }

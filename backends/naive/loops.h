@@ -9,24 +9,34 @@ namespace gradus::naive_detail {
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), double, int64_t>;
 
+/// The offsets of one element after the other, in logical row-major order, under N operands' strides.
+template <int N>
+struct Odometer {
+  const Shape& shape;
+  const Strides* const (&strides)[N];
+  int64_t at[N] = {}, index[kMaxDims] = {};
+
+  /// Moves on to the next element; false behind the last. Not inlined: it is most of a kernel's code, and of its compile
+  /// time, which an element-wise kernel pays for each operator and dtype.
+  [[gnu::noinline]] bool next() {
+    for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis turns fastest
+      for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];
+      if (++index[axis] < shape[axis]) return true;
+      for (int k = 0; k < N; ++k) at[k] -= (*strides[k])[axis] * shape[axis];
+      index[axis] = 0;
+    }
+    return false;
+  }
+};
+
 /// Calls f(at) for every index of `shape` in logical row-major order; at[k] is the offset in elements that the index
 /// has under operand k's strides. A shape with a zero has no index, the shape () of a scalar has one.
 template <int N, class F>
 void for_each(const Shape& shape, const Strides* const (&strides)[N], F&& f) {
-  for (int64_t size : shape)
-    if (size == 0) return;
-  int64_t index[kMaxDims] = {}, at[N] = {};
-  while (true) {
-    f(static_cast<const int64_t*>(at));
-    int axis = shape.size() - 1;  // the odometer: the last axis turns fastest
-    for (; axis >= 0; --axis) {
-      for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];
-      if (++index[axis] < shape[axis]) break;
-      for (int k = 0; k < N; ++k) at[k] -= (*strides[k])[axis] * shape[axis];
-      index[axis] = 0;
-    }
-    if (axis < 0) return;
-  }
+  if (numel_of(shape) == 0) return;
+  Odometer<N> odometer{shape, strides};
+  do f(static_cast<const int64_t*>(odometer.at));
+  while (odometer.next());
 }
 
 /// `shape` with size 1 at `axis`: the outer loop of kernels that walk `axis` themselves.

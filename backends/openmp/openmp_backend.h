@@ -1,4 +1,5 @@
-// The kernels of the openmp backend, by file (README.md). What is not overridden here is NaiveBackend's.
+// The kernels of the openmp backend, by file (README.md). What is not overridden here is NaiveBackend's or
+// composed (core/composites).
 #pragma once
 
 #include <gradus/backends/naive/naive.h>
@@ -69,7 +70,7 @@ class OpenmpBackend final : public NaiveBackend {
   // image/resample2d.cpp
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
-  // norm/norm.cpp
+  // norm/norm.cpp, norm/norm_backward.cpp
   void normalize(const NormalizeArgs& args) override;
   void normalize_backward(const NormalizeBackwardArgs& args) override;
 

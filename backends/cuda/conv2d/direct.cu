@@ -1,8 +1,8 @@
 // conv2d forward and data gradient, few channels of the result (at most 16 a group), 3x3 or 5x5 without stride or
-// dilation, float32 or half types.
+// dilation, also depthwise; float32 or half types.
 // out[k,n,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], see conv2d.cuh; any strides.
 // Grid: x = tiles of an image and images, y = groups.  Block: up to 256 threads; one computes 4 neighbouring pixels of
-// kRows channels: the 8 inputs that it loads for them serve a whole line of taps.
+// kRows (1 to 8) channels: the 8 inputs that it loads for them serve a whole line of taps.
 // Pipeline: input, with zeros around the image, and weights are staged in shared memory as float, as many channels at a
 // time as fit.  Deterministic: one thread makes a result.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>

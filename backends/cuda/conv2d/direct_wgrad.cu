@@ -1,4 +1,4 @@
-// conv2d weight gradient, few channels (C <= 6, 3x3 and 5x5, no stride or dilation), on the FMA units.
+// conv2d weight gradient, few channels (C <= 6, no stride or dilation; 3x3, K <= 128; 5x5, K <= 16), on the FMA units.
 // dw[k,c,r,s] = sum over n,p,q of dy[k,n,p,q] x[n,c,p+r,q+s];  dbias[k] = sum of dy[k].
 // Grid: x = blocks that share the tiles (split-K), y = tiles of channels x of filters, z = groups.  Block: 128 to 384
 // threads; one computes all R S sums of some filters and channels over 4 neighbouring pixels a step: the window of x

@@ -1,7 +1,7 @@
-// conv2d weight gradient, few channels (C < 8, C R S <= 64), half types on tensor cores; dy channels-last.
+// conv2d weight gradient, few channels (C < 8, C R S <= 64), K by 8, no groups, half types on tensor cores; dy NHWC.
 // dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t], t = (c,r,s);  the bias is one more t, of ones.
 // Grid: x = blocks that share the tiles (split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp takes
-// 16 pixels of the depth at a time.
+// 16 pixels of the depth at a time, of which a thread keeps 4 sums of each 16 filters x 8 taps.
 // Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh); dy and the mask go straight from memory into
 // fragments, each read once and a step ahead: a lane takes some neighbouring filters of four pixels, and pairs of
 // pixels are put together in registers.

@@ -1,5 +1,5 @@
 // The plan of the algorithm that select.cpp has chosen for a gather, that is, a forward convolution or a gradient of
-// images: tile, split-K, workspace.
+// images: tile, split-K, workspace; and where few_channel_mma applies.
 #include <limits>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>

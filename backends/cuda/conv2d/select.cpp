@@ -1,4 +1,5 @@
-// Which algorithm. How its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp, plan_wgmma.cpp.
+// Which algorithm. Whether one applies, and how its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp,
+// plan_wgmma.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <numeric>

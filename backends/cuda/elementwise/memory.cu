@@ -1,5 +1,5 @@
 // y = value, y = x converted to y's type, y[i] = start + i step. Any strides.
-// One thread for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
+// Blocks of 256 threads; one for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>

@@ -1,5 +1,5 @@
 // y = op(x) and dx = dy op'(saved), element by element; formulas in core/scalar_ops.h. Any strides.
-// One thread for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
+// Blocks of 256 threads; one for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

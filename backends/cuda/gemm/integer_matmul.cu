@@ -1,5 +1,5 @@
 // y[…, m, n] = sum over k of a[…, m, k] b[…, k, n], or += it, in int64.  Any strides.
-// One thread for each element of y, which loops over K.  Deterministic: integers.
+// Blocks of 256 threads; one for each element of y, which loops over K.  Deterministic: integers.
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -128,6 +128,7 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
     return plan;
   }
   GemmPlan plan;
+  plan.algorithm = GemmAlgorithm::library;
   if (y.dtype == DType::f32 && switches.tf32) plan.math_mode = MathMode::tf32;
   if (size_of(y.dtype) == 2) plan.math_mode = MathMode::half;
   plan.workspace_bytes = kLibraryWorkspace;

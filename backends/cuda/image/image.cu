@@ -1,6 +1,6 @@
 // y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W): one read of the picture, one write. Integers
 // compute in double and truncate. Any strides.
-// One thread for four neighbours, or for a pixel of strided views (device/map.cuh). Deterministic.
+// Blocks of 256 threads; one for four neighbours, or for a pixel of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

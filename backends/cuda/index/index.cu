@@ -1,6 +1,7 @@
 // gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i].  Any
 // strides. An index outside the axis gives 0, or writes nothing: the host does not wait to look.
-// One thread for each element of y (gather), or for each element of a place of y that x[i] go to (scatter).
+// Blocks of 256 threads, which loop: one for each element of y (gather), or of the x[i], of which the first of a place
+// adds up all that go there (scatter).
 // Deterministic though several x[i] may go to one place of y: the numbers of the x[i] are sorted by place, which keeps
 // equal ones in order, and one thread adds up a place, or takes the last.
 // Where the index does not vary along the other axes, as in the gradient of an embedding, whole slices are sorted.

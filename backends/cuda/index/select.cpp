@@ -1,4 +1,4 @@
-// How rows are sorted.
+// How rows are sorted. Nothing else in this folder has a choice of algorithms.
 #include <gradus/backends/cuda/index/select.h>
 
 #include <gradus/backends/cuda/device/radix_sort.h>
@@ -13,6 +13,7 @@ SortPlan select_sort(DType dtype, int64_t rows, int64_t size) {
     plan.slots = size <= 256 ? 256 : size <= 1024 ? 1024 : kBlockSort;
     return plan;
   }
+  plan.algorithm = SortAlgorithm::radix_sort;
   const size_t key_bytes = size_of(dtype) == 8 ? 8 : 4;
   plan.key_bits = static_cast<int>(size_of(dtype) == 1 ? 8 : 8 * key_bytes);
   plan.row_bits = bits_of(rows);

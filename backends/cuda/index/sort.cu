@@ -1,7 +1,7 @@
 // values = x in order along an axis, indices = where each came from, or the k first of both; stable, NaN above all
 // numbers.  Any strides.
-// block_sort (short rows): a block for each row, eight elements to a thread, whose keys and places CUB sorts in the
-//   block's shared memory.
+// block_sort (short rows): a block of 32, 128 or 256 threads for each row, eight elements to a thread, whose keys and
+//   places CUB sorts in the block's shared memory.
 // radix_sort: in blocks of 256 a thread makes the key of an element, CUB sorts all of them, and then, stably, by row; a
 //   thread stores an element where it belongs.
 // Deterministic: both sorts are stable.

@@ -1,11 +1,12 @@
 // Batch norm of dense images (N, C, H, W), NCHW or NHWC, and its gradients: the kernels of normalize_channels.cu and
 // normalize_channels_backward.cu, which say what an Op sums and what it stores.
-// Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements; one wave
-// of blocks. Block: 512 threads; one takes vectors of four elements of its channel (NHWC: of its four channels), a few
-// at once, and reads only once what belongs to the channels.
-// Either a block, or a cluster of up to eight, keeps its channels in registers from sums to results (one launch), or
-// channel_sums_kernel leaves sums of each split and channel_apply_kernel joins those of its channels, which are few and
-// in the cache, and stores the results: the last vectors first, for they are still in the cache.
+// Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements, as many
+// as fill one wave, at least one. Block: 512 threads; one takes vectors of four elements of its channel (single ones
+// where planes are not made of aligned vectors; NHWC: of its four channels), a few at once, and reads only once what
+// belongs to the channels. Either a block or, NHWC, a cluster of up to eight keeps its channels in registers from sums
+// to results (one launch), or channel_sums_kernel leaves sums of each split and channel_apply_kernel joins those of its
+// channels, which are few and in the cache, and stores the results: the last vectors first, for they are still in the
+// cache.
 // Deterministic: the order of all sums depends on shapes and device alone.
 #pragma once
 

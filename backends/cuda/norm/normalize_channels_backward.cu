@@ -1,5 +1,5 @@
 // Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y
-// > 0. Block: 512 threads, of which one takes vectors of four elements of its channels; grid and
+// > 0. Block: 512 threads, of which one takes vectors or elements of its channels; grid and
 // pipeline: channels.cuh. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy)
 // and Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0

@@ -24,7 +24,7 @@ struct RowTiling {
 inline constexpr uint32_t kChannelThreads = 512;
 
 /// Dense images cut among blocks: of each channel `count` vectors of `vec` elements (NCHW), or of each four channels
-/// `count` pixels (NHWC), in `splits`. There is one wave of blocks.
+/// `count` pixels (NHWC), in `splits`. Splits fill one wave, at least one each.
 struct ChannelTiling {
   static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
 

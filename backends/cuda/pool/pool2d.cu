@@ -2,8 +2,8 @@
 // Backward gathers: dx[n, c, h, w] sums dy of the windows over (h, w) that found their maximum there, in the order of
 // the windows, so that no two threads write one element. x (N, C, H, W), y (N, C, P, Q), any strides.
 //
-// Grid: all vectors of the result, 256 threads a block; one thread makes a vector of neighbours in memory: channels of
-// a channels-last pixel, else columns of a row. Windows of 2 x 2 that tile the image, those of most nets, are constants
+// Grid: blocks of 256 threads, which loop over the vectors of the result: neighbours in memory, that is, channels of a
+// channels-last pixel, else a column of a row. Windows of 2 x 2 that tile the image, those of most nets, are constants
 // of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y.
 // Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>

@@ -1,7 +1,7 @@
 // Random numbers: the streams of core/random.h, element by element in logical order, hence the same bits as on the CPU.
 // Dropout draws, masks and scales in one pass. A permutation is the order of random keys, ties by index. Any strides.
-// One thread for four neighbours in logical order, which share random words (device/map.cuh). Deterministic: a number
-// depends on seed, offset and index alone.
+// Blocks of 256 threads, which loop: one for four neighbours in logical order, which share random words
+// (device/map.cuh). Deterministic: a number depends on seed, offset and index alone.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/random.h>

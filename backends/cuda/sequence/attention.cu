@@ -2,9 +2,8 @@
 //   dscore = weights (dropout(dy vT) - sum of dy y along the row),  dq = scale dscore k,  dk = scale dscoreT q,
 //   dv = dropout(weights)T dy.
 // q (N, H, L, E), k (N, H, S, E), v (N, H, S, V), y (N, H, L, V): unit steps along E and V; weights (N, H, L, S) dense.
-// Grid: heads times parts of 16 queries (forward), times parts of 16 keys and of 16 queries (backward).
-// Block: 128 threads for 16 rows of the weights of a head, backward also for 16 of their columns; a warp has four of
-//   these.
+// Grid: heads times parts of 16 queries (forward), heads times (parts of 16 keys, then of 16 queries) (backward).
+// Block: 128 threads for 16 rows of the weights of a head, or, for dk and dv, 16 columns; a warp has four of these.
 // Phases: products of the 16 rows with tiles of 64 rows of the other side, a lane two dot products for each of its
 //   warp's rows; they stay in shared memory across all tiles; softmax; then sums of the other side's rows weighted by
 //   them, a lane one column in 32.

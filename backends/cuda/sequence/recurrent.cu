@@ -1,6 +1,6 @@
 // What follows the matrix products in a step of an LSTM, and its gradient. Any strides.
 //   c = f c_before + i g,  h = o tanh(c)  with i, f, o = sigmoid and g = tanh of their sums, which are adjacent
-// One thread for each cell.
+// Blocks of 256 threads; one for each cell.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

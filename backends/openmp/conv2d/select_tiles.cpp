@@ -1,3 +1,4 @@
+// How each algorithm of a convolution cuts its work: tiles and scratch memory.
 #include <gradus/backends/openmp/conv2d/select_tiles.h>
 
 #include <gradus/backends/openmp/conv2d/nhwc.h>

@@ -1,4 +1,5 @@
-// Which algorithm computes a matrix product: choose(); how its blocks are cut: the functions below it.
+// Which algorithm computes a matrix product: choose(), of half types cut_half(); how its blocks are
+// cut: the functions below them.
 #include <gradus/backends/openmp/gemm/select.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Sorting along an axis. An element becomes an unsigned key that is in order as the elements are (NaN last, zeros of
 // both signs equal, all bits flipped where descending); key and index together are never equal, so any order of them is
 // stable. Rows are shared out among the threads; a long row is cut into stretches by its length alone, which threads
-// share.
+// share. topk does not sort: it selects, then sorts the k that it found.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -31,12 +31,26 @@ bool has_plain_rows(const Args& without_parameters) {
          plan_of(without_parameters).algorithm == NormAlgorithm::rows;
 }
 
+// Where select.h says that images are not dense, the kernels read a copy, which they do more than once.
+Array dense_copy(CudaBackend& backend, const View& x) {
+  const bool nhwc = x.ndim() == 4 && x.strides[1] == 1;
+  const Array copy =
+      Array::empty(x.shape, x.dtype, x.device, nhwc ? MemoryFormat::channels_last : MemoryFormat::contiguous);
+  backend.copy(x, copy);
+  return copy;
+}
+
 }  // namespace
 
 void CudaBackend::normalize(const NormalizeArgs& args) {
   const NormPlan plan = plan_of(args);
   if (plan.algorithm == NormAlgorithm::composite) {
     NormalizeArgs plain = args;
+    if (!is_dense(args.x)) {
+      const Array x = dense_copy(*this, args.x);
+      plain.x = x;
+      return normalize(plain);
+    }
     plain.weight = plain.bias = {};
     if (!has_plain_rows(plain)) return Backend::normalize(args);
     normalize(plain);
@@ -53,6 +67,11 @@ void CudaBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   const NormPlan plan = plan_of(args);
   if (plan.algorithm == NormAlgorithm::composite) {
     NormalizeBackwardArgs plain = args, parameters = args;
+    if (!is_dense(args.x) || !is_dense(args.dy)) {
+      const Array x = dense_copy(*this, args.x), dy = dense_copy(*this, args.dy);
+      plain.x = x, plain.dy = dy;
+      return normalize_backward(plain);
+    }
     plain.weight = {}, plain.dweight = plain.dbias = {}, parameters.dx = {};
     if (!has_plain_rows(plain)) return Backend::normalize_backward(args);
     Array g;

@@ -118,6 +118,10 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
 
 }  // namespace
 
+bool is_dense(const View& x) {
+  return is_contiguous(x) || (x.ndim() == 4 && has_strides(x, channels_last_strides(x.shape)));
+}
+
 const char* NormPlan::name() const {
   switch (algorithm) {
     case NormAlgorithm::composite: return "composite";

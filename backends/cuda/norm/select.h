@@ -57,6 +57,9 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
+/// True for NCHW and NHWC images, and for contiguous views. Others, such as a slice of the channels, have no kernels.
+bool is_dense(const View& x);
+
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.
 struct SoftmaxPlan {
   bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice

@@ -3,14 +3,17 @@
 // x (N, C, H, W), y (N, C, P, Q): any strides.
 // Grid: all vectors of y, blocks of 64 or 256 threads; a thread makes an element, or a vector of channels of a
 // channels-last pixel. Stencils travel as kernel parameters to tables in device memory. The mean of whole planes is a
-// reduction.  Deterministic: each sum in the order of its taps.
+// reduction, its gradient a map (device/map.cuh).  Deterministic: each sum in the order of its taps.
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
+#include <gradus/backends/cuda/device/map.cuh>
 
 namespace gradus {
 namespace {
@@ -94,14 +97,38 @@ bool is_mean(const Stencil& stencil) {
   return result;
 }
 
+// The one weight of a stencil that spreads one element over the axis, as the gradient of a mean does.
+std::optional<double> spread(const Stencil& stencil) {
+  const bool one_each = stencil.size_in == 1 && std::ssize(stencil.source) == stencil.size_out;
+  const auto differs = [&](double weight) { return weight != stencil.weight[0]; };
+  if (!one_each || std::any_of(stencil.weight.begin(), stencil.weight.end(), differs)) return {};
+  return stencil.weight[0];
+}
+
+template <class T>
+struct Spread {
+  compute_t<T> row, column;
+  __device__ T operator()(T x) const { return static_cast<T>(row * (column * static_cast<compute_t<T>>(x))); }
+};
+
 }  // namespace
 
 void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   if (y.numel() == 0) return;
   if (is_mean(rows) && is_mean(columns)) return reduce(ReduceOp::mean, x, 0b1100, y);
-  EventScope event("resample2d", "cuda", "direct", {&x, &y}, 2 * y.numel());
+  const auto row = spread(rows), column = spread(columns);
+  EventScope event("resample2d", "cuda", row && column ? "map" : "direct", {&x, &y}, 2 * y.numel());
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
+  if (row && column) {
+    View plane = x;  // one element, seen as often as y has elements
+    plane.shape = y.shape;
+    plane.strides[2] = plane.strides[3] = 0;
+    return visit_floating(y.dtype, [&]<class T>() {
+      using C = compute_t<T>;
+      map<T, T>(Spread<T>{static_cast<C>(*row), static_cast<C>(*column)}, y, plane);
+    });
+  }
   const Launch launch(y.device);
   const DeviceStencil row_taps(launch, y.device, rows), column_taps(launch, y.device, columns);
   visit_floating(y.dtype, [&]<class T>() {

@@ -137,6 +137,33 @@ TEST_CASE("openmp convolution reads and writes slices of larger images") {
   }
 }
 
+TEST_CASE("openmp convolution of no images leaves the memory around them alone, on more threads than there is work") {
+  const auto none = [](const Array& images) { return images.slice(0, 1, 1); };  // has an address all the same
+  for (int64_t channels : {2, 32})
+    for (int64_t groups : {1, 3})
+      for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+        INFO(channels << " channels in each of " << groups << " groups, format " << static_cast<int>(format));
+        const Conv2dGeometry g = square(1, 1, 1, groups);
+        const Array x = random({2, channels * groups, 5, 5}, DType::f32, format), dy = random(x.shape());
+        const Array w = random({channels * groups, channels, 3, 3}, DType::f32, format), db = random({w.size(0)});
+        const auto backward = [&](Backend& on, const Array& dx, const Array& dw, const Array& dbias) {
+          set_num_threads(16);
+          on.conv2d_bias_relu_backward(
+              {.dy = none(dy), .x = none(x), .w = w, .geometry = g, .dx = dx, .dw = dw, .dbias = dbias});
+        };
+        compare(x, 0, [&](Backend& on, const Array& y) {
+          set_num_threads(16);
+          on.conv2d(none(x), w, none(y), g);
+        });
+        compare(x, 0, [&](Backend& on, const Array& dx) { backward(on, none(dx), {}, {}); });
+        compare(x, 0, [&](Backend& on, const Array& dx) {
+          backward(on, none(dx), Array::empty_like(w), Array::empty_like(db));
+        });
+        compare(w, 0, [&](Backend& on, const Array& dw) { backward(on, {}, dw, {}); });
+        compare(db, 0, [&](Backend& on, const Array& dbias) { backward(on, {}, Array::empty_like(w), dbias); });
+      }
+}
+
 TEST_CASE("a NaN in an image or a gradient reaches the outputs that see it and no others") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Conv2dGeometry g = square(1);

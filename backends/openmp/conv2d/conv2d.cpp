@@ -38,10 +38,10 @@ class Operand {
 using Input = Operand<View>;
 using Output = Operand<MutableView>;
 
-// The images of a view, or sizes like `like`'s where it has no data.
+// The images of a view, or sizes like `like`'s where it has no elements, though perhaps a place for them.
 template <class T, class AnyView>
 Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
-  return view.data ? Images<T>(view) : Images<T>(like);
+  return view.data && view.numel() > 0 ? Images<T>(view) : Images<T>(like);
 }
 
 // Runs the plan's algorithm, unless there is nothing to do; false where it takes other operands.

@@ -23,7 +23,7 @@ CpuIsa initial_isa() {
 // Some processors with AVX-512 multiply bfloat16 too.
 const openmp_detail::KernelTable& avx512_table() {
   static const openmp_detail::KernelTable table = [] {
-    openmp_detail::KernelTable best = openmp_detail::kernels_avx512();
+    openmp_detail::KernelTable best = openmp_detail::avx512::kernels();
     if (__builtin_cpu_supports("avx512bf16")) {
       best.gemm[static_cast<int>(openmp_detail::GemmAlgorithm::blocked_pairs)] = "blocked_pairs_avx512_bf16";
       best.bf16_pairs_block = openmp_detail::bf16_pairs_block_avx512;
@@ -69,11 +69,11 @@ const openmp_detail::KernelTable& openmp_detail::kernel_table() {
 #if defined(__x86_64__)
   switch (cpu_isa()) {
     case CpuIsa::avx512: return avx512_table();
-    case CpuIsa::avx2: return kernels_avx2();
+    case CpuIsa::avx2: return avx2::kernels();
     case CpuIsa::baseline: break;
   }
 #endif
-  return kernels_baseline();
+  return baseline::kernels();
 }
 
 }  // namespace gradus

@@ -39,7 +39,7 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
 // clang-format on
 
 template <class T>
-constexpr Kernels<T> kernels() {
+constexpr Kernels<T> kernels_of_type() {
   Kernels<T> table{};
   table.vector_size = kLanes<T>, table.tile_columns = kTileColumns<T>;
   table.tile_rows = kTileRows, table.pixel_rows = kPixelRows;
@@ -64,16 +64,17 @@ constexpr HalfKernels<H> half_kernels() {
 #define GRADUS_TEXT(isa) GRADUS_TEXT_OF(isa)
 #define GRADUS_NAMED(name) name "_" GRADUS_TEXT(GRADUS_ISA)
 
-constexpr KernelTable kernel_table() {
-  return {
+const KernelTable& kernels() {
+  static constexpr KernelTable table = {
       .gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
       .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise")},
       .vectors = GRADUS_NAMED("vectors"),
-      .f32 = kernels<float>(),
-      .f64 = kernels<double>(),
+      .f32 = kernels_of_type<float>(),
+      .f64 = kernels_of_type<double>(),
       .f16 = half_kernels<Half>(),
       .bf16 = half_kernels<BFloat16>(),
       .philox = philox_pairs};
+  return table;
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -387,9 +387,16 @@ struct KernelTable {
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 
-const KernelTable& kernels_baseline();
-const KernelTable& kernels_avx2();
-const KernelTable& kernels_avx512();
+// Each in kernels_<set>.cpp.
+namespace baseline {
+const KernelTable& kernels();
+}
+namespace avx2 {
+const KernelTable& kernels();
+}
+namespace avx512 {
+const KernelTable& kernels();
+}
 /// KernelTable::bf16_pairs_block for processors with AVX512_BF16.
 void bf16_pairs_block_avx512(const BlockArgs<float>& args);
 /// The table of cpu_isa().

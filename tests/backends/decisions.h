@@ -13,9 +13,9 @@ namespace gradus::test {
 /// The instruction sets of x86-64, whatever the processor has: their tables are numbers.
 inline std::vector<std::pair<std::string, const openmp_detail::KernelTable*>> all_instruction_sets() {
 #if defined(__x86_64__)
-  return {{"baseline", &openmp_detail::kernels_baseline()},
-          {"avx2", &openmp_detail::kernels_avx2()},
-          {"avx512", &openmp_detail::kernels_avx512()}};
+  return {{"baseline", &openmp_detail::baseline::kernels()},
+          {"avx2", &openmp_detail::avx2::kernels()},
+          {"avx512", &openmp_detail::avx512::kernels()}};
 #else
   return {};
 #endif

@@ -80,93 +80,85 @@ class Normalize {
   }
 
   void row_moments(const Offsets& o, int64_t begin, int64_t end, Moments& total) const {
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at);
+    for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
       C buffer[kBlock];
-      for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i);
-        total.add(of_block(x.load(i, count, buffer), count));
-      }
+      total.add(of_block(part(x_, 0, o, block).load(buffer).data, block.lanes));
     });
   }
 
   void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
     const C scale = static_cast<C>(of.scale), offset = static_cast<C>(-of.low * of.scale);
     const bool by_element = inner_.ndim > 0 && (step_of(inner_, 2) != 0 || step_of(inner_, 3) != 0);
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at), weight(weight_, 2, outer_, o, inner_, at),
-          bias(bias_, 3, outer_, o, inner_, at), residual(residual_, 4, outer_, o, inner_, at);
-      const Run<MutableView> y(y_, 1, outer_, o, inner_, at);
-      C x_buffer[kBlock], w_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
-      const C w0 = by_element ? C(1) : *weight.load(0, 1, w_buffer),
-              b0 = by_element ? C(0) : *bias.load(0, 1, b_buffer);
-      for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i);
-        const C* w = by_element ? weight.load(i, count, w_buffer) : nullptr;
-        const C* b = by_element ? bias.load(i, count, b_buffer) : nullptr;
-        C* to = y.results(i, y_buffer);
-        kernels().affine(x.load(i, count, x_buffer), of.high, scale * w0, offset * w0 + b0, w, b, to, count);
-        if (relu_) relu_after_sum(to, residual_ ? residual.load(i, count, x_buffer) : nullptr, count);
-        y.store(i, count, to, y_buffer);
+    for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
+      C x_buffer[kBlock], w_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock], w0 = 1, b0 = 0;
+      const C *w = nullptr, *b = nullptr;
+      if (by_element) {
+        w = part(weight_, 2, o, block).load(w_buffer).data, b = part(bias_, 3, o, block).load(b_buffer).data;
+      } else {
+        w0 = static_cast<C>(load_number(weight_, o[2] + block.run[2]));
+        b0 = static_cast<C>(load_number(bias_, o[3] + block.run[3]));
       }
+      const auto y = part(y_, 1, o, block);
+      const RowsOf<C> to = y.results(y_buffer);
+      kernels().affine(part(x_, 0, o, block).load(x_buffer).data, of.high, scale * w0, offset * w0 + b0, w, b, to.data,
+                       block.lanes);
+      finish(y, to, o, block, x_buffer, y_buffer);
     });
   }
 
   // ---- Neighbouring outer elements together ----
 
-  void lane_moments(const LaneBlock& block, int64_t begin, int64_t end, Moments* total) const {
-    const Offsets o = offsets_of(outer_, block.begin);
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at);
-      C buffer[kLaneRows * kMostLanes], sum[kMostLanes], about[kMostLanes];
+  void lane_moments(const LaneBlock& lanes, int64_t begin, int64_t end, Moments* total) const {
+    const Offsets o = offsets_of(outer_, lanes.begin);
+    for_each_block<kMostLanes>(inner_, lanes.count, begin, end, [&](const Block<kMostLanes>& block) {
+      C buffer[block.kSize], sum[kMostLanes], about[kMostLanes];
       double mean[kMostLanes];
-      for (int64_t i = 0; i < run; i += kLaneRows) {
-        const RowsOf<const C> rows = x.load_rows(i, std::min(kLaneRows, run - i), block.count, buffer);
-        const double n = static_cast<double>(rows.rows);
-        kernels().lane_sums(rows, rows.data, sum);
-        for (int64_t c = 0; c < block.count; ++c) {
-          mean[c] = static_cast<double>(rows.data[c]) + static_cast<double>(sum[c]) / n;
-          about[c] = static_cast<C>(mean[c]);
-        }
-        kernels().lane_squares(rows, about, sum);
-        for (int64_t c = 0; c < block.count; ++c) {
-          const double rest = mean[c] - static_cast<double>(about[c]);
-          total[c].add({n, mean[c], static_cast<double>(sum[c]) - n * rest * rest});
-        }
+      const RowsOf<const C> rows = part(x_, 0, o, block).load(buffer);
+      const double n = static_cast<double>(rows.rows);
+      kernels().lane_sums(rows, rows.data, sum);
+      for (int64_t c = 0; c < rows.lanes; ++c) {
+        mean[c] = static_cast<double>(rows.data[c]) + static_cast<double>(sum[c]) / n;
+        about[c] = static_cast<C>(mean[c]);
+      }
+      kernels().lane_squares(rows, about, sum);
+      for (int64_t c = 0; c < rows.lanes; ++c) {
+        const double rest = mean[c] - static_cast<double>(about[c]);
+        total[c].add({n, mean[c], static_cast<double>(sum[c]) - n * rest * rest});
       }
     });
   }
 
-  void write_lanes(const LaneBlock& block, int64_t begin, int64_t end, const Statistics<C>* of) const {
+  void write_lanes(const LaneBlock& lanes, int64_t begin, int64_t end, const Statistics<C>* of) const {
     C shift[kMostLanes], scale[kMostLanes], offset[kMostLanes];
-    for (int64_t c = 0; c < block.count; ++c) {
-      const Offsets at = offsets_of(outer_, block.begin + c);
+    for (int64_t c = 0; c < lanes.count; ++c) {
+      const Offsets at = offsets_of(outer_, lanes.begin + c);
       const double w = load_number(weight_, at[2]), s = of[c].scale * w;
       shift[c] = of[c].high, scale[c] = static_cast<C>(s);
       offset[c] = static_cast<C>(load_number(bias_, at[3]) - of[c].low * s);
     }
-    const Offsets o = offsets_of(outer_, block.begin);
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at), residual(residual_, 4, outer_, o, inner_, at);
-      const Run<MutableView> y(y_, 1, outer_, o, inner_, at);
-      C x_buffer[kLaneRows * kMostLanes], y_buffer[kLaneRows * kMostLanes];
-      for (int64_t i = 0; i < run; i += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - i);
-        const RowsOf<C> to = y.result_rows(i, rows, block.count, y_buffer);
-        kernels().lane_affine(x.load_rows(i, rows, block.count, x_buffer), shift, scale, offset, to);
-        if (relu_) relu_rows(to, residual, i, x_buffer);
-        y.store_rows(i, to, y_buffer);
-      }
+    const Offsets o = offsets_of(outer_, lanes.begin);
+    for_each_block<kMostLanes>(inner_, lanes.count, begin, end, [&](const Block<kMostLanes>& block) {
+      C x_buffer[block.kSize], y_buffer[block.kSize];
+      const auto y = part(y_, 1, o, block);
+      const RowsOf<C> to = y.results(y_buffer);
+      kernels().lane_affine(part(x_, 0, o, block).load(x_buffer), shift, scale, offset, to);
+      finish(y, to, o, block, x_buffer, y_buffer);
     });
   }
 
-  void relu_rows(const RowsOf<C>& y, const Run<View>& residual, int64_t i, C* buffer) const {
-    RowsOf<const C> more{};
-    if (residual_) more = residual.load_rows(i, y.rows, y.lanes, buffer);
-    if (y.stride == y.lanes && (!residual_ || more.stride == y.lanes))  // one behind the other
-      return relu_after_sum(y.data, more.data, y.rows * y.lanes);
-    for (int64_t r = 0; r < y.rows; ++r)
-      relu_after_sum(y.data + r * y.stride, residual_ ? more.data + r * more.stride : nullptr, y.lanes);
+  // ---- Both ----
+
+  template <int64_t most, class AnyView>
+  BlockOf<most, AnyView> part(const AnyView& view, int k, const Offsets& o, const Block<most>& block) const {
+    return {view, k, outer_, o, inner_, block};
+  }
+
+  // The ReLU on a block of results, which then go to their place.
+  template <int64_t most>
+  void finish(const BlockOf<most, MutableView>& y, const RowsOf<C>& to, const Offsets& o, const Block<most>& block,
+              C* residual, const C* results) const {
+    if (relu_) relu_after_sum(to, residual_ ? part(residual_, 4, o, block).load(residual) : RowsOf<const C>{});
+    y.store(to, results);
   }
 
   // ---- Statistics ----

@@ -58,77 +58,96 @@ bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
          outer.shape[outer.ndim - 1] >= 4;
 }
 
-/// An operand along a run of inner elements: where its first one is, and the steps to the next one and to the next
-/// outer element, a lane.
-template <class AnyView>
-struct Run {
-  const AnyView* view;
-  int64_t offset, step, lane;
+/// What is computed at once: `rows` rows of `lanes` elements. With `most` > 1 the rows are inner elements, from number
+/// `first` of a run on, and the lanes outer ones; else the only row has inner elements of one outer one.
+template <int64_t most>
+struct Block {
+  static constexpr int64_t kMostRows = most > 1 ? kLaneRows : 1, kLanes = most > 1 ? most : kBlock;
+  static constexpr int64_t kSize = kMostRows * kLanes;
+  const int64_t* run;  ///< where each operand's run begins
+  int64_t first, rows, lanes;
+};
 
-  /// Of operand k of both nests: the run that begins at `inner_at`, for the outer element at `outer_at`.
-  template <class Outer, class Offsets, class Inner>
-  Run(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
-      const int64_t* inner_at)
-      : view(&view), offset(outer_at[static_cast<size_t>(k)] + inner_at[k]), step(step_of(inner, k)),
-        lane(step_of(outer, k)) {}
-
-  /// `count` elements from element i on: in place where that is possible, else converted into `buffer`.
-  template <class C>
-  const C* load(int64_t i, int64_t count, C* buffer) const {
-    return load_block(*view, offset + i * step, step, count, buffer);
-  }
-  /// `rows` rows of `lanes` elements alike.
-  template <class C>
-  RowsOf<const C> load_rows(int64_t i, int64_t rows, int64_t lanes, C* buffer) const {
-    const int64_t at = offset + i * step;
-    if (view->dtype == dtype_of<C> && lane == 1) return {view->template as<C>() + at, step, rows, lanes};
-    for (int64_t r = 0; r < rows; ++r) {
-      C* row = buffer + r * kMostLanes;
-      const C* from = load_block(*view, at + r * step, lane, lanes, row);
-      if (from != row) std::copy_n(from, lanes, row);
+/// Calls f(block) for the blocks of inner elements [begin, end) of so many outer ones.
+template <int64_t most, int N, class F>
+void for_each_block(const StridedLoop<N>& inner, int64_t outer_count, int64_t begin, int64_t end, F&& f) {
+  constexpr int64_t step = most > 1 ? kLaneRows : kBlock;
+  for_each_run(inner, begin, end, [&](const int64_t* at, int64_t run) {
+    for (int64_t i = 0; i < run; i += step) {
+      const int64_t count = std::min(step, run - i);
+      f(most > 1 ? Block<most>{at, i, count, outer_count} : Block<most>{at, i, 1, count});
     }
-    return {buffer, kMostLanes, rows, lanes};
+  });
+}
+
+/// An operand's part of a block.
+template <int64_t most, class AnyView>
+struct BlockOf {
+  const AnyView* view;
+  int64_t offset, row, lane;  ///< of the first element; steps
+  int64_t rows, lanes;
+
+  /// Of operand k of both nests, for the outer element at `outer_at`.
+  template <class Outer, class Offsets, class Inner>
+  BlockOf(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
+          const Block<most>& block)
+      : view(&view), row(step_of(inner, k)), lane(most > 1 ? step_of(outer, k) : row), rows(block.rows),
+        lanes(block.lanes) {
+    offset = outer_at[static_cast<size_t>(k)] + block.run[k] + block.first * row;
   }
 
-  /// Where results are computed, in place or in `buffer`, from where store() and store_rows() move them to their place.
   template <class C>
-  C* results(int64_t i, C* buffer) const {
-    return view->dtype == dtype_of<C> && step == 1 ? view->template as<C>() + offset + i : buffer;
+  bool in_place() const {
+    return view->dtype == dtype_of<C> && lane == 1;
+  }
+  /// In place where that is possible, else converted into `buffer`.
+  template <class C>
+  RowsOf<const C> load(C* buffer) const {
+    if (in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};
+    for (int64_t r = 0; r < rows; ++r)
+      load_block(*view, offset + r * row, lane, lanes, buffer + r * Block<most>::kLanes);
+    return {buffer, Block<most>::kLanes, rows, lanes};
+  }
+  /// Where results are computed, in place or in `buffer`, from where store() moves them to their place, if there is one.
+  template <class C>
+  RowsOf<C> results(C* buffer) const {
+    if (view->data && in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};
+    return {buffer, Block<most>::kLanes, rows, lanes};
   }
   template <class C>
-  void store(int64_t i, int64_t count, const C* from, const C* buffer) const {
-    if (from == buffer) store_block(buffer, *view, offset + i * step, step, count);
-  }
-  template <class C>
-  RowsOf<C> result_rows(int64_t i, int64_t rows, int64_t lanes, C* buffer) const {
-    if (view->dtype == dtype_of<C> && lane == 1) return {view->template as<C>() + offset + i * step, step, rows, lanes};
-    return {buffer, kMostLanes, rows, lanes};
-  }
-  template <class C>
-  void store_rows(int64_t i, const RowsOf<C>& from, const C* buffer) const {
-    if (from.data != buffer) return;
-    for (int64_t r = 0; r < from.rows; ++r)
-      store_block(buffer + r * kMostLanes, *view, offset + (i + r) * step, lane, from.lanes);
+  void store(const RowsOf<C>& from, const C* buffer) const {
+    if (from.data != buffer || !view->data) return;
+    for (int64_t r = 0; r < rows; ++r)
+      store_block(buffer + r * Block<most>::kLanes, *view, offset + r * row, lane, lanes);
   }
 };
 
-/// The ReLU that may follow a normalisation, on a run of results while it is in the cache; and the gradient behind it.
-template <class C>
-void relu_after_sum(C* y, const C* residual, int64_t count) {
-  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
-  if (residual) kernels.of(BinaryOp::add).apply(y, residual, y, count);
-  kernels.of(UnaryOp::relu).apply(y, y, count, {});
+/// Calls f(row, count) for the rows of a block, or once for all of them where they follow each other in memory.
+template <class F>
+void for_rows(int64_t rows, int64_t lanes, bool dense, F&& f) {
+  if (dense) return f(0, rows * lanes);
+  for (int64_t r = 0; r < rows; ++r) f(r, lanes);
 }
+
+/// The ReLU that may follow a normalisation, on results while they are in the cache; and the gradient behind it.
+/// A residual without data is none.
 template <class C>
-void relu_gradient(const C* dy, const C* y, C* g, int64_t count) {
-  kernels_of<C>(kernel_table()).of(UnaryOp::relu).backward(dy, y, g, count, {});
+void relu_after_sum(const RowsOf<C>& y, const RowsOf<const C>& residual) {
+  const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+  const bool dense = y.stride == y.lanes && (!residual.data || residual.stride == y.lanes);
+  for_rows(y.rows, y.lanes, dense, [&](int64_t r, int64_t count) {
+    C* to = y.data + r * y.stride;
+    if (residual.data) kernels.of(BinaryOp::add).apply(to, residual.data + r * residual.stride, to, count);
+    kernels.of(UnaryOp::relu).apply(to, to, count, {});
+  });
 }
 template <class C>
 void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const RowsOf<C>& g) {
-  if (dy.stride == g.lanes && y.stride == g.lanes && g.stride == g.lanes)  // rows one behind the other
-    return relu_gradient(dy.data, y.data, g.data, g.rows * g.lanes);
-  for (int64_t r = 0; r < g.rows; ++r)
-    relu_gradient(dy.data + r * dy.stride, y.data + r * y.stride, g.data + r * g.stride, g.lanes);
+  const auto backward = kernels_of<C>(kernel_table()).of(UnaryOp::relu).backward;
+  const bool dense = dy.stride == g.lanes && y.stride == g.lanes && g.stride == g.lanes;
+  for_rows(g.rows, g.lanes, dense, [&](int64_t r, int64_t count) {
+    backward(dy.data + r * dy.stride, y.data + r * y.stride, g.data + r * g.stride, count, {});
+  });
 }
 
 /// One element of a view of any floating type.

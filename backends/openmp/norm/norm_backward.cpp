@@ -126,57 +126,58 @@ class NormalizeBackward {
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
     const int64_t w_step = step_of(inner_, 3), p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x_run(x_, 0, outer_, o, inner_, at), weight(weight_, 3, outer_, o, inner_, at);
-      const double run_weight = constant_weight(o, at);
+    for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], g_buffer[kBlock];
-      for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i), p = o[4] + at[4] + i * p_step;
-        const C *x = x_run.load(i, count, x_buffer), *dy = gradient(o, at, i, count, dy_buffer);
-        const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
-        C sums[2];
-        if (dw && p_step == 1) {
-          const C* w = weight.load(i, count, w_buffer);
-          kernels().gradient_sums({count, dy, w, x, of.high, low, scale, dw + p, db + p}, sums);
-          total.add(of, sums, 1);
-          continue;
-        }
-        if (dw && p_step != 0)
-          for (int64_t k = 0; k < count; ++k)
-            dw[p + k * p_step] += dy[k] * ((x[k] - of.high - low) * scale), db[p + k * p_step] += dy[k];
-        if (by_element_ && w_step != 0) {
-          kernels().of(BinaryOp::mul).apply(dy, weight.load(i, count, w_buffer), g_buffer, count);
-          dy = g_buffer;
-        }
-        kernels().products_about(dy, x, of.high, count, sums);
-        if (dw && p_step == 0) dw[p] += (sums[1] - low * sums[0]) * scale, db[p] += sums[0];
-        total.add(of, sums, run_weight);
+      const int64_t count = block.lanes, p = o[4] + block.run[4] + block.first * p_step;
+      const C *x = part(x_, 0, o, block).load(x_buffer).data, *dy = gradient(o, block, dy_buffer).data;
+      const C scale = static_cast<C>(of.scale), low = static_cast<C>(of.low);
+      C sums[2];
+      if (dw && p_step == 1) {
+        const C* w = part(weight_, 3, o, block).load(w_buffer).data;
+        kernels().gradient_sums({count, dy, w, x, of.high, low, scale, dw + p, db + p}, sums);
+        return total.add(of, sums, 1);
       }
+      if (dw && p_step != 0)
+        for (int64_t k = 0; k < count; ++k)
+          dw[p + k * p_step] += dy[k] * ((x[k] - of.high - low) * scale), db[p + k * p_step] += dy[k];
+      if (by_element_ && w_step != 0) {
+        kernels().of(BinaryOp::mul).apply(dy, part(weight_, 3, o, block).load(w_buffer).data, g_buffer, count);
+        dy = g_buffer;
+      }
+      kernels().products_about(dy, x, of.high, count, sums);
+      if (dw && p_step == 0) dw[p] += (sums[1] - low * sums[0]) * scale, db[p] += sums[0];
+      total.add(of, sums, constant_weight(o, block));
     });
     return total;
   }
 
-  // `count` elements of dy from element i of a run on; behind a ReLU those that it lets through, and 0, put down in
-  // masked_.
-  const C* gradient(const Offsets& o, const int64_t* at, int64_t i, int64_t count, C* buffer) const {
-    const C* dy = Run<View>(dy_, 1, outer_, o, inner_, at).load(i, count, buffer);
+  // The weight of a block, where that varies between runs alone; else 1.
+  double constant_weight(const Offsets& o, const Block<1>& block) const {
+    return by_element_ && step_of(inner_, 3) == 0 ? load_number(weight_, o[3] + block.run[3]) : 1;
+  }
+
+  // An operand's part of a block.
+  template <int64_t most, class AnyView>
+  BlockOf<most, AnyView> part(const AnyView& view, int k, const Offsets& o, const Block<most>& block) const {
+    return {view, k, outer_, o, inner_, block};
+  }
+
+  // dy of a block; behind a ReLU what that lets through, and 0, put down in masked_ for the second pass.
+  template <int64_t most>
+  RowsOf<const C> gradient(const Offsets& o, const Block<most>& block, C* buffer) const {
+    const RowsOf<const C> dy = part(dy_, 1, o, block).load(buffer);
     if (!y_) return dy;
-    C y_buffer[kBlock];
-    const Run<MutableView> masked(masked_, 6, outer_, o, inner_, at);
-    C* to = masked_ ? masked.results(i, buffer) : buffer;
-    relu_gradient(dy, Run<View>(y_, 5, outer_, o, inner_, at).load(i, count, y_buffer), to, count);
-    if (masked_) masked.store(i, count, to, buffer);
-    return to;
+    C y_buffer[block.kSize];
+    const auto masked = part(masked_, 6, o, block);
+    const RowsOf<C> to = masked.results(buffer);
+    relu_gradient(dy, part(y_, 5, o, block).load(y_buffer), to);
+    masked.store(to, buffer);
+    return {to.data, to.stride, to.rows, to.lanes};
   }
-
-  // The weight of a run, where that varies between runs alone; else 1.
-  double constant_weight(const Offsets& o, const int64_t* at) const {
-    return by_element_ && step_of(inner_, 3) == 0 ? load_number(weight_, o[3] + at[3]) : 1;
-  }
-
   // What the second pass reads: dy, or what the first one has put down of it.
-  Run<View> second_gradient(const View& put_down, const Offsets& o, const int64_t* at) const {
-    return masked_ ? Run<View>(put_down, 6, outer_, o, inner_, at) : Run<View>(dy_, 1, outer_, o, inner_, at);
+  template <int64_t most>
+  RowsOf<const C> second_gradient(const Offsets& o, const Block<most>& block, C* buffer) const {
+    return masked_ ? part(masked_, 6, o, block).load(buffer) : part(dy_, 1, o, block).load(buffer);
   }
 
   // dx = a g + b (x - high) + c
@@ -194,80 +195,52 @@ class NormalizeBackward {
     const double w0 = by_element_ ? 1 : load_number(weight_, o[3]);
     const Coefficients k = coefficients(of, sums, w0);
     const bool varies = by_element_ && step_of(inner_, 3) != 0;  // the weight, along the run
-    const View put_down = masked_;
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const C a = static_cast<C>(k.a * constant_weight(o, at)), b = static_cast<C>(k.b), c = static_cast<C>(k.c);
-      const Run<View> x(x_, 0, outer_, o, inner_, at), weight(weight_, 3, outer_, o, inner_, at);
-      const Run<View> dy = second_gradient(put_down, o, at);
-      const Run<MutableView> dx(dx_, 2, outer_, o, inner_, at);
+    for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
+      const C a = static_cast<C>(k.a * constant_weight(o, block)), b = static_cast<C>(k.b), c = static_cast<C>(k.c);
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], dx_buffer[kBlock];
-      for (int64_t i = 0; i < run; i += kBlock) {
-        const int64_t count = std::min(kBlock, run - i);
-        const C* w = varies ? weight.load(i, count, w_buffer) : nullptr;
-        C* to = dx.results(i, dx_buffer);
-        kernels().combine(dy.load(i, count, dy_buffer), w, x.load(i, count, x_buffer), of.high, a, b, c, to, count);
-        dx.store(i, count, to, dx_buffer);
-      }
+      const C* w = varies ? part(weight_, 3, o, block).load(w_buffer).data : nullptr;
+      const auto dx = part(dx_, 2, o, block);
+      const RowsOf<C> to = dx.results(dx_buffer);
+      kernels().combine(second_gradient(o, block, dy_buffer).data, w, part(x_, 0, o, block).load(x_buffer).data,
+                        of.high, a, b, c, to.data, block.lanes);
+      dx.store(to, dx_buffer);
     });
   }
 
   // ---- Neighbouring outer elements together ----
 
-  void lane_sums(const LaneBlock& block, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
-    const Offsets o = offsets_of(outer_, block.begin);
+  void lane_sums(const LaneBlock& lanes, const Statistics<C>* of, int64_t begin, int64_t end, Sums* total) const {
+    const Offsets o = offsets_of(outer_, lanes.begin);
     C shift[kMostLanes];
-    for (int64_t c = 0; c < block.count; ++c) shift[c] = of[c].high;
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at);
-      C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], plain[kMostLanes], product[kMostLanes];
-      for (int64_t i = 0; i < run; i += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - i);
-        kernels().lane_products(gradient_rows(o, at, i, rows, block.count, dy_buffer),
-                                x.load_rows(i, rows, block.count, x_buffer), shift, plain, product);
-        for (int64_t c = 0; c < block.count; ++c) {
-          const double sum = static_cast<double>(plain[c]);
-          total[c].add({sum, static_cast<double>(product[c]) - of[c].low * sum});
-        }
+    for (int64_t c = 0; c < lanes.count; ++c) shift[c] = of[c].high;
+    for_each_block<kMostLanes>(inner_, lanes.count, begin, end, [&](const Block<kMostLanes>& block) {
+      C x_buffer[block.kSize], dy_buffer[block.kSize], plain[kMostLanes], product[kMostLanes];
+      kernels().lane_products(gradient(o, block, dy_buffer), part(x_, 0, o, block).load(x_buffer), shift, plain,
+                              product);
+      for (int64_t c = 0; c < lanes.count; ++c) {
+        const double sum = static_cast<double>(plain[c]);
+        total[c].add({sum, static_cast<double>(product[c]) - of[c].low * sum});
       }
     });
   }
 
-  // Rows of dy from inner element i of a run on, masked as in `gradient`.
-  RowsOf<const C> gradient_rows(const Offsets& o, const int64_t* at, int64_t i, int64_t rows, int64_t lanes,
-                                C* buffer) const {
-    const RowsOf<const C> dy = Run<View>(dy_, 1, outer_, o, inner_, at).load_rows(i, rows, lanes, buffer);
-    if (!y_) return dy;
-    C y_buffer[kLaneRows * kMostLanes];
-    const Run<MutableView> masked(masked_, 6, outer_, o, inner_, at);
-    const RowsOf<C> to =
-        masked_ ? masked.result_rows(i, rows, lanes, buffer) : RowsOf<C>{buffer, kMostLanes, rows, lanes};
-    relu_gradient(dy, Run<View>(y_, 5, outer_, o, inner_, at).load_rows(i, rows, lanes, y_buffer), to);
-    if (masked_) masked.store_rows(i, to, buffer);
-    return {to.data, to.stride, rows, lanes};
-  }
-
-  void write_lanes(const LaneBlock& block, const Statistics<C>* of, const Sums* sums, int64_t begin,
+  void write_lanes(const LaneBlock& lanes, const Statistics<C>* of, const Sums* sums, int64_t begin,
                    int64_t end) const {
     C shift[kMostLanes], a[kMostLanes], b[kMostLanes], k[kMostLanes];
-    for (int64_t c = 0; c < block.count; ++c) {
-      const double w = load_number(weight_, offsets_of(outer_, block.begin + c)[3]);
+    for (int64_t c = 0; c < lanes.count; ++c) {
+      const double w = load_number(weight_, offsets_of(outer_, lanes.begin + c)[3]);
       const Coefficients found = coefficients(of[c], sums[c], w);
       shift[c] = of[c].high;
       a[c] = static_cast<C>(found.a), b[c] = static_cast<C>(found.b), k[c] = static_cast<C>(found.c);
     }
-    const Offsets o = offsets_of(outer_, block.begin);
-    const View put_down = masked_;
-    for_each_run(inner_, begin, end, [&](const int64_t* at, int64_t run) {
-      const Run<View> x(x_, 0, outer_, o, inner_, at), dy = second_gradient(put_down, o, at);
-      const Run<MutableView> dx(dx_, 2, outer_, o, inner_, at);
-      C x_buffer[kLaneRows * kMostLanes], dy_buffer[kLaneRows * kMostLanes], dx_buffer[kLaneRows * kMostLanes];
-      for (int64_t i = 0; i < run; i += kLaneRows) {
-        const int64_t rows = std::min(kLaneRows, run - i);
-        const RowsOf<C> to = dx.result_rows(i, rows, block.count, dx_buffer);
-        kernels().lane_combine(dy.load_rows(i, rows, block.count, dy_buffer),
-                               x.load_rows(i, rows, block.count, x_buffer), shift, a, b, k, to);
-        dx.store_rows(i, to, dx_buffer);
-      }
+    const Offsets o = offsets_of(outer_, lanes.begin);
+    for_each_block<kMostLanes>(inner_, lanes.count, begin, end, [&](const Block<kMostLanes>& block) {
+      C x_buffer[block.kSize], dy_buffer[block.kSize], dx_buffer[block.kSize];
+      const auto dx = part(dx_, 2, o, block);
+      const RowsOf<C> to = dx.results(dx_buffer);
+      kernels().lane_combine(second_gradient(o, block, dy_buffer), part(x_, 0, o, block).load(x_buffer), shift, a, b, k,
+                             to);
+      dx.store(to, dx_buffer);
     });
   }
 

@@ -102,7 +102,7 @@ struct BlockOf {
   }
   /// In place where that is possible, else converted into `buffer`.
   template <class C>
-  RowsOf<const C> load(C* buffer) const {
+  [[gnu::always_inline]] RowsOf<const C> load(C* buffer) const {
     if (in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};
     for (int64_t r = 0; r < rows; ++r)
       load_block(*view, offset + r * row, lane, lanes, buffer + r * Block<most>::kLanes);

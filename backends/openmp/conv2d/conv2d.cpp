@@ -44,15 +44,13 @@ Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
   return view.data && view.numel() > 0 ? Images<T>(view) : Images<T>(like);
 }
 
-// Runs the plan's algorithm, unless there is nothing to do; false where it takes other operands.
-template <class Operands>
-bool run_plan(const ConvPlan& plan, const Operands& operands) {
-  return std::visit(
-      [&](const auto& tiles) {
-        if constexpr (requires { run(tiles, operands); }) return run(tiles, operands), true;
-        else return false;
-      },
-      plan.tiles);
+// Runs the plan's algorithm, unless there is nothing to do.
+template <class T>
+void run_plan(const ConvPlan& plan, const ConvOperands<T>& operands) {
+  const auto run_tiles = [&](const auto& tiles) {
+    if constexpr (requires { run(tiles, operands); }) run(tiles, operands);
+  };
+  std::visit(run_tiles, plan.tiles);
 }
 
 const char* implementation(const ConvPlan& plan) { return kernel_table().conv2d[static_cast<int>(plan.algorithm)]; }
@@ -124,17 +122,18 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)
                                      : event("conv2d_backward", {&dy, &x, &w}, 2);
       visit_wide(dtype, [&]<class T> {
-        const ConvGradientOperands<T> o{settings.table,
-                                        geometry,
-                                        Images<const T>(gradient),
-                                        static_cast<const T*>(mask),
-                                        images_or_sizes<const T>(in.view(), x),
-                                        images_or_sizes<const T>(weights.view(), w),
-                                        images_or_sizes<T>(dx_out.view(), x),
-                                        images_or_sizes<T>(dw_out.view(), w),
-                                        bias_out.view().as<T>()};
-        if (!run_plan(pass, o) && dx)
-          run_plan(pass, ConvOperands<T>{o.table, geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx});
+        run_plan(pass, ConvOperands<T>{.table = settings.table,
+                                       .geometry = geometry,
+                                       .backward = true,
+                                       .x = Images<const T>(gradient),
+                                       .mask = static_cast<const T*>(mask),
+                                       .w = images_or_sizes<const T>(weights.view(), w),
+                                       .bias = nullptr,
+                                       .relu = false,
+                                       .y = images_or_sizes<T>(dx_out.view(), x),
+                                       .image = images_or_sizes<const T>(in.view(), x),
+                                       .dw = images_or_sizes<T>(dw_out.view(), w),
+                                       .dbias = bias_out.view().as<T>()});
       });
     }
     for (const Output* out : {&dx_out, &dw_out, &bias_out}) out->finish();

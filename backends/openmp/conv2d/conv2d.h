@@ -7,7 +7,9 @@
 namespace gradus::openmp_detail {
 
 /// y = x * w (+ bias, then relu if asked). Or `backward`: the gradient of the image, which is a convolution too, of dy
-/// (here x) with the filters flipped and transposed, to dx (here y).
+/// (here x) with the filters flipped and transposed, to dx (here y); and, with the same dy, the gradients of w and of
+/// the bias. Of the gradients those that have data are wanted, dbias with dw; the others have sizes alone, and so has
+/// what nobody reads then: w without dx, the image without dw.
 template <class T>
 struct ConvOperands {
   const KernelTable& table;
@@ -19,6 +21,9 @@ struct ConvOperands {
   const T* bias;  ///< null: none
   bool relu;
   Images<T> y;
+  Images<const T> image = {};  ///< what dw is computed with: the forward pass's x
+  Images<T> dw = {};
+  T* dbias = nullptr;
 
   const Kernels<T>& kernels() const { return kernels_of<T>(table); }
   /// In a group, of x and of y; and the strides of w along them and from group to group.
@@ -38,30 +43,13 @@ struct ConvOperands {
   }
 };
 
-/// The gradients of a convolution: those of dx and dw that have data, and dbias, which goes with dw, if not null. What
-/// is not wanted has sizes alone, and so has what nobody reads then: w without dx, x without dw.
-template <class T>
-struct ConvGradientOperands {
-  const KernelTable& table;
-  const Conv2dGeometry& geometry;
-  Images<const T> dy;
-  const T* mask;  ///< of dy, as above
-  Images<const T> x, w;
-  Images<T> dx, dw;
-  T* dbias;
-
-  const Kernels<T>& kernels() const { return kernels_of<T>(table); }
-};
-
 // Weights (w, dw) are contiguous; implicit_gemm_nhwc's may be channels-last with several channels instead.
 template <class T>
 void run(const NhwcTiles& tiles, const ConvOperands<T>& o);
 template <class T>
-void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o);
-/// Forward. Gradients: what an image's gradients read is read from memory once.
+void run(const NhwcWeightTiles& tiles, const ConvOperands<T>& o);
+/// Forward, or all gradients that are wanted: what they read of dy is read from memory once.
 template <class T>
 void run(const DirectTiles& tiles, const ConvOperands<T>& o);
-template <class T>
-void run(const DirectTiles& tiles, const ConvGradientOperands<T>& o);
 
 }  // namespace gradus::openmp_detail

@@ -137,16 +137,16 @@ struct Band {
   int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.rows.size - first); }
 };
 
-// The result of `o`, which is y, or dx if that is wanted; and with it, in one pass over dy, dw and dbias if `gradients`
-// has them.
+}  // namespace
+
 template <class T>
-void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOperands<T>* gradients) {
+void run(const DirectTiles& t, const ConvOperands<T>& o) {
   const Kernels<T>& kernels = o.kernels();
   const int64_t groups = o.geometry.groups, channels = o.channels();
   const Scratch<T> gathered(t.weights_size);
   const std::vector<Pass<T>> passes = o.y.data ? passes_of(t.in, o, gathered.get()) : std::vector<Pass<T>>();
   const size_t column_passes = o.axes(1).size();
-  const bool has_dw = gradients && gradients->dw.data;
+  const bool has_dw = o.dw.data != nullptr;
   const auto along = [&](int axis) {
     return conv_axes(false, o.geometry, axis, o.x.size(axis), o.y.size(axis), o.w.size(axis))[0];
   };
@@ -172,10 +172,9 @@ void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOpera
       for (size_t i = 0; i < passes.size(); i += column_passes) unit.run(&passes[i], column_passes, sums);
       const int64_t height = std::min(t.band, o.x.H - first);
       if (!has_dw || height <= 0) continue;
-      fill_planes<T>(kernels, t.x, gradients->x.from_channel(g * o.w.C), n, first, nullptr, x_planes);
+      fill_planes<T>(kernels, t.x, o.image.from_channel(g * o.w.C), n, first, nullptr, x_planes);
       const T* rows = planes + t.in.shift[0] * t.in.pitch;
-      for (int64_t k = 0; gradients->dbias && k < channels; ++k)
-        dbias[k] += kernels.sum(rows + k * plane, height * t.in.pitch);
+      for (int64_t k = 0; o.dbias && k < channels; ++k) dbias[k] += kernels.sum(rows + k * plane, height * t.in.pitch);
       kernels.direct_sums({.filters = channels,
                            .rows = height,
                            .columns = o.x.W,
@@ -195,27 +194,14 @@ void run(const DirectTiles& t, const ConvOperands<T>& o, const ConvGradientOpera
   for (int64_t part = 1; part < t.parts; ++part)
     for (int64_t i = 0; i < part_size; ++i) partial[i] += partial[part * part_size + i];
   for (int64_t k = 0; k < o.x.C; ++k) {
-    T* const dw = gradients->dw.data + k * taps;
+    T* const dw = o.dw.data + k * taps;
     for (size_t i = 0; i < terms.weights.size(); ++i)
       dw[terms.weights[i]] = partial[k * taps + static_cast<int64_t>(i)];
-    if (gradients->dbias) gradients->dbias[k] = partial[weights + k];
+    if (o.dbias) o.dbias[k] = partial[weights + k];
   }
-}
-
-}  // namespace
-
-template <class T>
-void run(const DirectTiles& t, const ConvOperands<T>& o) {
-  run<T>(t, o, nullptr);
-}
-template <class T>
-void run(const DirectTiles& t, const ConvGradientOperands<T>& o) {
-  run<T>(t, {o.table, o.geometry, true, o.dy, o.mask, o.w, nullptr, false, o.dx}, &o);
 }
 
 template void run(const DirectTiles&, const ConvOperands<float>&);
 template void run(const DirectTiles&, const ConvOperands<double>&);
-template void run(const DirectTiles&, const ConvGradientOperands<float>&);
-template void run(const DirectTiles&, const ConvGradientOperands<double>&);
 
 }  // namespace gradus::openmp_detail

@@ -19,9 +19,10 @@ namespace {
 template <class T>
 class WeightGradient {
  public:
-  WeightGradient(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o)
-      : kernels_(o.kernels()), t_(tiles), o_(o), gradients_(kernels_, o.dy, o.mask), images_(kernels_, o.x, nullptr),
-        tiles_(o.geometry, o.x, o.dy, kernels_.tile_columns, is_depthwise(o.geometry, o.x, o.dy)),
+  WeightGradient(const NhwcWeightTiles& tiles, const ConvOperands<T>& o)
+      : kernels_(o.kernels()), t_(tiles), o_(o), dy_(o.x), x_(o.image), gradients_(kernels_, o.x, o.mask),
+        images_(kernels_, o.image, nullptr),
+        tiles_(o.geometry, o.image, o.x, kernels_.tile_columns, is_depthwise(o.geometry, o.image, o.x)),
         width_(kernels_.tile_columns), channels_(o_.dw.C), taps_(o_.dw.H * o_.dw.W), rows_(spans_of_taps(axis(0))),
         runs_(t_.joins_taps ? spans_of(axis(1)) : spans_of_taps(axis(1))) {
     for (const Span& run : runs_) panels_ = std::max(panels_, ceil_div(height(run), int64_t{kernels_.tile_rows}));
@@ -32,22 +33,20 @@ class WeightGradient {
     parallel_each<T>(t_.parts * t_.filter_parts, 1, t_.x_size + t_.dy_size, [&](int64_t i, T* memory) {
       const int64_t part = i / t_.filter_parts, tile = i % t_.filter_parts * t_.filter_tiles;
       sum_part(part, tile, std::min(tile + t_.filter_tiles, tiles_.count()), sums.get() + part * part_size(),
-               bias_sums.get() + part * o_.dy.C, memory, memory + t_.x_size);
+               bias_sums.get() + part * dy_.C, memory, memory + t_.x_size);
     });
     const int64_t channel_blocks = ceil_div(channels_, kPackedChannels);
     parallel_each<T>(tiles_.count() * channel_blocks, 1, t_.total_size + t_.by_channel_size, [&](int64_t i, T* total) {
       add_up(i / channel_blocks, i % channel_blocks * kPackedChannels, sums.get(), total, total + t_.total_size);
     });
-    for (int64_t k = 0; o_.dbias && k < o_.dy.C; ++k) {
+    for (int64_t k = 0; o_.dbias && k < dy_.C; ++k) {
       o_.dbias[k] = T(0);
-      for (int64_t part = 0; part < t_.parts; ++part) o_.dbias[k] += bias_sums[part * o_.dy.C + k];
+      for (int64_t part = 0; part < t_.parts; ++part) o_.dbias[k] += bias_sums[part * dy_.C + k];
     }
   }
 
  private:
-  WindowAxis axis(int i) const {
-    return conv_axes(false, o_.geometry, i, o_.dy.size(i), o_.x.size(i), o_.dw.size(i))[0];
-  }
+  WindowAxis axis(int i) const { return conv_axes(false, o_.geometry, i, dy_.size(i), x_.size(i), o_.dw.size(i))[0]; }
 
   // The positions at which each tap of an axis reads the image.
   static std::vector<Span> spans_of_taps(const WindowAxis& axis) {
@@ -65,13 +64,13 @@ class WeightGradient {
   int64_t part_size() const { return tiles_.count() * taps_ * channels_ * width_; }
   ImagePart item_at(int64_t item, int64_t channel, int64_t channel_end) const {
     const int64_t n = item / t_.bands * t_.item_images, p = item % t_.bands * t_.item_rows;
-    return {n, std::min(n + t_.item_images, o_.dy.N), p, std::min(p + t_.item_rows, o_.dy.H), channel, channel_end};
+    return {n, std::min(n + t_.item_images, dy_.N), p, std::min(p + t_.item_rows, dy_.H), channel, channel_end};
   }
   // What is read of x along with a part of dy.
   ImagePart read_with(const ImagePart& dy) const {
     const auto row = [&](int64_t p) { return p * o_.geometry.stride[0] - o_.geometry.padding[0]; };
     const int64_t reach = (o_.dw.H - 1) * o_.geometry.dilation[0] + 1;
-    return rows_of(o_.x, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
+    return rows_of(x_, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
   }
 
   // Sums of one part for tiles [tile, tile_end): for every tile, (tap, channel, column).
@@ -93,7 +92,7 @@ class WeightGradient {
         share_out(next, blocks * (tile_end - tile) * panels_ * o_.dw.H * static_cast<int64_t>(runs_.size()));
       }
       if (o_.dbias)
-        kernels_.nhwc_sums({{dy_part.images(), dy_part.rows(), o_.dy.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
+        kernels_.nhwc_sums({{dy_part.images(), dy_part.rows(), dy_.W}, {}, {dy.step[0], dy.step[1], dy.step[2]}},
                            dy.at(dy_part.image, dy_part.row, 0), last - first, bias_sums + first);
       for (int64_t i = dy_part.image; i < dy_part.image_end; i += t_.block_images)
         for (int64_t row = dy_part.row; row < dy_part.row_end; row += t_.block_rows) {
@@ -163,7 +162,8 @@ class WeightGradient {
 
   const Kernels<T>& kernels_;
   const NhwcWeightTiles& t_;
-  const ConvGradientOperands<T>& o_;
+  const ConvOperands<T>& o_;
+  const Images<const T>&dy_, &x_;
   const NhwcSource<T> gradients_, images_;
   const FilterTiles tiles_;
   const int64_t width_, channels_, taps_;  // columns of a tile; input channels of a group
@@ -175,10 +175,10 @@ class WeightGradient {
 }  // namespace
 
 template <class T>
-void run(const NhwcWeightTiles& tiles, const ConvGradientOperands<T>& o) {
+void run(const NhwcWeightTiles& tiles, const ConvOperands<T>& o) {
   WeightGradient<T>(tiles, o).run();
 }
-template void run(const NhwcWeightTiles&, const ConvGradientOperands<float>&);
-template void run(const NhwcWeightTiles&, const ConvGradientOperands<double>&);
+template void run(const NhwcWeightTiles&, const ConvOperands<float>&);
+template void run(const NhwcWeightTiles&, const ConvOperands<double>&);
 
 }  // namespace gradus::openmp_detail

@@ -10,9 +10,10 @@
 namespace gradus::openmp_detail {
 
 struct ImageLayout {
-  int64_t N, C, H, W;
-  int64_t n_stride, c_stride, h_stride, w_stride;
+  int64_t N = 0, C = 0, H = 0, W = 0;
+  int64_t n_stride = 0, c_stride = 0, h_stride = 0, w_stride = 0;
 
+  ImageLayout() = default;
   explicit ImageLayout(const StridedLayout& x)
       : N(x.shape[0]), C(x.shape[1]), H(x.shape[2]), W(x.shape[3]), n_stride(x.strides[0]), c_stride(x.strides[1]),
         h_stride(x.strides[2]), w_stride(x.strides[3]) {}
@@ -28,6 +29,7 @@ template <class T>
 struct Images : ImageLayout {
   T* data = nullptr;
 
+  Images() = default;
   /// Sizes alone.
   explicit Images(const StridedLayout& x) : ImageLayout(x) {}
   template <class AnyView>

@@ -12,43 +12,28 @@ namespace {
 using namespace openmp_detail;
 
 // The loops that integers have instead of vector kernels. Results are apart from operands.
-template <class C>
-UnaryKernels<C> unary_kernels(UnaryOp op) {
-  if constexpr (std::is_floating_point_v<C>) {
-    return kernels_of<C>(kernel_table()).of(op);
-  } else {
-    UnaryKernels<C> loops;
-    visit(op, [&]<UnaryOp kOp> {
-      if constexpr (needs_floating(kOp)) {
-        detail::bad_dtype(dtype_of<C>, "a floating-point type");
-      } else {
-        const auto loop = [](const C* __restrict x, auto* __restrict y, int64_t count, const UnaryArgs& args) {
-          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<kOp>::apply(x[i], args);
-        };
-        if constexpr (is_predicate(kOp)) loops.predicate = loop;
-        else loops.apply = loop;
-      }
-    });
-    return loops;
-  }
+template <UnaryOp op, class C, class To>
+void loop(const C* __restrict x, To* __restrict y, int64_t count, const UnaryArgs& args) {
+  for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<op>::apply(x[i], args);
 }
-template <class C>
-BinaryKernels<C> binary_kernels(BinaryOp op) {
+template <BinaryOp op, class C, class To>
+void loop(const C* __restrict a, const C* __restrict b, To* __restrict y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<op>::apply(a[i], b[i]);
+}
+
+// An op's UnaryKernels or BinaryKernels.
+template <class C, class Op>
+auto kernels_of_op(Op op) {
   if constexpr (std::is_floating_point_v<C>) {
-    if (needs_integral(op)) detail::bad_dtype(dtype_of<C>, "an integer type");
+    if constexpr (std::is_same_v<Op, BinaryOp>)
+      if (needs_integral(op)) detail::bad_dtype(dtype_of<C>, "an integer type");
     return kernels_of<C>(kernel_table()).of(op);
   } else {
-    BinaryKernels<C> loops;
-    visit(op, [&]<BinaryOp kOp> {
-      if constexpr (needs_floating(kOp)) {
-        detail::bad_dtype(dtype_of<C>, "a floating-point type");
-      } else {
-        const auto loop = [](const C* __restrict a, const C* __restrict b, auto* __restrict y, int64_t count) {
-          for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<kOp>::apply(a[i], b[i]);
-        };
-        if constexpr (is_predicate(kOp)) loops.predicate = loop;
-        else loops.apply = loop;
-      }
+    std::conditional_t<std::is_same_v<Op, UnaryOp>, UnaryKernels<C>, BinaryKernels<C>> loops;
+    visit(op, [&]<Op kOp> {
+      if constexpr (needs_floating(kOp)) detail::bad_dtype(dtype_of<C>, "a floating-point type");
+      else if constexpr (is_predicate(kOp)) loops.predicate = loop<kOp, C, bool>;
+      else loops.apply = loop<kOp, C, C>;
     });
     return loops;
   }
@@ -151,7 +136,7 @@ bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, MutableView y, View
 
 void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
   visit_compute(x.dtype, [&]<class C> {
-    const UnaryKernels<C> kernels = unary_kernels<C>(op);
+    const UnaryKernels<C> kernels = kernels_of_op<C>(op);
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&x, &y}, x.numel());
     const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
     if (kernels.predicate)
@@ -180,7 +165,7 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
 
 void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
   visit_compute(a.dtype, [&]<class C> {
-    const BinaryKernels<C> kernels = binary_kernels<C>(op);
+    const BinaryKernels<C> kernels = kernels_of_op<C>(op);
     EventScope event(gradus::name(op), "openmp", implementation<C>(), {&a, &b, &y}, y.numel());
     const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
     if (a.dtype == DType::boolean && combine_truths(op, nest, y, a, b)) return;

@@ -22,25 +22,17 @@ using namespace openmp_detail;
 constexpr int64_t kStretch = 65536;  // of a row that is worked on apart
 constexpr int64_t kShort = 64;       // up to here comparing is faster than counting
 
-// Key and index in one number, where both have 32 bits.
-struct Narrow {
-  using Key = uint32_t;
-  uint64_t bits;
-  static Narrow make(Key key, int64_t index) {
-    return {static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(index)};
+// A key and, below it, an index in one number.
+template <class Word>
+struct Entry {
+  using Key = std::conditional_t<sizeof(Word) == 8, uint32_t, uint64_t>;
+  Word bits;
+  static Entry make(Key key, int64_t index) {
+    return {static_cast<Word>(key) << 8 * sizeof(Key) | static_cast<Key>(index)};
   }
-  Key key_bits() const { return static_cast<Key>(bits >> 32); }
-  int64_t index() const { return static_cast<int64_t>(bits & UINT32_MAX); }
-  bool operator<(const Narrow& other) const { return bits < other.bits; }
-};
-struct Wide {
-  using Key = uint64_t;
-  uint64_t key;
-  int64_t place;
-  static Wide make(Key key, int64_t index) { return {key, index}; }
-  Key key_bits() const { return key; }
-  int64_t index() const { return place; }
-  bool operator<(const Wide& other) const { return key != other.key ? key < other.key : place < other.place; }
+  Key key_bits() const { return static_cast<Key>(bits >> 8 * sizeof(Key)); }
+  int64_t index() const { return static_cast<int64_t>(static_cast<Key>(bits)); }
+  bool operator<(const Entry& other) const { return bits < other.bits; }
 };
 
 template <class Key, class T>
@@ -158,8 +150,8 @@ template <class F>
 void visit_entries(DType dtype, int64_t size, F&& f) {
   visit(dtype, [&]<class T> {
     if constexpr (sizeof(T) <= 4)
-      if (size <= UINT32_MAX) return f.template operator()<T, Narrow>();
-    f.template operator()<T, Wide>();
+      if (size <= UINT32_MAX) return f.template operator()<T, Entry<uint64_t>>();
+    f.template operator()<T, Entry<unsigned __int128>>();
   });
 }
 

@@ -28,8 +28,6 @@ class OpenmpBackend final : public NaiveBackend {
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
   void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                   const MutableView& indices) override;
-
-  // reduce/scan.cpp
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
 
   // index/sort.cpp

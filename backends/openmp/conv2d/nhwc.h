@@ -106,14 +106,8 @@ class NhwcSource {
                             .to = memory + to,
                             .to_stride = channels,
                             .mask = mask});
-      } else if (x_.w_stride == 1) {
-        kernels_.transpose({x_.data + from, x_.c_stride, channels, columns, memory + to, channels, mask});
       } else {
-        for (int64_t i = 0; i < columns; ++i)
-          for (int64_t c = 0; c < channels; ++c) {
-            const int64_t at = c * x_.c_stride + i * x_.w_stride;
-            memory[to + i * channels + c] = !mask || mask[at] > 0 ? x_.data[from + at] : T(0);
-          }
+        kernels_.transpose({x_.data + from, x_.c_stride, channels, columns, memory + to, channels, mask});
       }
     });
     return Pixels<const T>(x_, part, memory);
@@ -143,11 +137,7 @@ class NhwcTarget {
     if (has_pixels(y_)) return;
     const int64_t channels = part.channels();
     for_each_matrix(y_, part, [&](int64_t to, int64_t from, int64_t columns) {
-      if (y_.w_stride == 1)
-        return kernels_.transpose({memory + from, channels, columns, channels, y_.data + to, y_.c_stride});
-      for (int64_t i = 0; i < columns; ++i)
-        for (int64_t c = 0; c < channels; ++c)
-          y_.data[to + c * y_.c_stride + i * y_.w_stride] = memory[from + i * channels + c];
+      kernels_.transpose({memory + from, channels, columns, channels, y_.data + to, y_.c_stride});
     });
   }
 

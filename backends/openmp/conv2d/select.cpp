@@ -288,11 +288,8 @@ void cut_into(ConvPlan& plan, Tiles tiles, const ConvProblem& p, const Wanted&..
 // The tiles of y from x, or of dx from dy.
 void cut_images(ConvPlan& plan, const ConvProblem& p) {
   if (p.out.numel() == 0) return;
-  switch (plan.algorithm) {
-    case ConvAlgorithm::depthwise:
-    case ConvAlgorithm::implicit_gemm_nhwc: return cut_into(plan, NhwcTiles{}, p);
-    case ConvAlgorithm::direct: return cut_into(plan, DirectTiles{}, p);
-  }
+  if (plan.algorithm == ConvAlgorithm::direct) cut_into(plan, DirectTiles{}, p);
+  else cut_into(plan, NhwcTiles{}, p);
 }
 
 }  // namespace
@@ -303,7 +300,8 @@ MemoryFormat copy_format(const StridedLayout& x, bool dense) {
 }
 
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense) {
-  return (x.dtype != dtype || (dense && !is_row_major(x))) && x.numel() > 0;
+  const bool no_neighbours = x.ndim() == 4 && x.shape[1] > 1 && x.strides[1] != 1 && x.strides[3] != 1;
+  return (x.dtype != dtype || (dense && !is_row_major(x)) || no_neighbours) && x.numel() > 0;
 }
 
 ConvPlan select_conv2d(const ConvSettings& settings, const StridedLayout& x, const StridedLayout& w,
@@ -331,18 +329,16 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
     return true;
   };
   ConvBackwardPlan plan;
-  plan.masks_first = y_if_relu && (dy.dtype != dtype || !same_layout(*y_if_relu));
+  plan.masks_first = y_if_relu && (needs_copy(dy, dtype, false) || !same_layout(*y_if_relu));
   const bool mask = y_if_relu && !plan.masks_first;
-  ImageLayout dy_seen = seen(dy, dtype, false);
+  StridedLayout gradient = dy;
   if (plan.masks_first && !masked) {
     plan.workspace_bytes += dy.numel() * static_cast<int64_t>(size_of(dy.dtype));
-    if (!StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous()) {  // the masked dy is row-major
-      StridedLayout dense = dy;
-      dense.strides = contiguous_strides(dy.shape);
-      dy_seen = seen(dense, dtype, false);
-    }
+    if (!StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous())
+      gradient.strides = contiguous_strides(dy.shape);  // the masked dy is row-major
   }
-  plan.workspace_bytes += copy_bytes(&dy, dtype, false);
+  const ImageLayout dy_seen = seen(gradient, dtype, false);
+  plan.workspace_bytes += copy_bytes(&gradient, dtype, false);
   const ImageLayout x_seen = dw ? seen(x, dtype, false) : ImageLayout(x);
   const ImageLayout dx_seen = dx ? seen(*dx, dtype, false) : ImageLayout(x);
 

@@ -90,7 +90,8 @@ ConvBackwardPlan select_conv2d_backward(const ConvSettings& settings, const Stri
 constexpr DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 /// The layout of a copy that is made of x to compute with.
 MemoryFormat copy_format(const StridedLayout& x, bool dense);
-/// True if the kernels work on a copy of x: in `dtype`, and contiguous if `dense`.
+/// True if the kernels work on a copy of x: in `dtype`, and contiguous if `dense`. An image's channels or the pixels of
+/// a row are neighbours in memory, or become so.
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense);
 
 }  // namespace gradus::openmp_detail

@@ -11,15 +11,8 @@ using namespace openmp_detail;
 
 template <class From, class To>
 void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {
-  constexpr bool halves = (std::is_same_v<From, float> && size_of(dtype_of<To>) == 2) ||
-                          (std::is_same_v<To, float> && size_of(dtype_of<From>) == 2);
-  if (from_step == 1 && to_step == 1) {
-    if constexpr (halves) convert_block(from, to, count);
-    else
-      for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<To>(from[i]);
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
-  }
+  if (from_step == 1 && to_step == 1) return convert_block(from, to, count);
+  for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
 }
 
 // Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.

@@ -30,8 +30,7 @@ inline Mask<T> wins(Vector<T> value, Vector<T> best) {
 template <class T, int step>
 inline void max_pool_by(const PoolArgs<T>& args) {
   using Integer = IntegerOf<T>;
-  Mask<T> lane_places;
-  for (int i = 0; i < kLanes<T>; ++i) lane_places[i] = static_cast<Integer>(i * args.place_lane);
+  const Mask<T> lane_places = lane_numbers<T>() * static_cast<Integer>(args.place_lane);
   for (int64_t r = 0; r < args.rows; ++r)
     for_lanes<T>(args.lanes, [&](int64_t c, auto lanes) {
       const Strip<T> strip{lanes.count, step ? step : args.x_lane};
@@ -77,8 +76,7 @@ void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
 template <class T>
 void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
   using Integer = IntegerOf<T>;
-  Mask<T> lane_columns;
-  for (int i = 0; i < kLanes<T>; ++i) lane_columns[i] = static_cast<Integer>(2 * i);
+  const Mask<T> lane_columns = 2 * lane_numbers<T>();
   for (int64_t p = 0; p < args.rows; ++p) {
     for_lanes<T>(args.columns, [&](int64_t q, auto lanes) {
       const Vector<T> dy = lanes.get(args.dy + p * args.columns + q);

@@ -20,8 +20,7 @@ inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs) {
   constexpr int64_t lanes = kLanes<double>;
   const Words zero{}, multiplier0 = zero + uint64_t{0xD2511F53}, multiplier1 = zero + uint64_t{0xCD9E8D57};
-  Words number;
-  for (int i = 0; i < lanes; ++i) number[i] = first + static_cast<uint64_t>(i);
+  Words number = first + reinterpret_cast<Words>(lane_numbers<double>());
   for (int64_t b = 0; b < blocks; b += lanes, number += static_cast<uint64_t>(lanes)) {
     // The upper halves of words count not, until the end.
     Words c0 = number, c1 = number >> 32, c2 = zero + offset, c3 = zero + (offset >> 32);

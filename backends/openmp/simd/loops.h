@@ -60,10 +60,10 @@ inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFl
 /// Neighbouring elements converted: half types by vectors.
 template <class T, class C>
 void convert_block(const T* from, C* to, int64_t count) {
-  if constexpr (is_half<T>) kernels_of<T>(kernel_table()).widen(from, to, count);
-  else if constexpr (is_half<C>) kernels_of<C>(kernel_table()).narrow(from, to, count);
+  if constexpr (is_half<T> && std::is_same_v<C, float>) kernels_of<T>(kernel_table()).widen(from, to, count);
+  else if constexpr (is_half<C> && std::is_same_v<T, float>) kernels_of<C>(kernel_table()).narrow(from, to, count);
   else
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<C>(from[i]);
+    for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<C>(from[i]);
 }
 
 /// Elements offset, offset + step, … of x, as they are where that is possible, else converted into `buffer`.

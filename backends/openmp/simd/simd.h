@@ -88,6 +88,14 @@ inline Vector<T> broadcast(T x) {
   return shuffled<[](int) { return 0; }>(first, first);
 }
 
+/// 0, 1, 2, …
+template <class T>
+inline Mask<T> lane_numbers() {
+  Mask<T> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane;
+}
+
 // What follows has every instruction set its own of:
 //   multiply_add(a, b, c)           a b + c, in one rounding where the instruction set has that
 //   square_root(x)
@@ -171,9 +179,7 @@ inline Mask<double> unordered(Doubles a, Doubles b) {
 }
 template <class T>
 inline __m256i first_lanes(int64_t count) {
-  if constexpr (sizeof(T) == 4)
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  else return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+  return reinterpret_cast<__m256i>(lane_numbers<T>() < static_cast<IntegerOf<T>>(count));
 }
 inline Floats load_first(const float* from, int64_t count) {
   return _mm256_maskload_ps(from, first_lanes<float>(count));
@@ -295,11 +301,7 @@ struct FirstLanes {
   int64_t count;
   Vector<T> get(const T* from) const { return load_first(from, count); }
   void put(T* to, Vector<T> v) const { store_first(to, v, count); }
-  Vector<T> keep(Vector<T> v) const {
-    Mask<T> lane;
-    for (int k = 0; k < kLanes<T>; ++k) lane[k] = k;
-    return lane < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{};
-  }
+  Vector<T> keep(Vector<T> v) const { return lane_numbers<T>() < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{}; }
 };
 
 /// Calls f(i, lanes) for the vectors of `count` elements; each starts at element i.

@@ -164,6 +164,16 @@ TEST_CASE("openmp convolution of no images leaves the memory around them alone, 
       }
 }
 
+TEST_CASE("openmp convolution of no channels has a gradient of its bias") {
+  for (int64_t filters : {3, 32}) {
+    const Array dy = random({2, filters, 3, 3}), x = random({2, 0, 5, 5}), w = random({filters, 0, 3, 3});
+    compare(random({filters}), 1e-5, [&](Backend& on, const Array& dbias) {
+      on.conv2d_bias_relu_backward(
+          {.dy = dy, .x = x, .w = w, .geometry = square(0), .dw = Array::empty_like(w), .dbias = dbias});
+    });
+  }
+}
+
 TEST_CASE("a NaN in an image or a gradient reaches the outputs that see it and no others") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Conv2dGeometry g = square(1);

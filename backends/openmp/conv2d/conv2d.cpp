@@ -99,7 +99,8 @@ void OpenmpBackend::conv2d_backward_weight(const View& dy, const View& x, const 
 void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const Conv2dGeometry& geometry = args.geometry;
-  if (args.dbias && !args.dw) return Backend::conv2d_bias_relu_backward(args);
+  // The kernels sum up dbias beside an element of dw.
+  if (args.dbias && (!args.dw || args.dw.numel() == 0)) return Backend::conv2d_bias_relu_backward(args);
   const ConvSettings settings = current_settings();
   const ConvBackwardPlan plan =
       select_conv2d_backward(settings, dy, x, w, if_present(y), if_present(args.dx), if_present(args.dw),

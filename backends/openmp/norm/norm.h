@@ -108,7 +108,8 @@ struct BlockOf {
       load_block(*view, offset + r * row, lane, lanes, buffer + r * Block<most>::kLanes);
     return {buffer, Block<most>::kLanes, rows, lanes};
   }
-  /// Where results are computed, in place or in `buffer`, from where store() moves them to their place, if there is one.
+  /// Where results are computed, in place or in `buffer`, from where store() moves them to their place, if they have
+  /// one.
   template <class C>
   RowsOf<C> results(C* buffer) const {
     if (view->data && in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};

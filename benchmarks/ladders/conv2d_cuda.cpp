@@ -1,121 +1,128 @@
-// The 3x3 convolution with bias and ReLU as a ladder on CUDA: seven kernels (conv2d_cuda/), each checked against the
-// first before it is timed, beside the library's backends "cuda" and "cudnn" and the limit of the machine: arithmetic
-// or, where they take longer, the bytes of x and y. Images are channels-last.
+// The 3x3 convolution with bias and ReLU as a ladder on CUDA, seven kernels (conv2d_cuda/), and its gradients. Each is
+// checked against the first before it is timed, beside the library (backend "cudnn", which takes its own kernels where
+// they are faster), the backend "cuda", and cuDNN alone, fused and kernel by kernel. The limit of the machine is
+// arithmetic or, where they take longer, the bytes of x and y. Images are channels-last; float32 is exact (no TF32).
 //
-//   conv2d_cuda --layers 32x48 --json ladder.jsonl
-#include <cmath>
-#include <cstdio>
-
-#include <gradus/benchmarks/common/program.h>
+//   conv2d_cuda --layers 32x32x48 --json ladder.jsonl
+//   conv2d_cuda --channels 1,32 --pixels 28,56 --batch 16 --hosts       what E1 measures
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
-#include <gradus/benchmarks/timing.h>
+#include <gradus/benchmarks/ladders/cuda/ladder.h>
 #include <gradus/core/cudnn.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/gradus.h>
 
 namespace {
 
 using namespace gradus;
-using ladders::ConvSize, ladders::Fprop;
+using namespace gradus::ladders;
 
-struct Layer {
-  const char* name;
+constexpr ConvSize kLayers[] = {{128, 28, 28, 1, 1},    {128, 28, 28, 32, 32}, {32, 96, 96, 3, 32},
+                                {32, 48, 48, 32, 64},   {32, 24, 24, 64, 128}, {128, 32, 32, 64, 64},
+                                {512, 16, 16, 128, 128}};
+const Conv2dGeometry kGeometry{{1, 1}, {1, 1}, {1, 1}, 1};
+
+std::string text(const ConvSize& size) {
+  return std::to_string(size.N) + "x" + std::to_string(size.C) + "x" + std::to_string(size.H) + " -> " +
+         std::to_string(size.K);
+}
+
+/// Operands and results of all three passes.
+struct Arrays {
   ConvSize size;
-};
-constexpr Layer kLayers[] = {{"128x1x28 -> 1", {128, 28, 28, 1, 1}},        {"128x32x28 -> 32", {128, 28, 28, 32, 32}},
-                             {"32x3x96 -> 32", {32, 96, 96, 3, 32}},        {"32x32x48 -> 64", {32, 48, 48, 32, 64}},
-                             {"32x64x24 -> 128", {32, 24, 24, 64, 128}},    {"128x64x32 -> 64", {128, 32, 32, 64, 64}},
-                             {"512x128x16 -> 128", {512, 16, 16, 128, 128}}};
+  Array x, w, bias, dy, y, dx, dw, flipped, partials;
 
-template <class T>
-struct Rung {
-  const char* name;
-  void (*run)(const Fprop<T>&, Device);
-  bool (*takes)(const ConvSize&);
-};
-bool all(const ConvSize&) { return true; }
-const Rung<float> kFloatRungs[] = {{"1 naive", ladders::naive, all},
-                                   {"2 register_tile", ladders::register_tile, all},
-                                   {"3 shared_tile", ladders::shared_tile, all},
-                                   {"4 implicit_gemm", ladders::implicit_gemm, [](auto& s) { return s.C % 16 == 0; }}};
-const Rung<BFloat16> kHalfRungs[] = {
-    {"1 naive", ladders::naive, all},
-    {"5 mma_sync", ladders::mma_sync, [](auto& s) { return s.C % 32 == 0; }},
-    {"6 cp_async", ladders::cp_async, [](auto& s) { return s.C % 32 == 0; }},
-#ifdef GRADUS_LADDER_HAS_WGMMA
-    {"7 wgmma", ladders::wgmma, [](auto& s) { return (s.C == 32 || s.C == 64) && s.K % 32 == 0; }},
-#endif
-};
-
-// What one H200 can do (docs/gpu_kernels.md), in operations and bytes a second.
-constexpr double kFloatRate = 51e12, kHalfRate = 700e12, kBandwidth = 4.2e12;
-
-double limit_us(const ConvSize& size, double rate, double element) {
-  const double pixels = static_cast<double>(size.N) * size.H * size.W;
-  return 1e6 * std::max(18 * pixels * size.C * size.K / rate, pixels * (size.C + size.K) * element / kBandwidth);
-}
-
-// The largest difference, as a share of the allowed one: half an ulp of bfloat16 twice, or what sums of 9 C products of
-// another order may differ by in float32.
-double error_of(const Array& y, const Array& expected, bool half) {
-  const auto on_cpu = [](const Array& a) { return ops::to_device(ops::cast(a, kFloat), Device("cpu")); };
-  const Array got = on_cpu(y), wanted = on_cpu(expected);
-  double worst = 0;
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    const double a = got.data<float>()[i], b = wanted.data<float>()[i];
-    const double share = std::abs(a - b) / (half ? 0.01 * (std::abs(b) + 0.1) : 1e-4);
-    if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+  Arrays(const ConvSize& size, DType dtype) : size(size) {
+    const auto [N, H, W, C, K] = size;
+    const auto images = [&](int64_t channels) {
+      return random_array({N, channels, H, W}, dtype, 1, MemoryFormat::channels_last);
+    };
+    const auto filters = [&](int64_t count, int64_t channels) {
+      return random_array({count, channels, 3, 3}, dtype, 1 / std::sqrt(9.0 * channels), MemoryFormat::channels_last);
+    };
+    x = images(C), dx = images(C), y = images(K), dy = images(K);
+    w = filters(K, C), dw = filters(K, C), flipped = filters(C, K), bias = random_array({K}, dtype);
+    partials = random_array({kMostSplits, int64_t{9} * C * K});
   }
-  return worst;
-}
+  Arrays on(Device device) const {
+    Arrays copy = *this;
+    for (Array Arrays::*member :
+         {&Arrays::x, &Arrays::w, &Arrays::bias, &Arrays::dy, &Arrays::y, &Arrays::dx, &Arrays::dw})
+      copy.*member = ops::to_device(this->*member, device);
+    return copy;
+  }
+};
 
 template <class T, size_t kRungs>
-void climb(const Layer& layer, const Rung<T> (&rungs)[kRungs], DType dtype, double seconds,
-           const benchmarks::Program& program) {
-  const ConvSize& size = layer.size;
-  const Device device = settled(Device("cuda"));
-  const bool half = dtype == DType::bf16;
-  const auto random = [&](const Shape& shape, double scale) {
-    const Array values = (randn(shape) * scale).to(device, dtype).array();
-    return shape.size() == 4 ? ops::contiguous(values, MemoryFormat::channels_last) : values;
-  };
-  const Array x = random({size.N, size.C, size.H, size.W}, 1), bias = random({size.K}, 1);
-  const Array w = random({size.K, size.C, 3, 3}, 1 / std::sqrt(9.0 * size.C));
-  const Array y = random({size.N, size.K, size.H, size.W}, 1), expected = Array::empty_like(y);
-  const auto conv = [&](const Array& to) {
-    return Fprop<T>{size, x.data<T>(), w.data<T>(), bias.data<T>(), to.data<T>()};
-  };
-  const double limit = limit_us(size, half ? kHalfRate : kFloatRate, half ? 2 : 4);
-  const auto report = [&](const char* name, auto&& run) {
-    const double us = 1000 * benchmarks::time_kernel_ms(device, seconds, run);
-    std::printf("%-18s %-9s %-16s %10.2f us  %6.1f %% of the limit, %.2f us\n", layer.name,
-                half ? "bfloat16" : "float32", name, us, 100 * limit / us, limit);
-    std::fflush(stdout);
-    program.record({{"layer", layer.name},
-                    {"dtype", half ? "bfloat16" : "float32"},
-                    {"rung", name},
-                    {"us", us},
-                    {"limit_us", limit}});
-  };
-  rungs[0].run(conv(expected), device);
-  for (const Rung<T>& rung : rungs) {
-    if (!rung.takes(size)) continue;
-    ops::fill(y, -1);
-    rung.run(conv(y), device);
-    const double error = error_of(y, expected, half);
-    if (!(error <= 1))
-      throw ValueError(std::string(rung.name) + " is wrong by " + std::to_string(error) + " times what is allowed, " +
-                       layer.name);
-    report(rung.name, [&] { rung.run(conv(y), device); });
+void add_fprop(std::vector<Rung>& rungs, const Arrays& a, const FpropRung<T> (&ladder)[kRungs]) {
+  const Fprop<T> conv{a.size, a.x.data<T>(), a.w.data<T>(), a.bias.data<T>(), a.y.data<T>()};
+  for (const FpropRung<T>& rung : ladder)
+    if (rung.takes(a.size))
+      rungs.push_back({rung.name, [conv, run = rung.run, device = a.x.device()] { run(conv, device); }});
+}
+
+template <class T>
+void add_gradient(std::vector<Rung>& rungs, const Arrays& a, bool images) {
+  const Device device = a.x.device();
+  if (images) {
+    const Dgrad<T> conv{a.size, a.dy.data<T>(), a.w.data<T>(), a.dx.data<T>(), a.flipped.data<T>()};
+    rungs.push_back({"1 naive", [=] { dgrad_naive(conv, device); }});
+    if (a.size.K % (sizeof(T) == 4 ? 16 : 32) == 0)
+      rungs.push_back({"2 flipped", [=] { dgrad_flipped(conv, device); }});
+  } else {
+    const Wgrad<T> conv{a.size, a.dy.data<T>(), a.x.data<T>(), a.dw.data<T>(), a.partials.data<float>()};
+    rungs.push_back({"1 naive", [=] { wgrad_naive(conv, device); }});
+    rungs.push_back({"2 split_k", [=] { wgrad_split_k(conv, device); }});
   }
-  const Conv2dGeometry geometry{{1, 1}, {1, 1}, {1, 1}, 1};
-  for (const char* name : {"cuda", "cudnn"}) {
-    if (!has_backend(name)) continue;
-    Backend& on = backend(name);
-    report(name,
-           [&] { on.conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = geometry, .y = y}); });
+}
+
+Array result_of(const std::string& pass, const Arrays& a) {
+  return pass == "fprop" ? a.y : pass == "dgrad" ? a.dx : a.dw;
+}
+
+/// One of the backends: `alone` takes cuDNN for what it would leave to our kernels too.
+Rung of_backend(const std::string& rung, const char* name, const std::string& pass, const Arrays& a, bool fused,
+                bool alone) {
+  Backend& on = backend(name);
+  const auto run = [=, &on] {
+    cudnn::set_small_convolutions(alone);
+    if (pass == "dgrad") return on.conv2d_backward_data(a.dy, a.w, a.dx, kGeometry);
+    if (pass == "wgrad") return on.conv2d_backward_weight(a.dy, a.x, a.dw, kGeometry);
+    if (fused)
+      return on.conv2d_bias_relu({.x = a.x, .w = a.w, .bias = a.bias, .relu = true, .geometry = kGeometry, .y = a.y});
+    on.conv2d(a.x, a.w, a.y, kGeometry);
+    on.binary(BinaryOp::add, a.y, a.bias.view({1, a.bias.numel(), 1, 1}).expand(a.y.shape()), a.y);
+    on.unary(UnaryOp::relu, a.y, a.y, {});
+  };
+  return {rung, run, result_of(pass, a)};
+}
+
+/// The rungs for one pass.
+Ladder make(const Arrays& a, const std::string& pass, DType dtype) {
+  const ConvSize& size = a.size;
+  const double element = static_cast<double>(size_of(dtype)), pixels = static_cast<double>(size.N) * size.H * size.W;
+  const double limit =
+      limit_us(18 * pixels * size.C * size.K, element * (pixels * (size.C + size.K) + 9.0 * size.C * size.K),
+               dtype == DType::f32 ? kFloatRate : kHalfRate);
+  Ladder ladder{"conv2d " + pass, text(size), result_of(pass, a), limit, {}};
+  if (pass == "fprop" && dtype == DType::f32) add_fprop(ladder.rungs, a, kFloatRungs);
+  else if (pass == "fprop") add_fprop(ladder.rungs, a, kHalfRungs);
+  else if (dtype == DType::f32) add_gradient<float>(ladder.rungs, a, pass == "dgrad");
+  else add_gradient<BFloat16>(ladder.rungs, a, pass == "dgrad");
+  return ladder;
+}
+
+/// What they are compared with.
+void add_backends(Ladder& ladder, const Arrays& a, const std::string& pass, bool hosts) {
+  const auto add = [&](const std::string& rung, const char* name, const Arrays& on, bool fused, bool alone) {
+    if (has_backend(name)) ladder.rungs.push_back(of_backend(rung, name, pass, on, fused, alone));
+  };
+  add("library", "cudnn", a, true, false);
+  for (const std::string name : {"cuda", "cudnn"}) {
+    add(pass == "fprop" ? name + " fused" : name, name.c_str(), a, true, true);
+    if (pass == "fprop") add(name + " unfused", name.c_str(), a, false, true);
   }
+  if (!hosts || a.x.dtype() != DType::f32) return;
+  const Arrays on_host = a.on(Device("cpu"));
+  if (18.0 * a.x.numel() * a.size.K < 3e7) add("naive loops", "naive", on_host, true, false);  // or it takes seconds
+  add("openmp", "openmp", on_host, true, false);
 }
 
 }  // namespace
@@ -123,15 +130,41 @@ void climb(const Layer& layer, const Rung<T> (&rungs)[kRungs], DType dtype, doub
 int main(int argc, char** argv) {
   double seconds = 0.1;
   std::string only;
-  benchmarks::Program program("conv2d_cuda", "Times seven kernels for a convolution with bias and ReLU");
+  std::vector<size_t> channels, pixels;
+  std::vector<std::string> passes = {"fprop", "dgrad", "wgrad"}, dtypes = {"float32", "bfloat16"};
+  const std::vector<std::string> all_passes = passes, all_dtypes = dtypes;
+  int batch = 16;
+  bool hosts = false, small = false;
+  benchmarks::Program program("conv2d_cuda", "Times kernels for a convolution with bias and ReLU and its gradients");
   program.option("--layers", only, "those whose names begin so");
-  program.option("--seconds", seconds, "per kernel");
+  program.option("--channels", channels, "a grid instead of the layers: channels of images and results …");
+  program.option("--pixels", pixels, "… heights and widths …");
+  program.option("--batch", batch, "… and images");
+  program.option("--passes", passes, "which", all_passes);
+  program.option("--dtypes", dtypes, "which", all_dtypes);
+  program.option("--seconds", seconds, "per kernel; 0: they are only checked");
+  program.flag("--hosts", hosts, "the backends openmp and, for the smallest sizes, naive too");
+  program.flag("--small", small, "one small shape, without the backends, for compute-sanitizer");
   program.json_option();
   return program.run(argc, argv, [&] {
-    for (const Layer& layer : kLayers) {
-      if (std::string_view(layer.name).substr(0, only.size()) != only) continue;
-      climb(layer, kFloatRungs, DType::f32, seconds, program);
-      climb(layer, kHalfRungs, DType::bf16, seconds, program);
-    }
+    cudnn::set_allow_tf32(false);
+    std::vector<ConvSize> sizes;
+    for (const size_t c : channels)
+      for (const size_t h : pixels)
+        sizes.push_back({batch, static_cast<int>(h), static_cast<int>(h), static_cast<int>(c), static_cast<int>(c)});
+    if (small) sizes = {{2, 9, 13, 32, 32}};
+    else if (channels.empty())
+      for (const ConvSize& size : kLayers)
+        if (text(size).substr(0, only.size()) == only) sizes.push_back(size);
+    std::vector<std::string> wrong;
+    for (const ConvSize& size : sizes)
+      for (const std::string& pass : passes)
+        for (const std::string& dtype : dtypes) {
+          const Arrays arrays(size, dtype == "float32" ? DType::f32 : DType::bf16);
+          Ladder ladder = make(arrays, pass, arrays.x.dtype());
+          if (!small) add_backends(ladder, arrays, pass, hosts);
+          climb(ladder, seconds, program, wrong);
+        }
+    check_none(wrong);
   });
 }

@@ -54,7 +54,8 @@ __device__ void store_epilogue(const Fprop<T>& conv, Mma& mma) {
   const int first_pixel = static_cast<int>(blockIdx.x) * Tile::kColumns + Tile::first_column();
   mma.for_each([&](int row, int column, float sum) {
     const int k = first_k + row, pixel = first_pixel + column;
-    if (k < K && pixel < N * H * W) conv.y[int64_t{pixel} * K + k] = T(fmaxf(sum + conv.bias[k], 0.0f));
+    if (k < K && pixel < N * H * W)
+      conv.y[int64_t{pixel} * K + k] = T(conv.bias ? fmaxf(sum + conv.bias[k], 0.0f) : sum);
   });
 }
 

@@ -1,0 +1,25 @@
+// The matrix product of a linear layer, one idea a file: y[m,n] = sum over k of x[m,k] w[n,k]. A number that is loaded
+// takes part in as many products as the tile is wide: that is what tiles are for.
+#pragma once
+
+#include <gradus/core/device.h>
+#include <gradus/core/dtype.h>
+
+namespace gradus::ladders::gemm {
+
+template <class T>
+struct Problem {
+  int M, N, K;
+  const T* x;  ///< (M, K)
+  const T* w;  ///< (N, K)
+  T* y;        ///< (M, N)
+};
+
+void naive(const Problem<float>& problem, Device device);
+void naive(const Problem<BFloat16>& problem, Device device);
+void shared_tile(const Problem<float>& problem, Device device);
+void register_tile(const Problem<float>& problem, Device device);  ///< K a multiple of 16
+void mma_sync(const Problem<BFloat16>& problem, Device device);    ///< K a multiple of 32
+void cp_async(const Problem<BFloat16>& problem, Device device);    ///< K a multiple of 32
+
+}  // namespace gradus::ladders::gemm

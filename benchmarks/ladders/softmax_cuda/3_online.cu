@@ -1,0 +1,28 @@
+// Rung 3, online: maximum and sum in one pass, which scales the sum whenever it finds a larger number (Milakov and
+// Gimelshein 2018). Two reads of x where rung 2 has three; and 16 bytes a load.
+// Grid: x = rows.  Block: 256 threads; a thread computes each 256th group of 4 numbers.
+#include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
+#include <gradus/backends/cuda/device/online_softmax.cuh>
+
+namespace gradus::ladders::softmax {
+namespace {
+
+using namespace cuda_detail;
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads) online_kernel(Problem problem) {
+  __shared__ float shared[32];
+  const int64_t first = int64_t{blockIdx.x} * problem.columns;
+  const Row<const float> x{problem.x + first, 1};
+  const Row<float> y{problem.y + first, 1};
+  const VectorizedRows<const float, float> rows(problem.columns, x, y);
+  const RunningSum<float> total = running_sum_of_row(rows, x, shared);
+  map_row(
+      rows, y, [&](int64_t, float value) { return expf(value - total.max) / total.sum; }, x);
+}
+
+}  // namespace
+
+void online(const Problem& problem, Device device) { Launch{device}(online_kernel, problem.rows, kThreads, problem); }
+
+}  // namespace gradus::ladders::softmax

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/ladders/conv2d_cuda/backend.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
@@ -28,6 +29,7 @@ struct Settings {
   std::string net = "all", device = "cpu", backend;
   Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
   int64_t batch = 0;
+  int rung = 0;
   double seconds = 1.0;
   bool step_only = false;
   bool timed = false;
@@ -171,6 +173,7 @@ int main(int argc, char** argv) {
   program.option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
+  program.option("--rung", settings.rung, "1 to 7: of ladders/conv2d_cuda, for the forward convolutions that it takes");
   program.option("--mode", settings.modes,
                  "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
                  {"eager", "graph", "static"});
@@ -184,6 +187,7 @@ int main(int argc, char** argv) {
   program.flag("--step-only", settings.step_only, "skip the parts");
   return program.run(argc, argv, [&] {
     if (!settings.backend.empty()) set_backend(settings.backend);
+    if (settings.rung > 0) ladders::use_rung(settings.rung);
     cudnn::set_benchmark(settings.timed);
     cudnn::set_small_convolutions(settings.small);
     std::printf("%-12s %6s %-5s %-4s %-13s %10s %10s %10s %10s %12s %10s\n", "net", "batch", "mode", "", "format",

@@ -22,6 +22,7 @@ if [ -z "${GRADUS_BUILD:-}" ]; then
   targets=(mnist cifar10 stl10 gradus-run pool_loop grayscale train_step dynamic_net)
   [ "$name" != E10 ] || targets=(memory)
   [ "$name" != E14 ] || targets=(byte_order)
+  [ "$name" != E1 ] || [ "$preset" != cuda ] || targets=(conv2d_cuda)
   cmake --build --preset "$preset" --target "${targets[@]}" >&2
   export GRADUS_BUILD=$PWD/build/$preset
 fi

@@ -43,7 +43,7 @@ __device__ void for_each(const Problem& problem, int images, F&& f) {
 }
 
 __global__ void __launch_bounds__(kThreads) moments_kernel(Problem problem, int images) {
-  __shared__ char shared[32 * sizeof(Moments)];
+  alignas(Moments) __shared__ char shared[32 * sizeof(Moments)];
   Moments moments;
   for_each(problem, images, [&](int64_t at) { moments.add(problem.x[at]); });
   moments = block_reduce(moments, reinterpret_cast<Moments*>(shared), Merge());

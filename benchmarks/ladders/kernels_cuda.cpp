@@ -162,6 +162,7 @@ int main(int argc, char** argv) {
   return program.run(argc, argv, [&] {
     std::vector<std::string> wrong;
     const auto climb_one = [&](Ladder ladder) {
+      const ladders::Rung library = ladder.rungs.back();  // which holds what the others point at
       if (small) ladder.rungs.pop_back();
       ladders::climb(ladder, seconds, program, wrong);
     };

@@ -52,7 +52,8 @@ def problems(runs):
     for run in runs:
         for key, figure in run["figures"].items():
             direction, dtype, shape = key.split(maxsplit=2)
-            found[direction, dtype, run["channels"], int(shape.split()[0].split("x")[2])] = figure
+            if any(rung in CUDNN for rung in figure["rungs"]):  # else the program ended before that
+                found[direction, dtype, run["channels"], int(shape.split()[0].split("x")[2])] = figure
     return found
 
 

@@ -22,9 +22,11 @@ import textwrap
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "scripts" / "experiments")]
 
 import comparison_table
+import e1
+import record
 import thread_runtimes
 from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shape_check
 
@@ -321,6 +323,20 @@ class Figures(unittest.TestCase):
             f"| {name} | {one['pytorch_ms']:.3g} / {one['gradus_ms']:.3g} | "
             f"{two['pytorch_ms']:.3g} / {two['gradus_ms']:.3g} |"
             for name, one, two in ((name, row[1], row[2]) for name, row in rows.items())])
+
+    def test_convolution_in_seven_kernels(self):
+        names, cells = {"fprop": "y", "dgrad": "dx", "wgrad": "dw"}, collections.defaultdict(dict)
+        for row in map(json.loads, (RESULTS / "conv2d_cuda_ladder_h200.jsonl").read_text().splitlines()):
+            if row["shape"] == "128x32x28 -> 32":
+                cells[f"{names[row['kernel'].split()[1]]}, {row['rung']}"][row["dtype"]] = (
+                    f"{row['us']:.4g} | {100 * row['limit_us'] / row['us']:.2g} %")
+        self.check("docs/convolution_in_seven_kernels.md", [
+            f"| {name} | {of.get('float32', ' | ')} | {of.get('bfloat16', ' | ')} |" for name, of in cells.items()],
+            complete=True)
+
+    def test_when_to_write_your_own_kernel(self):
+        runs = {run["row"]: run for run in record.Runs("E1", ROOT / "benchmarks" / "experiments").runs()}
+        self.check("docs/when_to_write_your_own_kernel.md", e1.markdown(e1.problems(runs.values())), complete=True)
 
 
 class CodeBlocks(unittest.TestCase):

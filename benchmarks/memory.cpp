@@ -10,6 +10,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace {
 
@@ -17,17 +18,17 @@ using namespace gradus;
 using benchmarks::Fields;
 
 struct Settings {
-  std::string net = "lenet", backend = "openmp", optimizer = "sgd", recompute = "none", timeline;
+  std::string net = "lenet", device = "cpu", backend, optimizer = "sgd", recompute = "none", timeline;
   int64_t batch = 32, budget = 0, fits = 0;
   bool mixed = false, inference = false, measure = false, time = false;
 };
 
-int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
-
 class Net {
  public:
   Net(const benchmarks::Workload& work, const Settings& settings)
-      : settings_(settings), work_(work), at_start_(allocated()), net_(work.make()) {
+      : settings_(settings), work_(work), device_(settled(Device(settings.device))), at_start_(allocated()),
+        net_(work.make()) {
+    net_.ptr()->to(device_);
     if (settings.inference) return;
     const std::vector<Tensor> parameters = net_.ptr()->parameters();
     if (settings.optimizer == "sgd")
@@ -53,17 +54,17 @@ class Net {
 
   /// What the allocator counts: parameters, gradients, state and activations by what is allocated before and after.
   Fields measured() {
-    const Tensor x = rand(work_.input(settings_.batch));
+    const Tensor x = rand(work_.input(settings_.batch)).to(device_);
     Fields fields = {{"measured_parameters", of_parameters()}};
     if (!optimizer_) {
       const NoGradGuard no_grad;
       fields.emplace_back("measured_peak", peak_of([&] { net_.forward(x); }));
       return fields;
     }
-    const Tensor target = randint(0, 10, {settings_.batch}, kLong);
+    const Tensor target = randint(0, 10, {settings_.batch}, kLong).to(device_);
     const auto loss_of = [&] {
       std::optional<amp::Autocast> autocast;
-      if (settings_.mixed) autocast.emplace(kCPU, kBFloat16);
+      if (settings_.mixed) autocast.emplace(device_.type, kBFloat16);
       return cross_entropy(net_.forward(x), target);
     };
     int64_t before = allocated();
@@ -114,18 +115,21 @@ class Net {
   }
   int64_t of_parameters() const {
     int64_t bytes = 0;
-    for (const Tensor& parameter : net_.ptr()->parameters()) bytes += static_cast<int64_t>(parameter.array().nbytes());
+    for (const Tensor& parameter : net_.ptr()->parameters())
+      bytes += counted_bytes(parameter.array().nbytes(), device_.type);
     return bytes;
   }
   template <class F>
   int64_t peak_of(const F& f) const {
-    runtime(DeviceType::cpu).reset_peak_memory_stats(0);
+    runtime(device_.type).reset_peak_memory_stats(device_.index);
     f();
-    return runtime(DeviceType::cpu).memory_stats(0).peak_allocated - at_start_;
+    return runtime(device_.type).memory_stats(device_.index).peak_allocated - at_start_;
   }
+  int64_t allocated() const { return runtime(device_.type).memory_stats(device_.index).allocated; }
 
   const Settings& settings_;
   const benchmarks::Workload& work_;
+  const Device device_;
   const int64_t at_start_;
   const nn::AnyModule net_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -174,7 +178,8 @@ int main(int argc, char** argv) {
   program.option("--net", settings.net, "a net of benchmarks/nets.h by name");
   program.option("--batch", settings.batch, "images or sequences");
   program.option("--optimizer", settings.optimizer, "SGD with momentum, or AdamW", {"sgd", "adamw"});
-  program.option("--backend", settings.backend, "of the CPU");
+  program.option("--device", settings.device, "where the step is planned and run", {"cpu", "cuda"});
+  program.option("--backend", settings.backend, "of that device; default: its current one");
   program.option("--recompute", settings.recompute, "which activations are made again in backward",
                  {"none", "selective", "full"});
   program.option("--budget", settings.budget, "bytes at the peak that selective recomputation is to reach");
@@ -186,6 +191,8 @@ int main(int argc, char** argv) {
   program.flag("--time", settings.time, "measures steps with and without recomputation; best with --threads 1");
   program.json_option();
   return program.run(argc, argv, [&] {
+    const DeviceType type = Device(settings.device).type;
+    if (settings.backend.empty()) settings.backend = current_backend(type).name();
     set_backend(settings.backend);
     manual_seed(0);
     const std::vector<benchmarks::Workload> works = benchmarks::workloads();
@@ -193,6 +200,10 @@ int main(int argc, char** argv) {
     GRADUS_CHECK(work != works.end(), ValueError, "there is no net '", settings.net, "'");
     GRADUS_CHECK(!settings.inference || (settings.fits == 0 && settings.recompute == "none" && !settings.time),
                  ValueError, "--inference goes without --fits, --recompute and --time");
+    GRADUS_CHECK(backend(settings.backend).device_type() == type, ValueError, "--backend ", settings.backend,
+                 " is not of --device ", settings.device);
+    GRADUS_CHECK(!settings.time || type == DeviceType::cpu, ValueError, "--time measures the CPU's time: leave out ",
+                 "--device ", settings.device);
     Net net(*work, settings);
     if (settings.fits > 0) {
       const int64_t batch = net.largest();
@@ -208,6 +219,7 @@ int main(int argc, char** argv) {
     std::printf("%s", report.str().c_str());
     Fields fields = {{"net", settings.net},
                      {"batch", settings.batch},
+                     {"device", settings.device},
                      {"backend", settings.backend},
                      {"optimizer", settings.inference ? "none" : settings.optimizer},
                      {"mixed", settings.mixed},

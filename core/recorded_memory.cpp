@@ -1,8 +1,19 @@
 #include <gradus/core/recorded_memory.h>
 
+#include <utility>
+
 #include <gradus/core/error.h>
 
 namespace gradus {
+
+void* RecordedMemory::take(size_t bytes) {
+  std::shared_ptr<void> block = allocate(bytes);
+  return block ? taken_.emplace_back(std::move(block)).get() : nullptr;
+}
+
+bool RecordedMemory::give_back(void* data) noexcept {
+  return std::erase_if(taken_, [data](const auto& block) { return block.get() == data; }) > 0;
+}
 
 void check_not_recording(DeviceType type, const char* what) {
   GRADUS_CHECK(!is_recording(type), DeviceError, what,

@@ -7,9 +7,10 @@
 namespace gradus {
 namespace {
 
-// Apart from allocate(), which is shorter without it.
+// Apart from allocate(), which is shorter without it. None where the runtime is to be asked.
 [[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
   const std::shared_ptr<void> block = recorded_memory_of(device.type)->allocate(bytes);
+  if (!block) return {};
   return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // keeps it
 }
 
@@ -18,8 +19,10 @@ namespace {
 Storage Storage::allocate(size_t bytes, Device device) {
   if (detail::recorded_memory && recorded_memory_of(device.type) && bytes > 0) [[unlikely]] {
     Storage recorded = allocate_recorded(bytes, device);
-    recorded.impl_->runtime = &runtime(device.type);
-    return recorded;
+    if (recorded.impl_) {
+      recorded.impl_->runtime = &runtime(device.type);
+      return recorded;
+    }
   }
   Storage storage;
   storage.impl_ = make_ref<Impl>();

@@ -6,6 +6,7 @@
 #include <gradus/core/observer.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::optim {
 
@@ -162,12 +163,12 @@ KernelOptimizer::FreshState::FreshState(KernelOptimizer& optimizer)
           cohort_of.try_emplace(parameter.device().str(), static_cast<int>(optimizer.cohorts_.size()));
       if (is_new) {
         optimizer.cohorts_.push_back({group, ops::step_block(options.get_lr(), parameter.device()), options.get_lr()});
-        bytes_ += static_cast<int64_t>(optimizer.cohorts_.back().block.nbytes());
+        bytes_ += counted_bytes(optimizer.cohorts_.back().block.nbytes(), parameter.device().type);
       }
       state.cohort = entry->second;
       for (const auto& [place, name, initial] : options.state_arrays()) {
         state.arrays[place] = initial_state(parameter.array(), initial);
-        bytes_ += static_cast<int64_t>(state.arrays[place].nbytes());
+        bytes_ += counted_bytes(state.arrays[place].nbytes(), parameter.device().type);
       }
     }
   }

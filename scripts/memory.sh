@@ -3,6 +3,7 @@
 # usage: scripts/memory.sh [--out DIR] OPTIONS of benchmarks/memory.cpp, such as
 #   scripts/memory.sh --net resnet18 --batch 32 --optimizer adamw --recompute full
 #   scripts/memory.sh --net stl10_net --fits 8589934592              # which batch fits in 8 GiB
+#   scripts/memory.sh --device cuda --net resnet18 --batch 32        # on a GPU
 # Writes DIR/memory.png and DIR/memory.html (default: runs/memory). GRADUS_BUILD=DIR takes the program of that build folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,10 +14,14 @@ if [ "${1:-}" = --out ]; then
   shift 2
 fi
 if [ -z "${GRADUS_BUILD:-}" ]; then
+  preset=cpu-release
+  for option in "$@"; do
+    case $option in cuda | --device=cuda) preset=cuda ;; esac
+  done
   scripts/install_dependencies.sh build report
-  scripts/configure.sh cpu-release -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
-  cmake --build --preset cpu-release --target memory >&2
-  GRADUS_BUILD=$PWD/build/cpu-release
+  scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
+  cmake --build --preset "$preset" --target memory >&2
+  GRADUS_BUILD=$PWD/build/$preset
 fi
 mkdir -p "$out"
 rm -f "$out/timeline.jsonl"

@@ -12,14 +12,16 @@
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus {
 namespace {
 
+/// As the allocator of their device counts them.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   int64_t bytes = 0;
   for (const Tensor& tensor : tensors)
-    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.array().nbytes());
+    if (tensor.defined()) bytes += counted_bytes(tensor.array().nbytes(), tensor.device().type);
   return bytes;
 }
 
@@ -45,14 +47,15 @@ struct Before {
   Tensor x, target;
   std::unique_ptr<optim::KernelOptimizer::FreshState> state;
 
-  Before(const Shape& shape, optim::KernelOptimizer* optimizer, const PlanOptions& options) {
+  Before(Device device, const Shape& shape, optim::KernelOptimizer* optimizer, const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
                  " that images would be counted along (PlanOptions::batch_axis)");
-    graph::Recorder recorder;
-    x = empty(shape, options.input_dtype());
+    graph::Recorder recorder(device);
+    x = empty(shape, TensorOptions(options.input_dtype()).device(device));
     if (optimizer) {
-      target = empty(options.target_shape().value_or(Shape{shape[axis]}), options.target_dtype());
+      target = empty(options.target_shape().value_or(Shape{shape[axis]}),
+                     TensorOptions(options.target_dtype()).device(device));
       state = std::make_unique<optim::KernelOptimizer::FreshState>(*optimizer);
     }
     recorder.finish();
@@ -99,11 +102,12 @@ struct Recorded {
 Recorded record(const nn::AnyModule& model, const Before& before, optim::KernelOptimizer* optimizer,
                 const PlanOptions& options) {
   Recorded recorded;
-  graph::Recorder recorder;
+  const Device device = before.x.device();
+  graph::Recorder recorder(device);
   Tensor result;
   {
     std::optional<amp::Autocast> autocast;
-    if (options.autocast()) autocast.emplace(DeviceType::cpu, options.autocast());
+    if (options.autocast()) autocast.emplace(device.type, options.autocast());
     if (!optimizer) {
       const NoGradGuard no_grad;
       result = model.forward(before.x);
@@ -208,14 +212,19 @@ class Reporter {
   void add_static() {
     graph::run_passes(recorded_.graph);
     const graph::MemoryPlan plan = graph::plan_memory(recorded_.graph);
+    const Device device = recorded_.graph.device();
+    const auto counted = [&](size_t bytes) { return counted_bytes(bytes, device.type); };
     int64_t constants = 0;
     for (const graph::Buffer& buffer : recorded_.graph.buffers())
-      if (buffer.external && buffer.memory != buffer.data) constants += static_cast<int64_t>(buffer.bytes);
+      if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);
     report_.static_arena = static_cast<int64_t>(plan.bytes);
     report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + constants +
-                          report_.static_arena + report_.workspace +
-                          static_cast<int64_t>(sizeof(int64_t));  // the generator's offset
+                          report_.static_arena;
+    // Then the workspace and the generator's offset; on a GPU the arena has the former, and the captured graph an
+    // offset of its own.
+    report_.static_peak +=
+        device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }
 
   Recorded recorded_;
@@ -229,11 +238,12 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   GRADUS_CHECK(!optimizer || kernel_optimizer, ValueError,
                "plan: an optimizer that is no KernelOptimizer cannot be recorded");
   const std::vector<Tensor> parameters = model.ptr()->parameters();
+  const Device device = parameters.empty() ? Device() : parameters[0].device();
   for (const Tensor& parameter : parameters)
-    GRADUS_CHECK(parameter.device().is_cpu(), DeviceError, "plan: steps are recorded on the CPU, this model is on ",
-                 parameter.device(), ": plan a copy, model->clone(kCPU)");
+    GRADUS_CHECK(parameter.device() == device, DeviceError, "plan: a step is recorded on one device, this model is on ",
+                 device, " and ", parameter.device());
   const WithoutGradients without_gradients(parameters);
-  const Before before(input_shape, kernel_optimizer, options);
+  const Before before(device, input_shape, kernel_optimizer, options);
   MemoryReport start;
   start.parameters = bytes_of(parameters), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});

@@ -5,8 +5,8 @@
 //   int64_t images = largest_batch(net, {1, 3, 96, 96}, optimizer, int64_t{8} << 30);
 //
 // The step is written down on arrays without memory (core/graph/recorder.h): it computes nothing, and changes neither
-// the model nor the optimizer. The peak is the CPU allocator's (MemoryStats::peak_allocated) on the current backend
-// with the current number of threads.
+// the model nor the optimizer. The peak is the allocator's (MemoryStats::peak_allocated) of the model's device, on the
+// current backend and, on the CPU, with the current number of threads.
 #pragma once
 
 #include <functional>
@@ -77,8 +77,8 @@ struct MemoryReport {
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
 /// Of a training step: zero_grad, forward, loss, backward, optimizer step, where the optimizer has its state already. A
-/// model elsewhere than on the CPU is a DeviceError, an optimizer that is no KernelOptimizer a ValueError; what cannot
-/// be recorded (a forward that reads a number back) is an error that names the line.
+/// model on several devices is a DeviceError, an optimizer that is no KernelOptimizer a ValueError; what cannot be
+/// recorded (a forward that reads a number back) is an error that names the line.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
 /// Of a forward pass under NoGradGuard.

@@ -39,6 +39,11 @@ struct Operand {
   bool is_written = false;  ///< or read and written
 };
 
+/// Memory that a kernel takes for itself, in its slot of the arena.
+struct ScratchPiece {
+  size_t bytes = 0, offset = 0;
+};
+
 class Call {
  public:
   /// Sees an operand, which it may place elsewhere.
@@ -65,6 +70,9 @@ class Call {
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
   int64_t workspace_bytes = 0;    ///< the most that the kernel takes for itself at a time
+  /// On a GPU, where it is part of the arena: what it takes one after the other, and how much of the arena that needs.
+  std::vector<ScratchPiece> scratch;
+  size_t scratch_bytes = 0;
 };
 
 }  // namespace graph

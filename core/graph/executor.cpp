@@ -1,8 +1,41 @@
 #include <gradus/core/graph/executor.h>
 
+#include <span>
+#include <utility>
+
 #include <gradus/core/random.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::graph {
+namespace {
+
+/// The memory of a step's kernels on a GPU, which is part of the arena. Whatever they ask for beyond what they did in the
+/// recording, after a switch was changed say, comes from the runtime.
+class ScratchSlots final : public RecordedMemory {
+ public:
+  ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}
+  ~ScratchSlots() override { gradus::detail::recorded_memory = before_; }
+  ScratchSlots(const ScratchSlots&) = delete;
+  ScratchSlots& operator=(const ScratchSlots&) = delete;
+
+  void begin(const Call& call, char* slot) { pieces_ = call.scratch, slot_ = slot, next_ = 0; }
+  DeviceType type() const override { return DeviceType::cuda; }
+  std::shared_ptr<void> allocate(size_t bytes) override {
+    const size_t number = next_++;
+    if (number >= pieces_.size() || bytes > pieces_[number].bytes) return nullptr;
+    return {slot_ + pieces_[number].offset, [](void*) {}};
+  }
+  void fill(void*, const void*, size_t) override {}
+  bool is_watched() const override { return true; }
+
+ private:
+  RecordedMemory* const before_;
+  std::span<const ScratchPiece> pieces_;
+  char* slot_ = nullptr;
+  size_t next_ = 0;
+};
+
+}  // namespace
 
 Executor::Executor(Graph graph) : graph_(std::move(graph)), plan_(plan_memory(graph_)) {
   arena_ = Storage::allocate(plan_.bytes, graph_.device_);
@@ -53,11 +86,21 @@ void Executor::run_calls() {
   }
 }
 
+void Executor::run_calls_with_scratch() {
+  ScratchSlots slots;
+  for (size_t i = 0; i < graph_.calls_.size(); ++i) {
+    const Call& call = *graph_.calls_[i];
+    const OpContext context(call.origin.op.c_str(), call.origin.where);
+    slots.begin(call, static_cast<char*>(arena_.data()) + plan_.scratch[i]);
+    call.run(*graph_.backend_);
+  }
+}
+
 void Executor::run_captured() {
   const DeviceGuard guard(graph_.device_);
   if (state_ == State::captured) return captured_.replay();
-  if (state_ == State::launched) captured_.capture([this] { run_calls(); }), captured_.replay();
-  else run_calls();
+  if (state_ == State::launched) captured_.capture([this] { run_calls_with_scratch(); }), captured_.replay();
+  else run_calls_with_scratch();
   state_ = state_ == State::loaded ? State::launched : State::captured;
 }
 

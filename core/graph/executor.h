@@ -54,6 +54,7 @@ class Executor {
  private:
   void advance_generator();
   void run_calls();
+  void run_calls_with_scratch();
   void run_captured();
 
   Graph graph_;

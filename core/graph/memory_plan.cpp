@@ -1,49 +1,101 @@
 #include <gradus/core/graph/memory_plan.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include <gradus/core/ceil_div.h>
 
 namespace gradus::graph {
 
-MemoryPlan plan_memory(const Graph& graph) {
-  const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
-  const std::vector<Buffer>& buffers = graph.buffers();
-  std::vector<size_t> order;
-  for (size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].external && buffers[i].first_use >= 0) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(buffers[b].bytes, buffers[a].first_use) < std::pair(buffers[a].bytes, buffers[b].first_use);
-  });
+namespace {
 
-  MemoryPlan plan;
-  plan.offsets.resize(buffers.size());
-  const auto size_of = [&](size_t i) { return round_up(buffers[i].bytes, alignment); };
+/// The intervals in an order, each at the lowest offset where none that is placed is in the way. Returns the bytes.
+size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t>& order) {
   std::vector<size_t> placed;  // by offset
+  size_t bytes = 0;
   for (size_t i : order) {
-    size_t offset = 0;
-    for (size_t other : placed) {
-      if (buffers[other].last_use < buffers[i].first_use || buffers[i].last_use < buffers[other].first_use) continue;
-      if (offset + size_of(i) <= plan.offsets[other]) break;
-      offset = std::max(offset, plan.offsets[other] + size_of(other));
+    Interval& interval = intervals[i];
+    interval.offset = 0;
+    for (size_t at : placed) {
+      const Interval& other = intervals[at];
+      if (other.last < interval.first || interval.last < other.first) continue;
+      if (interval.offset + interval.bytes <= other.offset) break;
+      interval.offset = std::max(interval.offset, other.offset + other.bytes);
     }
-    plan.offsets[i] = offset;
-    plan.bytes = std::max(plan.bytes, offset + size_of(i));
+    bytes = std::max(bytes, interval.offset + interval.bytes);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](size_t a, size_t b) { return plan.offsets[a] < plan.offsets[b]; }),
+                                   [&](size_t a, size_t b) { return intervals[a].offset < intervals[b].offset; }),
                   i);
   }
+  return bytes;
+}
 
-  std::vector<int64_t> change(graph.calls().size() + 1);  // of the bytes that live, at each call
-  for (size_t i : order) {
-    change[static_cast<size_t>(buffers[i].first_use)] += static_cast<int64_t>(size_of(i));
-    const size_t behind = static_cast<size_t>(buffers[i].last_use) + 1;
-    if (behind < change.size()) change[behind] -= static_cast<int64_t>(size_of(i));
+size_t most_at_a_time(const std::vector<Interval>& intervals) {
+  std::map<int64_t, int64_t> change;  // of the bytes that are in use, by time
+  for (const Interval& interval : intervals) {
+    change[interval.first] += static_cast<int64_t>(interval.bytes);
+    change[interval.last + 1] -= static_cast<int64_t>(interval.bytes);
   }
-  int64_t alive = 0, most = 0;
-  for (int64_t bytes : change) most = std::max(most, alive += bytes);
-  plan.lower_bound = static_cast<size_t>(most);
+  int64_t used = 0, most = 0;
+  for (const auto& [time, bytes] : change) most = std::max(most, used += bytes);
+  return static_cast<size_t>(most);
+}
+
+}  // namespace
+
+size_t place(std::vector<Interval>& intervals) {
+  constexpr int kAttempts = 64;  // what sticks out is placed first the next time
+  const size_t bound = most_at_a_time(intervals);
+  const auto span = [](const Interval& interval) { return static_cast<double>(interval.last - interval.first + 1); };
+  const auto area = [&](const Interval& interval) { return static_cast<double>(interval.bytes) * span(interval); };
+  std::vector<size_t> order(intervals.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  size_t least = SIZE_MAX;
+  std::vector<Interval> best;
+  const auto try_by = [&](const auto& rank) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(rank(intervals[b]), intervals[a].first) < std::pair(rank(intervals[a]), intervals[b].first);
+    });
+    for (int attempt = 0; attempt < kAttempts && least > bound; ++attempt) {
+      const size_t bytes = place_in_order(intervals, order);
+      if (bytes < least) least = bytes, best = intervals;
+      const auto highest = std::max_element(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return intervals[a].offset + intervals[a].bytes < intervals[b].offset + intervals[b].bytes;
+      });
+      if (highest == order.begin() || highest == order.end()) break;
+      std::rotate(order.begin(), highest, highest + 1);
+    }
+  };
+  try_by([](const Interval& interval) { return interval.bytes; });
+  try_by(area);
+  try_by(span);
+  intervals = std::move(best);
+  return least;
+}
+
+MemoryPlan plan_memory(const Graph& graph) {
+  const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
+  MemoryPlan plan;
+  plan.offsets.resize(graph.buffers().size()), plan.scratch.resize(graph.calls().size());
+  std::vector<Interval> intervals;
+  std::vector<size_t*> offsets;
+  for (size_t i = 0; i < graph.buffers().size(); ++i) {
+    const Buffer& buffer = graph.buffers()[i];
+    if (buffer.external || buffer.first_use < 0) continue;
+    intervals.push_back({round_up(buffer.bytes, alignment), buffer.first_use, buffer.last_use});
+    offsets.push_back(&plan.offsets[i]);
+  }
+  for (size_t i = 0; i < graph.calls().size(); ++i) {
+    if (graph.calls()[i]->scratch_bytes == 0) continue;
+    const auto time = static_cast<int64_t>(i);
+    intervals.push_back({round_up(graph.calls()[i]->scratch_bytes, alignment), time, time});
+    offsets.push_back(&plan.scratch[i]);
+  }
+  plan.bytes = place(intervals);
+  for (size_t i = 0; i < intervals.size(); ++i) *offsets[i] = intervals[i].offset;
+
+  plan.lower_bound = most_at_a_time(intervals);
   return plan;
 }
 

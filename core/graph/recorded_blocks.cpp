@@ -6,16 +6,10 @@
 #include <cstring>
 #include <iterator>
 
-#include <gradus/core/ceil_div.h>
 #include <gradus/core/error.h>
 
 namespace gradus::graph {
 namespace {
-
-/// As MemoryStats counts.
-int64_t counted(size_t bytes, DeviceType type) {
-  return static_cast<int64_t>(type == DeviceType::cuda ? round_up(bytes, size_t{512}) : bytes);
-}
 
 char* map(size_t bytes) {
   void* const data = bytes < size_t{1} << 62 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -34,7 +28,7 @@ std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
 
 std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
   char* const data = map(bytes);
-  const int64_t count = counted(bytes, device_.type);
+  const int64_t count = counted_bytes(bytes, device_.type);
   std::lock_guard lock(mutex_);
   blocks_[data] = {bytes, allocations_.size()};
   allocations_.push_back({data, count, time_++, Allocation::kNever, call_, in_workspace_});
@@ -82,13 +76,13 @@ void RecordedBlocks::close() {
 
 void RecordedBlocks::begin_workspace(int call) {
   std::lock_guard lock(mutex_);
-  call_ = call, in_workspace_ = true, workspace_peak_ = workspace_ = 0;
+  call_ = call, in_workspace_ = true, workspace_begin_ = allocations_.size(), workspace_peak_ = workspace_ = 0;
 }
 
-int64_t RecordedBlocks::end_workspace() {
+RecordedBlocks::Workspace RecordedBlocks::end_workspace() {
   std::lock_guard lock(mutex_);
   ++call_, in_workspace_ = false;
-  return workspace_peak_;
+  return {workspace_peak_, {allocations_.begin() + static_cast<std::ptrdiff_t>(workspace_begin_), allocations_.end()}};
 }
 
 std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {

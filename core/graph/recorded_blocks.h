@@ -45,10 +45,14 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   /// From here on blocks that are freed go back to the system; until then no address is given twice.
   void close();
 
+  struct Workspace {
+    int64_t peak;                    ///< the most bytes that were there at a time
+    std::vector<Allocation> pieces;  ///< in order
+  };
   /// What is allocated from begin_workspace to end_workspace is the workspace of call `call`, and its memory goes back
-  /// to the system at once. The latter returns the most bytes that were there at a time.
+  /// to the system at once.
   void begin_workspace(int call);
-  int64_t end_workspace();
+  Workspace end_workspace();
 
   /// By address, those too that are free.
   std::map<const char*, Block> blocks() const;
@@ -73,6 +77,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   int64_t time_ = 0, peak_time_ = 0;
   int call_ = 0;
   bool in_workspace_ = false;
+  size_t workspace_begin_ = 0;  // in allocations_
   int64_t bytes_ = 0, peak_ = 0, workspace_ = 0, workspace_peak_ = 0;
   bool closed_ = false;
 };

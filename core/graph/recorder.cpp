@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <gradus/core/ceil_div.h>
+#include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/random.h>
 
@@ -29,6 +30,23 @@ struct SwapAddresses final : Call::Visitor {
   }
   std::vector<const void*> addresses;
   const void** next = nullptr;
+};
+
+/// While work is recorded, the runtime keeps no graph of what it captures.
+class ThrownAwayCapture {
+ public:
+  explicit ThrownAwayCapture(DeviceRuntime& runtime) : runtime_(runtime) { runtime.begin_capture(); }
+  ~ThrownAwayCapture() {
+    try {
+      runtime_.end_capture();
+    } catch (const Error&) {  // of a call that threw, which says why
+    }
+  }
+  ThrownAwayCapture(const ThrownAwayCapture&) = delete;
+  ThrownAwayCapture& operator=(const ThrownAwayCapture&) = delete;
+
+ private:
+  DeviceRuntime& runtime_;
 };
 
 }  // namespace
@@ -60,14 +78,36 @@ void Recorder::end() noexcept {
 void Recorder::add(const char* name, std::unique_ptr<Call> call) {
   call->name = name, call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
-  call->workspace_bytes = workspace_of(*call);
+  find_workspace(*call);
   graph_.calls_.push_back(std::move(call));
 }
 
-// The backend runs the call without what it would compute. Single numbers that it writes all the same, sums of chunks
-// say, must not reach memory that was there before: other addresses take its place.
-int64_t Recorder::workspace_of(Call& call) {
-  if (!graph_.device_.is_cpu()) return 0;
+// The backend runs the call without what it would compute. On a GPU its kernels are captured, and the capture is thrown
+// away; what they take from the runtime is the workspace.
+void Recorder::find_workspace(Call& call) {
+  const BackendGuard guard(*graph_.backend_);
+  const SkipChunksGuard skip;
+  graph_.blocks_->begin_workspace(static_cast<int>(graph_.calls_.size()));
+  if (graph_.device_.is_cpu()) {
+    run_dry(call);
+  } else {
+    const DeviceGuard device(graph_.device_);
+    const ThrownAwayCapture capture(runtime(graph_.device_.type));
+    call.run(graph_.backend_->dry_run());
+  }
+  const RecordedBlocks::Workspace workspace = graph_.blocks_->end_workspace();
+  call.workspace_bytes = workspace.peak;
+  if (graph_.device_.is_cpu()) return;
+  std::vector<Interval> intervals;
+  for (const Allocation& piece : workspace.pieces)
+    intervals.push_back({static_cast<size_t>(piece.bytes), piece.begin, piece.end - 1});
+  call.scratch_bytes = place(intervals);
+  for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
+}
+
+// Single numbers that kernels of the CPU write all the same, sums of chunks say, must not reach memory that was there
+// before: other addresses take its place.
+void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 64;
   SwapAddresses swap;
   size_t most = 0;
@@ -90,13 +130,9 @@ int64_t Recorder::workspace_of(Call& call) {
     swap.next = swap.addresses.data();
     if (!written.empty()) call.visit(swap);
   };
-  const BackendGuard guard(*graph_.backend_);
-  const SkipChunksGuard skip;
   exchange();
-  graph_.blocks_->begin_workspace(static_cast<int>(graph_.calls_.size()));
   call.run(graph_.backend_->dry_run());
   exchange();
-  return graph_.blocks_->end_workspace();
 }
 
 Graph Recorder::finish() {

@@ -47,7 +47,8 @@ class Recorder final : public BackendInterceptor<Recorder> {
 
  private:
   void add(const char* name, std::unique_ptr<Call> call);
-  int64_t workspace_of(Call& call);
+  void find_workspace(Call& call);
+  void run_dry(Call& call);
   void end() noexcept;
   void find_buffers();
   void find_operands();

@@ -4,6 +4,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::cuda_detail {
 
@@ -18,6 +19,7 @@ void RadixSort<Key>::sort(Device device, int bits) {
     check_launch(launch.stream());
   };
   size_t bytes = 0;
+  if (is_recording(DeviceType::cuda)) return;  // CUB would set memory that is none
   call(nullptr, bytes);
   GRADUS_CHECK(bytes <= radix_scratch_bytes(count), DeviceError, "CUB's radix sort of ", count, " keys asks for ",
                bytes, " bytes of scratch memory, more than the ", radix_scratch_bytes(count), " that it is given");

@@ -58,12 +58,16 @@ class CudaEvent final : public Event {
     if (!event_) event_.emplace(stream.device.index);
     GRADUS_CHECK(event_->device() == stream.device.index, DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
-    GRADUS_CUDA_CHECK(cudaEventRecord(*event_, static_cast<cudaStream_t>(stream.handle)));
+    const bool in_graph = kTiming && this_thread_captures();  // each replay records it anew
+    GRADUS_CUDA_CHECK(cudaEventRecordWithFlags(*event_, static_cast<cudaStream_t>(stream.handle),
+                                               in_graph ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
   void block(const Stream& stream) const override {
     if (!event_) return;  // nothing recorded: nothing to wait for
     const DeviceGuard guard(stream.device.index);
-    GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), *event_, 0));
+    const bool in_graph = kTiming && this_thread_captures();
+    GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), *event_,
+                                          in_graph ? cudaEventWaitExternal : cudaEventWaitDefault));
   }
   void synchronize() const override {
     if (event_) GRADUS_CUDA_CHECK(cudaEventSynchronize(*event_));
@@ -138,6 +142,8 @@ class CudaRuntime final : public DeviceRuntime {
   void* allocate(size_t bytes, const Stream& stream) override {
     const int device = known(stream.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
+    if (RecordedMemory* const memory = recorded_memory_of(DeviceType::cuda); memory && bytes > 0)
+      if (void* const data = memory->take(bytes)) return data;
     if (capture) check_part_of_capture(handle);
     void* data = allocator_.allocate(bytes, device, handle, capture ? capture->pool : 0);
 #ifndef NDEBUG
@@ -146,7 +152,10 @@ class CudaRuntime final : public DeviceRuntime {
 #endif
     return data;
   }
-  void free(void* data) noexcept override { allocator_.free(data); }
+  void free(void* data) noexcept override {
+    RecordedMemory* const memory = recorded_memory_of(DeviceType::cuda);
+    if (!memory || !memory->give_back(data)) allocator_.free(data);
+  }
   void record_stream(void* data, const Stream& stream) override {
     allocator_.record_stream(data, static_cast<cudaStream_t>(stream.handle));
   }
@@ -240,7 +249,9 @@ void CudaRuntime::begin_capture() {
   GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
   Capture begun{.device = current_device()};
   begun.stream = make_stream(begun.device);
-  const cudaError_t error = cudaStreamBeginCapture(begun.stream, cudaStreamCaptureModeThreadLocal);
+  const cudaStreamCaptureMode mode =  // while work is recorded kernels are only asked for what memory they take
+      is_recording(DeviceType::cuda) ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
+  const cudaError_t error = cudaStreamBeginCapture(begun.stream, mode);
   if (error != cudaSuccess) cudaStreamDestroy(begun.stream);
   GRADUS_CUDA_CHECK(error);
   begun.previous_stream = std::exchange(chosen_stream[begun.device], begun.stream);
@@ -257,6 +268,11 @@ std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
   cudaStreamDestroy(ended.stream);
   if (error != cudaSuccess) allocator_.release_pool(ended.pool);
   GRADUS_CUDA_CHECK(error);
+  if (is_recording(DeviceType::cuda)) {
+    cudaGraphDestroy(graph);
+    allocator_.release_pool(ended.pool);
+    return nullptr;
+  }
   return std::make_unique<CudaGraph>(graph, ended.device, allocator_, ended.pool);
 }
 

@@ -153,7 +153,7 @@ void run_passes(Graph& graph) {
   update_early(graph);
   order_for_memory(graph);
   work_in_place(graph);
-  join_chains(graph);
+  if (graph.device().is_cpu()) join_chains(graph);  // its blocks are in the caches of cores
 }
 
 }  // namespace gradus::graph

@@ -1,5 +1,6 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to plans (select.h), and to the
 // kernels that they name. Bias and ReLU are part of the kernels.
+#include <gradus/backends/cuda/conv2d/reason.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
@@ -63,7 +64,8 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
   const ConvPlan plan = select(problem, device_properties(out.device.index), switches());
   const int64_t flops = filters > 0 ? 2 * problem.y.numel() * w.numel() / filters : 0;
-  EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops);
+  EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops,
+                   reason_for(plan.algorithm));
   const Launch launch(out.device);
   const Scratch workspace(plan.workspace_bytes, out.device);
   for (const ConvPhase& phase : plan.phases) {

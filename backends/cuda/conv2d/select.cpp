@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include <gradus/backends/cuda/conv2d/reason.h>
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
@@ -249,6 +250,19 @@ const char* ConvPlan::name() const {
   if (algorithm != ConvAlgorithm::library) return names[static_cast<int>(algorithm)];
   if (math_mode == MathMode::tf32) return fused ? "fused_tf32" : "engine_tf32";
   return fused ? "fused" : "engine";
+}
+
+const char* reason_for(ConvAlgorithm algorithm) {
+  switch (algorithm) {
+    case ConvAlgorithm::wgmma: return "3x3 of half types, channels innermost";
+    case ConvAlgorithm::direct: return "few channels, 3x3 or 5x5 without a stride";
+    case ConvAlgorithm::few_channel_mma: return "few channels of half types";
+    case ConvAlgorithm::implicit_gemm_async: return "exact float32 in planes, many channels";
+    case ConvAlgorithm::implicit_gemm: return "channels fill vectors";
+    case ConvAlgorithm::implicit_gemm_generic: return "sizes, strides or a type that no other kernel takes";
+    case ConvAlgorithm::library: return "our kernels are not ahead of cuDNN's";
+  }
+  return "";
 }
 
 ConvProblem flip_transpose(const ConvProblem& problem) {

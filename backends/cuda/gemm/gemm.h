@@ -18,6 +18,9 @@ struct GemmCall {
   int64_t flops() const { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 };
 
+/// For observers: which clause of select_gemm() leads to an algorithm.
+const char* reason_for(GemmAlgorithm algorithm);
+
 /// Integers and booleans, modulo 2^64 and then as y's type holds it.
 void integer_matmul(const GemmPlan& plan, const GemmCall& call);
 void small_matmul(const GemmPlan& plan, const GemmCall& call);

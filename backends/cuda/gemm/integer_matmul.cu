@@ -30,7 +30,7 @@ struct IntegerDot {
 
 void integer_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
-  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops());
+  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops(), reason_for(plan.algorithm));
   const int n = y.ndim();
   Strides a_strides = a.strides, b_strides = b.strides;
   a_strides[n - 1] = 0, b_strides[n - 2] = 0;

@@ -135,7 +135,8 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   if (!choice) return false;
 
   const View no_bias;
-  EventScope event(name, "cuda", plan.name(), {&a, &b, bias ? bias : &no_bias}, call.flops());
+  EventScope event(name, "cuda", plan.name(), {&a, &b, bias ? bias : &no_bias}, call.flops(),
+                   reason_for(plan.algorithm));
   if (is_recording(DeviceType::cuda)) return true;  // it is the memory alone that somebody wants to know
   const double one = 1, zero = 0;
   const float one_float = 1, zero_float = 0;

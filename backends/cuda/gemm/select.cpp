@@ -1,5 +1,5 @@
 // Which kernel or library computes a matrix product: select_gemm(), and the plan of each algorithm above it.
-#include <gradus/backends/cuda/gemm/select.h>
+#include <gradus/backends/cuda/gemm/gemm.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
 
@@ -105,6 +105,12 @@ bool has_library_form(const View& view) { return column_major(view) && batch_ste
 const char* GemmPlan::name() const {
   constexpr const char* names[] = {"integer", "small_dots", "small_tiles", "cublaslt"};
   return names[static_cast<int>(algorithm)];
+}
+
+const char* reason_for(GemmAlgorithm algorithm) {
+  constexpr const char* reasons[] = {"integers", "few results, contiguous along K",
+                                     "results that do not fill the device", "results or sums that are large"};
+  return reasons[static_cast<int>(algorithm)];
 }
 
 GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,

@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(32 * kWarps, 2) tile_kernel(Operands<T> operan
 
 void small_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
-  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops());
+  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops(), reason_for(plan.algorithm));
   const int M = static_cast<int>(y.shape[0]), N = static_cast<int>(y.shape[1]), K = static_cast<int>(a.shape[1]);
   const int bias_step = bias ? static_cast<int>(bias->strides[0]) : 0;
   const Sizes sizes{M, N, K, Steps(a), Steps(b), Steps(y), bias_step, plan.a_vectorized, plan.b_vectorized};

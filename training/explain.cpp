@@ -19,6 +19,7 @@
 namespace gradus::training {
 namespace {
 
+using detail::ThreadObserver;
 using Kind = ObservedEvent::Kind;
 
 /// Layers are known by their name, other operators by their line.
@@ -33,23 +34,6 @@ std::string common_module(const std::string& a, const std::string& b) {
     if (module.find('.') == std::string::npos) return "";
   }
 }
-
-/// An observer of this thread, as long as it lives.
-class ThreadObserver : public Observer {
- public:
-  ThreadObserver() { add_observer(this); }
-  ~ThreadObserver() override { remove_observer(this); }
-  ThreadObserver(const ThreadObserver&) = delete;
-  ThreadObserver& operator=(const ThreadObserver&) = delete;
-
- protected:
-  bool is_mine(const ObservedEvent& event, Kind kind) const {
-    return event.kind == kind && std::this_thread::get_id() == thread_;
-  }
-
- private:
-  const std::thread::id thread_ = std::this_thread::get_id();
-};
 
 /// What the kernels of a step took, in order.
 struct KernelTimes final : ThreadObserver {
@@ -90,7 +74,7 @@ class OpenOperators final : public ThreadObserver {
   std::vector<const char*> open_;
 };
 
-/// The memory that a thread's arrays take: the system's, but with a history of each block.
+/// The memory that a thread's arrays take: the system's, or a GPU's, but with a history of each block.
 class WatchedMemory final : public RecordedMemory, public std::enable_shared_from_this<WatchedMemory> {
  public:
   static constexpr size_t kAlive = SIZE_MAX;
@@ -107,19 +91,16 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     StridedLayout layout;    // that it was first written in
   };
 
-  DeviceType type() const override { return DeviceType::cpu; }
+  explicit WatchedMemory(Device device) : device_(device) {}
+  DeviceType type() const override { return device_.type; }
   std::shared_ptr<void> allocate(size_t bytes) override {
-    constexpr size_t kAlignment = 64;
-    char* const data = bytes < size_t{1} << 62
-                           ? static_cast<char*>(std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)))
-                           : nullptr;
-    GRADUS_CHECK(data, OutOfMemoryError, "the cpu has no ", bytes, " bytes");
+    char* const data = from_system(bytes);
     std::lock_guard lock(mutex_);
     alive_[data] = blocks_.size();
     Block& block = blocks_.emplace_back();
     block.data = data, block.bytes = bytes, block.step = step, block.origin = graph::Origin::current();
     block.from_call = calls, block.from = ticks_++;
-    bytes_ += static_cast<int64_t>(bytes);
+    bytes_ += counted_bytes(bytes, device_.type);
     if (bytes_ > peak_) peak_ = bytes_, peak_tick_ = ticks_ - 1, peak_call_ = calls;
     return {data, [memory = shared_from_this()](char* data) { memory->free(data); }};
   }
@@ -149,17 +130,39 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   const OpenOperators* operators = nullptr;  // as long as steps are watched
 
  private:
+  /// Nobody watches what it does.
+  struct Unwatched {
+    ~Unwatched() { gradus::detail::recorded_memory = before; }
+    RecordedMemory* const before = std::exchange(gradus::detail::recorded_memory, nullptr);
+  };
+  char* from_system(size_t bytes) const {
+    constexpr size_t kAlignment = 64;
+    if (device_.is_cuda()) {
+      const Unwatched unwatched;
+      DeviceRuntime& cuda = runtime(device_.type);
+      return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index)));
+    }
+    void* const data = bytes < size_t{1} << 62 ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)) : nullptr;
+    GRADUS_CHECK(data, OutOfMemoryError, "the cpu has no ", bytes, " bytes");
+    return static_cast<char*>(data);
+  }
+  void to_system(char* data) const noexcept {
+    const Unwatched unwatched;
+    if (device_.is_cuda()) runtime(device_.type).free(data);
+    else std::free(data);
+  }
   void free(char* data) noexcept {
     std::lock_guard lock(mutex_);
     const auto entry = alive_.find(data);
     Block& block = blocks_[entry->second];
     alive_.erase(entry);
-    bytes_ -= static_cast<int64_t>(block.bytes);
+    bytes_ -= counted_bytes(block.bytes, device_.type);
     block.to = ticks_++;
     if (operators && block.step == step) block.to_call = calls, block.until = operators->str();
-    std::free(data);
+    to_system(data);
   }
 
+  const Device device_;
   std::mutex mutex_;
   std::vector<Block> blocks_;
   std::map<const char*, size_t> alive_;  // places in blocks_
@@ -288,6 +291,10 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   if (same)
     for (size_t k = 0; k < least.size(); ++k) explanation.kernels[k].seconds = least[k];
   else explanation.notes.emplace_back("steps differ from each other: the times of kernels are those of one step");
+}
+
+/// What follows from the times of kernels.
+void compare_with_roofline(Explanation& explanation) {
   for (Explanation::Kernel& kernel : explanation.kernels) {
     const double seconds = explanation.roofline.seconds_at_least(kernel.bytes, kernel.flops);
     if (kernel.seconds > 0) kernel.roofline = seconds / kernel.seconds;
@@ -319,12 +326,13 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
 }
 
 /// Steps with every call and block watched: what ran, and what lived when.
-detail::WatchedCalls watch_steps(Explanation& explanation, Backend& backend, const std::function<void()>& step) {
+detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
+                                 const std::function<void()>& step) {
   struct MemoryScope {
     explicit MemoryScope(RecordedMemory& memory) { gradus::detail::recorded_memory = &memory; }
     ~MemoryScope() { gradus::detail::recorded_memory = nullptr; }
   };
-  const auto memory = std::make_shared<WatchedMemory>();
+  const auto memory = std::make_shared<WatchedMemory>(device);
   const OpenOperators operators;
   Watcher watcher(backend, *memory, operators);
   {
@@ -366,13 +374,17 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
                options.steps());
   GRADUS_CHECK(!gradus::detail::recorded_memory && !outer, ValueError,
                "explain watches whole steps: call it outside of operators and recordings");
-  Backend& backend = current_backend(DeviceType::cpu);
+  const Device device = settled(options.device());
+  const DeviceGuard guard(device);
+  Backend& backend = current_backend(device.type);
   Explanation explanation;
-  explanation.roofline = measure_roofline();
+  explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
-  const detail::WatchedCalls calls = watch_steps(explanation, backend, step);
+  const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step);
   step();  // its memory is the runtime's again
-  time_steps(explanation, step, options.steps());
+  if (device.is_cuda()) detail::time_captured_step(explanation, step, options.steps());
+  else time_steps(explanation, step, options.steps());
+  compare_with_roofline(explanation);
   if (options.proposals()) detail::add_proposals(explanation, calls, backend, step, options);
   return explanation;
 }

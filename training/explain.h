@@ -22,6 +22,8 @@ namespace gradus {
 namespace training {
 
 struct ExplainOptions {
+  /// That the step trains on.
+  GRADUS_ARG(Device, device) = kCPU;
   /// Steps before the first one that is looked at: they make the optimizer's state.
   GRADUS_ARG(int, warm_up) = 2;
   /// Steps that are timed for each figure, of which the fastest counts: what it takes when nothing disturbs it.
@@ -30,7 +32,7 @@ struct ExplainOptions {
   GRADUS_ARG(bool, proposals) = true;
 };
 
-/// What the processor can do: the rates of our largest kernels, measured. A kernel that computes `flops` and moves
+/// What the device can do: the rates of our largest kernels, measured. A kernel that computes `flops` and moves
 /// `bytes` takes max(flops / peak, bytes / bandwidth) at least (Williams, Waterman and Patterson, "Roofline", 2009).
 struct Roofline {
   struct Level {
@@ -42,8 +44,8 @@ struct Roofline {
 
   double seconds_at_least(int64_t bytes, int64_t flops) const;
 };
-/// Measured with the CPU's default backend, in about half a second.
-Roofline measure_roofline();
+/// Measured with the CPU's default backend, or on a GPU with "cuda", in about half a second.
+Roofline measure_roofline(Device device = kCPU);
 
 class Explanation {
  public:
@@ -97,8 +99,8 @@ class Explanation {
 
   std::vector<Kernel> kernels;  ///< in order
   std::vector<Call> calls;
-  double step_seconds = 0;     ///< of a step that nobody looks at
-  double between_seconds = 0;  ///< of an observed one, outside of its kernels
+  double step_seconds = 0;     ///< of a step that nobody looks at; on a GPU of one that is replayed from a capture
+  double between_seconds = 0;  ///< of an observed one, outside of its kernels; on a GPU the rest of step_seconds
   int64_t peak_bytes = 0;      ///< beyond what was there before the step
   size_t peak_call = 0;        ///< where it is reached
   std::vector<Saved> saved;    ///< largest first
@@ -116,9 +118,10 @@ class Explanation {
   void save_html(const std::string& path, const std::string& title = "a training step") const;
 };
 
-/// Runs `step`, which trains on the CPU, some dozens of times with real effects on what it trains: as it is, with
+/// Runs `step`, which trains on options.device(), some dozens of times with real effects on what it trains: as it is, with
 /// observers, once with all calls of the backend and all memory of this thread watched, and with other settings.
-/// What other threads compute besides parallel_for is not seen. An exception of the step is passed on.
+/// What other threads compute besides parallel_for is not seen. An exception of the step is passed on. On a GPU the step
+/// is also captured, which a step cannot be that reads a number back: a DeviceError names the line.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options = {});
 
 }  // namespace training

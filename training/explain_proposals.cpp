@@ -23,7 +23,8 @@ class Proposals {
  public:
   Proposals(Explanation& explanation, const detail::WatchedCalls& calls, Backend& backend,
             const std::function<void()>& step, const ExplainOptions& options)
-      : explanation_(explanation), calls_(calls), backend_(backend), step_(step), options_(options) {}
+      : explanation_(explanation), calls_(calls), backend_(backend), step_(step), options_(options),
+        device_(settled(options.device())), on_gpu_(device_.is_cuda()) {}
 
   void add() {
     add_fusions();
@@ -33,7 +34,7 @@ class Proposals {
     add_half_types();
     if (options_.proposals()) {
       add_layout();
-      add_thread_count();
+      if (!on_gpu_) add_thread_count();
       add_static_step();
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
@@ -173,7 +174,7 @@ class Proposals {
         if (images) view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
         int64_t last = 0;  // of the elements that it covers
         for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
-        arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype));
+        arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
         ops::fill(arrays.back(), 0);
         view.data = arrays.back().data();
       }
@@ -181,15 +182,24 @@ class Proposals {
       std::vector<Array> arrays;
     } place(channels_last);
     call.visit(place);
-    return detail::least_seconds(options_.steps(), [&] { call.run(backend_); });
+    const auto run = [&] { call.run(backend_); };
+    if (!on_gpu_) return detail::least_seconds(options_.steps(), run);
+    run();  // loads its kernels
+    return detail::least_captured_seconds(options_.steps(), run);
   }
 
-  /// Seconds of a step, and of changed(), in turns.
+  /// Seconds of an eager step, and of changed(), in turns.
   std::pair<double, double> compare(const std::function<void()>& changed) const {
-    std::pair<double, double> least(explanation_.step_seconds, INFINITY);
+    std::pair<double, double> least(on_gpu_ ? INFINITY : explanation_.step_seconds, INFINITY);
+    const auto seconds_of = [&](const std::function<void()>& work) {
+      return detail::least_seconds(1, [&] {
+        work();
+        if (on_gpu_) runtime(device_.type).synchronize(device_.index);
+      });
+    };
     for (int i = 0; i < options_.steps() / 2 + 1; ++i) {
-      least.first = std::min(least.first, detail::least_seconds(1, step_));
-      least.second = std::min(least.second, detail::least_seconds(1, changed));
+      least.first = std::min(least.first, seconds_of(step_));
+      least.second = std::min(least.second, seconds_of(changed));
     }
     return least;
   }
@@ -211,7 +221,7 @@ class Proposals {
     if (!explanation_.leaks.empty())
       return explanation_.notes.emplace_back("something keeps tensors, so the step cannot be a StaticStep"), void();
     try {
-      graph::Recorder recorder;
+      graph::Recorder recorder(device_);
       step_();
       graph::Graph graph = recorder.finish();
       graph::run_passes(graph);
@@ -232,6 +242,8 @@ class Proposals {
   Backend& backend_;
   const std::function<void()>& step_;
   const ExplainOptions& options_;
+  const Device device_;
+  const bool on_gpu_;
 };
 
 }  // namespace

@@ -177,9 +177,12 @@ void ImageRun::show_steps(dist::TrainingComparison& comparison) {
 
 void ImageRun::explain_step() {
   TrainingStep step(step_parts(model_));
-  batches_->each([&](const TensorList& batch) {
+  batches_->each([&](const TensorList& loaded) {
+    TensorList batch;  // where the step is: a copy from the host is no part of a captured one
+    for (const Tensor& tensor : loaded) batch.push_back(tensor.to(device_));
     const training::Explanation explanation =
-        explain([&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); });
+        explain([&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); },
+                training::ExplainOptions().device(device_));
     const std::string path = options_.out + "/explain.html";
     std::filesystem::create_directories(options_.out);
     explanation.save_html(path, "A training step of " + options_.command);

@@ -27,7 +27,6 @@ void settle(RunOptions& options) {
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);
-  GRADUS_CHECK(!options.explain || device.is_cpu(), ValueError, "--explain watches the cpu, not ", options.device);
   if (options.threads > 0) set_num_threads(options.threads);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / dist::job_environment().local_world_size));

@@ -1,0 +1,75 @@
+// What explain says of steps on a GPU.
+#include <gradus/benchmarks/nets.h>
+#include <gradus/core/backend_ops.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/cuda/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+/// cuda, but for relu, which computes its result three hundred times.
+class SlowReluOnGpu final : public BackendInterceptor<SlowReluOnGpu> {
+ public:
+  std::string_view name() const override { return "planted"; }
+  DeviceType device_type() const override { return DeviceType::cuda; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    if (std::string_view(name) != "unary") return (backend("cuda").*method)(arguments...);
+    const View absent;
+    EventScope event("unary", "planted", "three_hundred_times", {&absent});
+    const SkipChunksGuard no_events;
+    for (int i = 0; i < 300; ++i) (backend("cuda").*method)(arguments...);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("explain on a GPU has the times of a captured step, and names a slow kernel", "[explain]") {
+  if (no_cuda_device()) return;
+  const Device device = cuda_device();
+  const auto explained = [&](Backend& backend, const char* net_name) {
+    const BackendGuard guard(backend);
+    for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+      if (workload.name != net_name) continue;
+      const nn::AnyModule net = workload.make();
+      net.ptr()->to(device);
+      optim::AdamW optimizer(net.ptr()->parameters(), optim::AdamWOptions(1e-3));
+      const Tensor x = randn(workload.input(8)).to(device), target = randint(0, 10, {8}, kLong).to(device);
+      const training::Explanation explanation = explain(
+          [&] {
+            optimizer.zero_grad();
+            cross_entropy(net.forward(x), target).backward();
+            optimizer.step();
+          },
+          training::ExplainOptions().device(device));
+      INFO(explanation.str());
+      const double sum = explanation.kernel_seconds() + explanation.between_seconds;
+      CHECK(std::abs(sum - explanation.step_seconds) <= 0.05 * explanation.step_seconds);
+      CHECK(explanation.between_seconds >= 0);
+      CHECK(explanation.peak_bytes > 0);
+      CHECK_FALSE(explanation.saved.empty());
+      CHECK(explanation.leaks.empty());
+      return explanation;
+    }
+    throw ValueError("no such net");
+  };
+  for (const char* name : {"cuda", "cudnn"})
+    if (has_backend(name)) {
+      const training::Explanation explanation = explained(backend(name), "lenet");
+      bool has_reason = false;
+      for (const auto& kernel : explanation.kernels) {
+        CHECK_FALSE(kernel.implementation.empty());
+        has_reason = has_reason || !kernel.reason.empty();
+      }
+      CHECK(has_reason);
+    }
+  SlowReluOnGpu slow;
+  const training::Explanation explanation = explained(slow, "pure_linear");
+  REQUIRE_FALSE(explanation.faster.empty());
+  bool named = false;
+  for (const auto& proposal : explanation.faster)
+    named = named || proposal.change.find("unary by planted/three_hundred_times") != std::string::npos;
+  CHECK(named);
+}

@@ -118,10 +118,10 @@ class Explanation {
   void save_html(const std::string& path, const std::string& title = "a training step") const;
 };
 
-/// Runs `step`, which trains on options.device(), some dozens of times with real effects on what it trains: as it is, with
-/// observers, once with all calls of the backend and all memory of this thread watched, and with other settings.
-/// What other threads compute besides parallel_for is not seen. An exception of the step is passed on. On a GPU the step
-/// is also captured, which a step cannot be that reads a number back: a DeviceError names the line.
+/// Runs `step`, which trains on options.device(), some dozens of times with real effects on what it trains: as it is,
+/// with observers, once with all calls of the backend and all memory of this thread watched, and with other settings.
+/// What other threads compute besides parallel_for is not seen. An exception of the step is passed on. On a GPU the
+/// step is also captured, which a step cannot be that reads a number back: a DeviceError names the line.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options = {});
 
 }  // namespace training

@@ -1,6 +1,6 @@
-// Times of steps on a GPU. Its kernels run behind the host's back, one after the other without a look at the host when the
-// step is captured as a graph. A step's time is that of the graph as it is. The kernels' are from a second graph, which
-// has an event before and behind each of them; what such a pair takes with nothing in between is taken off.
+// Times of steps on a GPU. Its kernels run behind the host's back, one after the other without a look at the host when
+// the step is captured as a graph. A step's time is that of the graph as it is. The kernels' are from a second graph,
+// which has an event before and behind each of them; what such a pair takes with nothing in between is taken off.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -13,9 +13,9 @@ struct Interval {
   size_t offset = 0;
 };
 
-/// Gives each interval an offset, the lowest one where none that is placed is in the way. Of several orders (by bytes, by
-/// time, by their product, each with what sticks out moved to the front some times) the one counts that needs the fewest
-/// bytes, which are returned.
+/// Gives each interval an offset, the lowest one where none that is placed is in the way. Of several orders (by bytes,
+/// by time, by their product, each with what sticks out moved to the front some times) the one counts that needs the
+/// fewest bytes, which are returned.
 size_t place(std::vector<Interval>& intervals);
 
 struct MemoryPlan {

@@ -78,6 +78,12 @@ void Recorder::end() noexcept {
 void Recorder::add(const char* name, std::unique_ptr<Call> call) {
   call->name = name, call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
+  ForEachView check_device([&](const StridedLayout& layout, const void*, bool) {
+    GRADUS_CHECK(layout.device == graph_.device_, ValueError, "'", call->origin.op, "' at ", call->origin.where.file,
+                 ":", call->origin.where.line, " has an operand on ", layout.device, ", the recorded step is on ",
+                 graph_.device_);
+  });
+  call->visit(check_device);
   find_workspace(*call);
   graph_.calls_.push_back(std::move(call));
 }
@@ -93,7 +99,7 @@ void Recorder::find_workspace(Call& call) {
   } else {
     const DeviceGuard device(graph_.device_);
     const ThrownAwayCapture capture(runtime(graph_.device_.type));
-    call.run(graph_.backend_->dry_run());
+    run_dry(call);
   }
   const RecordedBlocks::Workspace workspace = graph_.blocks_->end_workspace();
   call.workspace_bytes = workspace.peak;
@@ -105,10 +111,10 @@ void Recorder::find_workspace(Call& call) {
   for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
 }
 
-// Single numbers that kernels of the CPU write all the same, sums of chunks say, must not reach memory that was there
-// before: other addresses take its place.
+// Single numbers that kernels of the host write all the same, sums of chunks say, must not reach memory that was there
+// before: other addresses take its place, as aligned as those of allocators.
 void Recorder::run_dry(Call& call) {
-  constexpr size_t kAlignment = 64;
+  constexpr size_t kAlignment = 512;
   SwapAddresses swap;
   size_t most = 0;
   std::set<const void*> written;
@@ -181,9 +187,6 @@ void Recorder::find_operands() {
       Buffer* const buffer = layout.numel() > 0 ? graph_.find(data) : nullptr;
       Operand& operand = call.operands.emplace_back();
       operand.layout = layout, operand.is_written = writes;
-      GRADUS_CHECK(layout.device == graph_.device_, ValueError, "'", call.origin.op, "' at ", call.origin.where.file,
-                   ":", call.origin.where.line, " has an operand on ", layout.device, ", the recorded step is on ",
-                   graph_.device_);
       if (!buffer) return;
       operand.buffer = static_cast<int>(buffer - graph_.buffers_.data());
       operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);

@@ -33,8 +33,8 @@ class Recorder final : public BackendInterceptor<Recorder> {
   /// Now, as Allocation counts it, and the number of calls so far.
   int64_t time() const { return graph_.blocks_->time(); }
   size_t size() const { return graph_.calls_.size(); }
-  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host,
-  /// or has an operand on another device of the type.
+  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host.
+  /// (Calls that have an operand on another device of the type are one at once.)
   Graph finish();
 
   std::string_view name() const override { return graph_.backend_->name(); }

@@ -4,8 +4,8 @@
 // A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
 // keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and a
-// launch of one block for the losses and their sum. Gradient: a row has a block of 32 threads, or of 256 or 1,024 where
-// it is long, which reads it in vectors of 16 bytes. Deterministic: fixed trees and orders.
+// launch of one block for the losses and their sum. Gradient: an element of up to 1,024 classes has a thread, a longer
+// row a block of 256 or 1,024, which reads it in vectors of 16 bytes. Deterministic: fixed trees and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
@@ -103,22 +103,43 @@ __global__ void __launch_bounds__(1024) small_kernel(Sizes sizes, Matrix<const T
   if (threadIdx.x == 0) store_sum(sizes, total, static_cast<C>(counted), losses.data, weight_sum);
 }
 
-// One block per row.
 template <class T, class C>
-__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2)
-    backward_kernel(Sizes sizes, Matrix<const T> dloss, Matrix<const T> p, Matrix<const int64_t> target,
-                    const T* weight_sum, Matrix<T> dx) {
-  for (int64_t i = blockIdx.x; i < sizes.rows; i += gridDim.x) {
+struct Backward {
+  Sizes sizes;
+  Matrix<const T> dloss, p;
+  Matrix<const int64_t> target;
+  const T* weight_sum;
+  Matrix<T> dx;
+
+  // dx[i, j] as a function of j and p[i, j].
+  __device__ auto row(int64_t i) const {
     const int64_t t = target(i);
     const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
     C scale = static_cast<C>(dloss(i));
     if (sizes.reduction == Reduction::mean) scale /= static_cast<C>(*weight_sum);
-    const Row<const T> from = p.row_at(i);
-    const Row<T> to = dx.row_at(i);
-    const auto gradient = [&](int64_t j, C p) {
+    return [=](int64_t j, C p) {
       return ignored ? C(0) : valid ? (exponential<T>(p) - (j == t ? C(1) : C(0))) * scale : C(NAN);
     };
-    map_row(VectorizedRows(sizes.classes, from, to), to, gradient, from);
+  }
+};
+
+// One thread per element.
+template <class T, class C>
+__global__ void __launch_bounds__(kThreads) backward_kernel(Backward<T, C> task, Divisor classes, uint32_t numel) {
+  for (uint32_t e = thread_index(); e < numel; e += thread_count()) {
+    uint32_t j = e;
+    const uint32_t i = classes.split(j);
+    task.dx(i, j) = static_cast<T>(task.row(i)(j, static_cast<C>(task.p(i, j))));
+  }
+}
+
+// One block per row.
+template <class T, class C>
+__global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2) long_rows_backward_kernel(Backward<T, C> task) {
+  for (int64_t i = blockIdx.x; i < task.sizes.rows; i += gridDim.x) {
+    const Row<const T> from = task.p.row_at(i);
+    const Row<T> to = task.dx.row_at(i);
+    map_row(VectorizedRows(task.sizes.classes, from, to), to, task.row(i), from);
   }
 }
 
@@ -159,8 +180,14 @@ void CudaBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
   const Sizes sizes{dx.shape[0], dx.shape[1], args.ignore_index, args.reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    launch(backward_kernel<T, compute_t<T>>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), sizes,
-           matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(), matrix<T>(dx));
+    using C = compute_t<T>;
+    const Backward<T, C> task{
+        sizes,        matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(),
+        matrix<T>(dx)};
+    if (sizes.classes > kWarpRow || dx.numel() > kMaxChunk)
+      return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), task);
+    launch(backward_kernel<T, C>, launch.blocks(dx.numel(), kThreads), kThreads, task, Divisor(sizes.classes),
+           static_cast<uint32_t>(dx.numel()));
   });
 }
 

@@ -45,11 +45,11 @@ struct DirectBlock {
   __device__ int corner(int axis) const { return gather.origin[axis] + min(gather.tap_step[axis], 0) * (kSize - 1); }
 
   /// Stages `channels` channels of the input, where a mask (or null) is positive. Neighbouring threads take neighbours
-  /// in a row. A batch is loaded before any of it is stored.
-  template <bool kMasked>
+  /// in a row, which are neighbours in memory where kDense. A batch is loaded before any of it is stored.
+  template <bool kMasked, bool kDense>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
-    const int h_stride = static_cast<int>(gather.in.h), w_stride = static_cast<int>(gather.in.w);
+    const int h_stride = static_cast<int>(gather.in.h), w_stride = kDense ? 1 : static_cast<int>(gather.in.w);
     for (uint32_t start = threadIdx.x; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
       T values[kQuadsAtOnce][kStrip], passes[kMasked ? kQuadsAtOnce : 1][kStrip];
 #pragma unroll
@@ -165,8 +165,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (first > 0) __syncthreads();
     typename DirectBlock<T, kSize, kRows>::WeightBatch batch;
     block.load_weights(batch, weight, 0, first, channels);  // on their way while the input is staged
-    if (mask) block.template stage_input<true>(input, mask, first, channels);
-    else block.template stage_input<false>(input, mask, first, channels);
+    const auto stage_input = [&]<bool kDense>() {
+      if (mask) block.template stage_input<true, kDense>(input, mask, first, channels);
+      else block.template stage_input<false, kDense>(input, mask, first, channels);
+    };
+    if (gather.in.w == 1) stage_input.template operator()<true>();
+    else stage_input.template operator()<false>();
     block.store_weights(batch, 0);
     if (first == 0 && threadIdx.x < kMaxDirectRows) biases[threadIdx.x] = static_cast<float>(own_bias);
     const uint32_t batch_size = kWeightsAtOnce * blockDim.x;

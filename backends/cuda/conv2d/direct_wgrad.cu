@@ -31,8 +31,9 @@ struct Shape {
   static_assert(kWarps % kWarpGroups == 0);
   static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
   static constexpr int kPadded = round_up(kSums, kSharers);
-  // Where a window begins is a multiple of four. A row may end amid a quad where its vectors are shorter.
-  static constexpr bool kMayCut = !kAlongFilters && kVec < kQuad;
+  // Where a window begins is a multiple of four. A row may end there amid a quad.
+  static constexpr int kCutAt = kSizes.row_unit();
+  static constexpr bool kMayCut = kCutAt < kQuad;
 
   // A thread's place in the block: its group of filters, and its number among those of a group.
   static __device__ uint32_t group() { return lane() % kLaneGroups + warp() % kWarpGroups * kLaneGroups; }
@@ -79,7 +80,11 @@ struct GradientLoader {
   struct Position {
     uint32_t image, row, column;
   };
+  struct Steps {  // of dy, whose offsets fit in 31 bits
+    uint32_t n, c, h, w;
+  };
   const DirectWgradArgs& args;
+  const Steps steps{u32(args.g.out.n), u32(args.g.out.c), u32(args.g.out.h), u32(args.g.out.w)};
   const T *dy, *mask;  // from the thread's first filter on
   DyVec* own;          // (stages, vectors)
   uint32_t filters;    // that exist from there on
@@ -100,10 +105,9 @@ struct GradientLoader {
     const bool exists = quad.image < args.tile_images && tile.image + quad.image < args.images &&
                         tile.row + quad.row < args.g.out_height.divisor;
     const uint32_t column = kQuad * quad.column;
-    const int64_t offset =
-        exists ? (tile.image + quad.image) * args.g.out.n + (tile.row + quad.row) * args.g.out.h + column * args.g.out.w
-               : 0;
-    const bool cut = S::kMayCut && column + S::kVec >= args.g.out_width.divisor;
+    const uint32_t offset =
+        exists ? (tile.image + quad.image) * steps.n + (tile.row + quad.row) * steps.h + column * steps.w : 0;
+    const bool cut = S::kMayCut && column + S::kCutAt >= args.g.out_width.divisor;
     const uint32_t plane_size = args.lines.divisor * args.pitch;
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) windows[i - 1] = windows[i];
@@ -116,8 +120,8 @@ struct GradientLoader {
       constexpr int kAcross = S::kAlongFilters ? S::kFilters : kQuad;
       const int outer = vec * S::kVec / kAcross, inner = vec * S::kVec % kAcross;
       const uint32_t f = S::kAlongFilters ? inner : outer, i = S::kAlongFilters ? outer : inner;
-      const bool counts = exists && f < filters && (i == 0 || !cut);
-      const int64_t at = offset + (f * args.g.out.c + i * args.g.out.w);
+      const bool counts = exists && f < filters && (i < S::kCutAt || !cut);
+      const int at = static_cast<int>(offset + f * steps.c + i * steps.w);
       cp_async<sizeof(DyVec)>(to + vec * S::kThreads, dy + at, counts);
       if constexpr (kMasked) cp_async<sizeof(DyVec)>(to + (S::kVecs + vec) * S::kThreads, mask + at, counts);
     }
@@ -176,7 +180,7 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
       for (int i = 0; i < kRest; ++i) values[kQuad + i] = back.value[i];
 #pragma unroll
       for (int i = 0; i < kQuad; ++i) {
-        if (S::kMayCut && i >= S::kVec && cut) break;
+        if (S::kMayCut && i >= S::kCutAt && cut) break;
 #pragma unroll
         for (int f = 0; f < S::kFilters; ++f)
 #pragma unroll

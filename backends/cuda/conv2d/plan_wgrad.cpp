@@ -60,7 +60,7 @@ struct WgradPlanner {
 };
 
 int direct_wgrad_shape(int64_t side, int64_t filters, int64_t channels, bool along_filters) {
-  if (side == 5) return filters <= 6 ? 0 : 1;
+  if (side == 5) return (filters <= 6 ? 0 : 1) + (along_filters && filters > 1 ? 8 : 0);
   if (filters == 1) return 2;
   if (filters <= 8) return 3;
   return (channels % 3 == 0 ? 4 : 6) + (along_filters ? 0 : 1);
@@ -141,8 +141,7 @@ bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
   // Do whole vectors of dy exist and are they aligned? (A quad that a row ends in would multiply zeros with elements of
   // x that no tap reads, and those may be infinite.)
   const int along = shape.along_filters ? 1 : 3;
-  if (p.y.strides[along] != 1 || width % (shape.along_filters ? 4 : shape.vec) != 0 ||
-      (shape.along_filters && filters % shape.vec != 0) ||
+  if (p.y.strides[along] != 1 || width % shape.row_unit() != 0 || (shape.along_filters && filters % shape.vec != 0) ||
       p.y.alignment < shape.vec * static_cast<int64_t>(size_of(p.dtype)))
     return false;
   for (int i = 0; i < 4; ++i)

@@ -9,7 +9,7 @@
 
 namespace gradus::cuda_detail {
 
-constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
+GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 
 /// Offsets below it, with all taps added, fit in 32 bits.
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
@@ -46,6 +46,8 @@ struct DirectWgradSizes {
   int vec, threads;
   int blocks, ahead;  // of a multiprocessor; steps that copies are ahead
 
+  /// Rows of dy are multiples of so many pixels; a quad may be cut amid.
+  constexpr int row_unit() const { return side == 5 ? 2 : 4; }
   /// Where neighbouring lanes take neighbouring filters.
   constexpr int lane_groups() const { return along_filters ? groups : 1; }
   /// Dynamic shared memory of a block with two buffers of so many floats and elements of so many bytes.
@@ -59,7 +61,8 @@ struct DirectWgradSizes {
 inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
     {5, 1, 3, 2, false, 2, 192, 2, 2}, {5, 1, 4, 4, false, 2, 128, 3, 2}, {3, 1, 1, 1, false, 4, 256, 2, 1},
     {3, 1, 4, 2, false, 4, 256, 2, 1}, {3, 3, 4, 8, true, 4, 384, 1, 2},  {3, 3, 4, 8, false, 4, 256, 1, 2},
-    {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1},
+    {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1}, {5, 1, 2, 4, true, 2, 128, 3, 2},
+    {5, 1, 4, 4, true, 4, 128, 3, 2},
 };
 
 /// wgmma: pixels that a warpgroup multiplies at a time; slots of a ring, at most; static shared memory beside them.

@@ -2,7 +2,8 @@
 
 #include <map>
 
-#include <gradus/autograd/node.h>
+#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/core/cuda.h>
 
 namespace gradus::amp {
@@ -37,6 +38,17 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
+// The copy in a half type that an optimizer keeps of a parameter, in the parameter's history.
+struct HalfCast final : Node {
+  Array forward(const Array&, const Array& copy) { return copy; }
+  Grads backward(const Tensor& dy) override { return {dy.to(DType::f32)}; }
+};
+
+Tensor cast_parameter(DType dtype, const Tensor& x) {
+  const Array copy = detail::half_copy_for_cast(x, dtype);
+  return copy.defined() ? gradus::detail::apply_as_is<HalfCast>(x, copy) : cast_to(dtype, x);
+}
+
 // The cast of a parameter lives as long as the parameter's numbers do. One made without history serves no recorded
 // step.
 Tensor cached_cast(DType dtype, const Tensor& x) {
@@ -45,7 +57,7 @@ Tensor cached_cast(DType dtype, const Tensor& x) {
   CacheEntry& entry = cache[{x.impl(), dtype}];
   const uint32_t version = x.array().version();
   if (!entry.cast.defined() || entry.version != version || entry.with_history != GradMode::is_enabled())
-    entry = {x, version, GradMode::is_enabled(), cast_to(dtype, x)};
+    entry = {x, version, GradMode::is_enabled(), cast_parameter(dtype, x)};
   return entry.cast;
 }
 

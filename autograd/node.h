@@ -198,6 +198,10 @@ struct ViewInfo {
 };
 
 /// The autograd half of a tensor; made when first needed.
+namespace amp::detail {
+struct HalfCopy;
+}
+
 struct AutogradMeta {
   bool requires_grad = false;  // leaves only; others have a grad_fn
   bool retains_grad = false;
@@ -217,6 +221,7 @@ struct AutogradMeta {
     std::function<void(const Tensor&)> call;
   };
   std::vector<PostHook> post_hooks;
+  std::shared_ptr<amp::detail::HalfCopy> half_copy;  // of leaves (autograd/half_copy.h)
 };
 
 struct TensorImpl : RefCounted {

@@ -189,6 +189,7 @@ void Tensor::set_data(const Tensor& other) const {
   if (AutogradMeta* meta = meta_of(*this)) {
     meta->accumulator = nullptr;
     meta->bound_grad = Array();
+    meta->half_copy.reset();
   }
 }
 

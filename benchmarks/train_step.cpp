@@ -15,6 +15,7 @@
 #include <gradus/core/graph/executor.h>
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
+#include <gradus/training/captured_step.h>
 
 namespace {
 
@@ -106,10 +107,12 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     return figures;
   }
   if (variant.mode == "graph") {
-    optimizer.zero_grad();
-    cuda::Graph graph;
-    graph.capture(step);
-    time_step([&] { graph.replay(); });
+    training::CapturedStep captured(device, {&optimizer}, [&](const TensorList&) -> TensorList {
+      step();
+      return {};
+    });
+    while (!captured.captured()) captured({});
+    time_step([&] { captured({}); });
     return figures;
   }
   time_step(step);

@@ -107,6 +107,7 @@ void Graph::replay() {
     current_backend(DeviceType::cuda).fill(random_offset_, Scalar(static_cast<int64_t>(offset)));
   }
   graph_->replay();
+  count_replay();
 }
 
 void Graph::reset() {

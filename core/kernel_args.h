@@ -71,12 +71,14 @@ struct ScaleRule {
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
 /// One parameter of an optimizer step; all share a shape, and those that are there a dtype. States that the rule does
-/// not use are absent.
+/// not use are absent. `half`, of another type, gets the parameter as it is after the step; where nothing changes (an inf
+/// or NaN was found) it may be left as it is.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
   MutableView states[kMaxOptimizerStates];
-  GRADUS_FIELDS(parameter, gradient, states)
+  MutableView half = {};
+  GRADUS_FIELDS(parameter, gradient, states, half)
 };
 
 // ---- Operands of calls that have many ----

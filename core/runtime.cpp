@@ -1,5 +1,6 @@
 #include <gradus/core/runtime.h>
 
+#include <atomic>
 #include <iomanip>
 #include <sstream>
 
@@ -8,12 +9,21 @@ namespace gradus {
 namespace {
 using CaptureListener = void (*)();
 thread_local constinit CaptureListener capture_listener = nullptr;
+std::atomic<uint64_t> replays{0};
+thread_local constinit int uncounted = 0;
 }  // namespace
 
 void on_capture(void (*notify)()) { capture_listener = notify; }
 void notify_of_capture() {
   if (capture_listener) capture_listener();
 }
+
+uint64_t replay_count() { return replays.load(std::memory_order_relaxed); }
+void count_replay() {
+  if (uncounted == 0) replays.fetch_add(1, std::memory_order_relaxed);
+}
+UncountedReplays::UncountedReplays() { ++uncounted; }
+UncountedReplays::~UncountedReplays() { --uncounted; }
 
 DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type)), previous_(runtime_.current_device()) {
   if (device.index != previous_) runtime_.set_current_device(device.index);

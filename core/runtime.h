@@ -135,6 +135,18 @@ class StreamGuard {
 void on_capture(void (*notify)());
 void notify_of_capture();
 
+/// How many recorded graphs have run. They write arrays without counting in their versions: for who keeps something
+/// that eager work has made of an array. A thread may leave out its own, where it knows what they write.
+uint64_t replay_count();
+void count_replay();
+class UncountedReplays {
+ public:
+  UncountedReplays();
+  ~UncountedReplays();
+  UncountedReplays(const UncountedReplays&) = delete;
+  UncountedReplays& operator=(const UncountedReplays&) = delete;
+};
+
 /// A number of bytes for people: "1.5 MiB".
 std::string format_bytes(int64_t bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include <gradus/autograd/half_copy.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
@@ -98,7 +99,8 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
   for (size_t i : members) {
     const Tensor& parameter = param_groups()[group].params()[i];
     Array* state = states_[group][i].arrays;
-    ops::OptimizerEntry entry{parameter.array(), parameter.grad().array(), {}};
+    ops::OptimizerEntry entry{
+        parameter.array(), parameter.grad().array(), {}, amp::detail::half_copy_for_step(parameter)};
     for (const auto& [place, name, initial] : state_arrays) {
       if (!state[place].defined()) {
         check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
@@ -108,20 +110,22 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
     }
     entries.push_back(std::move(entry));
   }
-  if (!scaling_) {
-    options.advance(block);
-    ops::optimizer_step(entries, block, options.rule());
-    return;
-  }
+  if (scaling_) take_scaling(block);
+  options.advance(block);
+  ops::optimizer_step(entries, block, options.rule());
+  for (size_t i = 0; i < members.size(); ++i)
+    if (entries[i].half.defined()) amp::detail::half_copy_written(param_groups()[group].params()[members[i]]);
+  if (!scaling_) return;
+  ops::set_step_block(block, StepBlock::gradient_scale, 1);
+  ops::set_step_block(block, StepBlock::found_inf, 0);
+}
+
+void KernelOptimizer::take_scaling(const Array& block) const {
   const auto here = std::find_if(scaling_->begin(), scaling_->end(),
                                  [&](const Array& scaling) { return scaling.device() == block.device(); });
   GRADUS_CHECK(here != scaling_->end(), DeviceError, "loss scaling knows of no gradients on ", block.device());
   static_assert(StepBlock::found_inf == StepBlock::gradient_scale + 1);
   ops::copy_into(block.slice(0, StepBlock::gradient_scale, StepBlock::found_inf + 1), *here);
-  options.advance(block);
-  ops::optimizer_step(entries, block, options.rule());
-  ops::set_step_block(block, StepBlock::gradient_scale, 1);
-  ops::set_step_block(block, StepBlock::found_inf, 0);
 }
 
 void KernelOptimizer::upload_learning_rate(Cohort& cohort) {

@@ -87,6 +87,7 @@ class KernelOptimizer : public Optimizer {
   static Array initial_state(const Array& parameter, double value);
   void step_group(size_t group);
   void step_cohort(int cohort, const std::vector<size_t>& members);
+  void take_scaling(const Array& block) const;
   /// The cohort of a group's parameters on `device` whose first step this is.
   int new_cohort(size_t group, Device device);
   /// A cohort of `members` alone, split off theirs.

@@ -23,7 +23,7 @@ TensorList CapturedStep::operator()(const TensorList& batch) {
   }
   copy_batch(batch, inputs_);
   upload_learning_rates();
-  graph_.replay();
+  half_copies_.replay([&] { graph_.replay(); });
   return outputs_;
 }
 
@@ -31,8 +31,12 @@ void CapturedStep::capture(const TensorList& batch) {
   reset();
   upload_learning_rates();
   inputs_ = make_inputs(batch);
+  half_copies_ = amp::detail::RecordedHalfCopies(parameters());
   try {
-    graph_.capture([&] { outputs_ = step_(inputs_); });  // runs nothing yet
+    graph_.capture([&] {  // runs nothing yet
+      outputs_ = step_(inputs_);
+      half_copies_.end_recording();
+    });
   } catch (...) {
     drop_gradients();
     reset();
@@ -49,6 +53,7 @@ void CapturedStep::reset() {
   outputs_.clear();
   graph_.reset();
   inputs_.clear();
+  half_copies_ = {};
 }
 
 void CapturedStep::give_up() {

@@ -67,6 +67,7 @@ class CapturedStep : public ReplayedStep {
   bool captured_ = false;
   TensorList inputs_, outputs_;  // of the captured step
   std::vector<double> captured_options_;
+  amp::detail::RecordedHalfCopies half_copies_;
   cuda::Graph graph_;
 };
 

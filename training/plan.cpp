@@ -8,6 +8,8 @@
 #include <thread>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/node.h>
 #include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
@@ -25,14 +27,20 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-/// Takes the gradients that parameters have, and those that a recording gives them, from them.
+/// Takes the gradients and half copies that parameters have, and those that a recording gives them, from them.
 class WithoutGradients {
  public:
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
-    for (const Tensor& parameter : parameters_) kept_.push_back(std::exchange(parameter.mutable_grad(), Tensor()));
+    for (const Tensor& parameter : parameters_) {
+      kept_.push_back(std::exchange(parameter.mutable_grad(), Tensor()));
+      half_copies_.push_back(std::exchange(parameter.impl()->need_meta().half_copy, nullptr));
+    }
   }
   ~WithoutGradients() {
-    for (size_t i = 0; i < kept_.size(); ++i) parameters_[i].mutable_grad() = kept_[i];
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      parameters_[i].mutable_grad() = kept_[i];
+      parameters_[i].impl()->meta->half_copy = half_copies_[i];
+    }
   }
   WithoutGradients(const WithoutGradients&) = delete;
   WithoutGradients& operator=(const WithoutGradients&) = delete;
@@ -40,14 +48,17 @@ class WithoutGradients {
  private:
   const std::vector<Tensor> parameters_;
   std::vector<Tensor> kept_;
+  std::vector<std::shared_ptr<amp::detail::HalfCopy>> half_copies_;
 };
 
 /// What is there before the step, on arrays without memory too.
 struct Before {
   Tensor x, target;
   std::unique_ptr<optim::KernelOptimizer::FreshState> state;
+  amp::detail::RecordedHalfCopies half_copies;
 
-  Before(Device device, const Shape& shape, optim::KernelOptimizer* optimizer, const PlanOptions& options) {
+  Before(Device device, const Shape& shape, const std::vector<Tensor>& parameters, optim::KernelOptimizer* optimizer,
+         const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
                  " that images would be counted along (PlanOptions::batch_axis)");
@@ -57,6 +68,7 @@ struct Before {
       target = empty(options.target_shape().value_or(Shape{shape[axis]}),
                      TensorOptions(options.target_dtype()).device(device));
       state = std::make_unique<optim::KernelOptimizer::FreshState>(*optimizer);
+      if (options.autocast()) half_copies = amp::detail::RecordedHalfCopies(parameters, *options.autocast());
     }
     recorder.finish();
   }
@@ -99,7 +111,7 @@ struct Recorded {
   std::vector<std::pair<const void*, std::string>> gradients;  // where they are, and whose
 };
 
-Recorded record(const nn::AnyModule& model, const Before& before, optim::KernelOptimizer* optimizer,
+Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimizer* optimizer,
                 const PlanOptions& options) {
   Recorded recorded;
   const Device device = before.x.device();
@@ -125,6 +137,7 @@ Recorded record(const nn::AnyModule& model, const Before& before, optim::KernelO
     recorded.recomputed = again.ops();
     recorded.step_begin = recorder.time();
     optimizer->step();
+    before.half_copies.end_recording();
     for (const auto& parameter : model.ptr()->named_parameters())
       if (parameter->grad().defined()) recorded.gradients.emplace_back(parameter->grad().data_ptr(), parameter.key());
   }
@@ -243,12 +256,14 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
     GRADUS_CHECK(parameter.device() == device, DeviceError, "plan: a step is recorded on one device, this model is on ",
                  device, " and ", parameter.device());
   const WithoutGradients without_gradients(parameters);
-  const Before before(device, input_shape, kernel_optimizer, options);
+  Before before(device, input_shape, parameters, kernel_optimizer, options);
   MemoryReport start;
   start.parameters = bytes_of(parameters), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});
   start.optimizer_state = before.state ? before.state->bytes() : 0;
-  return Reporter(record(model, before, kernel_optimizer, options), start).run();
+  Recorded recorded = record(model, before, kernel_optimizer, options);
+  start.optimizer_state += before.half_copies.bytes();
+  return Reporter(std::move(recorded), start).run();
 }
 
 }  // namespace

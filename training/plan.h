@@ -33,7 +33,7 @@ struct PlanOptions {
 
 enum class MemoryKind : uint8_t {
   parameters,       ///< and buffers
-  optimizer_state,  ///< with the numbers that its kernels read
+  optimizer_state,  ///< with the numbers that its kernels read, and the half copies of parameters that they write
   inputs,           ///< and targets
   gradients,        ///< of parameters
   activations,      ///< what forward makes

@@ -48,12 +48,17 @@ void ReplayedStep::upload_learning_rates() const {
   for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
 }
 
+std::vector<Tensor> ReplayedStep::parameters() const {
+  std::vector<Tensor> all;
+  for (optim::KernelOptimizer* optimizer : optimizers_)
+    for (const Tensor& parameter : optimizer->parameters()) all.push_back(parameter);
+  return all;
+}
+
 std::vector<const void*> ReplayedStep::gradient_addresses() const {
   std::vector<const void*> addresses;
-  for (optim::KernelOptimizer* optimizer : optimizers_)
-    for (const optim::OptimizerParamGroup& group : optimizer->param_groups())
-      for (const Tensor& parameter : group.params())
-        if (parameter.grad().defined()) addresses.push_back(parameter.grad().data_ptr());
+  for (const Tensor& parameter : parameters())
+    if (parameter.grad().defined()) addresses.push_back(parameter.grad().data_ptr());
   return addresses;
 }
 

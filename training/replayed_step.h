@@ -4,6 +4,7 @@
 #include <functional>
 #include <tuple>
 
+#include <gradus/autograd/half_copy.h>
 #include <gradus/optim/kernel_optimizer.h>
 
 namespace gradus::training {
@@ -26,6 +27,7 @@ class ReplayedStep {
   /// A copy of the batch on the device, for recorded work to read.
   TensorList make_inputs(const TensorList& batch) const;
   void upload_learning_rates() const;
+  std::vector<Tensor> parameters() const;
   /// Where the gradients are that parameters have now.
   std::vector<const void*> gradient_addresses() const;
   /// Nothing has computed gradients that a recording left.

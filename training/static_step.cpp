@@ -12,6 +12,7 @@ struct StaticStep::Recording {
   Signature signature;
   std::vector<double> options;  // of the optimizers
   TensorList inputs, outputs;
+  amp::detail::RecordedHalfCopies half_copies;
   std::unique_ptr<graph::Executor> executor;
 };
 
@@ -35,7 +36,7 @@ TensorList StaticStep::operator()(const TensorList& batch) {
   copy_batch(batch, recording->inputs);
   upload_learning_rates();
   last_ = recording->executor.get();
-  recording->executor->run();
+  recording->half_copies.replay([&] { recording->executor->run(); });
   return recording->outputs;
 }
 
@@ -57,10 +58,12 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
   auto recording = std::make_unique<Recording>();
   recording->signature = signature_of(batch), recording->options = options_of_optimizers();
   recording->inputs = make_inputs(batch);
+  recording->half_copies = amp::detail::RecordedHalfCopies(parameters());
   const std::vector<const void*> gradients = gradient_addresses();
   try {
     graph::Recorder recorder(device_);
     const TensorList results = step_(recording->inputs);
+    recording->half_copies.end_recording();
     graph::Graph graph = recorder.finish();
     for (const void* gradient : gradients)
       GRADUS_CHECK(!graph.buffer_of(gradient), ValueError, "the step uses gradients from before it, which a recorded ",

@@ -16,7 +16,7 @@ void step_parameter(const ParameterViews& views, const Step& step) {
   visit_floating(views.parameter.dtype, [&]<class T> {
     naive_detail::for_each(views.parameter.shape,
                            {&views.parameter.strides, &views.gradient.strides, strides_of(views.states[0]),
-                            strides_of(views.states[1]), strides_of(views.states[2])},
+                            strides_of(views.states[1]), strides_of(views.states[2]), strides_of(views.half)},
                            [&](const int64_t* at) {
                              double state[kMaxOptimizerStates] = {};
                              for (int k = 0; k < kMaxOptimizerStates; ++k)
@@ -29,6 +29,10 @@ void step_parameter(const ParameterViews& views, const Step& step) {
                              for (int k = 0; k < kMaxOptimizerStates; ++k)
                                if (views.states[k].data)
                                  views.states[k].as<T>()[at[2 + k]] = scalar::convert<T>(state[k]);
+                             if (views.half)
+                               visit_floating(views.half.dtype, [&]<class H> {
+                                 views.half.as<H>()[at[5]] = scalar::convert<H>(parameter);
+                               });
                            });
   });
 }

@@ -95,6 +95,7 @@ void step(Backend& backend, const ParameterViews& views, const View& block, cons
   p.store(keep_old, views.parameter);
   for (int k = 0; k < kMaxOptimizerStates; ++k)
     if (views.states[k].data) states[k].store(keep_old, views.states[k]);
+  if (views.half) backend.copy(views.parameter, views.half);
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ void Executor::run_calls() {
     const OpContext context(call->origin.op.c_str(), call->origin.where);
     call->run(*graph_.backend_);
   }
+  count_replay();
 }
 
 void Executor::run_calls_with_scratch() {

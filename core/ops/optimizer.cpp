@@ -46,6 +46,11 @@ class AlignedEntry {
     aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
     aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
     for (int k = 0; k < kMaxOptimizerStates; ++k) aligned_.states[k] = align_state(entry.states[k]);
+    if (!entry.half.defined()) return;
+    GRADUS_CHECK(parameter.is_dense() && entry.half.shape() == parameter.shape() &&
+                     entry.half.strides() == parameter.strides() && entry.half.device() == parameter.device(),
+                 ShapeError, "the half copy of shape ", entry.half.shape(), " and strides ", entry.half.strides(),
+                 " is not like its parameter, of shape ", parameter.shape(), " and strides ", parameter.strides());
   }
 
   ParameterViews views() const {
@@ -54,12 +59,14 @@ class AlignedEntry {
     views.gradient = aligned_.gradient;
     for (int k = 0; k < kMaxOptimizerStates; ++k)
       if (aligned_.states[k].defined()) views.states[k] = aligned_.states[k];
+    if (original_.half.defined()) views.half = original_.half;
     return views;
   }
 
   void finish() const {
     write_back(original_.parameter, aligned_.parameter);
     for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(original_.states[k], aligned_.states[k]);
+    if (original_.half.defined()) original_.half.bump_version();
   }
 
  private:

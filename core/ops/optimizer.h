@@ -8,9 +8,10 @@
 namespace gradus::ops {
 
 /// One parameter of a step. The state arrays, where the step needs them, have the parameter's shape, dtype, device and
-/// are dense (zeros_like); the gradient may have other strides.
+/// are dense (zeros_like); the gradient may have other strides. `half` (float16 or bfloat16, strides of the parameter,
+/// which must be dense) holds the parameter as it is, converted, and gets what the step makes of it.
 struct OptimizerEntry {
-  Array parameter, gradient, states[kMaxOptimizerStates];
+  Array parameter, gradient, states[kMaxOptimizerStates], half = {};
 };
 
 /// The block of scalars that optimizer kernels read (StepBlock): step 0, this learning rate, scale 1, nothing

@@ -11,15 +11,16 @@ namespace {
 
 using namespace cuda_detail;
 
-template <class T>
+template <class T, class H>
 struct Entry {
   T* parameter;
   const T* gradient;
   T* states[kMaxOptimizerStates];  // null where the rule has none
+  H* half;                         // or null
 };
 constexpr int kPerThread = 4;
-template <class T>
-using Table = TensorTable<Entry<T>, 64, kPerThread * kThreads>;
+template <class T, class H>
+using Table = TensorTable<Entry<T, H>, 62, kPerThread * kThreads>;
 
 // The StepBlock: doubles, `step` elements apart.
 struct Block {
@@ -28,11 +29,11 @@ struct Block {
   __device__ double operator[](int i) const { return data[i * step]; }
 };
 
-template <class T, class Rule>
-__global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block block, Rule rule) {
+template <class T, class H, class Rule>
+__global__ void __launch_bounds__(kThreads) step_kernel(Table<T, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
   int64_t begin, end;
-  const Entry<T>& entry = table.part_of_block(begin, end);
+  const Entry<T, H>& entry = table.part_of_block(begin, end);
   // All that a thread reads is under way before it waits for the constants, and before it stores anything.
   C parameters[kPerThread], gradients[kPerThread], states[kPerThread][kMaxOptimizerStates] = {};
 #pragma unroll
@@ -59,6 +60,8 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Table<T> table, Block bl
     if (i >= end) break;
     step(parameters[e], gradients[e], states[e][0], states[e][1], states[e][2]);
     entry.parameter[i] = static_cast<T>(parameters[e]);
+    if constexpr (std::is_same_v<T, float>)
+      if (entry.half) entry.half[i] = static_cast<H>(parameters[e]);
 #pragma unroll
     for (int k = 0; k < kMaxOptimizerStates; ++k)
       if (entry.states[k]) entry.states[k][i] = static_cast<T>(states[e][k]);
@@ -72,16 +75,20 @@ __global__ void advance_kernel(double* block, int64_t step) {
 // True when all views fill memory alike, so that one running index serves all.
 bool flat(const ParameterViews& views) {
   const Strides& p = views.parameter.strides;
-  const auto strides_of = [&](const MutableView& state) { return state.data ? &state.strides : &p; };
-  return StridedLoop<5>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
-                                                strides_of(views.states[1]), strides_of(views.states[2])})
-      .all_contiguous();
+  const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };
+  const bool has_kernel = !views.half || views.parameter.dtype == DType::f32;
+  return has_kernel && StridedLoop<6>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
+                                                              strides_of(views.states[1]), strides_of(views.states[2]),
+                                                              strides_of(views.half)})
+                           .all_contiguous();
 }
 
-template <class T>
-void add_flat(Table<T>& table, const ParameterViews& views) {
-  if (views.parameter.dtype != dtype_of<T> || !flat(views) || views.parameter.numel() == 0) return;
-  Entry<T> entry{views.parameter.as<T>(), views.gradient.as<T>(), {}};
+template <class T, class H>
+void add_flat(Table<T, H>& table, const ParameterViews& views) {
+  const DType half = views.half ? views.half.dtype : DType::bf16;  // those without one need no kernel of their own
+  if (views.parameter.dtype != dtype_of<T> || half != dtype_of<H> || !flat(views) || views.parameter.numel() == 0)
+    return;
+  Entry<T, H> entry{views.parameter.as<T>(), views.gradient.as<T>(), {}, views.half.as<H>()};
   for (int k = 0; k < kMaxOptimizerStates; ++k) entry.states[k] = views.states[k].as<T>();
   table.add(entry, views.parameter.numel());
 }
@@ -100,13 +107,15 @@ void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, con
       [&]<class Rule>(const Rule& known) {
         EventScope event(known.kName, "cuda", "multi_tensor", {&block});
         const Launch launch(block.device);
-        for_each_floating([&]<class T>() {
-          static_assert(sizeof(Table<T>) + sizeof(Block) + sizeof(Rule) <= 4096);
-          for_each_table<Table<T>>(parameters, add_flat<T>, [&](const Table<T>& table) {
-            launch(step_kernel<T, Rule>, table.blocks, kThreads, table, Block{block.as<double>(), block.strides[0]},
+        const auto step = [&]<class T, class H>() {
+          static_assert(sizeof(Table<T, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
+          for_each_table<Table<T, H>>(parameters, add_flat<T, H>, [&](const Table<T, H>& table) {
+            launch(step_kernel<T, H, Rule>, table.blocks, kThreads, table, Block{block.as<double>(), block.strides[0]},
                    known);
           });
-        });
+        };
+        for_each_floating([&]<class T>() { step.template operator()<T, BFloat16>(); });
+        step.template operator()<float, Half>();
       },
       static_cast<const rules::All<std::variant>&>(rule));
   if (const auto rest = not_flat(parameters, flat); !rest.empty()) Backend::optimizer_step(rest, block, rule);

@@ -23,9 +23,10 @@ struct Chunk {
 // True if all views of a parameter are in memory in the same order, without gaps.
 bool is_flat(const ParameterViews& views) {
   const Strides& p = views.parameter.strides;
-  const auto strides_of = [&](const MutableView& state) { return state.data ? &state.strides : &p; };
-  return StridedLoop<5>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
-                                                strides_of(views.states[1]), strides_of(views.states[2])})
+  const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };
+  return StridedLoop<6>(views.parameter.shape,
+                        {&p, &views.gradient.strides, strides_of(views.states[0]), strides_of(views.states[1]),
+                         strides_of(views.states[2]), strides_of(views.half)})
       .all_contiguous();
 }
 
@@ -43,6 +44,7 @@ void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
     for (int k = 0; k < kMaxOptimizerStates; ++k)
       if (views.states[k].data) args.states[k] = block(views.states[k], 2 + k);
     static_cast<const StepKernel<T, Rule>&>(kernels_of<T>(kernel_table()).steps).step(args, step);
+    if (views.half) store_block(args.parameter, views.half, i, 1, count);
     if (views.parameter.dtype == dtype_of<T>) continue;
     store_block(args.parameter, views.parameter, i, 1, count);
     for (int k = 0; k < kMaxOptimizerStates; ++k)

@@ -1,0 +1,126 @@
+#include <gradus/autograd/half_copy.h>
+
+#include <mutex>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/ops/elementwise.h>
+
+namespace gradus::amp::detail {
+namespace {
+
+// Guards AutogradMeta::half_copy: several threads may start graphs from the same parameters.
+std::mutex half_copy_mutex;
+
+bool recording(const Tensor& x) { return runtime(x.device().type).capturing(); }
+
+std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) { return parameter.impl()->need_meta().half_copy; }
+
+bool fits(const HalfCopy& copy, const Tensor& parameter) {
+  return !copy.numbers.defined() ||
+         (copy.numbers.strides() == parameter.strides() && copy.numbers.device() == parameter.device());
+}
+
+bool is_current(const HalfCopy& copy, const Tensor& parameter) {
+  return copy.numbers.defined() && copy.version == parameter.version() && copy.replays == replay_count();
+}
+
+void mark_current(HalfCopy& copy, const Tensor& parameter) {
+  copy.version = parameter.version(), copy.replays = replay_count();
+}
+
+void refresh(HalfCopy& copy, const Tensor& parameter) {
+  if (is_current(copy, parameter)) return;
+  ops::copy_into(copy.numbers, parameter.array());
+  mark_current(copy, parameter);
+}
+
+}  // namespace
+
+Array half_copy_for_cast(const Tensor& parameter, DType dtype) {
+  const std::lock_guard lock(half_copy_mutex);
+  std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
+  const bool is_known = copy && copy->dtype == dtype && fits(*copy, parameter);
+  if (recording(parameter)) {
+    if (!is_known || !copy->recorded) return {};
+    copy->read = true;
+  } else if (GradMode::is_enabled() && !is_known) {
+    copy = std::make_shared<HalfCopy>();  // recordings keep the one that they read
+    copy->dtype = dtype;
+  } else if (!is_known) {
+    return {};
+  }
+  if (GradMode::is_enabled()) copy->wanted = true;
+  return is_current(*copy, parameter) ? copy->numbers : Array();
+}
+
+Array half_copy_for_step(const Tensor& parameter) {
+  const std::lock_guard lock(half_copy_mutex);
+  HalfCopy* const copy = slot_of(parameter).get();
+  if (!copy || !std::exchange(copy->wanted, false) || !parameter.array().is_dense()) return {};
+  if (recording(parameter)) {
+    if (!copy->recorded) return {};
+  } else if (!copy->numbers.defined()) {
+    copy->numbers = ops::cast(parameter.array(), copy->dtype);
+    mark_current(*copy, parameter);
+  } else if (copy->numbers.storage().use_count() > 1) {
+    return {};
+  }
+  refresh(*copy, parameter);  // an inf or NaN may be found, and nothing written
+  return copy->numbers;
+}
+
+void half_copy_written(const Tensor& parameter) { mark_current(*slot_of(parameter), parameter); }
+
+RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
+  for (const Tensor& parameter : parameters_) {
+    const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
+    copies_.push_back(copy && copy->numbers.defined() && fits(*copy, parameter) ? copy : nullptr);
+  }
+  refresh();
+  for (const auto& copy : copies_)
+    if (copy) copy->recorded = true, copy->read = false;
+}
+
+RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype) {
+  for (const Tensor& parameter : parameters) {
+    if (parameter.dtype() != kFloat) continue;
+    slot_of(parameter) = std::make_shared<HalfCopy>();
+    slot_of(parameter)->dtype = dtype;
+    slot_of(parameter)->numbers = Array::empty_like(parameter.array(), dtype);
+    mark_current(*slot_of(parameter), parameter);
+  }
+  *this = RecordedHalfCopies(std::move(parameters));
+}
+
+int64_t RecordedHalfCopies::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& copy : copies_)
+    if (copy) bytes += static_cast<int64_t>(copy->numbers.nbytes());
+  return bytes;
+}
+
+void RecordedHalfCopies::end_recording() {
+  close();
+  for (auto& copy : copies_)
+    if (copy && !copy->read) copy.reset();
+  refresh();
+}
+
+void RecordedHalfCopies::close() const {
+  for (const auto& copy : copies_)
+    if (copy) copy->recorded = false;
+}
+
+void RecordedHalfCopies::refresh() const {
+  for (size_t i = 0; i < copies_.size(); ++i)
+    if (copies_[i]) detail::refresh(*copies_[i], parameters_[i]);
+}
+
+void RecordedHalfCopies::replayed() const {
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    parameters_[i].array().bump_version();  // replays do not
+    if (copies_[i]) mark_current(*copies_[i], parameters_[i]);
+  }
+}
+
+}  // namespace gradus::amp::detail

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include <gradus/autograd/half_copy.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 
@@ -44,6 +45,11 @@ Ref<Node> accumulator_of(const Tensor& leaf) {
   return fresh;
 }
 
+bool AccumulateGrad::takes_half() const {
+  const AutogradMeta& meta = *leaf_.impl()->meta;
+  return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() && !meta.has_half_grad;
+}
+
 Grads AccumulateGrad::backward(const Tensor& dy) {
   accumulate_and_notify(leaf_, run_hooks(leaf_, dy));
   return {};
@@ -73,6 +79,7 @@ void accumulate_and_notify(const Tensor& leaf, Tensor gradient) {
 
 void accumulate_grad(const Tensor& leaf, Tensor gradient) {
   AutogradMeta& meta = leaf.impl()->need_meta();
+  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
   const bool differentiable = GradMode::is_enabled() && gradient.requires_grad();
   if (meta.bound_grad.defined()) {
     GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
@@ -93,7 +100,8 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
     const bool fits = numbers.strides() == leaf.strides() && numbers.is_dense();
     // The engine's buffer holds one reference and `gradient` the other: nobody else will see the tensor again.
     const bool ours = gradient.use_count() <= 2 && numbers.storage().use_count() == 1;
-    meta.grad = Tensor(fits && ours ? numbers : copy_like(leaf.array(), numbers));
+    if (fits && ours && numbers.dtype() != leaf.dtype()) meta.half_grad = numbers, meta.has_half_grad = true;
+    else meta.grad = Tensor(fits && ours ? numbers : copy_like(leaf.array(), numbers));
     return;
   }
   if (differentiable || meta.grad.requires_grad() || !sole_owner(meta.grad)) {

@@ -12,6 +12,8 @@ class AccumulateGrad final : public Node {
   Grads backward(const Tensor& dy) override;
   bool is_accumulator() const override { return true; }
   const Tensor& leaf() const { return leaf_; }
+  /// May the gradient come in a half type?
+  bool takes_half() const;
 
  private:
   Tensor leaf_;
@@ -24,7 +26,7 @@ Tensor run_hooks(const Tensor& leaf, Tensor gradient);
 /// accumulate_grad, then the leaf's post-accumulate hooks.
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
 /// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor.
-/// Keeps the leaf's strides; takes the tensor over where it may.
+/// Keeps the leaf's strides; takes the tensor over where it may. One of a half type is grad() when somebody asks for it.
 void accumulate_grad(const Tensor& leaf, Tensor gradient);
 
 }  // namespace gradus

@@ -41,7 +41,7 @@ Tensor cast_to(DType dtype, const Tensor& x) {
 // The copy in a half type that an optimizer keeps of a parameter, in the parameter's history.
 struct HalfCast final : Node {
   Array forward(const Array&, const Array& copy) { return copy; }
-  Grads backward(const Tensor& dy) override { return {dy.to(DType::f32)}; }
+  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts it, or the optimizer reads it so
 };
 
 Tensor cast_parameter(DType dtype, const Tensor& x) {

@@ -213,10 +213,20 @@ class BackwardPass {
       if (gradient.defined() && next.wanted) {
         if (AnomalyGuard::is_enabled())
           detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
-        deliver(next, edge.input, fitting(*edge.node, edge.input, std::move(gradient), node->name()));
+        if (!stays_half(next, gradient)) gradient = fitting(*edge.node, edge.input, std::move(gradient), node->name());
+        deliver(next, edge.input, std::move(gradient));
       }
       if (--next.waiting == 0 && next.wanted) enqueue(next);
     }
+  }
+
+  // Is it the whole gradient of a leaf that takes it in the half type of its copy?
+  bool stays_half(const NodeState& next, const Tensor& gradient) const {
+    if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
+      return false;
+    const Node::OutputInfo& leaf = next.node->outputs()[0];
+    return size_of(gradient.dtype()) == 2 && is_floating(gradient.dtype()) && gradient.sizes() == leaf.shape &&
+           gradient.device() == leaf.device && static_cast<const AccumulateGrad*>(next.node)->takes_half();
   }
 
   // The gradient in the shape, type and place of the output it belongs to.

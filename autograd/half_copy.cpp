@@ -71,6 +71,24 @@ Array half_copy_for_step(const Tensor& parameter) {
 
 void half_copy_written(const Tensor& parameter) { mark_current(*slot_of(parameter), parameter); }
 
+Array gradient_for_step(const Tensor& leaf) {
+  const auto& meta = leaf.impl()->meta;
+  if (meta && meta->has_half_grad) return meta->half_grad;
+  return leaf.grad().defined() ? leaf.grad().array() : Array();
+}
+
+void convert_half_gradient(AutogradMeta& meta) {
+  const std::lock_guard lock(half_copy_mutex);
+  if (!meta.has_half_grad) return;  // another thread was here
+  meta.grad = Tensor(ops::cast(meta.half_grad, DType::f32));
+  drop_half_gradient(meta);
+}
+
+void drop_half_gradient(AutogradMeta& meta) {
+  meta.half_grad = Array();
+  meta.has_half_grad = false;
+}
+
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
     const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);

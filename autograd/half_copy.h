@@ -11,6 +11,10 @@
 
 #include <gradus/autograd/tensor.h>
 
+namespace gradus {
+struct AutogradMeta;
+}
+
 namespace gradus::amp::detail {
 
 struct HalfCopy {
@@ -30,6 +34,13 @@ Array half_copy_for_cast(const Tensor& parameter, DType dtype);
 Array half_copy_for_step(const Tensor& parameter);
 /// After that.
 void half_copy_written(const Tensor& parameter);
+
+/// The leaf's gradient in the type that backward has made it in: the half type of a copy, which is float32 for whoever
+/// looks at grad(), or grad() itself.
+Array gradient_for_step(const Tensor& leaf);
+/// Makes that float32.
+void convert_half_gradient(AutogradMeta& meta);
+void drop_half_gradient(AutogradMeta& meta);
 
 /// The copies that a recorded step reads, which are up to date before and after each replay.
 class RecordedHalfCopies {

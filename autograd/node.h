@@ -222,6 +222,8 @@ struct AutogradMeta {
   };
   std::vector<PostHook> post_hooks;
   std::shared_ptr<amp::detail::HalfCopy> half_copy;  // of leaves (autograd/half_copy.h)
+  Array half_grad;  // of leaves: what grad() converts when somebody asks; grad is undefined then
+  std::atomic<bool> has_half_grad = false;
 };
 
 struct TensorImpl : RefCounted {

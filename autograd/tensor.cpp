@@ -5,6 +5,7 @@
 
 #include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/engine.h>
+#include <gradus/autograd/half_copy.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/views.h>
 #include <gradus/core/ops/creation.h>
@@ -85,15 +86,20 @@ Edge gradient_edge(const Tensor& tensor) {
 
 const Tensor& Tensor::grad() const {
   static const Tensor none;
-  return impl_ && impl_->meta ? impl_->meta->grad : none;
+  if (!impl_ || !impl_->meta) return none;
+  if (impl_->meta->has_half_grad) amp::detail::convert_half_gradient(*impl_->meta);
+  return impl_->meta->grad;
 }
 
 Tensor& Tensor::mutable_grad() const {
   check_defined(*this);
-  return impl_->need_meta().grad;
+  AutogradMeta& meta = impl_->need_meta();
+  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
+  return meta.grad;
 }
 
 void Tensor::zero_grad(bool set_to_none) const {
+  if (AutogradMeta* meta = meta_of(*this); meta && set_to_none) amp::detail::drop_half_gradient(*meta);
   if (!grad().defined()) return;
   Tensor& gradient = mutable_grad();
   if (set_to_none) {
@@ -121,7 +127,7 @@ void Tensor::bind_grad(const Array& storage) const {
                "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
                " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
   AutogradMeta& meta = impl_->need_meta();
-  if (meta.grad.defined()) {
+  if (grad().defined()) {
     ops::copy_into(storage, meta.grad.array());
     meta.grad = Tensor(storage);
   }
@@ -190,6 +196,7 @@ void Tensor::set_data(const Tensor& other) const {
     meta->accumulator = nullptr;
     meta->bound_grad = Array();
     meta->half_copy.reset();
+    if (meta->has_half_grad) amp::detail::convert_half_gradient(*meta);
   }
 }
 

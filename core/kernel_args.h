@@ -70,9 +70,9 @@ struct ScaleRule {
 /// What happens to each element in an optimizer step: core/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
-/// One parameter of an optimizer step; all share a shape, and those that are there a dtype. States that the rule does
-/// not use are absent. `half`, of another type, gets the parameter as it is after the step; where nothing changes (an inf
-/// or NaN was found) it may be left as it is.
+/// One parameter of an optimizer step; all share a shape, and those that are there a dtype, except that a float32
+/// parameter may have a gradient of a half type. States that the rule does not use are absent. `half`, of a half type,
+/// gets the parameter as it is after the step; where nothing changes (an inf or NaN was found) it may be left as it is.
 struct ParameterViews {
   MutableView parameter;
   View gradient;

@@ -51,7 +51,7 @@ void KernelOptimizer::step_group(size_t group) {
   std::map<int, size_t> cohort_sizes;
   std::map<std::string, int> newcomers;  // cohort by device
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const bool has_gradient = parameters[i].grad().defined();
+    const bool has_gradient = amp::detail::gradient_for_step(parameters[i]).defined();
     if (has_gradient && states[i].cohort < 0) {
       const Device device = parameters[i].device();
       auto [entry, is_new] = newcomers.try_emplace(device.str(), -1);
@@ -100,7 +100,7 @@ void KernelOptimizer::step_cohort(int cohort, const std::vector<size_t>& members
     const Tensor& parameter = param_groups()[group].params()[i];
     Array* state = states_[group][i].arrays;
     ops::OptimizerEntry entry{
-        parameter.array(), parameter.grad().array(), {}, amp::detail::half_copy_for_step(parameter)};
+        parameter.array(), amp::detail::gradient_for_step(parameter), {}, amp::detail::half_copy_for_step(parameter)};
     for (const auto& [place, name, initial] : state_arrays) {
       if (!state[place].defined()) {
         check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");

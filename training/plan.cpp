@@ -139,7 +139,8 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimiz
     optimizer->step();
     before.half_copies.end_recording();
     for (const auto& parameter : model.ptr()->named_parameters())
-      if (parameter->grad().defined()) recorded.gradients.emplace_back(parameter->grad().data_ptr(), parameter.key());
+      if (const Array gradient = amp::detail::gradient_for_step(*parameter); gradient.defined())
+        recorded.gradients.emplace_back(gradient.data(), parameter.key());
   }
   recorded.end = recorder.time();
   recorded.graph = recorder.finish();

@@ -24,7 +24,11 @@ void step_parameter(const ParameterViews& views, const Step& step) {
                                  state[k] = static_cast<double>(views.states[k].as<T>()[at[2 + k]]);
                              T& parameter = views.parameter.as<T>()[at[0]];
                              double p = static_cast<double>(parameter);
-                             step(p, static_cast<double>(views.gradient.as<T>()[at[1]]), state[0], state[1], state[2]);
+                             double gradient = 0;
+                             visit_floating(views.gradient.dtype, [&]<class G> {
+                               gradient = static_cast<double>(views.gradient.as<G>()[at[1]]);
+                             });
+                             step(p, gradient, state[0], state[1], state[2]);
                              parameter = scalar::convert<T>(p);
                              for (int k = 0; k < kMaxOptimizerStates; ++k)
                                if (views.states[k].data)

@@ -14,11 +14,12 @@ void check_block(const Array& block) {
                "a step block is float64 of shape (5,), got ", block.dtype(), " of shape ", block.shape());
 }
 
-void check_partner(const Array& parameter, const Array& other, const char* what) {
+void check_partner(const Array& parameter, const Array& other, const char* what, bool may_be_half = false) {
   GRADUS_CHECK(other.shape() == parameter.shape(), ShapeError, what, " has shape ", other.shape(), ", its parameter ",
                parameter.shape());
-  GRADUS_CHECK(other.dtype() == parameter.dtype(), DTypeError, what, " is ", other.dtype(), ", its parameter ",
-               parameter.dtype());
+  const bool is_half = other.dtype() == DType::f16 || other.dtype() == DType::bf16;
+  GRADUS_CHECK(other.dtype() == parameter.dtype() || (may_be_half && is_half), DTypeError, what, " is ", other.dtype(),
+               ", its parameter ", parameter.dtype());
   GRADUS_CHECK(other.device() == parameter.device(), DeviceError, what, " is on ", other.device(),
                ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
@@ -42,7 +43,7 @@ class AlignedEntry {
   explicit AlignedEntry(const OptimizerEntry& entry) : original_(entry) {
     const Array& parameter = entry.parameter;
     check_floating(parameter, "a parameter");
-    check_partner(parameter, entry.gradient, "the gradient");
+    check_partner(parameter, entry.gradient, "the gradient", parameter.dtype() == DType::f32);
     aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
     aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
     for (int k = 0; k < kMaxOptimizerStates; ++k) aligned_.states[k] = align_state(entry.states[k]);

@@ -279,3 +279,58 @@ TEST_CASE("half copies: steps recorded before there was one leave none behind") 
   CHECK(trained.conversions() == Trained::kCast);
   check_up_to_date(trained);
 }
+
+TEST_CASE("half gradients: whoever looks sees float32, with the bits of conversions") {
+  enum class Look { none, between, twice, hook, post_hook, clip, bound, engine };
+  const auto train = [](Look look, bool copies) {
+    Trained trained{.copies = copies};
+    const TensorList parameters = trained.net->parameters();
+    TensorList seen;
+    const auto see = [&](const Tensor& gradient) {
+      CHECK(gradient.dtype() == kFloat);
+      seen.push_back(gradient.detach().clone());
+    };
+    if (look == Look::hook)
+      parameters[0].register_hook([&](const Tensor& gradient) { return see(gradient), gradient * 2; });
+    if (look == Look::post_hook)
+      parameters[0].register_post_accumulate_grad_hook([&](const Tensor& leaf) { see(leaf.grad()); });
+    if (look == Look::bound)
+      for (const Tensor& parameter : parameters) parameter.bind_grad(Array::empty_like(parameter.array()));
+    manual_seed(6);
+    for (int i = 0; i < 4; ++i) {
+      const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+      trained.optimizer.zero_grad();
+      trained.loss_of(x).backward();
+      if (look == Look::twice) trained.loss_of(x * 2).backward();
+      if (look == Look::between || look == Look::bound)
+        for (const Tensor& parameter : parameters) see(parameter.grad());
+      if (look == Look::clip) nn::utils::clip_grad_norm_(parameters, 0.1);
+      if (look == Look::engine) see(autograd::grad({trained.loss_of(x)}, {parameters[0]})[0]);
+      trained.optimizer.step();
+      if (look == Look::none || look == Look::twice)
+        for (const Tensor& parameter : parameters) see(parameter.grad());
+    }
+    for (const Tensor& parameter : parameters) seen.push_back(parameter.detach());
+    return seen;
+  };
+  for (Look look :
+       {Look::none, Look::between, Look::twice, Look::hook, Look::post_hook, Look::clip, Look::bound, Look::engine}) {
+    INFO("look " << static_cast<int>(look));
+    check_equal(train(look, true), train(look, false));
+  }
+}
+
+TEST_CASE("half gradients: the optimizer reads them as backward made them") {
+  Trained trained;
+  const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+  trained.step(x), trained.step(x);
+  int halves = 0;
+  for (const Tensor& parameter : trained.net->parameters()) halves += parameter.impl()->meta->has_half_grad;
+  CHECK(halves == Trained::kCast);
+  const Tensor weight = trained.net->parameters()[0];
+  CHECK(weight.grad().dtype() == kFloat);
+  CHECK(weight.grad().strides() == weight.strides());
+  CHECK_FALSE(weight.impl()->meta->has_half_grad);
+  trained.optimizer.zero_grad();
+  for (const Tensor& parameter : trained.net->parameters()) CHECK_FALSE(parameter.grad().defined());
+}

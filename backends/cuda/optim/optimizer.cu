@@ -11,16 +11,17 @@ namespace {
 
 using namespace cuda_detail;
 
-template <class T, class H>
+// G: of the gradient, T or a half type. H: of the half copy.
+template <class T, class G, class H>
 struct Entry {
   T* parameter;
-  const T* gradient;
+  const G* gradient;
   T* states[kMaxOptimizerStates];  // null where the rule has none
   H* half;                         // or null
 };
 constexpr int kPerThread = 4;
-template <class T, class H>
-using Table = TensorTable<Entry<T, H>, 62, kPerThread * kThreads>;
+template <class T, class G, class H>
+using Table = TensorTable<Entry<T, G, H>, 62, kPerThread * kThreads>;
 
 // The StepBlock: doubles, `step` elements apart.
 struct Block {
@@ -29,11 +30,11 @@ struct Block {
   __device__ double operator[](int i) const { return data[i * step]; }
 };
 
-template <class T, class H, class Rule>
-__global__ void __launch_bounds__(kThreads) step_kernel(Table<T, H> table, Block block, Rule rule) {
+template <class T, class G, class H, class Rule>
+__global__ void __launch_bounds__(kThreads) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
   int64_t begin, end;
-  const Entry<T, H>& entry = table.part_of_block(begin, end);
+  const Entry<T, G, H>& entry = table.part_of_block(begin, end);
   // All that a thread reads is under way before it waits for the constants, and before it stores anything.
   C parameters[kPerThread], gradients[kPerThread], states[kPerThread][kMaxOptimizerStates] = {};
 #pragma unroll
@@ -72,23 +73,27 @@ __global__ void advance_kernel(double* block, int64_t step) {
   if (block[StepBlock::found_inf * step] == 0) block[StepBlock::step * step] += 1;
 }
 
+// Parameters without a half copy need no kernels of their own.
+DType half_type(const ParameterViews& views) { return views.half ? views.half.dtype : DType::bf16; }
+
 // True when all views fill memory alike, so that one running index serves all.
 bool flat(const ParameterViews& views) {
   const Strides& p = views.parameter.strides;
   const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };
-  const bool has_kernel = !views.half || views.parameter.dtype == DType::f32;
+  const DType p_type = views.parameter.dtype, g_type = views.gradient.dtype, h_type = half_type(views);
+  const bool has_kernel = g_type == p_type ? !views.half || p_type == DType::f32 : g_type == h_type;
   return has_kernel && StridedLoop<6>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
                                                               strides_of(views.states[1]), strides_of(views.states[2]),
                                                               strides_of(views.half)})
                            .all_contiguous();
 }
 
-template <class T, class H>
-void add_flat(Table<T, H>& table, const ParameterViews& views) {
-  const DType half = views.half ? views.half.dtype : DType::bf16;  // those without one need no kernel of their own
-  if (views.parameter.dtype != dtype_of<T> || half != dtype_of<H> || !flat(views) || views.parameter.numel() == 0)
+template <class T, class G, class H>
+void add_flat(Table<T, G, H>& table, const ParameterViews& views) {
+  if (views.parameter.dtype != dtype_of<T> || views.gradient.dtype != dtype_of<G> || half_type(views) != dtype_of<H> ||
+      !flat(views) || views.parameter.numel() == 0)
     return;
-  Entry<T, H> entry{views.parameter.as<T>(), views.gradient.as<T>(), {}, views.half.as<H>()};
+  Entry<T, G, H> entry{views.parameter.as<T>(), views.gradient.as<G>(), {}, views.half.as<H>()};
   for (int k = 0; k < kMaxOptimizerStates; ++k) entry.states[k] = views.states[k].as<T>();
   table.add(entry, views.parameter.numel());
 }
@@ -107,15 +112,17 @@ void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, con
       [&]<class Rule>(const Rule& known) {
         EventScope event(known.kName, "cuda", "multi_tensor", {&block});
         const Launch launch(block.device);
-        const auto step = [&]<class T, class H>() {
-          static_assert(sizeof(Table<T, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
-          for_each_table<Table<T, H>>(parameters, add_flat<T, H>, [&](const Table<T, H>& table) {
-            launch(step_kernel<T, H, Rule>, table.blocks, kThreads, table, Block{block.as<double>(), block.strides[0]},
-                   known);
+        const auto step = [&]<class T, class G, class H>() {
+          static_assert(sizeof(Table<T, G, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
+          for_each_table<Table<T, G, H>>(parameters, add_flat<T, G, H>, [&](const Table<T, G, H>& table) {
+            launch(step_kernel<T, G, H, Rule>, table.blocks, kThreads, table,
+                   Block{block.as<double>(), block.strides[0]}, known);
           });
         };
-        for_each_floating([&]<class T>() { step.template operator()<T, BFloat16>(); });
-        step.template operator()<float, Half>();
+        for_each_floating([&]<class T>() { step.template operator()<T, T, BFloat16>(); });
+        step.template operator()<float, float, Half>();
+        step.template operator()<float, BFloat16, BFloat16>();
+        step.template operator()<float, Half, Half>();
       },
       static_cast<const rules::All<std::variant>&>(rule));
   if (const auto rest = not_flat(parameters, flat); !rest.empty()) Backend::optimizer_step(rest, block, rule);

@@ -1,6 +1,7 @@
 #include <gradus/autograd/half_copy.h>
 
 #include <mutex>
+#include <utility>
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/ops/elementwise.h>

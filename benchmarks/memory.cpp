@@ -67,15 +67,17 @@ class Net {
       if (settings_.mixed) autocast.emplace(device_.type, kBFloat16);
       return cross_entropy(net_.forward(x), target);
     };
-    int64_t before = allocated();
+    const int64_t at_first = allocated();
+    loss_of().backward();
+    optimizer_->step();  // autocast takes in later steps what the optimizer keeps from then on
+    optimizer_->zero_grad();
+    fields.emplace_back("measured_state", allocated() - at_first);
+    const int64_t before = allocated();
     Tensor loss = loss_of();
     fields.emplace_back("measured_activations", allocated() - before);
     loss.backward();
     loss = {};
     fields.emplace_back("measured_gradients", allocated() - before);
-    before = allocated();
-    optimizer_->step();
-    fields.emplace_back("measured_state", allocated() - before);
     fields.emplace_back("measured_peak", peak_of([&] {
                           optimizer_->zero_grad();
                           loss = loss_of();

@@ -378,12 +378,18 @@ TEST_CASE("optimizer steps agree on every backend") {
       constexpr int kArrays = 1 + kMaxOptimizerStates;
       Arrays in{block}, out;
       const Layout layout = make.choice(kOutputLayouts);
+      // Of float32 parameters, half copies, and gradients in a half type too.
+      const DType half = round & 2 ? DType::bf16 : DType::f16;
+      const bool has_half = dtype == DType::f32 && round % 3 > 0 && !found_inf,
+                 half_gradient = has_half && round % 3 == 2;
       for (const Shape& shape : {Shape{}, Shape{7, 19}}) {
-        in.push_back(make(shape, dtype, layout));
+        in.push_back(make(shape, half_gradient ? half : dtype, layout));
         out.push_back(make(shape, dtype, layout));
         for (int k = 0; k < kMaxOptimizerStates; ++k)
           out.push_back(make(shape, dtype, layout, kStateLow[k], kStateHigh[k]));
       }
+      if (has_half)
+        for (const Shape& shape : {Shape{}, Shape{7, 19}}) out.push_back(make(shape, half, layout));
       rules::Common common;
       common.weight_decay = round & 1 ? 0.125 : 0, common.decoupled = round & 2, common.maximize = round & 4;
       for (const NamedRule& named : optimizer_rules(common)) {
@@ -394,6 +400,7 @@ TEST_CASE("optimizer steps agree on every backend") {
               views[i].parameter = outputs[kArrays * i], views[i].gradient = inputs[1 + i];
               for (int k = 0; k < kMaxOptimizerStates; ++k)
                 if (named.uses(k)) views[i].states[k] = outputs[kArrays * i + 1 + k];
+              if (has_half) views[i].half = outputs[2 * kArrays + i];
             }
             if (defaults) b.Backend::optimizer_step(views, inputs[0], named.rule);
             else b.optimizer_step(views, inputs[0], named.rule);

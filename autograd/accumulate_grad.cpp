@@ -100,7 +100,7 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
     const bool fits = numbers.strides() == leaf.strides() && numbers.is_dense();
     // The engine's buffer holds one reference and `gradient` the other: nobody else will see the tensor again.
     const bool ours = gradient.use_count() <= 2 && numbers.storage().use_count() == 1;
-    if (fits && ours && numbers.dtype() != leaf.dtype()) meta.half_grad = numbers, meta.has_half_grad = true;
+    if (fits && ours && numbers.dtype() != leaf.dtype()) amp::detail::keep_half_gradient(meta, numbers);
     else meta.grad = Tensor(fits && ours ? numbers : copy_like(leaf.array(), numbers));
     return;
   }

@@ -26,7 +26,8 @@ Tensor run_hooks(const Tensor& leaf, Tensor gradient);
 /// accumulate_grad, then the leaf's post-accumulate hooks.
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
 /// Adds `gradient` to leaf.grad(): into its bound slot, into a gradient that nobody else holds, or into a new tensor.
-/// Keeps the leaf's strides; takes the tensor over where it may. One of a half type is grad() when somebody asks for it.
+/// Keeps the leaf's strides; takes the tensor over where it may. One of a half type is converted when somebody asks for
+/// grad().
 void accumulate_grad(const Tensor& leaf, Tensor gradient);
 
 }  // namespace gradus

@@ -12,7 +12,8 @@ namespace {
 // Guards AutogradMeta::half_copy: several threads may start graphs from the same parameters.
 std::mutex half_copy_mutex;
 
-bool recording(const Tensor& x) { return runtime(x.device().type).capturing(); }
+bool recording(Device device) { return runtime(device.type).capturing(); }
+bool recording(const Tensor& x) { return recording(x.device()); }
 
 std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) { return parameter.impl()->need_meta().half_copy; }
 
@@ -78,9 +79,18 @@ Array gradient_for_step(const Tensor& leaf) {
   return leaf.grad().defined() ? leaf.grad().array() : Array();
 }
 
+void keep_half_gradient(AutogradMeta& meta, const Array& gradient) {
+  meta.half_grad = gradient;
+  meta.recorded_half_grad = recording(gradient.device());
+  meta.has_half_grad = true;
+}
+
 void convert_half_gradient(AutogradMeta& meta) {
   const std::lock_guard lock(half_copy_mutex);
   if (!meta.has_half_grad) return;  // another thread was here
+  GRADUS_CHECK(meta.recorded_half_grad || !recording(meta.half_grad.device()), ValueError,
+               "a recorded step uses a gradient of shape ", meta.half_grad.shape(),
+               " from before it: call zero_grad() in the step, or grad() before the recording");
   meta.grad = Tensor(ops::cast(meta.half_grad, DType::f32));
   drop_half_gradient(meta);
 }
@@ -92,6 +102,7 @@ void drop_half_gradient(AutogradMeta& meta) {
 
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
+    parameter.grad();  // float32 before the recording adds to it
     const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
     copies_.push_back(copy && copy->numbers.defined() && fits(*copy, parameter) ? copy : nullptr);
   }

@@ -38,7 +38,9 @@ void half_copy_written(const Tensor& parameter);
 /// The leaf's gradient in the type that backward has made it in: the half type of a copy, which is float32 for whoever
 /// looks at grad(), or grad() itself.
 Array gradient_for_step(const Tensor& leaf);
-/// Makes that float32.
+/// Keeps a gradient of a half type as the leaf's.
+void keep_half_gradient(AutogradMeta& meta, const Array& gradient);
+/// Makes that float32. In a recording, one of before it is a ValueError: replays would add to its first state each time.
 void convert_half_gradient(AutogradMeta& meta);
 void drop_half_gradient(AutogradMeta& meta);
 

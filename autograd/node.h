@@ -224,6 +224,7 @@ struct AutogradMeta {
   std::shared_ptr<amp::detail::HalfCopy> half_copy;  // of leaves (autograd/half_copy.h)
   Array half_grad;  // of leaves: what grad() converts when somebody asks; grad is undefined then
   std::atomic<bool> has_half_grad = false;
+  bool recorded_half_grad = false;  // a recording made it
 };
 
 struct TensorImpl : RefCounted {

@@ -8,9 +8,9 @@
 namespace gradus::ops {
 
 /// One parameter of a step. The state arrays, where the step needs them, have the parameter's shape, dtype, device and
-/// are dense (zeros_like); the gradient may have other strides and, of a float32 parameter, a half type. `half` (float16
-/// or bfloat16, strides of the parameter, which must be dense) holds the parameter as it is, converted, and gets what
-/// the step makes of it.
+/// are dense (zeros_like); the gradient may have other strides and, of a float32 parameter, a half type. `half` (of a
+/// half type, with the strides of the parameter, which must be dense) holds the parameter as it is, converted, and gets
+/// what the step makes of it.
 struct OptimizerEntry {
   Array parameter, gradient, states[kMaxOptimizerStates], half = {};
 };

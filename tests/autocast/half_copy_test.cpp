@@ -334,3 +334,29 @@ TEST_CASE("half gradients: the optimizer reads them as backward made them") {
   trained.optimizer.zero_grad();
   for (const Tensor& parameter : trained.net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
+
+TEST_CASE("half gradients: recordings take none of before, and a recorded step that adds to one adds at each run") {
+  const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+  Trained raw;
+  raw.step(x), raw.step(x);
+  {
+    graph::Recorder recorder;
+    CHECK_THROWS_WITH(raw.loss_of(x).backward(), contains("zero_grad()") && contains("from before it"));
+  }
+  const auto train = [&](bool copies) {
+    Trained trained{.copies = copies};
+    trained.step(x), trained.step(x);
+    StaticStep step(kCPU, {&trained.optimizer}, [&](const TensorList& batch) -> TensorList {
+      trained.optimizer.zero_grad();
+      trained.loss_of(batch[0]).backward();
+      const Tensor loss = trained.loss_of(batch[0] * 2);
+      loss.backward();
+      trained.optimizer.step();
+      return {loss};
+    });
+    TensorList results;
+    for (int i = 0; i < 4; ++i) results.push_back(step({x})[0].detach().clone());
+    return results;
+  };
+  check_equal(train(true), train(false));
+}

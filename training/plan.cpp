@@ -38,6 +38,7 @@ class WithoutGradients {
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
+      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no memory to convert from
       parameters_[i].mutable_grad() = kept_[i];
       parameters_[i].impl()->meta->half_copy = half_copies_[i];
     }

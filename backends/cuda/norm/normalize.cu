@@ -31,9 +31,9 @@ bool has_plain_rows(const Args& without_parameters) {
          plan_of(without_parameters).algorithm == NormAlgorithm::rows;
 }
 
-// Where select.h says that images are not dense, the kernels read a copy, which they do more than once.
-Array dense_copy(CudaBackend& backend, const View& x) {
-  const bool nhwc = x.ndim() == 4 && x.strides[1] == 1;
+// Where select.h says that images are not dense, the kernels read a copy in the layout of the result.
+Array dense_copy(CudaBackend& backend, const View& x, const View& like) {
+  const bool nhwc = x.ndim() == 4 && like.strides[1] == 1;
   const Array copy =
       Array::empty(x.shape, x.dtype, x.device, nhwc ? MemoryFormat::channels_last : MemoryFormat::contiguous);
   backend.copy(x, copy);
@@ -47,7 +47,7 @@ void CudaBackend::normalize(const NormalizeArgs& args) {
   if (plan.algorithm == NormAlgorithm::composite) {
     NormalizeArgs plain = args;
     if (!is_dense(args.x)) {
-      const Array x = dense_copy(*this, args.x);
+      const Array x = dense_copy(*this, args.x, args.y);
       plain.x = x;
       return normalize(plain);
     }
@@ -68,7 +68,8 @@ void CudaBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   if (plan.algorithm == NormAlgorithm::composite) {
     NormalizeBackwardArgs plain = args, parameters = args;
     if (!is_dense(args.x) || !is_dense(args.dy)) {
-      const Array x = dense_copy(*this, args.x), dy = dense_copy(*this, args.dy);
+      const View like = args.dx ? View(args.dx) : args.dy;
+      const Array x = dense_copy(*this, args.x, like), dy = dense_copy(*this, args.dy, like);
       plain.x = x, plain.dy = dy;
       return normalize_backward(plain);
     }

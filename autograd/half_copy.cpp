@@ -5,6 +5,7 @@
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/recorded_memory.h>
 
 namespace gradus::amp::detail {
 namespace {
@@ -125,7 +126,7 @@ RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dty
 int64_t RecordedHalfCopies::bytes() const {
   int64_t bytes = 0;
   for (const auto& copy : copies_)
-    if (copy) bytes += static_cast<int64_t>(copy->numbers.nbytes());
+    if (copy) bytes += counted_bytes(copy->numbers.nbytes(), copy->numbers.device().type);
   return bytes;
 }
 

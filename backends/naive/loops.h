@@ -16,8 +16,8 @@ struct Odometer {
   const Strides* const (&strides)[N];
   int64_t at[N] = {}, index[kMaxDims] = {};
 
-  /// Moves on to the next element; false behind the last. Not inlined: it is most of a kernel's code, and of its compile
-  /// time, which an element-wise kernel pays for each operator and dtype.
+  /// Moves on to the next element; false behind the last. Not inlined: it is most of a kernel's code and compile time,
+  /// which an element-wise kernel pays for each operator and dtype.
   [[gnu::noinline]] bool next() {
     for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis turns fastest
       for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];

@@ -97,7 +97,7 @@ bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
   for (const int64_t channels : {p.w.shape[0], p.w.shape[1]})
     if (channels % 8 != 0 || channels < least_channels || channels > most_channels) return false;
   if (p.mask_alignment != 0 && p.mask_alignment != 16) return false;
-  // Wider rows gave wrong results or failed: 128 channels at 56 pixels, 64 at 112. These are the widest that were tested.
+  // Some wider rows gave wrong results or failed: 128 channels at 56 pixels, 64 at 112.
   constexpr int64_t widest_row = 3584;  // pixels times channels
   if (p.x.shape[3] >= kWgmmaPixels || p.x.shape[3] * std::max(p.w.shape[0], p.w.shape[1]) > widest_row) return false;
   ConvPlan plan;

@@ -40,7 +40,7 @@ void half_copy_written(const Tensor& parameter);
 Array gradient_for_step(const Tensor& leaf);
 /// Keeps a gradient of a half type as the leaf's.
 void keep_half_gradient(AutogradMeta& meta, const Array& gradient);
-/// Makes that float32. In a recording, one of before it is a ValueError: replays would add to its first state each time.
+/// Makes that float32. In a recording, one from before it is a ValueError: each replay would add to its first state.
 void convert_half_gradient(AutogradMeta& meta);
 void drop_half_gradient(AutogradMeta& meta);
 

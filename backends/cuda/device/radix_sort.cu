@@ -3,8 +3,8 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
-#include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/core/recorded_memory.h>
+#include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {
 

@@ -197,11 +197,11 @@ struct ViewInfo {
   bool made_without_grad = false;  // created under NoGradGuard
 };
 
-/// The autograd half of a tensor; made when first needed.
 namespace amp::detail {
 struct HalfCopy;
 }
 
+/// The autograd half of a tensor; made when first needed.
 struct AutogradMeta {
   bool requires_grad = false;  // leaves only; others have a grad_fn
   bool retains_grad = false;

@@ -25,6 +25,19 @@ std::string text(std::initializer_list<int> sizes) {
 
 Backend& library() { return backend("cuda"); }
 
+// The library's batch and layer norm: y = (x - mean) / sqrt(variance + eps) weight + bias, over `axes`.
+void normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps, const Array& y,
+               const Array& mean, const Array& variance) {
+  library().normalize({.x = x,
+                       .axes = axes,
+                       .weight = weight.expand(x.shape()),
+                       .bias = bias.expand(x.shape()),
+                       .eps = eps,
+                       .y = y,
+                       .mean = mean,
+                       .variance = variance});
+}
+
 Ladder softmax(int rows, int columns) {
   namespace rungs = ladders::softmax;
   const Array x = random_array({rows, columns}), y = Array::empty_like(x);
@@ -66,16 +79,7 @@ Ladder layer_norm(int rows, int columns) {
   ladder.rungs = {{"1 naive", [=] { rungs::naive(problem, device); }},
                   {"2 warp_row", [=] { rungs::warp_row(problem, device); }},
                   {"3 registers", [=] { rungs::registers(problem, device); }},
-                  {"4 library", [=] {
-                     library().normalize({.x = x,
-                                          .axes = 2,
-                                          .weight = weight.expand(x.shape()),
-                                          .bias = bias.expand(x.shape()),
-                                          .eps = problem.eps,
-                                          .y = y,
-                                          .mean = mean,
-                                          .variance = variance});
-                   }}};
+                  {"4 library", [=] { normalize(x, 2, weight, bias, problem.eps, y, mean, variance); }}};
   return ladder;
 }
 
@@ -134,16 +138,7 @@ Ladder batch_norm(int N, int C, int H) {
   ladder.rungs = {{"1 naive", [=] { rungs::naive(problem, device); }},
                   {"2 block_channel", [=] { rungs::block_channel(problem, device); }},
                   {"3 split_channels", [=] { (void)workspace, rungs::split_channels(problem, device); }},
-                  {"4 library", [=] {
-                     library().normalize({.x = x,
-                                          .axes = 0b1101,
-                                          .weight = weight.expand(x.shape()),
-                                          .bias = bias.expand(x.shape()),
-                                          .eps = problem.eps,
-                                          .y = y,
-                                          .mean = mean,
-                                          .variance = variance});
-                   }}};
+                  {"4 library", [=] { normalize(x, 0b1101, weight, bias, problem.eps, y, mean, variance); }}};
   return ladder;
 }
 

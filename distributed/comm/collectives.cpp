@@ -37,6 +37,9 @@ void Collectives::run(const Collective& call, const Deadline& deadline) {
     case CollectiveKind::gather: return to_root(call, deadline);
     case CollectiveKind::broadcast:
     case CollectiveKind::scatter: return from_root(call, deadline);
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_all_v:
+    case CollectiveKind::all_gather_v: return all_to_all(call, deadline);
     case CollectiveKind::send: return;
   }
 }
@@ -156,6 +159,21 @@ void Collectives::all_gather(const Collective& call, const Deadline& deadline) {
     }
     transfers_.push_back(Transfer::to(r, call.in, bytes));
     transfers_.push_back(Transfer::from(r, place, bytes));
+  }
+  exchange(call, deadline);
+}
+
+void Collectives::all_to_all(const Collective& call, const Deadline& deadline) {
+  const DType dtype = call.descriptor.dtype;
+  for (int r = 0; r < size(); ++r) {
+    const Range in = call.in_part(r), out = call.out_part(r);
+    const size_t in_bytes = in.size() * size_of(dtype), out_bytes = out.size() * size_of(dtype);
+    if (!is_mine(r)) {
+      transfers_.push_back(Transfer::to(r, at(call.in, in.begin, dtype), in_bytes));
+      transfers_.push_back(Transfer::from(r, at(call.out, out.begin, dtype), out_bytes));
+    } else if (in_bytes > 0) {
+      std::memcpy(at(call.out, out.begin, dtype), at(call.in, in.begin, dtype), in_bytes);
+    }
   }
   exchange(call, deadline);
 }

@@ -19,10 +19,21 @@ struct Collective {
   void* out = nullptr;
   int peer = -1;       // the other end of a message, and
   bool sends = false;  // which end this one is
+  /// all_to_all_v, all_gather_v: the elements of `in` that go to each rank, and those of `out` that come from it.
+  std::vector<Range> in_parts = {}, out_parts = {};
   /// The call of which this is a piece: what ranks tell each other, and compare.
   std::optional<Descriptor> whole = std::nullopt;
 
   const Descriptor& told() const { return whole ? *whole : descriptor; }
+  /// The same of all_to_all too, whose parts have descriptor.count elements.
+  Range in_part(int rank) const { return part(in_parts, rank); }
+  Range out_part(int rank) const { return part(out_parts, rank); }
+
+ private:
+  Range part(const std::vector<Range>& parts, int rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return parts.empty() ? Range{r * descriptor.count, (r + 1) * descriptor.count} : parts[r];
+  }
 };
 
 /// Runs on every rank of the transport at about the same time. Scratch memory is kept from one call to the next.
@@ -45,6 +56,8 @@ class Collectives {
   void all_reduce_ring(const Collective& call, const Deadline& deadline);
   void reduce_scatter(const Collective& call, const Deadline& deadline);
   void all_gather(const Collective& call, const Deadline& deadline);
+  /// all_to_all, all_to_all_v, all_gather_v: everybody sends everybody a part.
+  void all_to_all(const Collective& call, const Deadline& deadline);
   /// The root says to all that it is there: two ranks that take each other for the root would wait in silence.
   void greet_all();
   /// reduce and gather: to the root, which greets again when it has heard from all.

@@ -15,8 +15,9 @@ constexpr size_t kMessageChecksumAt = 60;
 }  // namespace
 
 const char* name(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce",  "broadcast", "all_gather", "reduce_scatter",
-                                    "gather",     "scatter", "send",      "barrier"};
+  constexpr const char* kNames[] = {"all_reduce",     "reduce",       "broadcast", "all_gather",
+                                    "reduce_scatter", "gather",       "scatter",   "all_to_all",
+                                    "all_to_all_v",   "all_gather_v", "send",      "barrier"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -30,7 +31,8 @@ std::string Descriptor::str() const {
       kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
   detail::Message text;
   text << name(kind) << " #" << sequence;
-  if (kind != CollectiveKind::barrier)
+  if (kind == CollectiveKind::all_to_all_v) text << " (" << dtype << (on_device ? " on a device)" : ")");
+  else if (kind != CollectiveKind::barrier)
     text << " (" << (strict ? "strict " : "") << (reduces ? name(reduce) : "") << (reduces ? " of " : "") << count
          << ' ' << dtype << (root >= 0 ? ", root " + std::to_string(root) : std::string())
          << (on_device ? " on a device" : "") << ')';

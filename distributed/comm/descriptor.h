@@ -19,6 +19,9 @@ enum class CollectiveKind : uint8_t {
   reduce_scatter,
   gather,
   scatter,
+  all_to_all,
+  all_to_all_v,  // parts of different lengths
+  all_gather_v,
   send,  // and recv: both ends of a message from one rank to another
   barrier,
 };
@@ -38,7 +41,8 @@ struct Descriptor {
   bool strict = false;
   bool on_device = false;  ///< the arrays lie on a device, so tcp and shm take them in pieces
   int32_t root = -1;
-  uint64_t count = 0;  ///< elements that a rank contributes or, from one root, gets
+  uint64_t count = 0;  ///< elements that a rank contributes or, from one root, gets; all_to_all: to each rank;
+                       ///< all_gather_v: of all ranks; all_to_all_v: 0
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
   /// "all_reduce #3 (sum of 1000 float32)"

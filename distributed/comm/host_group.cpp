@@ -76,7 +76,8 @@ void HostGroup::execute(const Job& job) noexcept {
     failure = status();
     const Deadline deadline(job.timeout);
     const EventScope event(name(job.call.descriptor.kind));
-    if (failure.ok() && job.ready) run_staged(job, deadline);
+    if (failure.ok() && job.ready && !job.call.out_parts.empty()) run_on_host(job, deadline);
+    else if (failure.ok() && job.ready) run_staged(job, deadline);
     else if (failure.ok()) run(job.call, deadline);
   } catch (const CollectiveError& error) { failure = fail(error.status()); } catch (const std::exception& error) {
     failure = fail({CommFailure::aborted, rank(), error.what()});
@@ -125,6 +126,19 @@ void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
   helper.join();
   for (const CommStatus& failure : {of_first, of_second})
     if (!failure.ok()) throw CollectiveError(failure);
+}
+
+void HostGroup::run_on_host(const Job& job, const Deadline& deadline) {
+  const Device device = job.in.device();
+  DeviceRuntime& runtime = gradus::runtime(device.type);
+  job.ready->block(runtime.current_stream(device.index));
+  const Array in = Array::empty(job.in.shape(), job.in.dtype()), out = Array::empty(job.out.shape(), job.out.dtype());
+  runtime.copy(in.data(), Device(), job.in.data(), device, in.nbytes(), /*non_blocking=*/false);
+  Collective call = job.call;
+  call.in = in.data();
+  call.out = out.data();
+  run(call, deadline);
+  runtime.copy(job.out.data(), device, out.data(), Device(), out.nbytes(), /*non_blocking=*/false);
 }
 
 bool HostGroup::may_begin(const Job& job) const {

@@ -59,6 +59,8 @@ class HostGroup : public ProcessGroup {
   void run_staged(const Job& job, const Deadline& deadline);
   /// Part of it, on this lane.
   void run_staged(const Job& job, const Range& range, const Deadline& deadline);
+  /// A call with parts of different lengths, on copies of its arrays.
+  void run_on_host(const Job& job, const Deadline& deadline);
   void work_off();
 
   std::mutex mutex_;

@@ -50,6 +50,13 @@ void ProcessGroup::check_parts(const Array& whole, const char* whole_name, const
                size_, " ranks with ", part.numel(), " in ", part_name, " need ", part.numel() * size_);
 }
 
+void ProcessGroup::check_apart(const Array& x, const Array& y) const {
+  GRADUS_CHECK(x.device() == y.device(), DeviceError, "x is on ", x.device(), ", y on ", y.device());
+  GRADUS_CHECK(x.dtype() == y.dtype(), DTypeError, "x is of ", x.dtype(), ", y of ", y.dtype());
+  GRADUS_CHECK(x.numel() == 0 || y.numel() == 0 || x.data() != y.data(), ValueError,
+               "x and y are the same memory: give y its own");
+}
+
 void ProcessGroup::check_rank(int rank, const char* name) const {
   GRADUS_CHECK(0 <= rank && rank < size_, ValueError, name, " ", rank, " is none of the ranks 0 to ", size_ - 1);
 }
@@ -198,6 +205,62 @@ ProcessGroup::WorkPtr ProcessGroup::scatter(const Array& x, const Array& y, int 
   check_rank(root, "root");
   if (root == rank_) check_parts(x, "x", y, "y");
   return launch(describe(CollectiveKind::scatter, y, root), root == rank_ ? x : Array(), y, options);
+}
+
+std::vector<Range> ProcessGroup::parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const {
+  GRADUS_CHECK(static_cast<int>(counts.size()) == size_, ValueError, counts.size(), " counts for ", size_, " ranks");
+  std::vector<Range> parts;
+  size_t end = 0;
+  for (const int64_t count : counts) {
+    GRADUS_CHECK(0 <= count && count <= x.numel(), ValueError, "a count of ", count, " where ", name, " has ",
+                 x.numel(), " elements");
+    parts.push_back({end, end + static_cast<size_t>(count)});
+    end = parts.back().end;
+  }
+  GRADUS_CHECK(end == static_cast<size_t>(x.numel()), ShapeError, name, " has ", x.numel(),
+               " elements, but its counts add up to ", end);
+  return parts;
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_to_all(const Array& x, const Array& y, const CollectiveOptions& options) {
+  const OpContext context("all_to_all");
+  check_array(y, "y");
+  const Array part = y.numel() % size_ == 0 ? y.view({y.numel()}).slice(0, 0, y.numel() / size_) : y;
+  check_parts(x, "x", part, "a part of y");
+  check_apart(x, y);
+  return launch(describe(CollectiveKind::all_to_all, part), x, y, options);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_to_all_v(const Array& x, const std::vector<int64_t>& sent, const Array& y,
+                                                 const std::vector<int64_t>& received,
+                                                 const CollectiveOptions& options) {
+  const OpContext context("all_to_all_v");
+  check_array(x, "x");
+  check_array(y, "y");
+  check_apart(x, y);
+  Collective call;
+  call.descriptor.kind = CollectiveKind::all_to_all_v;
+  call.descriptor.dtype = x.dtype();
+  call.in_parts = parts_of(x, "x", sent);
+  call.out_parts = parts_of(y, "y", received);
+  const size_t own = call.in_part(rank_).size(), back = call.out_part(rank_).size();
+  GRADUS_CHECK(own == back, ValueError, "rank ", rank_, " sends itself ", own, " elements, but receives ", back);
+  return launch(call, x, y, options);
+}
+
+ProcessGroup::WorkPtr ProcessGroup::all_gather_v(const Array& x, const Array& y, const std::vector<int64_t>& counts,
+                                                 const CollectiveOptions& options) {
+  const OpContext context("all_gather_v");
+  check_array(x, "x");
+  check_array(y, "y");
+  check_apart(x, y);
+  Collective call = describe(CollectiveKind::all_gather_v, y);
+  call.out_parts = parts_of(y, "y", counts);
+  const size_t own = call.out_part(rank_).size();
+  GRADUS_CHECK(static_cast<size_t>(x.numel()) == own, ShapeError, "x has ", x.numel(), " elements, but counts[", rank_,
+               "] is ", own);
+  call.in_parts.assign(static_cast<size_t>(size_), {0, own});
+  return launch(call, x, y, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::send(const Array& x, int peer, const CollectiveOptions& options) {

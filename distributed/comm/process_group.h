@@ -92,6 +92,15 @@ class ProcessGroup {
   WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
   /// y = this rank's part of the root's x (n y.numel()). The others give an undefined x.
   WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
+  /// Part r of y = this rank's part of rank r's x, both of n equal parts, one behind the other.
+  WorkPtr all_to_all(const Array& x, const Array& y, const CollectiveOptions& options = {});
+  /// The same with parts of any lengths: x holds sent[r] elements for rank r, y received[r] from it, which is what that
+  /// rank says it sends; else a CollectiveError (mismatch), over NCCL a timeout. (all_to_all_single with split sizes)
+  WorkPtr all_to_all_v(const Array& x, const std::vector<int64_t>& sent, const Array& y,
+                       const std::vector<int64_t>& received, const CollectiveOptions& options = {});
+  /// all_gather of counts[r] elements of rank r; all ranks give the same counts.
+  WorkPtr all_gather_v(const Array& x, const Array& y, const std::vector<int64_t>& counts,
+                       const CollectiveOptions& options = {});
   /// The peer calls recv() with as many elements of the same type. Messages between two ranks are numbered by
   /// themselves.
   WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
@@ -136,7 +145,11 @@ class ProcessGroup {
 
   void check_array(const Array& x, const char* name) const;
   void check_parts(const Array& whole, const char* whole_name, const Array& part, const char* part_name) const;
+  /// x and y are of one kind, but not the same.
+  void check_apart(const Array& x, const Array& y) const;
   void check_rank(int rank, const char* name) const;
+  /// The parts of x, one behind the other, that have so many elements.
+  std::vector<Range> parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const;
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
   /// Says which group of which ranks a failure is of.

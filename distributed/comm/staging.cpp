@@ -12,10 +12,11 @@ namespace {
 constexpr size_t kPieceBytes = 1 << 20;
 
 bool has_blocks_before(CollectiveKind kind) {
-  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::scatter;
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::scatter ||
+         kind == CollectiveKind::all_to_all;
 }
 bool has_blocks_after(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather;
+  return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
 }
 
 }  // namespace

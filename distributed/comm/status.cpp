@@ -25,7 +25,10 @@ CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const De
 CommStatus wrong_length(const Descriptor& call, int sender, uint64_t bytes, uint64_t due) {
   return {CommFailure::mismatch, sender,
           at(call) + name_of(sender) + " sends " + std::to_string(bytes) + " bytes where " + std::to_string(due) +
-              " are due: do all ranks run the same version of gradus?"};
+              " are due: " +
+              (call.kind == CollectiveKind::all_to_all_v || call.kind == CollectiveKind::all_gather_v
+                   ? "their counts disagree"
+                   : "do all ranks run the same version of gradus?")};
 }
 
 CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
@@ -116,6 +117,72 @@ TEST_CASE("broadcast, all_gather, gather, scatter, send, recv and barrier", "[co
       group.barrier();
     }
   });
+}
+
+TEST_CASE("all_to_all, and parts of different lengths", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(1, 2, 4);
+  CAPTURE(transport, ranks);
+  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+    const int rank = group.rank();
+    for (const int64_t count : counts(true)) {
+      const Array x = contribution<float>(rank, count * ranks), y = Array::empty({count * ranks}, DType::f32);
+      group.all_to_all(x, y);
+      for (int r = 0; r < ranks; ++r)
+        require(equals<float>(y, r * count, count, [&](int64_t i) { return element(r, rank * count + i); }),
+                "all_to_all");
+
+      // Rank r sends rank s (2 r + s) % 3 times `count` elements: some send nothing, and some get nothing.
+      const auto length = [&](int from, int to) { return (2 * from + to) % 3 * count; };
+      std::vector<int64_t> sent, received, lengths;
+      for (int r = 0; r < ranks; ++r) {
+        sent.push_back(length(rank, r));
+        received.push_back(length(r, rank));
+        lengths.push_back(length(r, r));
+      }
+      const auto sum = [](const std::vector<int64_t>& parts) {
+        return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+      };
+      const Array uneven = contribution<float>(rank, sum(sent)), arrived = Array::empty({sum(received)}, DType::f32);
+      group.all_to_all_v(uneven, sent, arrived, received, {.async = true})->wait();
+      int64_t begin = 0;
+      for (int r = 0; r < ranks; ++r) {
+        int64_t first = 0;  // of what r sends here
+        for (int s = 0; s < rank; ++s) first += length(r, s);
+        require(equals<float>(arrived, begin, length(r, rank), [&](int64_t i) { return element(r, first + i); }),
+                "all_to_all_v");
+        begin += length(r, rank);
+      }
+
+      const Array own = contribution<float>(rank, length(rank, rank)), all = Array::empty({sum(lengths)}, DType::f32);
+      group.all_gather_v(own, all, lengths);
+      begin = 0;
+      for (int r = 0; r < ranks; ++r) {
+        require(equals<float>(all, begin, length(r, r), [&](int64_t i) { return element(r, i); }), "all_gather_v");
+        begin += length(r, r);
+      }
+    }
+  });
+}
+
+TEST_CASE("ranks learn that their counts disagree", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto results = run_ranks(transport, 3,
+                                 [](ProcessGroup& group) {
+                                   // Rank 2 sends rank 0 one element more than that expects.
+                                   const std::vector<int64_t> sent = {group.rank() == 2 ? 3 : 2, 2, 2};
+                                   const Array x = contribution<float>(0, sent[0] + 4);
+                                   const int64_t own = group.rank() == 0 ? sent[0] : 2;
+                                   group.all_to_all_v(x, sent, Array::empty({4 + own}, DType::f32), {2, 2, 2});
+                                   group.barrier();
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::mismatch);
+    CHECK(result.status.rank == 2);
+    CHECK_THAT(result.error,
+               contains("[all_to_all_v #1 (float32)] rank 2 sends 12 bytes where 8 are due: their counts"));
+  }
 }
 
 TEST_CASE("all ranks get the same bits, strict ones the same on every transport and in every run", "[collectives]") {
@@ -475,6 +542,17 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
   CHECK_THROWS_WITH(group.all_gather(x, Array::empty({4}, DType::f32)),
                     contains("y has 4 elements, but 1 ranks with 12 in x need 12"));
   CHECK_THROWS_WITH(group.reduce_scatter(x, Array::empty({12}, DType::f64)), contains("x is of float32, y of float64"));
+  CHECK_THROWS_WITH(group.all_to_all(x, x), contains("[all_to_all] x and y are the same memory"));
+  CHECK_THROWS_WITH(group.all_to_all(x, Array::empty({5}, DType::f32)), contains("x has 12 elements"));
+  CHECK_THROWS_WITH(group.all_to_all_v(x, {12, 0}, Array::empty({12}, DType::f32), {12}),
+                    contains("2 counts for 1 ranks"));
+  CHECK_THROWS_WITH(group.all_to_all_v(x, {-1}, Array::empty({12}, DType::f32), {12}),
+                    contains("a count of -1 where x"));
+  CHECK_THROWS_WITH(group.all_to_all_v(x, {12}, Array::empty({12}, DType::f32), {11}),
+                    contains("y has 12 elements, but its counts add up to 11"));
+  CHECK_THROWS_WITH(group.all_to_all_v(x, {12}, Array::empty({12}, DType::f64), {12}), contains("float64"));
+  CHECK_THROWS_WITH(group.all_gather_v(x, Array::empty({11}, DType::f32), {11}),
+                    contains("[all_gather_v] x has 12 elements, but counts[0] is 11"));
   {
     const graph::Recorder recorder;
     CHECK_THROWS_WITH(group.all_reduce(x), contains("[all_reduce]") && contains("cannot be part of a recorded step"));

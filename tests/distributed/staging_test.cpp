@@ -63,6 +63,16 @@ TEST_CASE("arrays of a device go through all collectives", "[staging]") {
       group.all_gather(x, all);
       for (int r = 0; r < ranks; ++r) require(holds(all, r * count, count, of(r)), "all_gather");
 
+      const Array parts = Array::empty(all.shape(), all.dtype(), all.device());
+      fill_late(all, rank);
+      group.all_to_all(all, parts);
+      for (int r = 0; r < ranks; ++r)
+        require(holds(parts, r * count, count, [&](int64_t i) { return of(r)(rank * count + i); }), "all_to_all");
+
+      fill_late(x, rank);
+      group.all_gather_v(x, all, std::vector<int64_t>(static_cast<size_t>(ranks), count));
+      for (int r = 0; r < ranks; ++r) require(holds(all, r * count, count, of(r)), "all_gather_v");
+
       fill_late(all, rank);
       group.reduce_scatter(all, x, ReduceKind::avg);
       require(holds(x, 0, count, [&](int64_t i) { return mean(rank * count + i); }), "reduce_scatter");

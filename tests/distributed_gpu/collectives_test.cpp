@@ -88,6 +88,19 @@ void check_moves(ProcessGroup& group) {
     const Array all = empty(count * ranks), arrived = empty(count);
     group.all_gather(own, all);
     for (int r = 0; r < ranks; ++r) require(equals<T>(on_host(all), r * count, count, of(r)), "all_gather" + what);
+    const Array parts = on_device(contribution<T>(rank, count * ranks)), exchanged = empty(count * ranks);
+    group.all_to_all(parts, exchanged);
+    for (int r = 0; r < ranks; ++r)
+      require(equals<T>(on_host(exchanged), r * count, count, [&](int64_t i) { return element(r, rank * count + i); }),
+              "all_to_all" + what);
+    std::vector<int64_t> counts(static_cast<size_t>(ranks), 0);  // rank 1 alone has something
+    counts[1] = count;
+    group.all_gather_v(rank == 1 ? own : empty(0), arrived, counts);
+    require(equals<T>(on_host(arrived), 0, count, of(1)), "all_gather_v" + what);
+    std::vector<int64_t> sent(counts.size(), 0), received(counts.size(), 0);  // once round
+    sent[static_cast<size_t>(next)] = received[static_cast<size_t>(previous)] = count;
+    group.all_to_all_v(own, sent, arrived, received);
+    require(equals<T>(on_host(arrived), 0, count, of(previous)), "all_to_all_v" + what);
     if (rank % 2 == 0) group.send(own, next);
     group.recv(arrived, previous);
     if (rank % 2 == 1) group.send(own, next);

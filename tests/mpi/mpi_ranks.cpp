@@ -66,6 +66,18 @@ void collectives() {
       const Array all = Array::empty({count * ranks}, DType::f32), part = Array::empty({count}, DType::f32);
       group->all_gather(own, all);
       for (int r = 0; r < ranks; ++r) require(equals<float>(all, r * count, count, of(r)), "all_gather");
+      const Array parts = contribution<float>(rank, count * ranks);
+      group->all_to_all(parts, all);
+      for (int r = 0; r < ranks; ++r)
+        require(equals<float>(all, r * count, count, [&](int64_t i) { return element(r, rank * count + i); }),
+                "all_to_all");
+      std::vector<int64_t> counts;  // of the ranks, which send each other all they have
+      int64_t before = 0, total = 0;
+      for (int r = 0; r < ranks; total += counts.back(), ++r) counts.push_back((r + root) % 2 * count);
+      for (int r = 0; r < ranks; ++r) before += r < rank ? counts[static_cast<size_t>(r)] : 0;
+      const Array gathered = Array::empty({total}, DType::f32);
+      group->all_gather_v(own.slice(0, 0, counts[static_cast<size_t>(rank)]), gathered, counts);
+      require(equals<float>(gathered, before, counts[static_cast<size_t>(rank)], of(rank)), "all_gather_v");
       const Array at_root = rank == root ? Array::empty({count * ranks}, DType::f32) : Array();
       group->gather(own, at_root, root);
       for (int r = 0; rank == root && r < ranks; ++r)

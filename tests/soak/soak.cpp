@@ -130,9 +130,11 @@ compute_t<T> reduced(ReduceKind kind, int ranks, int64_t i) {
 /// One collective of random kind, type and size, whose result is compared with what it has to be.
 void communicate(ProcessGroup& group, Random random, int64_t more) {
   constexpr CollectiveKind kKinds[] = {
-      CollectiveKind::all_reduce, CollectiveKind::all_reduce,     CollectiveKind::reduce, CollectiveKind::broadcast,
-      CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::gather, CollectiveKind::scatter,
-      CollectiveKind::send,       CollectiveKind::barrier};
+      CollectiveKind::all_reduce,   CollectiveKind::all_reduce,   CollectiveKind::reduce,
+      CollectiveKind::broadcast,    CollectiveKind::all_gather,   CollectiveKind::reduce_scatter,
+      CollectiveKind::gather,       CollectiveKind::scatter,      CollectiveKind::all_to_all,
+      CollectiveKind::all_to_all_v, CollectiveKind::all_gather_v, CollectiveKind::send,
+      CollectiveKind::barrier};
   constexpr ReduceKind kReductions[] = {ReduceKind::sum, ReduceKind::avg, ReduceKind::min, ReduceKind::max,
                                         ReduceKind::prod};
   constexpr DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
@@ -179,6 +181,25 @@ void communicate(ProcessGroup& group, Random random, int64_t more) {
       case CollectiveKind::scatter:
         done(group.scatter(rank == root ? own(root, count * n) : Array(), x, root, options));
         return expect(x, 0, [&](int64_t i) { return element<T>(root, rank * count + i); });
+      case CollectiveKind::all_to_all:
+        done(group.all_to_all(own(rank, count * n), all, options));
+        for (int r = 0; r < n; ++r) expect(all, r * count, [&](int64_t i) { return element<T>(r, rank * count + i); });
+        return;
+      case CollectiveKind::all_to_all_v: {  // everything to the root
+        const auto parts = [n](int only, int64_t elements) {
+          std::vector<int64_t> counts(static_cast<size_t>(n), only < 0 ? elements : 0);
+          if (only >= 0) counts[static_cast<size_t>(only)] = elements;
+          return counts;
+        };
+        const Array arrived = rank == root ? all : Array::empty({0}, dtype);
+        done(group.all_to_all_v(x, parts(root, count), arrived, parts(-1, rank == root ? count : 0), options));
+        for (int r = 0; rank == root && r < n; ++r) expect(all, r * count, of(r));
+        return;
+      }
+      case CollectiveKind::all_gather_v:
+        done(group.all_gather_v(x, all, std::vector<int64_t>(static_cast<size_t>(n), count), options));
+        for (int r = 0; r < n; ++r) expect(all, r * count, of(r));
+        return;
       case CollectiveKind::send: {
         const int next = (rank + 1) % n, previous = (rank + n - 1) % n;
         const Array arrived = Array::empty({count}, dtype);

@@ -84,6 +84,8 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
   inbox.pop_front();
   if (message.descriptor != descriptor)
     throw CollectiveError(mismatch(transfer.peer, message.descriptor, rank_, descriptor));
+  if (message.body.size() != transfer.bytes)
+    throw CollectiveError(wrong_length(descriptor, transfer.peer, message.body.size(), transfer.bytes));
   if (!message.body.empty()) std::memcpy(transfer.data, message.body.data(), message.body.size());
 }
 

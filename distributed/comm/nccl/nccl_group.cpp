@@ -200,7 +200,7 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
 
 void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
-  if (d.count == 0 && d.kind != CollectiveKind::barrier) return;
+  if (d.count == 0 && call.out_parts.empty() && d.kind != CollectiveKind::barrier) return;
   if (peers_ && peers_->serves(d)) return peers_->all_reduce(d, {{call.in, call.out, d.count}}, stream);
   const ncclComm_t communicator = communicator_->get();
   const ncclDataType_t type = nccl_type(d.dtype);
@@ -233,6 +233,9 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
       return;
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_all_v:
+    case CollectiveKind::all_gather_v:
     case CollectiveKind::send: return queue_point_to_point(call, stream);
   }
 }
@@ -255,24 +258,30 @@ void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& array
 
 void NcclGroup::queue_point_to_point(const Collective& call, const Stream& stream) {
   const Descriptor& d = call.descriptor;
-  const auto send = [&](const void* data, int peer) {
-    GRADUS_NCCL_CHECK(ncclSend(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream)));
+  const ncclDataType_t type = nccl_type(d.dtype);
+  const auto send = [&](const Range& part, int peer) {
+    if (part.size() == 0) return;
+    const void* data = at(call.in, part.begin, d.dtype);
+    GRADUS_NCCL_CHECK(ncclSend(data, part.size(), type, peer, communicator_->get(), cuda(stream)));
   };
-  const auto receive = [&](void* data, int peer) {
-    GRADUS_NCCL_CHECK(ncclRecv(data, d.count, nccl_type(d.dtype), peer, communicator_->get(), cuda(stream)));
+  const auto receive = [&](const Range& part, int peer) {
+    if (part.size() == 0) return;
+    void* data = at(call.out, part.begin, d.dtype);
+    GRADUS_NCCL_CHECK(ncclRecv(data, part.size(), type, peer, communicator_->get(), cuda(stream)));
   };
+  const Range all{0, d.count};
+  const bool is_gather = d.kind == CollectiveKind::gather, is_scatter = d.kind == CollectiveKind::scatter;
   GRADUS_NCCL_CHECK(ncclGroupStart());
   if (d.kind == CollectiveKind::send) {
-    if (call.sends) send(call.in, call.peer);
-    else receive(call.out, call.peer);
-  } else if (d.kind == CollectiveKind::gather) {
-    send(call.in, d.root);
-    for (int r = 0; call.out != nullptr && r < size(); ++r)
-      receive(at(call.out, static_cast<size_t>(r) * d.count, d.dtype), r);
+    if (call.sends) send(all, call.peer);
+    else receive(all, call.peer);
   } else {
-    for (int r = 0; call.in != nullptr && r < size(); ++r)
-      send(at(call.in, static_cast<size_t>(r) * d.count, d.dtype), r);
-    receive(call.out, d.root);
+    if (is_gather) send(all, d.root);
+    else if (call.in != nullptr)
+      for (int r = 0; r < size(); ++r) send(call.in_part(r), r);
+    if (is_scatter) receive(all, d.root);
+    else if (call.out != nullptr)
+      for (int r = 0; r < size(); ++r) receive(call.out_part(r), r);
   }
   GRADUS_NCCL_CHECK(ncclGroupEnd());
 }

@@ -128,4 +128,43 @@ void ShmGroup::scatter(const Collective& call, const Deadline& deadline) {
   });
 }
 
+size_t ShmGroup::longest_part(const Collective& call, const Deadline& deadline) {
+  if (call.in_parts.empty()) return call.descriptor.count;
+  const auto ranks = static_cast<size_t>(size());
+  std::vector<uint64_t> counts(ranks * ranks);  // that rank r sends to rank s: [r][s]
+  for (int r = 0; r < size(); ++r) counts[static_cast<size_t>(r)] = call.in_part(r).size();
+  std::memcpy(slot(rank()), counts.data(), ranks * sizeof(uint64_t));
+  fence(call.descriptor, deadline);
+  for (int r = 0; r < size(); ++r)
+    std::memcpy(&counts[static_cast<size_t>(r) * ranks], slot(r), ranks * sizeof(uint64_t));
+  ++pieces_;
+  const size_t element = size_of(call.descriptor.dtype);
+  for (int r = 0; r < size(); ++r) {
+    const uint64_t sent = counts[static_cast<size_t>(r) * ranks + static_cast<size_t>(rank())];
+    if (const size_t due = call.out_part(r).size(); sent != due)
+      throw CollectiveError(wrong_length(call.descriptor, r, sent * element, due * element));
+  }
+  return *std::max_element(counts.begin(), counts.end());
+}
+
+void ShmGroup::all_to_all(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
+  for_pieces(longest_part(call, deadline), piece, [&](size_t begin, size_t count) {
+    const auto place = [&](int from, int to) { return slot(from) + static_cast<size_t>(to) * piece * element; };
+    const auto of = [&](const Range& part) {
+      const size_t first = std::min(part.begin + begin, part.end);
+      return Range{first, std::min(first + count, part.end)};
+    };
+    for (int r = 0; r < size(); ++r)
+      if (const Range part = of(call.in_part(r)); part.size() > 0)
+        std::memcpy(place(rank(), r), at(call.in, part.begin, d.dtype), part.size() * element);
+    fence(d, deadline);
+    for (int r = 0; r < size(); ++r)
+      if (const Range part = of(call.out_part(r)); part.size() > 0)
+        std::memcpy(at(call.out, part.begin, d.dtype), place(r, rank()), part.size() * element);
+    ++pieces_;
+  });
+}
+
 }  // namespace gradus::dist

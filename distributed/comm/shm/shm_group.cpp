@@ -272,6 +272,9 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
     case CollectiveKind::gather: return all_gather(call, deadline);
     case CollectiveKind::broadcast: return broadcast(call, deadline);
     case CollectiveKind::scatter: return scatter(call, deadline);
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_all_v:
+    case CollectiveKind::all_gather_v: return all_to_all(call, deadline);
     case CollectiveKind::send: return;
   }
 }

@@ -70,6 +70,9 @@ class ShmGroup final : public HostGroup {
   void all_gather(const Collective& call, const Deadline& deadline);
   void broadcast(const Collective& call, const Deadline& deadline);
   void scatter(const Collective& call, const Deadline& deadline);
+  /// Of all parts that one rank sends another. Throws if two ranks disagree about one.
+  size_t longest_part(const Collective& call, const Deadline& deadline);
+  void all_to_all(const Collective& call, const Deadline& deadline);
   void send(const Collective& call, const Deadline& deadline);
   void receive(const Collective& call, const Deadline& deadline);
 

@@ -64,7 +64,11 @@ Saved::Saved(Node* owner, const char* name) : owner_(owner), name_(name), next_(
 }
 
 void Saved::keep(const Array& array, const Tensor& tensor) {
-  if (SavedKeeper* keeper = SavedKeeper::current()) [[unlikely]] {
+  SavedKeeper* keeper = SavedKeeper::current();
+  if (const AutogradMeta* meta = tensor.defined() ? tensor.impl()->meta.get() : nullptr; meta && meta->keeper)
+      [[unlikely]]
+    keeper = meta->keeper.get();
+  if (keeper) [[unlikely]] {
     if (const std::optional<size_t> place = keeper->take(array, tensor)) {
       keeper_ = Ref<SavedKeeper>(keeper);
       place_ = *place;

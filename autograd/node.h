@@ -209,7 +209,8 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: the AccumulateGrad of this leaf while somebody holds it
   Tensor grad;
-  Array bound_grad;  // bind_grad's storage
+  Array bound_grad;         // bind_grad's storage
+  Ref<SavedKeeper> keeper;  // gives this leaf's numbers to backward, where they come and go
   std::unique_ptr<ViewInfo> view;
   struct LeafHook {
     unsigned id;

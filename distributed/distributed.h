@@ -8,3 +8,5 @@
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/parallel/sync_batch_norm.h>
 #include <gradus/distributed/parallel/verify.h>
+#include <gradus/distributed/sharding/fully_sharded.h>
+#include <gradus/distributed/sharding/zero_optimizer.h>

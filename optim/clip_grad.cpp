@@ -78,6 +78,13 @@ Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double m
   return norm;
 }
 
+void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_norm, const Tensor& total_norm) {
+  const OpContext context("clip_grads_with_norm_");
+  check_max_norm(max_norm);
+  GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm is to be one number");
+  scale_down(gradients_of(parameters), total_norm.array(), max_norm);
+}
+
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
   const OpContext context("clip_grad_norm_");

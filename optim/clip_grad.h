@@ -26,6 +26,9 @@ double clip_grad_norm_(const Tensor& parameter, double max_norm, double norm_typ
 /// The same without waiting for the device: the norm stays there. Can be captured in a graph.
 Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type = 2.0);
 
+/// The second half of it, where the norm is known: of gradients that lie on several ranks, say.
+void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_norm, const Tensor& total_norm);
+
 /// Clamps every element of the gradients to [-clip_value, clip_value]; NaN stays.
 void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
 void clip_grad_value_(const Tensor& parameter, double clip_value);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/parallel/same_on_all_ranks.h>
 
 namespace gradus::dist {
 namespace {
@@ -16,17 +16,6 @@ size_t bytes_of(double mebibytes, const char* option) {
   GRADUS_CHECK(mebibytes > 0 && mebibytes < 1e6, ValueError, option, " must be a positive number of MiB, got ",
                mebibytes);
   return static_cast<size_t>(mebibytes * (1 << 20));
-}
-
-/// x becomes rank 0's, whatever its order in memory.
-void broadcast_from_first(ProcessGroup& group, const Array& x) {
-  if (x.is_dense()) {
-    group.broadcast(as_line(x), 0);
-    return;
-  }
-  const Array copy = ops::clone(x, MemoryFormat::contiguous);
-  group.broadcast(copy, 0);
-  ops::copy_into(x, copy);
 }
 
 }  // namespace
@@ -66,18 +55,15 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
                                           .strict = options_.strict(),
                                           .compression = compression};
 
-  gradus::detail::Message description;
   OrderedDict<std::string, Tensor> trained("Parameter");
   const auto all = module.named_parameters();
   for (const auto& item : all) {
-    const Array& x = item.value().array();
-    description << item.key() << " of shape " << x.shape() << ", strides " << x.strides() << ", " << x.dtype() << "\n";
     if (!item.value().requires_grad()) continue;
     trained.insert(item.key(), item.value());
     parameters_.push_back(item.value());
   }
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
-  check_same_on_all_ranks(std::move(description).take());
+  check_same_on_all_ranks(*group_, all);
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
   gather_buffers(module.buffers());
   if (!options_.broadcast_buffers()) buffers_.clear();  // once was enough
@@ -88,32 +74,6 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
 
 DistributedDataParallel::~DistributedDataParallel() {
   for (size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
-}
-
-void DistributedDataParallel::check_same_on_all_ranks(const std::string& own) const {
-  const Device device = parameters_[0].device();
-  const auto from_first = [&](Array x) {
-    const Array there = ops::to_device(x, device);
-    group_->broadcast(there, 0);
-    return ops::to_device(there, Device());
-  };
-  const auto bytes = static_cast<int64_t>(own.size());
-  const int64_t first_bytes = ops::item(from_first(ops::full({}, bytes, DType::i64))).to<int64_t>();
-  Array text = ops::zeros({first_bytes}, DType::u8);
-  std::copy_n(own.begin(), std::min(bytes, first_bytes), text.data<uint8_t>());
-  text = from_first(text);
-  const std::string first(reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(first_bytes));
-
-  const Array differing = ops::full({1}, own == first ? group_->size() : group_->rank(), DType::i64, device);
-  group_->all_reduce(differing, ReduceKind::min);
-  const auto rank = ops::item(differing).to<int64_t>();
-  if (rank == group_->size()) return;
-  std::istringstream ours(own), theirs(first);
-  std::string mine = "(none)", zeroth = "(none)";
-  while (std::getline(ours, mine) && std::getline(theirs, zeroth) && mine == zeroth) mine = zeroth = "(none)";
-  GRADUS_CHECK(own == first, ValueError, "the nets differ: rank 0 has the parameter ", zeroth, ", rank ",
-               group_->rank(), " at its place ", mine);
-  GRADUS_FAIL(ValueError, "the nets differ: rank ", rank, " has other parameters than rank 0");
 }
 
 void DistributedDataParallel::gather_buffers(const std::vector<Tensor>& buffers) {

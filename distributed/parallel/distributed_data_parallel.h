@@ -80,7 +80,6 @@ class DistributedDataParallel {
   friend class Join;
   class Pass;
 
-  void check_same_on_all_ranks(const std::string& own) const;
   void gather_buffers(const std::vector<Tensor>& buffers);
   void on_gradient(size_t index);
   /// Tells the ranks of a Join that this one takes part in the coming pass, or does not. Returns how many do.

@@ -126,13 +126,13 @@ std::string difference_from(const nn::BatchNormOptions& options, const std::vect
   return difference_of(parts.back(), whole, tolerance, tolerance);
 }
 
-struct NetImpl : nn::Module {
+struct NormNetImpl : nn::Module {
   nn::Conv2d conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(2, 3, 1).bias(false)));
   nn::BatchNorm2d bn = register_module("bn", nn::BatchNorm2d(3));
   nn::Sequential rest = register_module("rest", nn::Sequential(nn::BNReLU2d(3), nn::Flatten(), nn::BatchNorm1d(12)));
   Tensor forward(const Tensor& x) { return rest->forward(bn(conv(x))); }
 };
-GRADUS_MODULE(Net);
+GRADUS_MODULE(NormNet);
 
 }  // namespace
 
@@ -209,10 +209,10 @@ TEST_CASE("without parameters, running statistics or a gradient of x", "[sync_ba
 
 TEST_CASE("convert_sync_batchnorm keeps the modules and all they hold", "[sync_batch_norm]") {
   manual_seed(11);
-  Net net;
+  NormNet net;
   net->to(kDouble);
   const Tensor x = randn({8, 2, 2, 2}, kDouble), dy = randn({8, 12}, kDouble);
-  const auto original = std::dynamic_pointer_cast<NetImpl>(std::make_shared<NetImpl>());
+  const auto original = std::dynamic_pointer_cast<NormNetImpl>(std::make_shared<NormNetImpl>());
   original->to(kDouble);
   original->load_state_dict(net->state_dict());
   (original->forward(x) * dy).sum().backward();
@@ -222,7 +222,7 @@ TEST_CASE("convert_sync_batchnorm keeps the modules and all they hold", "[sync_b
   TensorList outputs(3), evaluated(3);
   expect_ranks("local", 3, [&](ProcessGroup& group) {
     const size_t rank = static_cast<size_t>(group.rank());
-    Net own;
+    NormNet own;
     own->to(kDouble);
     own->load_state_dict(net->state_dict());
     const TensorList before = own->parameters();

@@ -1,0 +1,208 @@
+#include <gradus/distributed/sharding/flat_parameter.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <gradus/autograd/node.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/parallel/bucket_plan.h>
+
+namespace gradus::dist {
+namespace {
+
+/// Where a parameter begins in the line, and a shard too: vector instructions and cache lines end before.
+constexpr int64_t kAlignment = 64;
+
+int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+/// x on this device and in this type; x itself where that is what it is.
+Array converted(const Array& x, DType dtype, Device device) {
+  const Array there = ops::to_device(x, device);
+  if (there.dtype() == dtype) return there;
+  const Array y = Array::empty_like(there, dtype);
+  ops::copy_into(y, there);
+  return y;
+}
+
+}  // namespace
+
+/// Gives backward the values of a parameter that were released after forward had used them.
+class FlatParameter::Keeper final : public SavedKeeper {
+ public:
+  Keeper(FlatParameter* flat, const Tensor& parameter) : flat_(flat), parameter_(parameter) {}
+  void leave() {
+    flat_ = nullptr;
+    parameter_ = Tensor();
+  }
+  /// The place is the version of the shard that forward saw.
+  std::optional<size_t> take(const Array&, const Tensor&) override {
+    if (flat_ == nullptr) return std::nullopt;
+    return flat_->gathered_version_;
+  }
+  Kept give(size_t version) override {
+    GRADUS_CHECK(flat_, AutogradError, "the sharded net whose parameter backward needs has gone");
+    flat_->gather();
+    GRADUS_CHECK(version == flat_->gathered_version_, AutogradError,
+                 "a sharded parameter that forward used was changed since, by an optimizer's step perhaps: call "
+                 "backward() before");
+    return {parameter_.array(), parameter_};
+  }
+  void drop(size_t) override {}
+
+ private:
+  FlatParameter* flat_;
+  Tensor parameter_;
+};
+
+FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
+                             FlatParameterOptions options)
+    : group_(std::move(group)), options_(std::move(options)), names_(parameters.keys()),
+      parameters_(parameters.values()) {
+  const OpContext context("FlatParameter");
+  GRADUS_CHECK(!parameters_.empty(), ValueError, "there are no parameters");
+  const Array& first = parameters_[0].array();
+  device_ = first.device();
+  dtype_ = options_.dtype.value_or(first.dtype());
+  const int64_t unit = kAlignment / static_cast<int64_t>(std::min(size_of(dtype_), size_of(first.dtype())));
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Array& x = parameters_[i].array();
+    GRADUS_CHECK(x.dtype() == first.dtype() && x.device() == device_, ValueError, "'", names_[0], "' is of ",
+                 first.dtype(), " on ", device_, ", '", names_[i], "' of ", x.dtype(), " on ", x.device(),
+                 ": they cannot share a line of memory");
+    places_.push_back({round_up(numel_, unit), x.shape(), x.is_dense() ? x.strides() : contiguous_strides(x.shape())});
+    numel_ = places_.back().begin + x.numel();
+  }
+  const int64_t count = round_up((numel_ + group_->size() - 1) / group_->size(), unit);
+  const Array line = ops::zeros({count * group_->size()}, first.dtype(), device_);
+  for (size_t i = 0; i < parameters_.size(); ++i) ops::copy_into(view_of(line, places_[i]), parameters_[i].array());
+
+  const Device home = options_.home.value_or(device_);
+  if (options_.keep_whole) whole_ = converted(line, dtype_, device_);
+  // Where the line stays and is what the optimizer updates, the shard is a part of it.
+  const bool is_part = options_.keep_whole && dtype_ == first.dtype() && home == device_;
+  const Array part = line.slice(0, group_->rank() * count, (group_->rank() + 1) * count);
+  shard_ = Tensor(is_part ? slice_like(whole_, group_->rank() * count, part) : ops::clone(ops::to_device(part, home)));
+  shard_.set_requires_grad(true);
+  gathered_version_ = shard_.array().version();
+  for (const Tensor& parameter : parameters_) {
+    keepers_.push_back(make_ref<Keeper>(this, parameter));
+    parameter.impl()->need_meta().keeper = Ref<SavedKeeper>(keepers_.back().get());
+  }
+  if (options_.keep_whole) point_parameters();
+  else release();
+}
+
+FlatParameter::~FlatParameter() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    keepers_[i]->leave();
+    parameters_[i].impl()->meta->keeper = nullptr;
+    parameters_[i].set_data(Tensor(ops::clone(parameters_[i].array())));
+  }
+}
+
+Array FlatParameter::view_of(const Array& line, const Place& place) const {
+  const size_t element = size_of(line.dtype());
+  const auto bytes = static_cast<size_t>(numel_of(place.shape)) * element;
+  return Array(line.storage().slice(static_cast<size_t>(place.begin) * element, bytes), 0, place.shape, place.strides,
+               line.dtype());
+}
+
+Array FlatParameter::own_part(const Array& line) const {
+  return line.slice(0, group_->rank() * shard_numel(), (group_->rank() + 1) * shard_numel());
+}
+
+void FlatParameter::point_parameters() {
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(view_of(whole_, places_[i])));
+}
+
+void FlatParameter::begin_gather() {
+  if (gathering_ || (whole_.defined() && gathered_version_ == shard_.array().version())) return;
+  if (!whole_.defined()) whole_ = empty_line(dtype_);
+  const Array part = own_part(whole_);
+  if (part.data() != shard_.array().data()) ops::copy_into(part, ops::to_device(shard_.array(), device_));
+  gathering_ = group_->all_gather(part, whole_, {.async = true});
+}
+
+void FlatParameter::gather() {
+  begin_gather();
+  if (!gathering_) return;
+  std::exchange(gathering_, nullptr)->wait();
+  gathered_version_ = shard_.array().version();
+  point_parameters();
+}
+
+void FlatParameter::release() {
+  if (options_.keep_whole) return;
+  if (gathering_) std::exchange(gathering_, nullptr)->wait();
+  whole_ = Array();
+  const Array nan = ops::full({}, std::numeric_limits<double>::quiet_NaN(), dtype_, device_);
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(nan.expand(places_[i].shape)));
+}
+
+void FlatParameter::bind_gradients() {
+  gradients_ = ops::zeros({shard_numel() * group_->size()}, dtype_, device_);
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].bind_grad(view_of(gradients_, places_[i]));
+}
+
+void FlatParameter::begin_reduce() {
+  reduced_ = Array::empty({shard_numel()}, dtype_, device_);
+  reducing_ = group_->reduce_scatter(gradients_, reduced_, ReduceKind::avg, {.async = true, .strict = options_.strict});
+}
+
+void FlatParameter::finish_reduce() {
+  if (!reducing_) return;
+  std::exchange(reducing_, nullptr)->wait();
+  gradients_ = Array();
+  for (const Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = Tensor();
+    parameter.set_data(parameter.data());  // which ends the binding
+  }
+  const Array part = converted(std::exchange(reduced_, Array()), shard_.dtype(), shard_.device());
+  Tensor& gradient = shard_.mutable_grad();
+  if (!gradient.defined()) gradient = Tensor(part);
+  else ops::binary(BinaryOp::add, gradient.array(), part, &gradient.array());
+}
+
+template <class F>
+void FlatParameter::for_own_parts(const F& f) const {
+  const int64_t first = group_->rank() * shard_numel();
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const int64_t begin = std::max(first, places_[i].begin);
+    const int64_t end = std::min(first + shard_numel(), places_[i].begin + numel_of(places_[i].shape));
+    if (begin < end) f(i, begin - places_[i].begin, begin - first, end - begin);
+  }
+}
+
+Array FlatParameter::part_like(const std::vector<Array>& arrays) const {
+  const Array part = ops::zeros({shard_numel()}, shard_.dtype(), shard_.device());
+  for_own_parts([&](size_t i, int64_t first, int64_t place, int64_t count) {
+    if (!arrays[i].defined()) return;
+    Array x = arrays[i];
+    if (x.strides() != places_[i].strides) {
+      x = Array::empty_strided(places_[i].shape, places_[i].strides, x.dtype(), x.device());
+      ops::copy_into(x, arrays[i]);
+    }
+    ops::copy_into(part.slice(0, place, place + count),
+                   ops::to_device(as_line(x).slice(0, first, first + count), part.device()));
+  });
+  return part;
+}
+
+void FlatParameter::take_gradients() {
+  std::vector<Array> gradients;
+  for (const Tensor& parameter : parameters_)
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().array() : Array());
+  shard_.mutable_grad() = Tensor(part_like(gradients));
+}
+
+std::vector<Array> FlatParameter::gather_like(const Array& part) const {
+  const Array line = empty_line(part.dtype());
+  group_->all_gather(ops::to_device(part, device_), line);
+  std::vector<Array> arrays;
+  for (const Place& place : places_) arrays.push_back(view_of(line, place));
+  return arrays;
+}
+
+}  // namespace gradus::dist

@@ -1,0 +1,272 @@
+#include <gradus/distributed/sharding/fully_sharded.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/parallel/same_on_all_ranks.h>
+#include <gradus/optim/clip_grad.h>
+
+namespace gradus::dist {
+
+/// A backward pass that has begun. If an exception ends it before finish_pass(), it ends the group too: the other ranks
+/// would wait.
+class FullyShardedDataParallel::Pass {
+ public:
+  explicit Pass(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) {}
+  ~Pass() {
+    if (finished_) return;
+    fsdp_.in_pass_ = false;
+    fsdp_.group_->abort("its backward pass ended by an exception");
+  }
+  void finish() {
+    fsdp_.finish_pass();
+    finished_ = true;
+  }
+
+ private:
+  FullyShardedDataParallel& fsdp_;
+  bool finished_ = false;
+};
+
+FullyShardedDataParallel::FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+                                                   FullyShardedDataParallelOptions options)
+    : module_(module), group_(std::move(group)), options_(std::move(options)) {
+  const OpContext context("FullyShardedDataParallel");
+  GRADUS_CHECK(group_, ValueError, "the process group is null");
+  const std::optional<DType>& dtype = options_.param_dtype();
+  GRADUS_CHECK(!dtype || *dtype == kBFloat16, DTypeError, "param_dtype takes kBFloat16, not ", dtype.value_or(kFloat));
+  const auto all = module.named_parameters();
+  GRADUS_CHECK(!all.is_empty(), ValueError, module.name(), " has no parameters");
+  device_ = all[0].value().device();
+  check_same_on_all_ranks(*group_, all);
+  for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
+  for (const Tensor& buffer : module.buffers()) broadcast_from_first(*group_, buffer.array());
+  make_units(module);
+}
+
+FullyShardedDataParallel::~FullyShardedDataParallel() {
+  for (const Unit& unit : units_) {
+    for (const unsigned id : unit.module_hooks) unit.module->remove_hook(id);
+    for (size_t i = 0; i < unit.parameter_hooks.size(); ++i)
+      unit.flat->parameters()[i].remove_hook(unit.parameter_hooks[i]);
+  }
+}
+
+void FullyShardedDataParallel::make_units(nn::Module& module) {
+  const auto is_unit = [&](const std::string& name, const nn::Module& part) {
+    return options_.is_unit() ? options_.is_unit()(name, part) : name.find('.') == std::string::npos;
+  };
+  units_.emplace_back("", &module);
+  for (const auto& item : module.named_modules("", false))
+    if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), item.value().get());
+
+  // A parameter belongs to the innermost unit that it is in, and where it is in several side by side, to the net's.
+  const auto contains = [](const Unit& outer, const Unit& inner) {
+    return outer.name.empty() || inner.name.starts_with(outer.name + ".") || inner.name == outer.name;
+  };
+  std::map<const void*, std::string> names;
+  for (const auto& item : module.named_parameters()) names[item.value().data_ptr()] = item.key();
+  for (const auto& item : module.state_dict())
+    if (const auto found = names.find(item.value().data_ptr()); found != names.end()) keys_[item.key()] = found->second;
+  std::map<const void*, size_t> unit_of;
+  for (size_t u = 0; u < units_.size(); ++u)
+    for (const Tensor& parameter : units_[u].module->parameters()) {
+      const auto found = unit_of.find(parameter.impl());
+      const bool inner = found == unit_of.end() || contains(units_[found->second], units_[u]);
+      unit_of[parameter.impl()] = inner ? u : 0;
+    }
+  std::vector<OrderedDict<std::string, Tensor>> parameters(units_.size(),
+                                                           OrderedDict<std::string, Tensor>("Parameter"));
+  for (const auto& item : module.named_parameters())
+    if (item.value().requires_grad()) parameters[unit_of.at(item.value().impl())].insert(item.key(), item.value());
+
+  FlatParameterOptions options = {.keep_whole = options_.sharding_strategy() == ShardingStrategy::shard_grad_op,
+                                  .dtype = options_.param_dtype(),
+                                  .strict = options_.strict()};
+  if (options_.cpu_offload()) options.home = Device();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    Unit& unit = units_[u];
+    if (!parameters[u].is_empty()) unit.flat = std::make_unique<FlatParameter>(parameters[u], group_, options);
+    unit.module_hooks = {
+        unit.module->register_forward_pre_hook(
+            [this, u](nn::Module&, TensorList& inputs) { before_forward(u, inputs); }),
+        unit.module->register_forward_hook(
+            [this, u](nn::Module&, const TensorList&, TensorList& outputs) { after_forward(u, outputs); })};
+    if (!unit.flat) continue;
+    for (const Tensor& parameter : unit.flat->parameters())
+      unit.parameter_hooks.push_back(
+          parameter.register_post_accumulate_grad_hook([this, u](const Tensor&) { on_gradient(u); }));
+  }
+}
+
+std::vector<Tensor> FullyShardedDataParallel::parameters() const {
+  std::vector<Tensor> shards;
+  for (const Unit& unit : units_)
+    if (unit.flat) shards.push_back(unit.flat->shard());
+  return shards;
+}
+
+FlatParameter* FullyShardedDataParallel::neighbour(size_t unit, int step) {
+  const auto found = std::find(order_.begin(), order_.end(), unit);
+  if (found == order_.end()) return nullptr;
+  for (auto at = found - order_.begin() + step; at >= 0 && at < std::ssize(order_); at += step)
+    if (Unit& next = units_[order_[static_cast<size_t>(at)]]; next.flat) return next.flat.get();
+  return nullptr;
+}
+
+void FullyShardedDataParallel::before_forward(size_t u, TensorList& inputs) {
+  Unit& unit = units_[u];
+  if (u == 0 && options_.param_dtype())
+    for (Tensor& input : inputs)
+      if (input.defined() && input.is_floating_point()) input = input.to(*options_.param_dtype());
+  if (std::find(order_.begin(), order_.end(), u) == order_.end()) order_.push_back(u);
+  if (!unit.flat) return;
+  unit.flat->gather();
+  if (!autograd::is_recomputing())
+    if (FlatParameter* next = neighbour(u, 1)) next->begin_gather();
+}
+
+void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs) {
+  Unit& unit = units_[u];
+  if (autograd::is_recomputing()) return;  // backward goes on with it
+  bool recorded = false;
+  for (const Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    recorded = true;
+    output.register_hook([this, u](const Tensor&) {
+      before_backward(u);
+      return Tensor();
+    });
+  }
+  if (recorded) ++unit.calls;
+  if (unit.flat && (u != 0 || !recorded)) unit.flat->release();
+}
+
+void FullyShardedDataParallel::begin_pass() {
+  if (std::exchange(in_pass_, true)) return;
+  const auto pass = std::make_shared<Pass>(*this);
+  autograd::queue_callback([pass] { pass->finish(); });
+}
+
+void FullyShardedDataParallel::before_backward(size_t u) {
+  const OpContext context("FullyShardedDataParallel");
+  begin_pass();
+  Unit& unit = units_[u];
+  if (!unit.flat || unit.reduced) return;
+  unit.flat->gather();
+  if (!unit.flat->has_bound_gradients()) unit.flat->bind_gradients();
+  if (FlatParameter* next = neighbour(u, -1)) next->begin_gather();
+}
+
+void FullyShardedDataParallel::on_gradient(size_t u) {
+  const OpContext context("FullyShardedDataParallel");
+  begin_pass();
+  Unit& unit = units_[u];
+  // A unit that was called twice gets its gradients twice, and is done at the end of the pass.
+  if (++unit.arrived == unit.flat->parameters().size() && unit.calls <= 1 && unit.flat->has_bound_gradients())
+    reduce(unit);
+}
+
+void FullyShardedDataParallel::reduce(Unit& unit) {
+  if (reducing_ != nullptr) reducing_->flat->finish_reduce();  // one line of gradients at a time, and the next
+  if (!unit.flat->has_bound_gradients()) unit.flat->bind_gradients();
+  unit.flat->begin_reduce();
+  unit.flat->release();
+  unit.reduced = true;
+  reducing_ = &unit;
+}
+
+void FullyShardedDataParallel::finish_pass() {
+  const OpContext context("FullyShardedDataParallel");
+  for (const size_t u : order_)
+    if (Unit& unit = units_[u]; unit.flat && unit.calls > 0 && !unit.reduced) reduce(unit);
+  if (reducing_ != nullptr) reducing_->flat->finish_reduce();
+  reducing_ = nullptr;
+  for (Unit& unit : units_) {
+    if (unit.flat) unit.flat->release();
+    unit.calls = unit.arrived = 0;
+    unit.reduced = false;
+  }
+  in_pass_ = false;
+}
+
+Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_type) {
+  const OpContext context("FullyShardedDataParallel::clip_grad_norm_");
+  const NoGradGuard no_grad;
+  std::vector<Tensor> gradients;
+  for (const Tensor& shard : parameters())
+    if (shard.grad().defined()) gradients.push_back(shard.grad());
+  const bool largest = std::isinf(norm_type);
+  const Tensor norm = nn::utils::get_total_norm(gradients, norm_type);
+  const Tensor part = (largest ? norm : norm.pow(norm_type)).to(device_).contiguous();
+  group_->all_reduce(part.array(), largest ? ReduceKind::max : ReduceKind::sum);
+  const Tensor total = largest ? part : part.pow(1 / norm_type);
+  nn::utils::clip_grads_with_norm_(parameters(), max_norm, total);
+  return total;
+}
+
+// ---- Saving ----
+
+namespace {
+
+std::map<std::string, Array> on_cpu(const FlatParameter& flat, const Array& part) {
+  const std::vector<Array> arrays = flat.gather_like(part);
+  std::map<std::string, Array> named;
+  for (size_t i = 0; i < arrays.size(); ++i) named[flat.names()[i]] = ops::clone(ops::to_device(arrays[i], Device()));
+  return named;
+}
+
+}  // namespace
+
+bool FullyShardedDataParallel::is_sharded(const std::string& parameter) const {
+  return std::any_of(units_.begin(), units_.end(), [&](const Unit& unit) {
+    return unit.flat && std::ranges::find(unit.flat->names(), parameter) != unit.flat->names().end();
+  });
+}
+
+nn::StateDict FullyShardedDataParallel::full_state_dict() {
+  const OpContext context("FullyShardedDataParallel::full_state_dict");
+  std::map<std::string, Array> values;
+  for (const Unit& unit : units_)
+    if (unit.flat) values.merge(on_cpu(*unit.flat, unit.flat->shard().array()));
+  nn::StateDict state("Key");
+  for (const auto& item : module_.state_dict()) {
+    const auto key = keys_.find(item.key());
+    const auto found = key == keys_.end() ? values.end() : values.find(key->second);
+    const bool is_sharded = found != values.end();  // the others are frozen, or buffers
+    state.insert(item.key(), Tensor(is_sharded ? found->second : ops::clone(ops::to_device(item->array(), Device()))));
+  }
+  return state;
+}
+
+void FullyShardedDataParallel::load_full_state_dict(const nn::StateDict& state) {
+  const OpContext context("FullyShardedDataParallel::load_full_state_dict");
+  const NoGradGuard no_grad;
+  const nn::StateDict own = module_.state_dict();
+  std::map<std::string, Array> values;
+  for (const auto& item : own) {
+    const Tensor* const source = state.find(item.key());
+    GRADUS_CHECK(source && source->defined(), ValueError, "the state has no '", item.key(), "'");
+    GRADUS_CHECK(source->sizes() == item->sizes(), ShapeError, "'", item.key(), "' has shape ", source->sizes(),
+                 " in the state, ", item->sizes(), " in the net");
+    if (const auto key = keys_.find(item.key()); key != keys_.end()) values[key->second] = source->array();
+  }
+  for (const auto& item : state)
+    GRADUS_CHECK(own.contains(item.key()), ValueError, "the net has no '", item.key(), "', which the state has");
+  for (const Unit& unit : units_) {
+    if (!unit.flat) continue;
+    std::vector<Array> arrays;
+    for (const std::string& name : unit.flat->names()) arrays.push_back(values.at(name));
+    ops::copy_into(unit.flat->shard().array(), unit.flat->part_like(arrays));
+  }
+  for (const auto& item : own)
+    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or a buffer
+      ops::copy_into(item->array(), state[item.key()].array());
+}
+
+}  // namespace gradus::dist

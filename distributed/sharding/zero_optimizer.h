@@ -1,0 +1,53 @@
+// An optimizer whose state is divided among the ranks (torch.distributed.optim.ZeroRedundancyOptimizer; ZeRO stage 1):
+// each rank keeps the state of its shard of the parameters, updates that, and gets the others' from the others. With
+// DistributedDataParallel, which averages the gradients, it takes the same steps as the optimizer alone.
+//
+//   dist::ZeroRedundancyOptimizer zero(net, group, [](auto shards) {
+//     return std::make_unique<optim::Adam>(shards, 1e-3);
+//   });
+//   dist::DistributedDataParallel ddp(net, group);
+//   …
+//   loss.backward();
+//   zero.step();
+//   zero.zero_grad();
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <gradus/distributed/sharding/flat_parameter.h>
+#include <gradus/layers/module.h>
+#include <gradus/optim/optimizer.h>
+
+namespace gradus::dist {
+
+class ZeroRedundancyOptimizer {
+ public:
+  using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor> shards)>;
+
+  /// The parameters of `module` that require gradients, of one dtype on one device, with the same values on all ranks.
+  /// `make` gets this rank's shard, in which all elements are treated alike.
+  ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group, const Make& make);
+  template <class M>
+  ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const Make& make)
+      : ZeroRedundancyOptimizer(*module, std::move(group), make) {}
+
+  /// Collective. A parameter without a gradient counts as one whose gradient is 0.
+  void step();
+  void zero_grad();
+  /// The optimizer of the shard: for schedules of its learning rate.
+  optim::Optimizer& local() { return *local_; }
+
+  /// The state for all parameters, numbered as in module.parameters(), on the CPU of every rank: what the optimizer
+  /// alone would give. Collective.
+  optim::StateDict state_dict() const;
+  /// Takes such a state, from any number of ranks or from the optimizer alone.
+  void load_state_dict(const optim::StateDict& state);
+
+ private:
+  FlatParameter flat_;
+  std::unique_ptr<optim::Optimizer> local_;
+};
+
+}  // namespace gradus::dist

@@ -77,6 +77,10 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
+    const int64_t limit = limit_.load(std::memory_order_relaxed), held = allocated_.load(std::memory_order_relaxed);
+    GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, bytes,
+                 " bytes more would be beyond the limit of ", limit,
+                 " bytes that set_memory_limit gave the cpu: ", held, " are in tensors");
     const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
     const int at = capacity <= kOwn ? own_shelf() : kShelves;
     Block* block = nullptr;
@@ -130,6 +134,8 @@ class CpuRuntime final : public DeviceRuntime {
     peak_reserved_ = reserved_.load();
   }
 
+  void set_memory_limit(int, int64_t bytes) override { limit_ = bytes; }
+
   void* allocate_pinned(size_t bytes) override { return allocate(bytes, {}); }
   void free_pinned(void* data) noexcept override { free(data); }
 
@@ -179,7 +185,8 @@ class CpuRuntime final : public DeviceRuntime {
 
   Shelf shelves_[kShelves + 1];  // the last one is everybody's
   alignas(64) Count allocated_{0};
-  Count peak_allocated_{0}, reserved_{0}, peak_reserved_{0}, allocations_{0}, system_allocations_{0};
+  Count peak_allocated_{0}, reserved_{0}, peak_reserved_{0}, allocations_{0}, system_allocations_{0},
+      limit_{kNoMemoryLimit};
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,8 @@ struct MemoryStats {
   int64_t retries = 0;             ///< of these, how many the system could serve only after the cache was given back
 };
 
+constexpr int64_t kNoMemoryLimit = std::numeric_limits<int64_t>::max();
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -70,6 +73,8 @@ class DeviceRuntime {
   virtual void empty_cache() = 0;
   virtual MemoryStats memory_stats(int index) const = 0;
   virtual void reset_peak_memory_stats(int index) = 0;
+  /// What tensors may hold at once, MemoryStats::allocated; kNoMemoryLimit: what the system gives.
+  virtual void set_memory_limit(int index, int64_t bytes) = 0;
 
   /// Page-locked host memory where copies to the device need it; plain memory on the CPU.
   virtual void* allocate_pinned(size_t bytes) = 0;
@@ -98,6 +103,10 @@ class DeviceRuntime {
 DeviceRuntime& runtime(DeviceType type);
 /// Same, null when there is none.
 DeviceRuntime* find_runtime(DeviceType type);
+
+/// Tensors on this device may hold so many bytes at once, and what would take more is an OutOfMemoryError: to try what a
+/// smaller device could train. kNoMemoryLimit ends it; another number below 1 is a ValueError.
+void set_memory_limit(Device device, int64_t bytes);
 
 /// `device` with its index: -1 becomes the type's current device on this thread.
 inline Device settled(Device device) {

@@ -70,7 +70,7 @@ void HostGroup::stop() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void HostGroup::execute(const Job& job) noexcept {
+void HostGroup::execute(Job& job) noexcept {
   CommStatus failure;
   try {
     failure = status();
@@ -82,6 +82,7 @@ void HostGroup::execute(const Job& job) noexcept {
   } catch (const CollectiveError& error) { failure = fail(error.status()); } catch (const std::exception& error) {
     failure = fail({CommFailure::aborted, rank(), error.what()});
   }
+  job.in = job.out = Array();  // whoever waits may count on their memory
   job.work->finish(std::move(failure));
 }
 

@@ -55,7 +55,7 @@ class HostGroup : public ProcessGroup {
   /// The first call that a thread of the group can carry out now; null if there is none.
   std::shared_ptr<Job> next() const;
   void carry_out(Job& job, std::unique_lock<std::mutex>& lock);
-  void execute(const Job& job) noexcept;
+  void execute(Job& job) noexcept;
   void run_staged(const Job& job, const Deadline& deadline);
   /// Part of it, on this lane.
   void run_staged(const Job& job, const Range& range, const Deadline& deadline);

@@ -61,9 +61,9 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
   const auto is_unit = [&](const std::string& name, const nn::Module& part) {
     return options_.is_unit() ? options_.is_unit()(name, part) : name.find('.') == std::string::npos;
   };
-  units_.emplace_back("", &module);
+  units_.emplace_back("", module);
   for (const auto& item : module.named_modules("", false))
-    if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), item.value().get());
+    if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), *item.value());
 
   // A parameter belongs to the innermost unit that it is in, and where it is in several side by side, to the net's.
   const auto contains = [](const Unit& outer, const Unit& inner) {

@@ -88,9 +88,11 @@ class FullyShardedDataParallel {
  private:
   class Pass;
   struct Unit {
-    Unit(std::string name, nn::Module* module) : name(std::move(name)), module(module) {}
+    Unit(std::string name, nn::Module& module)
+        : name(std::move(name)), module(&module), alive(module.weak_from_this().lock()) {}
     std::string name;
     nn::Module* module;
+    std::shared_ptr<nn::Module> alive;    // where the module is held by a shared_ptr
     std::unique_ptr<FlatParameter> flat;  // null where it has no parameters of its own
     std::vector<unsigned> module_hooks, parameter_hooks;
     size_t calls = 0, arrived = 0;  // of forward, and gradients, since the last pass

@@ -74,7 +74,8 @@ void ZeroRedundancyOptimizer::load_state_dict(const optim::StateDict& state) {
     const auto [entry, number] = entry_of(item.key());
     if (entry.empty()) own.insert(item.key(), *item);
     else {
-      GRADUS_CHECK(number < count, ValueError, "the state has '", item.key(), "', but there are ", count, " parameters");
+      GRADUS_CHECK(number < count, ValueError, "the state has '", item.key(), "', but there are ", count,
+                   " parameters");
       entries[entry].resize(count);
       entries[entry][number] = item->array();
     }

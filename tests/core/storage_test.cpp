@@ -157,3 +157,17 @@ TEST_CASE("the cpu runtime has one device, one stream and no graphs") {
   CHECK_THROWS_WITH(cpu.begin_capture(), contains("cuda"));
   CHECK_THROWS_AS(cpu.end_capture(), DeviceError);
 }
+
+TEST_CASE("tensors on the cpu hold no more than their limit") {
+  const int64_t held = runtime(DeviceType::cpu).memory_stats(0).allocated;
+  set_memory_limit(Device(), held + 1000);
+  {
+    const Storage storage = Storage::allocate(1000, Device());
+    CHECK_THROWS_WITH(Storage::allocate(1, Device()), contains("1 bytes more would be beyond the limit of ") &&
+                                                          contains("that set_memory_limit gave the cpu"));
+  }
+  Storage::allocate(1000, Device());
+  CHECK_THROWS_WITH(set_memory_limit(Device(), 0), contains("a limit of 0 bytes"));
+  set_memory_limit(Device(), kNoMemoryLimit);
+  Storage::allocate(2000, Device());
+}

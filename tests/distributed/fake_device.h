@@ -122,6 +122,7 @@ class FakeRuntime final : public DeviceRuntime {
   void empty_cache() override {}
   MemoryStats memory_stats(int) const override { return {}; }
   void reset_peak_memory_stats(int) override {}
+  void set_memory_limit(int, int64_t) override {}
   void* allocate_pinned(size_t bytes) override { return std::malloc(bytes); }
   void free_pinned(void* data) noexcept override {
     drain();

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
 #include <gradus/tests/catch.h>
@@ -261,4 +262,87 @@ TEST_CASE("sharding: what cannot be", "[sharding]") {
   const auto optimizer = adam(fsdp.parameters());
   for (const Tensor& shard : fsdp.parameters()) shard.detach().zero_();
   CHECK_THROWS_WITH(loss.backward(), contains("was changed since, by an optimizer's step perhaps"));
+}
+
+namespace {
+
+/// Many layers of 128 x 128 without bias, 64 KiB each, each of which keeps its input of one row for backward.
+struct DeepImpl : nn::Module {
+  static constexpr int64_t kLayers = 192, kLayerBytes = 128 * 128 * 4;
+  std::vector<nn::Linear> layers;
+  DeepImpl() {
+    for (int64_t i = 0; i < kLayers; ++i)
+      layers.push_back(
+          register_module("layer" + std::to_string(i), nn::Linear(nn::LinearOptions(128, 128).bias(false))));
+  }
+  Tensor forward(Tensor x) {
+    for (nn::Linear& layer : layers) x = layer(x);
+    return x;
+  }
+};
+using Deep = nn::ModuleHolder<DeepImpl>;
+
+/// The most that tensors of this process hold in the third of three steps, without what they held before `make`.
+template <class Make>
+int64_t peak_bytes(const Make& make) {
+  DeviceRuntime& cpu = runtime(DeviceType::cpu);
+  const int64_t before = cpu.memory_stats(0).allocated;
+  auto step = make();
+  step();
+  step();
+  cpu.reset_peak_memory_stats(0);
+  step();
+  return cpu.memory_stats(0).peak_allocated - before;
+}
+
+void check_bytes(const char* what, int64_t measured, int64_t formula) {
+  require(std::abs(measured - formula) < formula / 50,
+          std::string(what) + ": " + std::to_string(measured) + " bytes, by the formula " + std::to_string(formula));
+}
+
+}  // namespace
+
+TEST_CASE("sharding: the memory of a rank is what the formula says", "[sharding][processes]") {
+  const int ranks = GENERATE(1, 2, 4);
+  CAPTURE(ranks);
+  spawn(
+      [](int) {
+        const auto group = init_process_group({.backend = "tcp"});
+        const int64_t N = group->size(), layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, G = P, S = 2 * P,
+                      A = DeepImpl::kLayers * 128 * 4;
+        const Tensor x = ones({1, 128});
+        const auto adam_of = [](const std::vector<Tensor>& parameters) {
+          return std::make_shared<optim::Adam>(parameters, optim::AdamOptions(1e-3));
+        };
+        const auto zero1 = peak_bytes([&] {
+          const Deep net;
+          const auto zero = std::make_shared<ZeroRedundancyOptimizer>(
+              net, group, [](auto shards) { return std::make_unique<optim::Adam>(shards, 1e-3); });
+          const auto ddp = std::make_shared<DistributedDataParallel>(net, group);
+          return [=]() mutable {
+            zero->zero_grad();
+            net(x).sum().backward();
+            zero->step();
+          };
+        });
+        // Not with the activations, but with a copy of the shard's gradients the step has its peak.
+        check_bytes("ZeRO 1", zero1, P + G + S / N + G / N);
+        for (const auto strategy : {ShardingStrategy::shard_grad_op, ShardingStrategy::full_shard}) {
+          const auto measured = peak_bytes([&] {
+            const Deep net;
+            const auto fsdp =
+                std::make_shared<FullyShardedDataParallel>(net, group, Options().sharding_strategy(strategy));
+            const auto adam = adam_of(fsdp->parameters());
+            return [=, keep = fsdp]() mutable {
+              adam->zero_grad();
+              net(x).sum().backward();
+              adam->step();
+            };
+          });
+          // Two lines of gradients, one that is sent and one that backward adds to, beside that of the shard.
+          if (strategy == ShardingStrategy::shard_grad_op) check_bytes("ZeRO 2", measured, P + (G + S) / N + 2 * layer + A);
+          else check_bytes("ZeRO 3", measured, (P + G + S) / N + 2 * layer + 2 * layer + A);
+        }
+      },
+      ranks);
 }

@@ -24,6 +24,7 @@ void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, 
   if (bytes == 0) return nullptr;
   std::lock_guard lock(mutex_);
   if (bytes > size_t{1} << 46) fail_out_of_memory(bytes, device);  // no machine has 64 TiB
+  check_limit(bytes, device);
   const size_t capacity = rounded(bytes);
   if (pool == 0) collect_finished(false);
   Block* block = find_free(device, stream, pool, capacity);
@@ -38,6 +39,18 @@ void* CachingAllocator::allocate(size_t bytes, int device, cudaStream_t stream, 
   stats.allocated += static_cast<int64_t>(block->counted);
   stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
   return block->data;
+}
+
+void CachingAllocator::set_limit(int device, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  limits_[device] = bytes;
+}
+
+void CachingAllocator::check_limit(size_t bytes, int device) const {
+  const int64_t allocated = stats_[device].allocated, limit = limits_[device];
+  GRADUS_CHECK(allocated + static_cast<int64_t>(counted(bytes)) <= limit, OutOfMemoryError,
+               format_bytes(static_cast<int64_t>(bytes)), " more would be beyond the limit of ", format_bytes(limit),
+               " that set_memory_limit gave cuda:", device, ": ", format_bytes(allocated), " are in tensors");
 }
 
 // The smallest block that fits, unless more than an eighth of it would be wasted.

@@ -25,7 +25,7 @@ class CachingAllocator {
   using Pool = uint64_t;
 
   explicit CachingAllocator(int device_count, bool page_locked = false)
-      : page_locked_(page_locked), stats_(device_count) {}
+      : page_locked_(page_locked), stats_(device_count), limits_(device_count, kNoMemoryLimit) {}
 
   void* allocate(size_t bytes, int device, cudaStream_t stream, Pool pool);
   void free(void* data) noexcept;
@@ -34,6 +34,7 @@ class CachingAllocator {
   void record_copy(const void* address, int device, cudaStream_t stream);
   void empty_cache();
   MemoryStats stats(int device) const;
+  void set_limit(int device, int64_t bytes);
   void reset_peaks(int device);
 
   Pool new_pool();
@@ -62,6 +63,7 @@ class CachingAllocator {
   void release(Block* block);
   void release_unused(Pool pool, int device = -1);
   void collect_finished(bool wait);
+  void check_limit(size_t bytes, int device) const;
   [[noreturn]] void fail_out_of_memory(size_t bytes, int device) const;
 
   const bool page_locked_;
@@ -71,6 +73,7 @@ class CachingAllocator {
   std::vector<Block*> waiting_;   // freed; their events are recorded
   std::vector<Block*> deferred_;  // freed during a capture, where events cannot be recorded
   std::vector<MemoryStats> stats_;
+  std::vector<int64_t> limits_;  // of stats_.allocated
   Pool last_pool_ = 0;
 };
 

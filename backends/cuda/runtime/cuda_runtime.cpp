@@ -162,6 +162,7 @@ class CudaRuntime final : public DeviceRuntime {
   void empty_cache() override { allocator_.empty_cache(); }
   MemoryStats memory_stats(int index) const override { return allocator_.stats(known(index)); }
   void reset_peak_memory_stats(int index) override { allocator_.reset_peaks(known(index)); }
+  void set_memory_limit(int index, int64_t bytes) override { allocator_.set_limit(known(index), bytes); }
 
   void* allocate_pinned(size_t bytes) override { return pinned_.allocate(bytes, current_device(), nullptr, 0); }
   void free_pinned(void* data) noexcept override { pinned_.free(data); }

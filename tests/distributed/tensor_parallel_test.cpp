@@ -1,0 +1,403 @@
+// Tensor-parallel layers against the plain ones in one process.
+#include <gradus/tests/catch.h>
+
+#include <cmath>
+
+#include <gradus/autograd/gradcheck.h>
+#include <gradus/distributed/sharding/mesh.h>
+#include <gradus/distributed/sharding/tensor_parallel.h>
+#include <gradus/tests/compare.h>
+#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/recording_group.h>
+#include <gradus/tests/distributed/training.h>
+#include <gradus/tests/distributed/values.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+constexpr int64_t kVocabulary = 24, kWidth = 24, kHeads = 12, kLength = 12;
+
+/// A decoder of one block, of plain layers.
+struct PlainDecoderImpl : nn::Module {
+  nn::Embedding embed = register_module("embed", nn::Embedding(kVocabulary, kWidth));
+  nn::LayerNorm norm1 = register_module("norm1", nn::LayerNorm(std::vector<int64_t>{kWidth}));
+  nn::MultiheadAttention attention = register_module(
+      "attention", nn::MultiheadAttention(nn::MultiheadAttentionOptions(kWidth, kHeads).batch_first(true)));
+  nn::LayerNorm norm2 = register_module("norm2", nn::LayerNorm(std::vector<int64_t>{kWidth}));
+  nn::Linear up = register_module("up", nn::Linear(kWidth, 4 * kWidth));
+  nn::Linear down = register_module("down", nn::Linear(4 * kWidth, kWidth));
+  nn::LayerNorm norm3 = register_module("norm3", nn::LayerNorm(std::vector<int64_t>{kWidth}));
+  nn::Linear head = register_module("head", nn::Linear(kWidth, kVocabulary));
+
+  Tensor loss(const Tensor& tokens, const Tensor& targets) {  // (N, L) both
+    const Tensor hidden_keys = ones({kLength, kLength}, kBool).triu(1);
+    Tensor x = embed(tokens);  // (N, L, E)
+    const Tensor y = norm1(x);
+    x = x + std::get<0>(attention(y, y, y, Tensor(), false, hidden_keys));
+    x = x + down(gelu(up(norm2(x))));
+    return cross_entropy(head(norm3(x)).flatten(0, 1), targets.flatten());
+  }
+};
+GRADUS_MODULE(PlainDecoder);
+
+/// The same of tensor-parallel layers, with or without sequence parallelism.
+struct ParallelDecoderImpl : nn::Module {
+  using Group = std::shared_ptr<ProcessGroup>;
+  nn::VocabParallelEmbedding embed{nullptr};
+  nn::ParallelSelfAttention attention{nullptr};
+  nn::SequenceParallelLayerNorm cut_norms[3] = {nullptr, nullptr, nullptr};
+  nn::LayerNorm norms[3] = {nullptr, nullptr, nullptr};
+  nn::ColumnParallelLinear up{nullptr}, head{nullptr};
+  nn::RowParallelLinear down{nullptr};
+  Group group;
+  bool cuts;
+
+  ParallelDecoderImpl(const Group& group, bool cuts) : group(group), cuts(cuts) {
+    const auto dim = cuts ? std::optional<int64_t>(1) : std::nullopt;
+    embed = register_module(
+        "embed",
+        nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(kVocabulary, kWidth).sequence_dim(dim), group));
+    make_norm(0);
+    attention = register_module(
+        "attention",
+        nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(kWidth, kHeads).sequence_dim(dim), group));
+    make_norm(1);
+    up = register_module(
+        "up", nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(kWidth, 4 * kWidth).sequence_dim(dim), group));
+    down = register_module(
+        "down", nn::RowParallelLinear(nn::RowParallelLinearOptions(4 * kWidth, kWidth).sequence_dim(dim), group));
+    make_norm(2);
+    head = register_module("head", nn::ColumnParallelLinear(
+                                       nn::ColumnParallelLinearOptions(kWidth, kVocabulary).sequence_dim(dim), group));
+  }
+  void make_norm(size_t i) {
+    const std::string name = "norm" + std::to_string(i + 1);
+    const nn::LayerNormOptions options({kWidth});
+    if (cuts) cut_norms[i] = register_module(name, nn::SequenceParallelLayerNorm(options, group));
+    else norms[i] = register_module(name, nn::LayerNorm(options));
+  }
+  Tensor norm(size_t i, const Tensor& x) { return cuts ? cut_norms[i](x) : norms[i](x); }
+
+  Tensor loss(const Tensor& tokens, const Tensor& targets) {
+    const Tensor seen_keys = ones({kLength, kLength}, kBool).tril();
+    Tensor x = embed(tokens);  // (N, L, E), with sequence parallelism (N, L / n, E)
+    x = x + attention(norm(0, x), seen_keys);
+    x = x + down(gelu(up(norm(1, x))));
+    return parallel_cross_entropy(head(norm(2, x)), targets, group);
+  }
+};
+GRADUS_MODULE(ParallelDecoder);
+
+template <class M, class... Args>
+M make_seeded(DType dtype, uint64_t seed, const Args&... args) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(seed);
+  M module(args...);
+  module->to(dtype);
+  return module;
+}
+
+/// The part of a plain layer's tensor that a rank has in its place.
+Tensor part_for(const std::string& name, const Tensor& whole, const Tensor& own, int rank, int ranks) {
+  if (whole.sizes() == own.sizes()) return whole;
+  if (name.find("in_proj") != std::string::npos)
+    return whole.reshape({3, ranks, kWidth / ranks, -1}).select(1, rank).reshape(own.sizes());
+  const int64_t dim = whole.size(0) == own.size(0) ? 1 : 0;
+  return whole.narrow(dim, rank * own.size(dim), own.size(dim));
+}
+
+/// "" if all parameters, or with `gradients` their gradients, are parts of the plain ones.
+std::string difference_of_parts(nn::Module& parallel, const OrderedDict<std::string, Tensor>& plain, int rank,
+                                int ranks, double tolerance, bool gradients) {
+  for (const auto& item : parallel.named_parameters()) {
+    const Tensor own = gradients ? item->grad() : item->detach();
+    const Tensor part = part_for(item.key(), plain[item.key()], own, rank, ranks);
+    if (tolerance == 0 && own.equal(part)) continue;
+    if (const std::string found = difference(own, part, tolerance); !found.empty()) return item.key() + ": " + found;
+  }
+  return parallel.named_parameters().size() == plain.size() ? "" : "another number of parameters";
+}
+
+struct Text {
+  Tensor tokens, targets;
+};
+Text make_text(int64_t samples) {
+  const Tensor all = randint(0, kVocabulary, {samples, kLength + 1}, kLong);
+  return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
+}
+
+/// Parameters and gradients of a plain decoder after steps of SGD, and the losses.
+struct PlainRun {
+  std::vector<double> losses;
+  OrderedDict<std::string, Tensor> gradients, parameters;
+};
+PlainRun run_plain(DType dtype, const std::vector<Text>& texts, double lr) {
+  const PlainDecoder net = make_seeded<PlainDecoder>(dtype, 3);
+  optim::SGD sgd(net->parameters(), optim::SGDOptions(lr));
+  PlainRun run;
+  for (const Text& text : texts) {
+    sgd.zero_grad();
+    const Tensor loss = net->loss(text.tokens, text.targets);
+    run.losses.push_back(loss.item<double>());
+    loss.backward();
+    sgd.step();
+  }
+  for (const auto& item : net->named_parameters()) {
+    run.gradients.insert(item.key(), item->grad().clone());
+    run.parameters.insert(item.key(), item->detach().clone());
+  }
+  return run;
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) { return error.what(); }
+  return "";
+}
+void require_message(const std::function<void()>& call, const std::string& part) {
+  const std::string message = message_of(call);
+  require(message.find(part) != std::string::npos, "expected '" + part + "', got '" + message + "'");
+}
+
+}  // namespace
+
+TEST_CASE("tensor_parallel: any number of ranks begins with the weights of the plain layers", "[tensor_parallel]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(ranks, cuts);
+  const PlainDecoder plain = make_seeded<PlainDecoder>(kFloat, 3);
+  const uint64_t offset = default_generator().offset();
+  expect_ranks("local", ranks, [&](ProcessGroup& group) {
+    const std::lock_guard lock(generator_mutex);
+    manual_seed(3);
+    const ParallelDecoder net(shared(group), cuts);
+    require(default_generator().offset() == offset, "the generator is elsewhere");
+    require(difference_of_parts(*net, plain->named_parameters(), group.rank(), ranks, 0, false).empty(), "start");
+    const auto copy = std::make_shared<nn::ColumnParallelLinearImpl>(*net->up)->clone();
+    require(copy->named_parameters()["weight"].equal(net->up->weight), "clone");
+  });
+}
+
+TEST_CASE("tensor_parallel: exchanges have the gradients of what they compute", "[tensor_parallel]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  CAPTURE(ranks);
+  const Tensor x = randn({12, 2}, kDouble), targets = randint(0, 12, {2}, kLong);
+  expect_ranks("local", ranks, [&](ProcessGroup& own_group) {
+    const auto group = shared(own_group);
+    const double own = 0.5 + group->rank();
+    // All ranks compute the same function of the same x, so that they can check its gradients in step.
+    const autograd::GradcheckFunction functions[] = {
+        [&](const TensorList& in) -> TensorList {
+          return {reduce_from_ranks(copy_to_ranks(in[0], group) * own, group)};
+        },
+        [&](const TensorList& in) -> TensorList {
+          return {gather_from_ranks(scatter_to_ranks(in[0], group, 0).square() * own, group, 0)};
+        },
+        [&](const TensorList& in) -> TensorList {
+          return {gather_from_ranks(scatter_to_ranks(in[0].t(), group).square() * own, group)};
+        },
+        [&](const TensorList& in) -> TensorList {
+          const Tensor all = all_gather_sequence(scatter_to_ranks(in[0].t(), group, 1).square(), group, 1);
+          return {gather_from_ranks(reduce_scatter_sequence(all.square() * own, group, 1), group, 1)};
+        },
+        [&](const TensorList& in) -> TensorList {
+          return {parallel_cross_entropy(scatter_to_ranks(in[0].t(), group), targets, group)};
+        },
+    };
+    for (const auto& f : functions) {
+      const Tensor input = x.clone().requires_grad_();
+      autograd::gradcheck(f, {input});
+      autograd::gradgradcheck(f, {input});
+    }
+    const double sum = ranks * ranks / 2.0;
+    require(difference(functions[0]({x})[0], x * sum, 1e-14).empty(), "reduce_from_ranks");
+    require(scatter_to_ranks(x, group, 0).equal(x.narrow(0, group->rank() * 12 / ranks, 12 / ranks)), "scatter");
+    require(gather_from_ranks(scatter_to_ranks(x.t(), group), group).equal(x.t()), "gather_from_ranks");
+    const Tensor given = x + group->rank();
+    Tensor summed = x * ranks + ranks * (ranks - 1) / 2.0;
+    require(
+        difference(reduce_scatter_sequence(given.t(), group, 1), scatter_to_ranks(summed.t(), group, 1), 1e-14).empty(),
+        "reduce_scatter_sequence");
+  });
+}
+
+TEST_CASE("tensor_parallel: a transformer makes the step of one process", "[tensor_parallel]") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(kind, ranks, cuts);
+  manual_seed(11);
+  const std::vector<Text> texts = {make_text(2), make_text(3)};
+  const PlainRun plain = run_plain(kDouble, texts, 0.1);
+  expect_ranks(kind, ranks, [&](ProcessGroup& group) {
+    const auto net = make_seeded<ParallelDecoder>(kDouble, 3, shared(group), cuts);
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      sgd.zero_grad();
+      const Tensor loss = net->loss(texts[i].tokens, texts[i].targets);
+      require(std::abs(loss.item<double>() - plain.losses[i]) < 1e-12, "the loss of step " + std::to_string(i));
+      loss.backward();
+      sgd.step();
+    }
+    const auto differs = [&](const OrderedDict<std::string, Tensor>& of_plain, bool gradients) {
+      return difference_of_parts(*net, of_plain, group.rank(), ranks, 1e-12, gradients);
+    };
+    require(differs(plain.gradients, true).empty(), "gradient of " + differs(plain.gradients, true));
+    require(differs(plain.parameters, false).empty(), differs(plain.parameters, false));
+  });
+}
+
+TEST_CASE("tensor_parallel: 100 steps in float32 keep the losses of one process", "[tensor_parallel]") {
+  manual_seed(12);
+  const std::vector<Text> texts(100, make_text(2));
+  const PlainRun plain = run_plain(kFloat, texts, 0.2);
+  CHECK(plain.losses.back() < 0.5 * plain.losses.front());
+  const int ranks = GENERATE(2, 3, 4);
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(ranks, cuts);
+  expect_ranks("shm", ranks, [&](ProcessGroup& group) {
+    const auto net = make_seeded<ParallelDecoder>(kFloat, 3, shared(group), cuts);
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.2));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      sgd.zero_grad();
+      const Tensor loss = net->loss(texts[i].tokens, texts[i].targets);
+      require(std::abs(loss.item<double>() - plain.losses[i]) < 1e-3, "the loss of step " + std::to_string(i));
+      loss.backward();
+      sgd.step();
+    }
+  });
+}
+
+TEST_CASE("tensor_parallel: a step sends what the formula says", "[tensor_parallel]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(ranks, cuts);
+  const Text text = make_text(2);
+  const auto group = std::make_shared<RecordingGroup>(1, ranks);
+  const auto net = make_seeded<ParallelDecoder>(kDouble, 3, group, cuts);
+  const Tensor loss = net->loss(text.tokens, text.targets);
+  loss.backward();
+  using enum CollectiveKind;
+  const int64_t positions = 2 * kLength, activation = positions * kWidth * 8, others = ranks - 1;
+  // The loss: the largest logit of each row, then the sum of exponentials and the target's logit.
+  int64_t reduced = 3 * positions * 8;
+  // Behind embedding, attention and MLP, and, backward, in front of attention, MLP and head.
+  if (!cuts) reduced += 6 * activation;
+  else reduced += (3 * 2 + 2) * kWidth * 8;  // gradients of three norms and two biases
+  const int64_t gathered = cuts ? 6 * activation / ranks : 0;
+  CHECK(group->bytes[all_reduce] == 2 * reduced * others / ranks);
+  CHECK(group->bytes[all_gather] == gathered * others);
+  CHECK(group->bytes[reduce_scatter] == gathered * others);
+}
+
+TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataParallel", "[tensor_parallel]") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(kind, cuts);
+  manual_seed(13);
+  const std::vector<Text> texts = {make_text(4), make_text(4), make_text(4)};
+  const PlainRun plain = run_plain(kDouble, texts, 0.1);
+  expect_ranks(kind, 4, [&](ProcessGroup& group) {
+    const auto mesh = make_mesh(shared(group), {2, 2});
+    const int row = group.rank() / 2, column = group.rank() % 2;
+    require(mesh[0]->ranks() == std::vector<int>{column, column + 2} && mesh[0]->rank() == row, "data dimension");
+    require(mesh[1]->ranks() == std::vector<int>{2 * row, 2 * row + 1} && mesh[1]->rank() == column,
+            "tensor dimension");
+    // The second copy of the net begins with other numbers, which become those of the first.
+    const auto net = make_seeded<ParallelDecoder>(kDouble, row == 0 ? 3 : 99, mesh[1], cuts);
+    const DistributedDataParallel ddp(net, mesh[0], small_buckets());
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+    for (const Text& text : texts) {
+      sgd.zero_grad();
+      net->loss(text.tokens.narrow(0, 2 * row, 2).contiguous(), text.targets.narrow(0, 2 * row, 2).contiguous())
+          .backward();
+      sgd.step();
+    }
+    const std::string differs = difference_of_parts(*net, plain.parameters, column, 2, 1e-12, false);
+    require(differs.empty(), differs);
+  });
+  expect_ranks("local", 4, [&](ProcessGroup& group) {
+    const auto cube = make_mesh(shared(group), {1, 4, 1});
+    require(cube.size() == 3 && cube[0]->size() == 1 && cube[1]->size() == 4 && cube[2]->size() == 1, "three sizes");
+    require_message([&] { make_mesh(shared(group), {2, 3}); }, "a mesh of sizes (2, 3) is not one of 4 ranks");
+    require_message([&] { make_mesh(shared(group), {-2, -2}); }, "a dimension of -2 ranks");
+  });
+}
+
+TEST_CASE("tensor_parallel: cross-entropy is that of all classes", "[tensor_parallel]") {
+  const int ranks = GENERATE(1, 2, 4, 8);
+  const Reduction reduction = GENERATE(Reduction::mean, Reduction::sum, Reduction::none);
+  const int64_t ignored = GENERATE(int64_t{-100}, int64_t{3});
+  CAPTURE(ranks, ignored);
+  Tensor logits = randn({5, 8}, kDouble) * 1000;  // exponentials of these overflow
+  const Tensor targets = tensor({1, 3, 7, 3, 0}).to(kLong), weights = arange(1, 6).to(kDouble);
+  const auto weighted = [&](const Tensor& loss) {
+    return reduction == Reduction::none ? (loss * weights).sum() : loss * 3.0;
+  };
+  logits.requires_grad_();
+  const Tensor expected = cross_entropy(logits, targets, {}, reduction, ignored);
+  weighted(expected).backward();
+  expect_ranks("local", ranks, [&](ProcessGroup& group) {
+    const int64_t count = 8 / ranks, first = group.rank() * count;
+    const Tensor own = logits.detach().narrow(1, first, count).clone().requires_grad_();
+    const Tensor loss = parallel_cross_entropy(own, targets, shared(group), reduction, ignored);
+    require(difference(loss.detach(), expected.detach(), 1e-12).empty(), "loss");
+    weighted(loss).backward();
+    require(difference(own.grad(), logits.grad().narrow(1, first, count), 1e-12).empty(), "gradient");
+
+    const Tensor cubes = own.detach().reshape({5, 1, count}).to(kHalf), places = targets.reshape({5, 1});
+    const Tensor of_half = parallel_cross_entropy(cubes, places, shared(group), Reduction::none, ignored);
+    require(of_half.sizes() == Shape({5, 1}) && of_half.dtype() == kFloat, "half types are computed in float32");
+  });
+}
+
+TEST_CASE("tensor_parallel: what ranks cannot share is an error that names both numbers", "[tensor_parallel]") {
+  expect_ranks("local", 2, [](ProcessGroup& own) {
+    const auto group = shared(own);
+    const std::shared_ptr<ProcessGroup> none;
+    require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 7), group); },
+                    "7 output features cannot be shared equally by 2");
+    require_message([&] { nn::RowParallelLinear(nn::RowParallelLinearOptions(5, 4), group); },
+                    "5 input features cannot be shared equally by 2");
+    require_message([&] { nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(9, 4), group); },
+                    "9 rows of an embedding cannot be shared");
+    require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 3), group); },
+                    "3 heads cannot be shared equally by 2");
+    require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 4), group); },
+                    "embed_dim 6 does not make 4 heads");
+    require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 8), none); },
+                    "needs a process group");
+    require_message([&] { nn::SequenceParallelLayerNorm(nn::LayerNormOptions({4}), none); }, "needs a process group");
+    require_message([&] { copy_to_ranks(ones({2}), none); }, "the process group is null");
+    require_message([&] { copy_to_ranks(ones({2}, kLong), group); }, "x must be floating, got int64");
+    require_message(
+        [&] {
+          scatter_to_ranks(ones({2, 3}), group);
+        },
+        "[scatter_to_ranks] dimension 1 of x of shape (2, 3)");
+    require_message([&] { reduce_scatter_sequence(ones({3, 2}), group, 0); }, "cannot be cut into 2 equal parts");
+    require_message([&] { parallel_cross_entropy(ones({2, 3}), ones({3}, kLong), group); }, "need targets of shape (2");
+    const auto targets = [](int64_t last) { return tensor({0, last}).to(kLong); };
+    require_message(
+        [&] {
+          parallel_cross_entropy(ones({2, 3}), targets(6), group);
+        },
+        "targets: number 1 of them, 6, is outside [0, 6)");
+    const nn::VocabParallelEmbedding embed(nn::VocabParallelEmbeddingOptions(4, 3), group);
+    require_message([&] { embed(targets(-1)); }, "indices: number 1 of them, -1, is outside [0, 4)");
+    require_message([&] { embed(ones({2})); }, "indices must be int64 or int32, got float32");
+
+    // Nothing was sent by all these; and the other ways of the linear layers.
+    manual_seed(1);
+    const Tensor x = ones({2, 3, 4}).cumsum(2);
+    const auto all = nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 6).gather_output(true), group)(x);
+    require(all.sizes() == Shape({2, 3, 6}), "gather_output");
+    const nn::RowParallelLinear row(nn::RowParallelLinearOptions(4, 6).input_is_parallel(false).bias(false), group);
+    require(row(x).sizes() == Shape({2, 3, 6}) && row->parameters().size() == 1, "input_is_parallel");
+    require(embed(tensor({3, 0}).to(kInt)).sizes() == Shape({2, 3}), "int32 indices");
+  });
+}

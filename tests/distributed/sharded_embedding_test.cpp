@@ -1,0 +1,281 @@
+// Tables spread over ranks against one table in one process.
+#include <gradus/tests/catch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <gradus/distributed/sharding/sharded_embedding.h>
+#include <gradus/tests/compare.h>
+#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/recording_group.h>
+#include <gradus/tests/distributed/training.h>
+#include <gradus/tests/distributed/values.h>
+
+using namespace gradus;
+using namespace gradus::dist;
+using namespace gradus::test;
+
+namespace {
+
+nn::ShardedEmbedding make_table(ProcessGroup& group, const nn::ShardedEmbeddingOptions& options, DType dtype) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(5);
+  nn::ShardedEmbedding table(options, shared(group));
+  table->to(dtype);
+  return table;
+}
+nn::Embedding make_plain_table(int64_t rows, int64_t columns, DType dtype) {
+  const std::lock_guard lock(generator_mutex);
+  manual_seed(5);
+  nn::Embedding table(rows, columns);
+  table->to(dtype);
+  return table;
+}
+
+/// "" if this rank's rows of `x` are those of `whole`, to the bit with a tolerance of 0.
+std::string difference_of_rows(const nn::ShardedEmbedding& table, const Tensor& x, const Tensor& whole,
+                               double tolerance) {
+  int64_t own = 0;
+  for (int64_t row = 0; row < whole.size(0); ++row) {
+    const auto place = table->place_of(row);
+    if (place.rank != table->group->rank()) continue;
+    ++own;
+    const Tensor ours = x[place.row], theirs = whole[row];
+    if (tolerance == 0 ? !ours.equal(theirs) : !difference(ours, theirs, tolerance).empty())
+      return "row " + std::to_string(row) + " differs";
+  }
+  return own == x.size(0) ? "" : "another number of rows";
+}
+
+/// Indices of a rank in a step: with duplicates, of different shapes, none on the last of several ranks.
+Tensor indices_of(int rank, int ranks, int step, int64_t rows) {
+  if (ranks > 1 && rank == ranks - 1 && step == 0) return empty({0, 2}, kLong);
+  const Tensor numbers = arange(6 + 2 * rank) * (3 + step) + 5 * rank;
+  return (numbers.square().remainder(rows)).reshape({-1, 2});
+}
+/// A loss that has another gradient for each element.
+Tensor loss_of_vectors(const Tensor& y, int rank) {
+  const Tensor weights = (arange(y.numel(), y.options()) * 0.37 + rank).sin().reshape(y.sizes());
+  return (y * weights).sum() + (y * y).sum() * 0.1;
+}
+
+/// Row-wise Adagrad, row by row.
+void adagrad_rows(const Tensor& weight, const Tensor& gradient, std::map<int64_t, double>* squares, double lr) {
+  for (int64_t row = 0; row < weight.size(0); ++row) {
+    if (gradient[row].abs().sum().item<double>() == 0) continue;
+    double& sum = (*squares)[row];
+    sum += gradient[row].square().mean().item<double>();
+    weight[row].sub_(gradient[row] * (lr / (std::sqrt(sum) + 1e-10)));
+  }
+}
+
+void require_error(const std::function<void()>& call, const std::string& part) {
+  std::string message;
+  try {
+    call();
+  } catch (const Error& error) { message = error.what(); }
+  require(message.find(part) != std::string::npos, "expected '" + part + "', got '" + message + "'");
+}
+
+}  // namespace
+
+TEST_CASE("sharded_embedding: rows, gradients and steps are those of one table", "[sharded_embedding]") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const auto placement = GENERATE(nn::RowPlacement::range, nn::RowPlacement::hash);
+  const int64_t rows = GENERATE(1, 3, 29), columns = 5;
+  CAPTURE(kind, ranks, rows);
+  const nn::Embedding plain = make_plain_table(rows, columns, kDouble);
+  const Tensor start = plain->weight.detach().clone();
+  std::map<int64_t, double> squares;
+  std::vector<std::vector<Tensor>> vectors;
+  std::vector<Tensor> gradients, weights;
+  for (int step = 0; step < 3; ++step) {
+    plain->zero_grad();
+    vectors.emplace_back();
+    Tensor loss = zeros({}, kDouble);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Tensor y = plain(indices_of(rank, ranks, step, rows));
+      vectors.back().push_back(y.detach());
+      loss = loss + loss_of_vectors(y, rank) / ranks;
+    }
+    loss.backward();
+    gradients.push_back(plain->weight.grad().clone());
+    NoGradGuard no_grad;
+    adagrad_rows(plain->weight, gradients.back(), &squares, 0.1);
+    weights.push_back(plain->weight.detach().clone());
+  }
+
+  expect_ranks(kind, ranks, [&](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto table = make_table(group, nn::ShardedEmbeddingOptions(rows, columns).placement(placement), kDouble);
+    require(difference_of_rows(table, table->weight.detach(), start, 0).empty(), "start");
+    for (int step = 0; step < 3; ++step) {
+      const auto at = static_cast<size_t>(step);
+      const Tensor indices = indices_of(rank, ranks, step, rows);
+      const Tensor y = table(step == 1 ? indices.to(kInt) : indices);
+      const Tensor& expected = vectors[at][static_cast<size_t>(rank)];
+      require(y.sizes() == expected.sizes(), "shape");
+      require(y.numel() == 0 || difference(y.detach(), expected, 1e-12).empty(), "vectors");
+      loss_of_vectors(y, rank).backward();
+      require(!table->weight.grad().defined(), "there is no dense gradient");
+      const auto gradient = table->row_gradient();
+      const Tensor dense = zeros_like(table->weight.detach()).index_add(0, gradient.rows, gradient.values);
+      require(difference_of_rows(table, dense, gradients[at], 1e-12).empty(), "gradient");
+      table->adagrad_step(0.1);
+      require(table->row_gradient().rows.numel() == 0, "a step forgets the gradient");
+      require(difference_of_rows(table, table->weight.detach(), weights[at], 1e-12).empty(), "weights");
+    }
+  });
+}
+
+TEST_CASE("sharded_embedding: 100 steps beside DistributedDataParallel keep the losses of one process",
+          "[sharded_embedding]") {
+  const int64_t rows = 29, columns = 6, samples = 12;
+  const int ranks = GENERATE(2, 3, 4);
+  CAPTURE(ranks);
+  manual_seed(8);
+  const Tensor indices = randint(0, rows, {samples, 3}, kLong), labels = indices.sum({1}).remainder(4);
+  const auto make_output = [&] {
+    const std::lock_guard lock(generator_mutex);
+    manual_seed(6);
+    return nn::Linear(columns, 4);
+  };
+  const auto loss_of = [](const Tensor& vectors, const nn::Linear& output, const Tensor& classes) {
+    return cross_entropy(output(vectors.sum({1})), classes);
+  };
+  std::vector<double> losses;
+  const nn::Embedding plain = make_plain_table(rows, columns, kFloat);
+  {
+    const nn::Linear output = make_output();
+    optim::SGD sgd(output->parameters(), optim::SGDOptions(0.1));
+    std::map<int64_t, double> squares;
+    for (int step = 0; step < 100; ++step) {
+      sgd.zero_grad(), plain->zero_grad();
+      const Tensor loss = loss_of(plain(indices), output, labels);
+      losses.push_back(loss.item<double>());
+      loss.backward();
+      sgd.step();
+      NoGradGuard no_grad;
+      adagrad_rows(plain->weight, plain->weight.grad(), &squares, 0.05);
+    }
+  }
+  CHECK(losses.back() < 0.2 * losses.front());
+  expect_ranks("shm", ranks, [&](ProcessGroup& group) {
+    const auto options = nn::ShardedEmbeddingOptions(rows, columns).placement(nn::RowPlacement::hash);
+    const auto table = make_table(group, options, kFloat);
+    const nn::Linear output = make_output();
+    const DistributedDataParallel ddp(output, shared(group));
+    optim::SGD sgd(output->parameters(), optim::SGDOptions(0.1));
+    const Batch own = share({indices, labels}, group.rank(), ranks);
+    for (int step = 0; step < 100; ++step) {
+      sgd.zero_grad();
+      const Tensor loss = loss_of(table(own.images), output, own.labels);
+      loss.backward();
+      sgd.step();
+      table->adagrad_step(0.05);
+      const Array mean = loss.detach().clone().array();
+      group.all_reduce(mean, ReduceKind::avg);
+      const double expected = losses[static_cast<size_t>(step)];
+      require(std::abs(Tensor(mean).item<double>() - expected) < 1e-3, "the loss of step " + std::to_string(step));
+    }
+  });
+}
+
+TEST_CASE("sharded_embedding: a step writes the rows that were looked up, and no others", "[sharded_embedding]") {
+  expect_ranks("local", 2, [](ProcessGroup& group) {
+    const auto table = make_table(group, {1000, 4}, kFloat);
+    const Tensor before = table->weight.detach().clone();
+    // Two passes add up.
+    for (int pass = 0; pass < 2; ++pass) table(tensor({3, 3, 700 + pass}).to(kLong)).sum().backward();
+    const auto gradient = table->row_gradient();
+    const Tensor expected_rows = group.rank() == 0 ? tensor({3}) : tensor({200, 201});
+    require(gradient.rows.equal(expected_rows.to(kLong)), "rows");
+    // Of two ranks' mean loss: row 3 twice on both in two passes.
+    require((gradient.values == (group.rank() == 0 ? 4.0 : 1.0)).all().item<bool>(), "values");
+    table->adagrad_step(0.5);
+    const Tensor changed = (table->weight.detach() != before).any(1).nonzero().flatten();
+    require(changed.equal(gradient.rows), "changed rows");
+    require(table->squares.nonzero().flatten().equal(gradient.rows), "state");
+    const Tensor after = table->weight.detach().clone();
+    table(tensor({5}).to(kLong)).sum().backward();
+    table->clear_gradient();
+    table->adagrad_step(0.5);
+    {
+      NoGradGuard no_grad;
+      require(!table(tensor({5}).to(kLong)).requires_grad(), "NoGradGuard");
+    }
+    require(table->weight.detach().equal(after), "nothing to do");
+  });
+}
+
+TEST_CASE("sharded_embedding: hashing spreads neighbours, any number of ranks starts alike", "[sharded_embedding]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const auto placement = GENERATE(nn::RowPlacement::range, nn::RowPlacement::hash);
+  CAPTURE(ranks);
+  const nn::Embedding plain = make_plain_table(1000, 3, kFloat);
+  expect_ranks("local", ranks, [&](ProcessGroup& group) {
+    const auto table = make_table(group, nn::ShardedEmbeddingOptions(1000, 3).placement(placement), kFloat);
+    require(difference_of_rows(table, table->weight.detach(), plain->weight.detach(), 0).empty(), "start");
+    require(table->weight.size(0) <= (1000 + ranks - 1) / ranks, "a rank has its share alone");
+    int64_t own = 0;  // of the first hundred
+    for (int64_t row = 0; row < 100; ++row) own += table->place_of(row).rank == group.rank();
+    if (placement == nn::RowPlacement::hash) require(std::abs(own - 100 / ranks) <= 3, "spread");
+    else require(own == (group.rank() == 0 ? 100 : 0), "neighbours");
+    const auto copy = std::dynamic_pointer_cast<nn::ShardedEmbeddingImpl>(table->clone());
+    require(copy->weight.equal(table->weight) && copy->place_of(77).row == table->place_of(77).row, "clone");
+    copy->forward(tensor({1, 2}).to(kLong)).sum().backward();
+    require(table->row_gradient().rows.numel() == 0, "a clone has gradients of its own");
+  });
+}
+
+TEST_CASE("sharded_embedding: a lookup sends what the formula says", "[sharded_embedding]") {
+  const int ranks = GENERATE(2, 4);
+  const auto group = std::make_shared<RecordingGroup>(1, ranks);
+  nn::ShardedEmbedding table(nn::ShardedEmbeddingOptions(4000, 8), group);
+  const Tensor indices = arange(4000).reshape({2, 2000}).to(kLong);
+  const Tensor y = table(indices);
+  using enum CollectiveKind;
+  const int64_t elsewhere = 4000 / ranks * (ranks - 1);  // indices of rows of other ranks
+  CHECK(group->bytes[all_to_all] == 8 * (ranks - 1));
+  CHECK(group->bytes[all_to_all_v] == elsewhere * (8 + 8 * 4));
+  group->bytes.clear();
+  y.sum().backward();
+  CHECK(group->bytes[all_to_all_v] == elsewhere * 8 * 4);
+  table->adagrad_step(0.1);
+  CHECK(group->bytes.size() == 1);
+  CHECK(table->weight.numel() + table->squares.numel() == 4000 / ranks * (8 + 1));
+}
+
+TEST_CASE("sharded_embedding: a bad index on one rank is an error on all, and the group lives on",
+          "[sharded_embedding]") {
+  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  expect_ranks(kind, 3, [](ProcessGroup& group) {
+    const auto table = make_table(group, {10, 4}, kFloat);
+    for (const int64_t bad : {int64_t{10}, int64_t{-1}}) {
+      const Tensor indices = tensor({int64_t{2}, group.rank() == 1 ? bad : 9});
+      const std::string own = "index " + std::to_string(bad) + " at position 1 is outside of the table of 10 rows";
+      require_error([&] { table(indices); },
+                    group.rank() == 1 ? own : "rank 1 looks up an index outside of the table of 10 rows");
+    }
+    require(table(tensor({0, 9}).to(kLong)).sizes() == Shape({2, 4}), "the next lookup");
+  });
+}
+
+TEST_CASE("sharded_embedding: what it cannot do is an error", "[sharded_embedding]") {
+  expect_ranks("local", 2, [](ProcessGroup& group) {
+    const auto made = [&](int64_t rows, int64_t columns, nn::RowPlacement placement = nn::RowPlacement::range) {
+      return nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(rows, columns).placement(placement), shared(group));
+    };
+    require_error([&] { made(0, 4); }, "ShardedEmbedding of 0 rows with 4 columns");
+    require_error([&] { made(int64_t{1} << 31, 1, nn::RowPlacement::hash); }, "takes less than 2^31 rows");
+    require_error([&] { nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(4, 4), nullptr); }, "needs a process group");
+    const auto table = make_table(group, {10, 4}, kDouble);
+    require_error([&] { table(ones({2})); }, "indices must be int64 or int32, got float32");
+    require_error([&] { table->adagrad_step(-1); }, "lr and eps must not be negative");
+    require_error([&] { DistributedDataParallel ddp(table, shared(group)); }, "the nets differ");
+    const Tensor y = table(tensor({1, 2}).to(kLong)).square().sum();
+    require_error([&] { y.backward({}, true, /*create_graph=*/true); }, "is not differentiable twice");
+  });
+}

@@ -2,11 +2,10 @@
 #include <filesystem>
 #include <numeric>
 
-#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
 #include <gradus/tests/catch.h>
-#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/processes.h>
 #include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
 #include <gradus/tests/temporary_directory.h>
@@ -305,44 +304,42 @@ void check_bytes(const char* what, int64_t measured, int64_t formula) {
 TEST_CASE("sharding: the memory of a rank is what the formula says", "[sharding][processes]") {
   const int ranks = GENERATE(1, 2, 4);
   CAPTURE(ranks);
-  spawn(
-      [](int) {
-        const auto group = init_process_group({.backend = "tcp"});
-        const int64_t N = group->size(), layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, G = P, S = 2 * P,
-                      A = DeepImpl::kLayers * 128 * 4;
-        const Tensor x = ones({1, 128});
-        const auto adam_of = [](const std::vector<Tensor>& parameters) {
-          return std::make_shared<optim::Adam>(parameters, optim::AdamOptions(1e-3));
+  Processes processes("tcp", ranks, Milliseconds(20'000), [](ProcessGroup& of_rank, Store&) {
+    const auto group = shared(of_rank);
+    const int64_t N = group->size(), layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, G = P, S = 2 * P,
+                  A = DeepImpl::kLayers * 128 * 4;
+    const Tensor x = ones({1, 128});
+    const auto adam_of = [](const std::vector<Tensor>& parameters) {
+      return std::make_shared<optim::Adam>(parameters, optim::AdamOptions(1e-3));
+    };
+    const auto zero1 = peak_bytes([&] {
+      const Deep net;
+      const auto zero = std::make_shared<ZeroRedundancyOptimizer>(
+          net, group, [](auto shards) { return std::make_unique<optim::Adam>(shards, 1e-3); });
+      const auto ddp = std::make_shared<DistributedDataParallel>(net, group);
+      return [=]() mutable {
+        zero->zero_grad();
+        net(x).sum().backward();
+        zero->step();
+      };
+    });
+    // Not with the activations, but with a copy of the shard's gradients the step has its peak.
+    check_bytes("ZeRO 1", zero1, P + G + S / N + G / N);
+    for (const auto strategy : {ShardingStrategy::shard_grad_op, ShardingStrategy::full_shard}) {
+      const auto measured = peak_bytes([&] {
+        const Deep net;
+        const auto fsdp = std::make_shared<FullyShardedDataParallel>(net, group, Options().sharding_strategy(strategy));
+        const auto adam = adam_of(fsdp->parameters());
+        return [=, keep = fsdp]() mutable {
+          adam->zero_grad();
+          net(x).sum().backward();
+          adam->step();
         };
-        const auto zero1 = peak_bytes([&] {
-          const Deep net;
-          const auto zero = std::make_shared<ZeroRedundancyOptimizer>(
-              net, group, [](auto shards) { return std::make_unique<optim::Adam>(shards, 1e-3); });
-          const auto ddp = std::make_shared<DistributedDataParallel>(net, group);
-          return [=]() mutable {
-            zero->zero_grad();
-            net(x).sum().backward();
-            zero->step();
-          };
-        });
-        // Not with the activations, but with a copy of the shard's gradients the step has its peak.
-        check_bytes("ZeRO 1", zero1, P + G + S / N + G / N);
-        for (const auto strategy : {ShardingStrategy::shard_grad_op, ShardingStrategy::full_shard}) {
-          const auto measured = peak_bytes([&] {
-            const Deep net;
-            const auto fsdp =
-                std::make_shared<FullyShardedDataParallel>(net, group, Options().sharding_strategy(strategy));
-            const auto adam = adam_of(fsdp->parameters());
-            return [=, keep = fsdp]() mutable {
-              adam->zero_grad();
-              net(x).sum().backward();
-              adam->step();
-            };
-          });
-          // Two lines of gradients, one that is sent and one that backward adds to, beside that of the shard.
-          if (strategy == ShardingStrategy::shard_grad_op) check_bytes("ZeRO 2", measured, P + (G + S) / N + 2 * layer + A);
-          else check_bytes("ZeRO 3", measured, (P + G + S) / N + 2 * layer + 2 * layer + A);
-        }
-      },
-      ranks);
+      });
+      // Two lines of gradients, one that is sent and one that backward adds to, beside that of the shard.
+      if (strategy == ShardingStrategy::shard_grad_op) check_bytes("ZeRO 2", measured, P + (G + S) / N + 2 * layer + A);
+      else check_bytes("ZeRO 3", measured, (P + G + S) / N + 2 * layer + 2 * layer + A);
+    }
+  });
+  for (int rank = 0; rank < ranks; ++rank) CHECK(processes.result(rank).error == "");
 }

@@ -146,14 +146,17 @@ std::string plans_of(const NormLayer& layer) {
 
 std::string softmax_plans() {
   std::ostringstream text;
-  text << "\nsoftmax of rows: size, rows\n";
-  for (const int64_t size : {1, 10, 16, 17, 60, 64, 65, 100, 256, 257, 1000, 1024, 1025, 4096, 4097, 50257})
-    for (const int64_t rows : {64, 100000}) {
-      const SoftmaxPlan plan = select_softmax({rows, size}, 1, kH200);
-      text << size << " x " << rows << ": " << plan.name() << " " << plan.blocks << "x" << plan.threads;
-      if (plan.in_registers) text << " of " << plan.lanes << "x" << plan.values;
-      text << "\n";
-    }
+  text << "\nsoftmax of rows: size, rows, \"vectors\": of 16 bytes, aligned\n";
+  for (const int64_t size : {1, 10, 16, 17, 60, 64, 65, 100, 256, 257, 1000, 1024, 1025, 4096, 4097, 8192, 50257})
+    for (const int64_t rows : {64, 100000})
+      for (const bool vectors : {false, true}) {
+        if (vectors && size % 2 != 0) continue;
+        const SoftmaxPlan plan = select_softmax({rows, size}, 1, vectors, kH200);
+        text << size << " x " << rows << (vectors ? " vectors" : "") << ": " << plan.name() << " " << plan.blocks << "x"
+             << plan.threads;
+        if (plan.in_registers) text << " of " << plan.lanes << "x" << plan.values;
+        text << "\n";
+      }
   return text.str();
 }
 

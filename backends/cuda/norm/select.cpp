@@ -168,15 +168,16 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   return plan;
 }
 
-SoftmaxPlan select_softmax(const Shape& shape, int axis, const DeviceProperties& device) {
+SoftmaxPlan select_softmax(const Shape& shape, int axis, bool vectorized, const DeviceProperties& device) {
   const int64_t size = shape.size() ? shape[axis] : 1, rows = numel_of(shape) / std::max<int64_t>(size, 1);
-  if (size > kWarpRow)
+  if (size > (vectorized ? 8192 : kWarpRow))
     return {.threads = row_threads(size),
             .blocks = static_cast<uint32_t>(std::clamp<int64_t>(rows, 1, 32 * device.multiprocessors))};
-  SoftmaxPlan plan{.in_registers = true, .lanes = 128, .values = 8};
+  SoftmaxPlan plan{.in_registers = true, .vectorized = vectorized && size > 16, .lanes = 128, .values = 8};
   if (size <= 16) plan.lanes = 8, plan.values = 2;
   else if (size <= 64) plan.lanes = 16, plan.values = 4;
   else if (size <= 256) plan.lanes = 32;
+  else if (size > 1024) plan.lanes = size <= 4096 ? 256 : 512, plan.values = 16;
   plan.threads = plan.lanes > 32 ? plan.lanes : kThreads;
   plan.blocks = static_cast<uint32_t>(ceil_div(rows, plan.threads / plan.lanes));
   return plan;

@@ -63,13 +63,14 @@ bool is_dense(const View& x);
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.
 struct SoftmaxPlan {
   bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice
+  bool vectorized = false;    ///< in registers: loads of 16 bytes, or of all values of a thread
   uint32_t lanes = 0, values = 0;
   uint32_t threads = 0, blocks = 0;
 
   /// For observers: "lanes" or "block".
   const char* name() const { return in_registers ? "lanes" : "block"; }
 };
-/// The rows are along `axis`.
-SoftmaxPlan select_softmax(const Shape& shape, int axis, const DeviceProperties& device);
+/// The rows are along `axis`; `vectorized`: all views' are aligned vectors of 16 bytes.
+SoftmaxPlan select_softmax(const Shape& shape, int axis, bool vectorized, const DeviceProperties& device);
 
 }  // namespace gradus::cuda_detail

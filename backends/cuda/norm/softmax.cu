@@ -1,10 +1,11 @@
 // Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
-// Rows of any strides along any axis. Up to 1,024 elements stay in registers, two to eight a thread: 8, 16 or 32
-// threads share a row, in blocks of 256, or a block of 128 has one; as many blocks as hold all rows. Longer: up to 32
-// blocks a multiprocessor, which loop over rows; the 256 or 1,024 threads of a block go through a row in vectors of 16
-// bytes, first for the maximum and the sum at once (online_softmax.cuh), then for the results.
+// Rows of any strides along any axis. Up to 1,024 elements, 8,192 of rows that are aligned vectors of 16 bytes, stay in
+// registers, two to sixteen a thread: 8, 16 or 32 threads share a row, in blocks of 256, or a block of 128 to 512 has
+// one; as many blocks as hold all rows. Longer: up to 32 blocks a multiprocessor, which loop over rows; the 256 or 1,024
+// threads of a block go through a row in vectors, first for the maximum and the sum at once (online_softmax.cuh), then
+// for the results.
 // Deterministic: fixed trees over a row's threads.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
@@ -18,14 +19,16 @@ namespace {
 
 using namespace cuda_detail;
 
-// A row's elements as kLanes threads keep them, kCount each: a part of a warp, or a block.
-template <int kLanes, int kCount>
+// A row's elements as kLanes threads keep them, kCount each, kVec neighbours at a time: a part of a warp, or a block.
+template <int kLanes, int kCount, int kVec>
 struct Spread {
   static constexpr int kValues = kCount;
   static constexpr int kBlock = kLanes > 32 ? kLanes : kThreads;  // its threads
 
   __device__ static uint32_t row() { return thread_index() / kLanes; }
-  __device__ static int element(int k) { return k * kLanes + threadIdx.x % kLanes; }
+  __device__ static int element(int k) {
+    return (k / kVec * kLanes + static_cast<int>(threadIdx.x) % kLanes) * kVec + k % kVec;
+  }
   template <class A, class F>
   __device__ static A fold(A value, F&& f) {
     if constexpr (kLanes <= 32) {
@@ -35,30 +38,43 @@ struct Spread {
       return block_reduce(value, shared, f);
     }
   }
-  /// The values; past the row's end `otherwise`.
+  /// The values; past the row's end `otherwise`. All loads are under way before the first is waited for.
   template <class T, class C>
   __device__ static void load(const Row<const T>& row, int size, C otherwise, C (&values)[kValues]) {
+    Vec<T, kVec> vecs[kValues / kVec];
+#pragma unroll
+    for (int k = 0; k < kValues; k += kVec) vecs[k / kVec] = row.template load<kVec>(min(element(k), size - kVec));
 #pragma unroll
     for (int k = 0; k < kValues; ++k)
-      values[k] = element(k) < size ? static_cast<C>(row.data[element(k) * row.step]) : otherwise;
+      values[k] = element(k) < size ? static_cast<C>(vecs[k / kVec].value[k % kVec]) : otherwise;
   }
   template <class T, class C>
   __device__ static void store(const Row<T>& row, int size, const C (&values)[kValues]) {
 #pragma unroll
-    for (int k = 0; k < kValues; ++k)
-      if (element(k) < size) row.data[element(k) * row.step] = static_cast<T>(values[k]);
+    for (int k = 0; k < kValues; k += kVec) {
+      Vec<T, kVec> vec;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) vec.value[j] = static_cast<T>(values[k + j]);
+      if (element(k) < size) row.template store<kVec>(element(k), vec);
+    }
   }
 };
 
 // The rows of y = softmax(x) or, backward, of dx. Views: the result, x or dy, and y, which forward is the result.
 template <class T>
 struct Rows {
-  Geometry<3> nest;
-  int64_t size, steps[3];  // of a row: elements, steps between them
-  bool log;
+  uint32_t count;
+  bool log, evenly;                      // evenly: rows are `row_steps` apart
+  int64_t size, steps[3], row_steps[3];  // of a row: elements, steps between them
   T* result;
   const T *x, *y;
+  Geometry<3> nest;
 
+  __device__ void offsets(uint32_t row, int64_t (&at)[3]) const {
+    if (!evenly) return nest.offsets(row, at);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) at[k] = row * row_steps[k];
+  }
   __device__ Row<T> to(const int64_t (&at)[3]) const { return {result + at[0], steps[0]}; }
   __device__ Row<const T> from(const int64_t (&at)[3]) const { return {x + at[1], steps[1]}; }
   __device__ Row<const T> outputs(const int64_t (&at)[3]) const { return {y + at[2], steps[2]}; }
@@ -70,10 +86,10 @@ struct Rows {
 template <bool kBackward, class S, class T>
 __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
   using C = compute_t<T>;
-  const bool outside = S::row() >= rows.nest.numel;  // lanes of other rows of the warp may be inside
+  const bool outside = S::row() >= rows.count;  // lanes of other rows of the warp may be inside
   const int size = static_cast<int>(rows.size);
   int64_t at[3];
-  rows.nest.offsets(outside ? 0 : S::row(), at);
+  rows.offsets(outside ? 0 : S::row(), at);
   C values[S::kValues], sum = 0;
   S::load(rows.from(at), size, kBackward ? C(0) : -C(INFINITY), values);
   if constexpr (kBackward) {
@@ -97,9 +113,9 @@ __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
       if (!rows.log) values[k] = power;
     }
     sum = S::fold(sum, Add());
-    const C log_sum = rows.log ? ::log(sum) : C(0), inverse = C(1) / sum;
+    const C scale = rows.log ? ::log(sum) : C(1) / sum;
 #pragma unroll
-    for (int k = 0; k < S::kValues; ++k) values[k] = rows.log ? values[k] - log_sum : values[k] * inverse;
+    for (int k = 0; k < S::kValues; ++k) values[k] = rows.log ? values[k] - scale : values[k] * scale;
   }
   if (!outside) S::store(rows.to(at), size, values);
 }
@@ -108,9 +124,9 @@ template <bool kBackward, class T>
 __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
   using C = compute_t<T>;
   __shared__ C shared[32];
-  for (uint32_t r = blockIdx.x; r < rows.nest.numel; r += gridDim.x) {
+  for (uint32_t r = blockIdx.x; r < rows.count; r += gridDim.x) {
     int64_t at[3];
-    rows.nest.offsets(r, at);
+    rows.offsets(r, at);
     const auto to = rows.to(at);
     const auto from = rows.from(at), outputs = rows.outputs(at);
     if constexpr (kBackward) {
@@ -141,13 +157,29 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
   }
 }
 
-// Calls f.operator()<Spread>() for a row that lanes keep in registers.
-template <class F>
+// Calls f.operator()<Spread>() for a row of T that lanes keep in registers.
+template <class T, class F>
 void visit_spread(const SoftmaxPlan& plan, F&& f) {
-  if (plan.lanes == 8) f.template operator()<Spread<8, 2>>();
-  else if (plan.lanes == 16) f.template operator()<Spread<16, 4>>();
-  else if (plan.lanes == 32) f.template operator()<Spread<32, 8>>();
-  else f.template operator()<Spread<128, 8>>();
+  constexpr int kFull = 16 / sizeof(T);
+  const auto either = [&]<int kLanes, int kCount>() {
+    if (plan.vectorized) f.template operator()<Spread<kLanes, kCount, std::min(kCount, kFull)>>();
+    else f.template operator()<Spread<kLanes, kCount, 1>>();
+  };
+  if (plan.lanes == 8) f.template operator()<Spread<8, 2, 1>>();
+  else if (plan.lanes == 16) either.template operator()<16, 4>();
+  else if (plan.lanes == 32) either.template operator()<32, 8>();
+  else if (plan.lanes == 128) either.template operator()<128, 8>();
+  else if (plan.lanes == 256) f.template operator()<Spread<256, 16, kFull>>();
+  else f.template operator()<Spread<512, 16, kFull>>();
+}
+
+// Whether the rows of a view along the axis are aligned vectors of 16 bytes.
+bool has_vectors(const StridedLayout& view, const void* data, int axis) {
+  const auto width = static_cast<int64_t>(16 / size_of(view.dtype));
+  if (view.ndim() == 0 || view.strides[axis] != 1 || view.shape[axis] % width != 0) return false;
+  for (int i = 0; i < view.ndim(); ++i)
+    if (i != axis && view.shape[i] != 1 && view.strides[i] % width != 0) return false;
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
 // False where there are too many rows.
@@ -155,18 +187,27 @@ template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
   const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});
   if (nest.numel > kMaxChunk) return false;
-  const SoftmaxPlan plan = select_softmax(y.shape, axis, device_properties(y.device.index));
+  const bool vectorized =
+      has_vectors(x, x.data, axis) && has_vectors(y, y.data, axis) && has_vectors(result, result.data, axis);
+  const SoftmaxPlan plan = select_softmax(y.shape, axis, vectorized, device_properties(y.device.index));
   const View none, &output = kBackward ? y : none;
   EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());
   if (y.numel() == 0) return true;
   const auto step = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    const Rows<T> rows{
-        nest.geometry(), y.ndim() ? y.shape[axis] : 1, {step(result), step(x), step(y)}, log, result.as<T>(), x.as<T>(),
-        y.as<T>()};
+    Rows<T> rows{.count = static_cast<uint32_t>(nest.numel),
+                 .log = log,
+                 .evenly = nest.ndim <= 1,
+                 .size = y.ndim() ? y.shape[axis] : 1,
+                 .steps = {step(result), step(x), step(y)},
+                 .row_steps = {nest.strides[0][0], nest.strides[1][0], nest.strides[2][0]},
+                 .result = result.as<T>(),
+                 .x = x.as<T>(),
+                 .y = y.as<T>(),
+                 .nest = nest.geometry()};
     if (!plan.in_registers) return launch(block_kernel<kBackward, T>, plan.blocks, plan.threads, rows);
-    visit_spread(plan, [&]<class S>() { launch(lanes_kernel<kBackward, S, T>, plan.blocks, plan.threads, rows); });
+    visit_spread<T>(plan, [&]<class S>() { launch(lanes_kernel<kBackward, S, T>, plan.blocks, plan.threads, rows); });
   });
   return true;
 }

@@ -4,7 +4,8 @@
 //
 // Grid: blocks of 256 threads, which loop over the vectors of the result: neighbours in memory, that is, channels of a
 // channels-last pixel, else a column of a row. Windows of 2 x 2 that tile the image, those of most nets, are constants
-// of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y.
+// of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y. Of other
+// windows up to 3 x 3 at stride 2, ResNet's, backward gives a thread 2 x 2 pixels, which ask the same four windows.
 // Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
@@ -129,12 +130,65 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Windows up to 3 x 3 at stride 2: 2 x 2 pixels to a thread (`pool.vectors` counts them), all that may be covered by
+// windows (p, q) to (p + 1, q + 1). `pairs`: two columns can be stored at once.
+template <Along kAlong, int kVec, class T>
+__global__ void __launch_bounds__(kThreads)
+    backward_2x2_kernel(Pool pool, bool pairs, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
+  using C = compute_t<T>;
+  for (uint32_t e = thread_index(); e < pool.vectors.count; e += thread_count()) {
+    Place at = pool.vectors.place<kAlong, kVec>(e);
+    const int first_p = at.row - 1 + static_cast<int>(pool.window.padding[0]);
+    const int first_q = at.column - 1 + static_cast<int>(pool.window.padding[1]);
+    const T* gradients = dy.plane(at);
+    const int32_t* winners = indices.plane(at);
+    at.row *= 2, at.column *= 2;
+    Vec<T, kVec> gradient[4];  // of each window: all loads are under way before the first is waited for
+    Vec<int32_t, kVec> winner[4];
+#pragma unroll
+    for (int window = 0; window < 4; ++window) {
+      const int p = min(max(first_p + window / 2, 0), pool.P - 1), q = min(max(first_q + window % 2, 0), pool.Q - 1);
+      gradient[window] = load<kVec>(gradients + p * dy.strides.h + q * dy.strides.w);
+      winner[window] = load<kVec>(winners + p * indices.strides.h + q * indices.strides.w);
+    }
+    C sum[4][kVec] = {};  // (pixel, channel)
+#pragma unroll
+    for (int window = 0; window < 4; ++window) {
+      const int p = first_p + window / 2, q = first_q + window % 2;
+      const bool inside = p >= 0 && p < pool.P && q >= 0 && q < pool.Q;
+#pragma unroll
+      for (int pixel = 0; pixel < 4; ++pixel)
+#pragma unroll
+        for (int k = 0; k < kVec; ++k)
+          if (inside && winner[window].value[k] == (at.row + pixel / 2) * pool.W + at.column + pixel % 2)
+            sum[pixel][k] += static_cast<C>(gradient[window].value[k]);
+    }
+    T* const to = dx.element(at);
+#pragma unroll
+    for (int pixel = 0; pixel < 4; ++pixel) {
+      if (at.row + pixel / 2 >= pool.H || at.column + pixel % 2 >= pool.W) continue;
+      T* const here = to + pixel / 2 * dx.strides.h + pixel % 2 * dx.strides.w;
+      Vec<T, kVec> total;
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) total.value[k] = static_cast<T>(sum[pixel][k]);
+      if (kAlong == Along::channels || !pairs) store(here, total);
+      else if (pixel % 2 == 0) store(here, Vec<T, 2>{total.value[0], static_cast<T>(sum[pixel | 1][0])});
+    }
+  }
+}
+
 // Whether the kernels for tiles serve: they take whole pairs of columns, or any columns of channels side by side.
 template <class T>
 bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i)
     if (g.kernel[i] != 2 || g.stride[i] != 2 || g.padding[i] != 0 || g.dilation[i] != 1) return false;
   return neighbours_of(image) == Along::channels || can_vectorize<T>(image, Along::columns, 2);
+}
+
+bool takes_2x2(const Pool2dGeometry& g) {
+  for (int i = 0; i < 2; ++i)
+    if (g.kernel[i] > 3 || g.stride[i] != 2 || g.padding[i] > 1 || g.dilation[i] != 1) return false;
+  return true;
 }
 
 // Calls run<kTiles, kAlong, kVec>() with the largest vectors of `pooled` and the indices, and of `image`, that all
@@ -181,9 +235,19 @@ void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const
   check_size(dx.numel());
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    const bool tiles = takes_tiles<T>(dx, geometry);
-    EventScope event("max_pool2d_backward", "cuda", tiles ? "tiles" : "gather", {&dy, &indices}, dy.numel());
+    const bool tiles = takes_tiles<T>(dx, geometry), is_2x2 = !tiles && dy.numel() > 0 && takes_2x2(geometry);
+    const char* const name = tiles ? "tiles" : is_2x2 ? "gather_2x2" : "gather";
+    EventScope event("max_pool2d_backward", "cuda", name, {&dy, &indices}, dy.numel());
     visit_vectors<T>(tiles, dx, dy, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
+      if constexpr (!kTiles) {
+        if (is_2x2) {
+          const Shape of_tiles{dx.shape[0], dx.shape[1], ceil_div(dx.shape[2], 2), ceil_div(dx.shape[3], 2)};
+          const Pool pool(dx.shape, dy.shape, geometry, ImageVectors(of_tiles, kAlong, kVec));
+          const bool pairs = kAlong == Along::columns && can_vectorize<T>(dx, Along::columns, 2);
+          return launch(backward_2x2_kernel<kAlong, kVec, T>, launch.blocks(pool.vectors.count, kThreads), kThreads,
+                        pool, pairs, Image<const T>(dy), Image<const int32_t>(indices), Image<T>(dx));
+        }
+      }
       constexpr int kWide = kTiles && kAlong == Along::columns ? 2 * kVec : kVec;
       const Pool pool(dx.shape, dy.shape, geometry, ImageVectors(dx.shape, kAlong, kWide));
       launch(backward_kernel<kTiles, kAlong, kVec, T>, launch.blocks(pool.vectors.count, kThreads), kThreads, pool,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The coefficients of backends/openmp/simd/erf_kernel.h, as polynomials in x - centre with the least largest error (Remez'
-exchange algorithm). Needs mpmath.
+"""The coefficients of backends/openmp/simd/erf_kernel.h (Q, R) and backends/cuda/elementwise/unary.cu (L), as polynomials
+in x - centre with the least largest error (Remez' exchange algorithm). Needs mpmath.
   Q(x) = erfc(x) exp(x^2) from 1 on; its error counts times exp(-x^2), as it does in erf(x) = 1 - exp(-x^2) Q(x);
-  R(x) = (1 - Phi(x)) exp(x^2 / 2) from 0 on, whose error counts times exp(-x^2 / 2).
+  R(x) = (1 - Phi(x)) exp(x^2 / 2) from 0 on, whose error counts times exp(-x^2 / 2);
+  L(x) = log2(1 - Phi(x)) from 0 on, whose error counts times (1 - Phi(x)) ln 2. Beyond its end it falls to -infinity.
 
     scripts/fit_erfc.py
 """
@@ -50,9 +51,12 @@ def fit(target, weight, degree, start, end, centre):
 
 Q = lambda x: erfc(x) * exp(x * x), lambda x: exp(-x * x)
 R = lambda x: erfc(x / mp.sqrt(2)) / 2 * exp(x * x / 2), lambda x: exp(-x * x / 2)
+beyond = lambda x: erfc(x / mp.sqrt(2)) / 2
+L = lambda x: mp.log(beyond(x), 2), lambda x: beyond(x) * mp.log(2)
 for name, functions, degree, start, end, centre, digits in (
     ("Q, float", Q, 7, 1, 4, mpf("1.5"), 12),
     ("R, float", R, 11, 0, mpf("5.3"), mpf("1.25"), 12),
+    ("L, float", L, 8, 0, mpf("5.5"), mpf(0), 10),
 ):
     coefficients, error = fit(*functions, degree, start, end, centre)
     print(f"{name}: x in [{start}, {nstr(mpf(end), 3)}], powers of x - {nstr(mpf(centre), 3)},",

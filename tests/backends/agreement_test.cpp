@@ -137,6 +137,29 @@ TEST_CASE("binary ops agree on every backend") {
     }
 }
 
+TEST_CASE("rows of whole vectors, broadcast along one axis or the other, agree on every backend") {
+  Maker make(30);
+  for (DType dtype : kAllDTypes)
+    for (const int64_t width : {4, 8, 12, 40, 42})
+      for (const int64_t begin : {0, 1, 8}) {  // in rows of 64: aligned or not
+        const auto rows = [&] { return make({6, 64}, dtype).slice(1, begin, begin + width); };
+        const Array row = make({1, width}, dtype).expand({6, width}), column = make({6, 1}, dtype).expand({6, width});
+        const Array condition = make({6, 1}, DType::boolean).expand({6, width});
+        const auto add = [](Backend& b, const Arrays& in, const Arrays& out) {
+          b.binary(BinaryOp::add, in[0], in[1], out[0]);
+        };
+        for (const Array& y : {make({6, width}, dtype), rows()}) {
+          check_agreement("add row", {rows(), row}, {y}, add, {}, 2);
+          check_agreement("add column", {column, rows()}, {y}, add, {}, 2);
+          check_agreement("copy column", {column}, {y},
+                          [](Backend& b, const Arrays& in, const Arrays& out) { b.copy(in[0], out[0]); });
+          check_agreement(
+              "where", {condition, rows(), column}, {y},
+              [](Backend& b, const Arrays& in, const Arrays& out) { b.where(in[0], in[1], in[2], out[0]); });
+        }
+      }
+}
+
 TEST_CASE("where agrees on every backend") {
   Maker make(6);
   for (DType dtype : kAllDTypes)

@@ -1,5 +1,6 @@
-// y[i] = f(x0[i], x1[i], …): the kernel of all element-wise operators. Contiguous views go four elements at a time,
-// others by their strides.
+// y[i] = f(x0[i], x1[i], …): the kernel of all element-wise operators. Contiguous views go in vectors, of eight elements
+// where all have two bytes or less, else of four, and so do rows of whole vectors, along which an operand may be
+// broadcast; others go by their strides.
 #pragma once
 
 #include <utility>
@@ -9,28 +10,89 @@
 
 namespace gradus::cuda_detail {
 
-template <class F, class Out, class... In>
-__global__ void __launch_bounds__(kThreads)
-    map_kernel(F f, Geometry<1 + sizeof...(In)> geometry, Out* y, const In*... x) {
-  if (geometry.vectorised) {
-    const uint32_t vectors = geometry.numel / 4;
-    for (uint32_t i = thread_index(); i < vectors; i += thread_count()) {
-      Vec<Out, 4> out;
-      [&](const Vec<In, 4>&... in) {
+/// Elements that a thread takes at once.
+template <class... T>
+inline constexpr int kMapVec = (... && (sizeof(T) <= 2)) ? 8 : 4;
+
+/// Neighbours along an axis, or the same one as often.
+template <int kVec, class T>
+__device__ Vec<T, kVec> load_or_repeat(const T* from, bool repeat) {
+  if (!repeat) return load<kVec>(from);
+  const T value = *from;
+  Vec<T, kVec> vec;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) out.value[k] = f(in.value[k]...);
-      }(Vec<In, 4>(reinterpret_cast<const Vec<In, 4>*>(x)[i])...);
-      reinterpret_cast<Vec<Out, 4>*>(y)[i] = out;
-    }
-    for (uint32_t i = vectors * 4 + thread_index(); i < geometry.numel; i += thread_count()) y[i] = f(x[i]...);
-  } else {
-    for (uint32_t i = thread_index(); i < geometry.numel; i += thread_count()) {
-      int64_t at[1 + sizeof...(In)];
-      geometry.offsets(i, at);
-      [&]<size_t... I>(std::index_sequence<I...>) { y[at[0]] = f(x[at[I + 1]]...); }
-      (std::index_sequence_for<In...>());
+  for (T& each : vec.value) each = value;
+  return vec;
+}
+/// f of neighbours of each operand.
+template <class Out, int kVec, class F, class... In>
+__device__ Vec<Out, kVec> map_vec(const F& f, const Vec<In, kVec>&... in) {
+  Vec<Out, kVec> out;
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) out.value[k] = f(in.value[k]...);
+  return out;
+}
+
+/// The views, and how they are walked through: all contiguous, or by strides; where the nest is vectorised, in vectors,
+/// of which operand k has one element where bit k of `repeated` is set. What contiguous views need is in front: a kernel
+/// waits for each line of its parameters.
+template <int N>
+struct MapViews {
+  void* data[N];
+  bool contiguous;
+  uint32_t repeated;
+  Geometry<N> nest;
+
+  __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] = contiguous ? i : 0;
+    if (contiguous) return;
+#pragma unroll 1  // axes are few, and unrolled ones would cost contiguous views more than they save others
+    for (int axis = nest.ndim - 1; axis >= 0; --axis) {
+      uint32_t index = i;
+      i = nest.size[axis].split(index);
+#pragma unroll
+      for (int k = 0; k < N; ++k) at[k] += index * nest.strides[k][axis];
     }
   }
+};
+
+template <class F, class Out, class... In>
+__global__ void __launch_bounds__(kThreads) map_kernel(F f, MapViews<1 + sizeof...(In)> views) {
+  constexpr int kVec = kMapVec<Out, In...>;
+  const auto apply = [&]<bool kVector, size_t... I>(uint32_t i, std::index_sequence<I...>) {
+    int64_t at[1 + sizeof...(In)];
+    views.offsets(i, at);
+    Out* const y = static_cast<Out*>(views.data[0]) + at[0];
+    if constexpr (kVector)
+      store(y, map_vec<Out, kVec>(f, load_or_repeat<kVec>(static_cast<const In*>(views.data[I + 1]) + at[I + 1],
+                                                          views.repeated >> I & 1)...));
+    else *y = f(static_cast<const In*>(views.data[I + 1])[at[I + 1]]...);
+  };
+  constexpr std::index_sequence_for<In...> operands;
+  const uint32_t vectors = views.nest.vectorised ? views.nest.numel / kVec : 0;
+  for (uint32_t i = thread_index(); i < vectors; i += thread_count())
+    apply.template operator()<true>(kVec * i, operands);
+  for (uint32_t i = vectors * kVec + thread_index(); i < views.nest.numel; i += thread_count())
+    apply.template operator()<false>(i, operands);
+}
+
+/// Whether view k has one element along the last axis.
+template <int N>
+bool is_repeated(const Nest<N>& nest, int k) {
+  return nest.ndim > 0 && nest.strides[k][nest.ndim - 1] == 0;
+}
+/// Whether view k, from `data` on, consists of aligned vectors: as a whole, if all are contiguous, else each row along
+/// the last axis; an operand's may be one element.
+template <int kVec, int N, class T>
+bool has_map_vectors(const Nest<N>& nest, int k, const T* data) {
+  if (reinterpret_cast<uintptr_t>(data) % std::min<size_t>(16, kVec * sizeof(T)) != 0) return is_repeated(nest, k);
+  if (nest.all_contiguous()) return true;
+  const auto is_whole = [](int64_t stride) { return stride % kVec == 0; };
+  const int last = nest.ndim - 1;
+  if (nest.shape[last] % kVec != 0) return false;
+  if (is_repeated(nest, k)) return k > 0;
+  return nest.strides[k][last] == 1 && std::all_of(nest.strides[k], nest.strides[k] + last, is_whole);
 }
 
 /// Runs y = f(x…) over views of the same shape; y may be the same view as an x.
@@ -43,12 +105,15 @@ void map(const F& f, const MutableView& y, const Views&... x) {
   const Launch launch(y.device);
   for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* at) {
     [&]<size_t... I>(std::index_sequence<I...>) {
-      Out* out = y.template as<Out>() + at[0];
-      Geometry<N> geometry = chunk.geometry();
-      geometry.vectorised = chunk.contiguous(0) && aligned(out) &&
-                            (... && (chunk.contiguous(I + 1) && aligned(x.template as<In>() + at[I + 1])));
-      const uint32_t blocks = launch.blocks(chunk.numel, geometry.vectorised ? 4 * kThreads : kThreads);
-      launch(map_kernel<F, Out, In...>, blocks, kThreads, f, geometry, out, (x.template as<In>() + at[I + 1])...);
+      constexpr int kVec = kMapVec<Out, In...>;
+      MapViews<N> views{{y.template as<Out>() + at[0], const_cast<In*>(x.template as<In>() + at[I + 1])...},
+                        chunk.all_contiguous(),
+                        (0 | ... | (is_repeated(chunk, I + 1) ? 1u << I : 0)),
+                        chunk.geometry()};
+      views.nest.vectorised = has_map_vectors<kVec>(chunk, 0, y.template as<Out>() + at[0]) &&
+                              (... && has_map_vectors<kVec>(chunk, I + 1, x.template as<In>() + at[I + 1]));
+      const uint32_t blocks = launch.blocks(chunk.numel, (views.nest.vectorised ? kVec : 1) * int64_t{kThreads});
+      launch(map_kernel<F, Out, In...>, blocks, kThreads, f, views);
     }
     (std::index_sequence_for<In...>());
   });

@@ -8,13 +8,37 @@
 namespace gradus {
 namespace {
 
+// The normal distribution function with an absolute error of 2^-24: 2^L(|x|) is what is beyond |x|, L a polynomial
+// (scripts/fit_erfc.py). Half the instructions of erf, which bound gelu, and no cancellation where x is negative.
+__device__ float normal_distribution(float x) {
+  constexpr float L[] = {-0.9999999783f,   -1.151105723f,    -0.4592049072f,  -0.05250502993f, 0.007075474671f,
+                         -1.458730081e-4f, -1.825462004e-4f, 3.862041824e-5f, -2.77201964e-6f};
+  const float size = ::fabsf(x);
+  float power = L[8];
+#pragma unroll
+  for (int k = 7; k >= 0; --k) power = ::fmaf(power, size, L[k]);
+  float beyond;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(beyond) : "f"(power));
+  return x > 0 ? 1 - beyond : beyond;
+}
+
+template <UnaryOp op, class C>
+__device__ C apply(C x, const UnaryArgs& args) {
+  if constexpr (op == UnaryOp::gelu && std::is_same_v<C, float>) return x * normal_distribution(x);
+  else return scalar::Unary<op>::apply(x, args);
+}
+template <UnaryOp op, class C>
+__device__ C derivative(C saved, const UnaryArgs& args) {
+  if constexpr (op == UnaryOp::gelu && std::is_same_v<C, float>)
+    return normal_distribution(saved) + saved * scalar::normal_density(saved);
+  else return scalar::Unary<op>::derivative(saved, args);
+}
+
 template <UnaryOp op, class T>
 struct Forward {
   UnaryArgs args;
   using Result = std::conditional_t<is_predicate(op), bool, T>;
-  __device__ Result operator()(T x) const {
-    return static_cast<Result>(scalar::Unary<op>::apply(static_cast<compute_t<T>>(x), args));
-  }
+  __device__ Result operator()(T x) const { return static_cast<Result>(apply<op>(static_cast<compute_t<T>>(x), args)); }
 };
 
 template <UnaryOp op, class T>
@@ -22,7 +46,7 @@ struct Backward {
   UnaryArgs args;
   __device__ T operator()(T dy, T saved) const {
     using C = compute_t<T>;
-    return static_cast<T>(static_cast<C>(dy) * scalar::Unary<op>::derivative(static_cast<C>(saved), args));
+    return static_cast<T>(static_cast<C>(dy) * derivative<op>(static_cast<C>(saved), args));
   }
 };
 

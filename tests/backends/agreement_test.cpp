@@ -259,6 +259,18 @@ TEST_CASE("reductions by packets and in parts agree on every backend") {
       }
 }
 
+TEST_CASE("sums of many short rows agree on every backend") {
+  Maker make(31);
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (const int64_t size : {256, 520}) {
+      const Array x = make({7000, size}, dtype), y = make({7000, 1}, dtype);
+      for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max})
+        check_agreement(
+            "reduce " + std::to_string(static_cast<int>(op)), {x}, {y},
+            [&](Backend& b, const Arrays& in, const Arrays& out) { b.reduce(op, in[0], 2, out[0]); }, {}, 4);
+    }
+}
+
 TEST_CASE("a long sum keeps its digits on every backend") {
   // 2^21 thirds: a plain running float sum is off by 1e-3 relative, pairwise or blocked summation by 1e-6.
   const Array x = Array::empty({1 << 21});

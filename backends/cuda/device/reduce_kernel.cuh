@@ -61,7 +61,12 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
   };
   if (output < outer.numel) {
-    outer.offsets(output, base);
+    if (outer.ndim == 1) {  // a loop over axes would take as long as a short row
+#pragma unroll
+      for (int k = 0; k < N; ++k) base[k] = output * outer.strides[k][0];
+    } else {
+      outer.offsets(output, base);
+    }
     if (kAlong * kAcross > 1 ||
         inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
       for_each_load([&](uint32_t i) {
@@ -77,9 +82,14 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) shared[j][thread] = total[j];
   };
-  share();
+  constexpr bool kShuffles = kAcross == 1 && std::is_arithmetic_v<A>;
   const uint32_t step = plan.outputs_adjacent ? plan.outputs : 1;
+  if (!kShuffles || plan.lanes * step > 32) share();
   for (uint32_t width = plan.lanes / 2; width > 0; width /= 2) {
+    if (kShuffles && 2 * width * step <= 32) {
+      if constexpr (kShuffles) total[0] = Op::fold(total[0], __shfl_down_sync(0xffffffffu, total[0], width * step));
+      continue;
+    }
     if (2 * width * step > 32) __syncthreads();
     else __syncwarp();  // a warp folds what it wrote itself
     if (lane < width) {
@@ -88,18 +98,19 @@ __global__ void __launch_bounds__(kThreads, 4)
       share();
     }
   }
-  if (lane != 0 || output >= outer.numel) return;
-  if (partial) {
-    const int64_t first = (static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross;
+  if (kAcross > 1 && plan.lanes > 1) __syncthreads();
+  if (output >= outer.numel) return;
+  for (uint32_t j = lane; j < kAcross; j += plan.lanes) {  // the lanes of an output store its vector
+    const A result = kAcross > 1 ? shared[j][thread - lane * step] : total[0];
+    if (partial) {
+      partial[(static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross + j] = result;
+    } else {
+      int64_t at[N];
 #pragma unroll
-    for (int j = 0; j < kAcross; ++j) partial[first + j] = total[j];
-    return;
-  }
-#pragma unroll 1
-  for (int j = 0; j < kAcross; ++j) {
-    results.store(base, shared[j][thread]);
-    if constexpr (kAcross > 1)  // a vector's step is that of kAcross outputs
-      for (int k = 0; k < N; ++k) base[k] += outer.strides[k][outer.ndim - 1] / kAcross;
+      for (int k = 0; k < N; ++k)  // a vector's stride is that of kAcross outputs
+        at[k] = base[k] + (kAcross > 1 ? j * (outer.strides[k][outer.ndim - 1] / kAcross) : 0);
+      results.store(at, result);
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 namespace gradus::cuda_detail {
 
 struct ReducePlan {
-  uint32_t outputs = 1, lanes = kThreads;  // per block; outputs * lanes = kThreads
+  uint32_t outputs = 1, lanes = kThreads;  // per block; outputs * lanes = kThreads, powers of two
   bool outputs_adjacent = false;           // neighbouring threads make neighbouring outputs, else fold neighbours
   uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
 
@@ -33,6 +33,10 @@ struct ReducePlan {
     const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1)));
     lanes = static_cast<uint32_t>(std::min(enough, at_most));
     outputs = kThreads / lanes;
+    // Short rows of a warp each would make blocks take turns on the device, and each turn costs the latency of a load
+    // and a tree: half the lanes, which load twice.
+    while (!adjacent && lanes > line && reduced <= 8 * lanes && 2 * int64_t{blocks(count)} > 3 * full)
+      lanes /= 2, outputs *= 2;
     // Splits leave each thread two rounds of loads; fewer than four would save no more than the second launch takes.
     const int64_t wanted = std::min(full / blocks(count), reduced / (2 * loads_at_once(width) * lanes));
     splits = wanted < 4 ? 1 : static_cast<uint32_t>(wanted);
@@ -43,10 +47,11 @@ struct ReducePlan {
 
 #ifdef __CUDACC__
   // Of this thread, in a grid of blocks(results) x splits.
-  __device__ uint32_t lane() const { return outputs_adjacent ? threadIdx.x / outputs : threadIdx.x % lanes; }
+  __device__ uint32_t lane() const { return outputs_adjacent ? quotient(outputs) : threadIdx.x & (lanes - 1); }
   __device__ uint32_t output() const {
-    return blockIdx.x * outputs + (outputs_adjacent ? threadIdx.x % outputs : threadIdx.x / lanes);
+    return blockIdx.x * outputs + (outputs_adjacent ? threadIdx.x & (outputs - 1) : quotient(lanes));
   }
+  __device__ static uint32_t quotient(uint32_t power_of_two) { return threadIdx.x >> (31 - __clz(power_of_two)); }
 #endif
 };
 

@@ -37,9 +37,9 @@ template <class A>
 struct Results {
   void* y;
   DType dtype;
-  double divisor;  // 0: none
+  double divisor;  // 0: none; means are of floating-point types
   __device__ void store(const int64_t (&at)[2], A total) const {
-    if (divisor != 0) store_as(at[1], static_cast<double>(total) / divisor);
+    if (divisor != 0) store_as(at[1], total / static_cast<A>(divisor));
     else store_as(at[1], total);
   }
   __device__ void store_as(int64_t at, auto value) const {

@@ -85,6 +85,8 @@ void measure_images(Rows& rows, DType dtype, MemoryFormat format, const std::str
   for (const Shape& shape : {Shape{1024, 6, 28, 28}, {128, 32, 96, 96}, {128, 64, 48, 48}})
     rows.pair("max_pool 2x2 " + text(shape) + suffix, {rows.random(shape, dtype, format)},
               [](const TensorList& in) { return max_pool2d(in[0], 2); });
+  rows.pair("max_pool 3x3/2 32x64x112x112" + suffix, {rows.random({32, 64, 112, 112}, dtype, format)},
+            [](const TensorList& in) { return max_pool2d(in[0], 3, 2, 1); });
   rows.pair("avg_pool 2x2 128x64x32x32" + suffix, {rows.random({128, 64, 32, 32}, dtype, format)},
             [](const TensorList& in) { return avg_pool2d(in[0], 2); });
   rows.pair("avg_pool global 128x512x4x4" + suffix, {rows.random({128, 512, 4, 4}, dtype, format)},
@@ -96,8 +98,9 @@ void measure_images(Rows& rows, DType dtype, MemoryFormat format, const std::str
 }
 
 void measure_matrices(Rows& rows, DType dtype, const std::string& suffix) {
-  rows.pair("softmax 4096x64" + suffix, {rows.random({4096, 64}, dtype)},
-            [](const TensorList& in) { return in[0].softmax(1); });
+  for (const Shape& shape : {Shape{4096, 64}, {4096, 8192}})
+    rows.pair("softmax " + text(shape) + suffix, {rows.random(shape, dtype)},
+              [](const TensorList& in) { return in[0].softmax(1); });
   for (const int64_t classes : {10, 1000, 50257}) {
     const Shape shape{1024, classes};
     const Tensor labels = rows.random_integers(classes, {1024});

@@ -70,6 +70,8 @@ def measure(options):
         for shape in ((1024, 6, 28, 28), (128, 32, 96, 96), (128, 64, 48, 48)):
             pair(f"max_pool 2x2 {text(shape)}{suffix}", [random(*shape, dtype=dtype, layout=layout)],
                  lambda x: F.max_pool2d(x, 2))
+        pair(f"max_pool 3x3/2 32x64x112x112{suffix}", [random(32, 64, 112, 112, dtype=dtype, layout=layout)],
+             lambda x: F.max_pool2d(x, 3, 2, 1))
         x, y = (random(128, 64, 32, 32, dtype=dtype, layout=layout) for _ in range(2))
         pair(f"avg_pool 2x2 128x64x32x32{suffix}", [x], lambda x: F.avg_pool2d(x, 2))
         pair(f"avg_pool global 128x512x4x4{suffix}", [random(128, 512, 4, 4, dtype=dtype, layout=layout)],
@@ -79,7 +81,8 @@ def measure(options):
         plain(f"sum of channels 128x64x32x32{suffix}", lambda: x.sum((0, 2, 3)))
 
     def matrices(dtype, suffix):
-        pair(f"softmax 4096x64{suffix}", [random(4096, 64, dtype=dtype)], lambda x: x.softmax(1))
+        for shape in ((4096, 64), (4096, 8192)):
+            pair(f"softmax {text(shape)}{suffix}", [random(*shape, dtype=dtype)], lambda x: x.softmax(1))
         for classes in (10, 1000, 50257):
             labels = torch.randint(0, classes, (1024,), device=options.device)
             pair(f"log_softmax 1024x{classes}{suffix}", [random(1024, classes, dtype=dtype)],

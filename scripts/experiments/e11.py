@@ -1,37 +1,106 @@
 #!/usr/bin/env python3
 """E11, graphs: the same training step built anew each time (eager), captured once and replayed, and recorded once and
-run from planned memory (static), for several nets, on random inputs that lie on the device; and what each can express:
-a net whose depth depends on its input. Writes E11.jsonl, E11.html and E11_steps.png.
+run from planned memory (static), for several nets, on random inputs that lie on the device, on a GPU beside PyTorch's;
+and what each can express: a net whose depth depends on its input. Writes E11.jsonl, E11.html and E11_steps.png.
 """
 
+import itertools
 import json
 import pathlib
+import statistics
+import sys
 import tempfile
 
-from record import Runs, arguments_of, call, page, picture, program, pyplot, table, where
+from record import ROOT, Runs, Skipped, arguments_of, call, page, picture, program, pyplot, table, where
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 # Net of benchmarks/nets.h: batch
 NETS = {"pure_linear": 128, "conv2_c1": 128, "conv10_c1": 128, "conv2_c32": 128, "lenet": 64, "stl10_net": 32,
         "resnet18": 32, "lstm": 32, "attention": 16}
 MODES = {"eager": "eager", "captured": "graph", "static": "static"}  # of benchmarks/train_step
+PYTORCH = {"PyTorch eager": "eager", "PyTorch captured": "graph", "PyTorch compiled": "compiled"}  # of pytorch_step.py
 # A row's last word: options. Without one, the GPU's default backend.
-PLACES = {"": ["--device", "cuda"], ", cuda": ["--device", "cuda", "--backend", "cuda"], ", CPU": ["--device", "cpu"]}
+BF16 = ["--precision", "bf16"]
+PLACES = {"": ["--device", "cuda"], "cuda": ["--device", "cuda", "--backend", "cuda"],
+          "bf16": ["--device", "cuda", *BF16], "cuda bf16": ["--device", "cuda", "--backend", "cuda", *BF16],
+          "CPU": ["--device", "cpu"]}
+COLUMNS = {"": [*MODES, *PYTORCH], "cuda": ["captured", "static"], "bf16": [*MODES, *PYTORCH],
+           "cuda bf16": ["captured", "static"], "CPU": ["eager", "static"]}
 DYNAMIC = {"dynamic net": "cpu", "dynamic net, cuda": "cuda"}
-COLUMNS = {"": list(MODES), ", cuda": ["captured", "static"], ", CPU": ["eager", "static"]}
-ROWS = [*(f"{mode}, {net}{place}" for place, modes in COLUMNS.items() for net in NETS for mode in modes), *DYNAMIC]
 
 
-def measure_step(row, more):
-    mode, net, *place = row.split(", ")
-    options = ["--net", net, "--batch", str(NETS[net]), *PLACES["".join(f", {word}" for word in place)], "--seconds",
-               "0.3", "--step-only", "--mode", MODES[mode], *more]
+def row_of(mode, net, place):
+    return ", ".join(filter(None, [mode, net, place]))
+
+
+def parts_of(row):
+    """Mode, net, place."""
+    return (*row.split(", "), "")[:3]
+
+
+ROWS = [*(row_of(mode, net, place) for place, modes in COLUMNS.items() for net in NETS for mode in modes), *DYNAMIC]
+
+
+def measure_modes(net, place, modes, arguments, more):
+    """Each mode's figures, medians of rounds in which all of them take their turn."""
+    options = ["--net", net, "--batch", str(NETS[net]), *PLACES[place], "--seconds", str(arguments.seconds),
+               "--step-only", *more]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "rows.jsonl"
-        command = [program("benchmarks/train_step"), *options, "--json", str(file)]
-        _, recording = call(command, gpus=int(place != ["CPU"]))
-        figures = json.loads(file.read_text())
-    figures["device_name"] = figures.pop("machine")  # a run's machine is more
-    return {"options": options, **figures, "gpu_over_time": recording}
+        turns = ",".join(MODES[mode] for _ in range(arguments.rounds) for mode in modes)
+        command = [program("benchmarks/train_step"), *options, "--mode", turns, "--json", str(file)]
+        _, recording = call(command, gpus=int(place != "CPU"))
+        lines = list(map(json.loads, file.read_text().splitlines()))
+    runs = {}
+    for number, mode in enumerate(modes):
+        rounds = lines[number::len(modes)]
+        runs[mode] = {"options": options, **rounds[0], "rounds_ms": [line["step_ms"] for line in rounds],
+                      "step_ms": statistics.median(line["step_ms"] for line in rounds), "gpu_over_time": recording}
+        runs[mode]["device_name"] = runs[mode].pop("machine")  # a run's machine is more
+    return runs
+
+
+class PyTorch:
+    """The same steps, with PyTorch's fused Adam."""
+
+    def __init__(self, rows, arguments):
+        self.compiled, self.seconds, self.rounds = None, arguments.seconds, arguments.rounds
+        jobs = [self.job(net, place, "compiled") for mode, net, place in map(parts_of, rows) if "compiled" in mode]
+        try:
+            import pytorch_step
+        except ImportError as error:
+            self.steps = error
+            return
+        self.steps = pytorch_step
+        if not pytorch_step.torch.cuda.is_available():
+            self.steps = ImportError("PyTorch sees no GPU")
+            return
+        if jobs:
+            self.compiled = pytorch_step.CompiledSteps(jobs, "cuda", arguments.compile_seconds, processes=12)
+
+    @staticmethod
+    def job(net, place, mode):
+        from variant import Variant
+
+        return net, NETS[net], Variant(mode, precision="bf16" if "bf16" in place else "fp32", fused=True)
+
+    def measure(self, net, place, mode):
+        if isinstance(self.steps, ImportError):
+            raise Skipped(str(self.steps))
+        job = self.job(net, place, PYTORCH[mode])
+        if mode == "PyTorch compiled":
+            if job not in self.compiled.ready:
+                raise Skipped(self.compiled.failed.get(job, "it was not compiled in time"))
+            rounds = [self.compiled.time_step(job, self.seconds) for _ in range(self.rounds)]
+        else:
+            rounds = [self.steps.time_step(*job[:2], "cuda", job[2], self.seconds) for _ in range(self.rounds)]
+        version = self.steps.torch.version
+        return {"options": [], "net": net, "batch": NETS[net], "device": "cuda", "mode": mode,
+                "precision": job[2].precision, "step_ms": statistics.median(one["ms"] for one in rounds),
+                "rounds_ms": [one["ms"] for one in rounds], "peak_bytes": rounds[0].get("peak_bytes"),
+                "libraries": f"PyTorch {version.__version__}, CUDA {version.cuda}",
+                "device_name": self.steps.torch.cuda.get_device_name()}
 
 
 def measure_dynamic(row, more):
@@ -41,18 +110,28 @@ def measure_dynamic(row, more):
     return {"options": options, "device": device, "variants": list(map(json.loads, output.splitlines()))}
 
 
-def step_lines(newest):
+def step_lines(newest, places):
+    """A net's row: milliseconds of each column of these places."""
     lines = []
     for net, batch in NETS.items():
-        runs = {(mode, place): newest.get(f"{mode}, {net}{place}")
-                for place, modes in COLUMNS.items() for mode in modes}
+        runs = {(mode, place): newest.get(row_of(mode, net, place)) for place in places for mode in COLUMNS[place]}
         ms = [f"{run['step_ms']:.3f}" if run else "" for run in runs.values()]
-        eager, captured, static = (runs[mode, ""] for mode in MODES)
+        eager, captured, static = (runs[mode, places[0]] for mode in MODES)
         ratio = f"{eager['step_ms'] / captured['step_ms']:.2f}" if eager and captured else ""
         memory = [f"{run['peak_bytes'] / 2**20:.1f}" if run else "" for run in (eager, static)]
         codes = sorted({run["code"] for run in runs.values() if run})
         lines.append([net, batch, *ms, ratio, *memory, " ".join(codes)])
     return lines
+
+
+def step_table(newest, places):
+    def name(mode, place):
+        device = place.replace("bf16", "").strip() or "GPU"
+        return f"{mode}, ms" if mode in PYTORCH else f"{device} {mode}, ms"
+
+    head = [name(mode, place) for place in places for mode in COLUMNS[place]]
+    return table(["net", "batch", *head, "GPU: eager by captured", "GPU eager: peak MiB of tensors",
+                  "GPU static: peak MiB", "code"], step_lines(newest, places))
 
 
 def dynamic_lines(run):
@@ -64,13 +143,14 @@ def dynamic_lines(run):
 
 def draw(newest, path):
     figure, axis = pyplot().subplots(figsize=(10, 4), constrained_layout=True)
-    kinds = (("eager", ", CPU"), ("static", ", CPU"), ("eager", ""), ("captured", ""), ("static", ""))
-    for number, (mode, suffix) in enumerate(kinds):
-        runs = [newest.get(f"{mode}, {net}{suffix}") for net in NETS]
+    kinds = (("eager", "CPU"), ("static", "CPU"), ("eager", ""), ("captured", ""), ("static", ""),
+             ("PyTorch compiled", ""))
+    for number, (mode, place) in enumerate(kinds):
+        runs = [newest.get(row_of(mode, net, place)) for net in NETS]
         if any(runs):
             label = f"{mode}, {where(next(filter(None, runs)))}"
-            bars = axis.bar([place + 0.18 * (number - 2) for place in range(len(NETS))],
-                            [run["step_ms"] if run else 0 for run in runs], 0.17, label=label)
+            bars = axis.bar([at + 0.15 * (number - 2.5) for at in range(len(NETS))],
+                            [run["step_ms"] if run else 0 for run in runs], 0.14, label=label)
             axis.bar_label(bars, labels=[f"{run['step_ms']:.3g}" if run else "" for run in runs], fontsize=5)
     axis.set_xticks(range(len(NETS)), [f"{net}\nbatch {batch}" for net, batch in NETS.items()], fontsize="small")
     axis.set_yscale("log")
@@ -97,11 +177,11 @@ def render(results):
         "<p>A training step: forward, cross-entropy, backward, Adam. Eager steps are built and launched operator by "
         "operator; a captured step is recorded once, as the kernels that it launches, and launched as a whole; a "
         "static step is recorded once, as the operations that it calls, and runs from planned memory, on a GPU "
-        "launched as a whole. Medians; on the GPU by the backend cudnn, where no other is named. "
+        "launched as a whole. Medians of rounds in which the modes take turns; on the GPU by the backend cudnn, where "
+        "no other is named. PyTorch: with its fused Adam; compiled by torch.compile(mode='reduce-overhead'). "
         f"{'. '.join(machines)}.</p>",
-        table(["net", "batch", "GPU eager, ms", "GPU captured, ms", "GPU static, ms", "cuda captured, ms",
-               "cuda static, ms", "CPU eager, ms", "CPU static, ms", "GPU: eager by captured",
-               "GPU eager: peak MiB of tensors", "GPU static: peak MiB", "code"], step_lines(newest)),
+        "<h2>float32</h2>", step_table(newest, ["", "cuda", "CPU"]),
+        "<h2>Mixed precision, bfloat16</h2>", step_table(newest, ["bf16", "cuda bf16"]),
         picture(folder / "E11_steps.png", "milliseconds a step"),
         "<h2>What each can express</h2>"
         "<p>A net applies its layer until the norm of its state is small: how often depends on the input. Eagerly this "
@@ -118,13 +198,42 @@ def render(results):
     print(f"wrote {folder / 'E11.html'}")
 
 
+def add_arguments(parser):
+    parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="in which the modes of a net take turns")
+    parser.add_argument("--compile-seconds", type=float, default=600, help="after which PyTorch compiles no more steps")
+
+
+def measure(rows, results, arguments, more):
+    pytorch = PyTorch(rows, arguments) if any("PyTorch" in row for row in rows) else None
+    for (net, place), group in itertools.groupby(rows, lambda row: parts_of(row)[1:]):
+        group = list(group)
+        if group[0] in DYNAMIC:
+            results.record(group[0], lambda: measure_dynamic(group[0], more))  # noqa: B023, called at once
+            continue
+        modes = [parts_of(row)[0] for row in group]
+        own = [mode for mode in modes if mode in MODES]
+        try:
+            runs = measure_modes(net, place, own, arguments, more) if own else {}
+        except Skipped as reason:
+            runs = dict.fromkeys(modes, reason)
+
+        def run_of(mode):
+            if mode in PYTORCH:
+                return pytorch.measure(net, place, mode)  # noqa: B023
+            if isinstance(runs[mode], Skipped):  # noqa: B023
+                raise runs[mode]  # noqa: B023
+            return runs[mode]  # noqa: B023
+
+        for row, mode in zip(group, modes):
+            results.record(row, lambda: run_of(mode))  # noqa: B023
+
+
 def main():
-    arguments, more = arguments_of(__doc__, ROWS)
+    arguments, more = arguments_of(__doc__, ROWS, add_arguments)
     results = Runs("E11", pathlib.Path(arguments.out))
     if not arguments.render:
-        for row in arguments.rows:
-            measure = measure_dynamic if row in DYNAMIC else measure_step
-            results.record(row, lambda: measure(row, more))
+        measure(arguments.rows, results, arguments, more)
     if not arguments.record:
         render(results)
 

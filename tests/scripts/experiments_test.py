@@ -72,10 +72,11 @@ PROGRAMS = {
     """,
     "benchmarks/train_step": """
         with open(option("--json"), "a") as file:
-            file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")),
-                                   "device": option("--device"), "machine": "a device", "libraries": "CUDA 13.0",
-                                   "peak_bytes": 1 << 20,
-                                   "step_ms": {"graph": 0.1, "static": 0.1, "eager": 0.3}[option("--mode")]}) + "\\n")
+            for mode in option("--mode").split(","):
+                file.write(json.dumps({"net": option("--net"), "batch": int(option("--batch")),
+                                       "device": option("--device"), "machine": "a device", "libraries": "CUDA 13.0",
+                                       "peak_bytes": 1 << 20,
+                                       "step_ms": {"graph": 0.1, "static": 0.1, "eager": 0.3}[mode]}) + "\\n")
     """,
     "benchmarks/memory": """
         batch, optimizer = int(option("--batch")), option("--optimizer", "none")
@@ -236,6 +237,11 @@ class Experiments(unittest.TestCase):
         self.assertEqual((spawned["ranks"], spawned["epochs"][0]["ranks"]), (2, 2))
         figures = [run["figures"] for run in record.Runs("E1", self.folder / "results").read()]
         self.assertEqual(figures[0]["fprop bfloat16 16x1x56 -> 1"]["rungs"]["7 wgmma"], [8, 1e-6])
+        graphs = record.Runs("E11", self.folder / "results").read()
+        self.assertEqual([len(run["rounds_ms"]) for run in graphs[:-1]], [3] * 5)
+        if not importlib.util.find_spec("torch"):
+            run = self.run_experiment("e11", "--record", "--rows", "PyTorch eager, lenet")[-1]
+            self.assertEqual(run["skipped"], "No module named 'torch'")
         first = record.Runs("E2", self.folder / "results").read()[0]
         self.assertEqual(len(first["epochs"]), 5)
         self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])

@@ -5,6 +5,7 @@
 #include <map>
 
 #include <gradus/core/graph/recorded_call.h>
+#include <gradus/core/graph/signatures.h>
 #include <gradus/core/registry.h>
 
 namespace gradus::graph {
@@ -179,9 +180,31 @@ class TextReader final : public ArgumentVisitor {
       call->visit_arguments(*this);
     } catch (const IndexError& error) { check(false, error.what()); }  // a number that its type cannot have
     check(items_.empty(), "'", operation, "' has no argument '", items_.empty() ? "" : items_.begin()->first, "'");
+    try {
+      check_signature(*call);
+    } catch (const Error& error) { check(false, "'", operation, "': ", error.what()); }
+    check_pool_indices(*call);
     for (const Operand& operand : call->operands)
       if (operand.is_written && operand.buffer >= 0) is_written_[static_cast<size_t>(operand.buffer)] = true;
     graph_.calls_.push_back(std::move(call));
+  }
+
+  /// Kernels take the places of maxima as they are: they must be what max_pool2d has written for images of that size.
+  void check_pool_indices(const Call& call) {
+    const bool pools = call.name == std::string_view("max_pool2d");
+    if (call.name == std::string_view("max_pool2d_backward") && call.operands[1].buffer >= 0) {
+      const Operand &indices = call.operands[1], &dx = call.operands[2];
+      const auto pool = pools_.find(indices.buffer);
+      check(pool != pools_.end() && pool->second.offset == indices.offset &&
+                pool->second.layout.shape == indices.layout.shape &&
+                pool->second.layout.strides == indices.layout.strides && pool->second.image == dx.layout.shape,
+            "'indices' is not what a max_pool2d of images of shape ", dx.layout.shape, " has written last");
+    }
+    for (const Operand& operand : call.operands)
+      if (operand.is_written) pools_.erase(operand.buffer);
+    if (pools && call.operands[2].buffer >= 0)
+      pools_[call.operands[2].buffer] = {call.operands[2].offset, call.operands[2].layout,
+                                         call.operands[0].layout.shape};
   }
 
   void read_items(std::string_view text) {
@@ -339,8 +362,14 @@ class TextReader final : public ArgumentVisitor {
     check(text.empty(), "'", text, "' behind the list '", name, "'");
   }
 
+  struct Pool {
+    size_t offset;
+    StridedLayout layout;
+    Shape image;
+  };
   Graph graph_;
   int line_ = 0;
+  std::map<int, Pool> pools_;                   // whose indices a buffer has
   std::vector<bool> is_declared_, is_written_;  // by buffer
   Call* call_ = nullptr;
   std::map<std::string, std::string_view> items_;  // of the call, by name; those that have been read are gone

@@ -28,8 +28,9 @@ namespace gradus::graph {
 
 /// The graph that the text describes. An Executor runs it, on the backend that is current now, once each external
 /// buffer is bound to an array. Names, numbers, sizes and types are checked, and that operands are within their
-/// buffers and are written before they are read; what is wrong is an IoError that names the line. That the shapes of a
-/// call fit each other is not checked: run graphs of your own.
+/// buffers, are written before they are read, and have the shapes and types that their operation wants
+/// (signatures.h); what is wrong is an IoError that names the line. Calls whose result depends on numbers (nonzero) are
+/// refused.
 Graph parse(std::string_view text);
 
 }  // namespace gradus::graph

@@ -180,6 +180,41 @@ TEST_CASE("a text that is wrong is an error with the line", "[graph_text]") {
         "is missing");
 }
 
+TEST_CASE("a text whose shapes, types or options do not fit each other is an error with the line", "[graph_text]") {
+  const auto check = [](const std::string& call, const std::string& wanted) {
+    CHECK_THAT(message_of("graph 1, draws 0, eager peak 0 bytes\n%0 = external x, 256 bytes\n" + call + "\n"),
+               contains("line 3: ") && contains(wanted));
+  };
+  check("y %1 (2, 3) float32 = copy x %0 (2, 4) float32", "'y' cannot have the shape (2, 3) beside the others");
+  check("y %1 (2, 3) int64 = unary op relu, x %0 (2, 3) float32, a 0.0, b 0.0", "'y' must be float32");
+  check("y %1 (2, 3) float32 = unary op isnan, x %0 (2, 3) float32, a 0.0, b 0.0", "'y' must be bool");
+  check("y %1 (2, 3) float32 = binary op add, a %0 (2, 3) float32, b %0 (2, 3) float64", "'b' cannot be float64");
+  check("y %1 (2, 3) float32 = binary op add, a %0 (2, 3) float32", "'b' is absent");
+  check("y %1 (2, 1) float32 = reduce op sum, x %0 (2, 3) float32, axes 1", "'y' cannot have the shape (2, 1)");
+  check("y %1 (2, 3) float32 = reduce op sum, x %0 (2, 3) float32, axes 8", "there are no axes 8");
+  check("y %1 (2, 3) float32 = softmax x %0 (2, 3) float32, axis 2, log true", "there is no axis 2");
+  check("y %1 (2, 2) float32 = matmul a %0 (2, 3) float32, b %0 (2, 2) float32, accumulate false", "'b' cannot have");
+  check("y %1 (5, 2, 2) float32 = matmul a %0 (3, 2, 2) float32, b %0 (3, 2, 2) float32, accumulate false",
+        "'y' cannot");
+  const std::string geometry = ", geometry.stride [1, 1], geometry.padding [0, 0], geometry.dilation [1, 1], geometry.";
+  const std::string conv = "= conv2d x %0 (1, 2, 4, 4) float32, w %0 (1, 2, 3, 3) float32" + geometry;
+  check("y %1 (1, 1, 3, 2) float32 " + conv + "groups 1", "'y' cannot have the shape (1, 1, 3, 2) beside 'x' of shape");
+  check("y %1 (1, 1, 2, 2) float32 " + conv + "groups 2", "2 groups do not fit");
+  check("y %1 (1, 1, 2, 2) float32 = max_pool2d x %0 (1, 1, 4, 4) float32, geometry.kernel [0, 3]", "is missing");
+  check(
+      "y %1 (1, 1, 4, 4) float32, indices %2 (1, 1, 4, 4) int32 = max_pool2d x %0 (1, 1, 4, 4) float32, "
+      "geometry.kernel [0, 1], geometry.stride [1, 1], geometry.padding [0, 0], geometry.dilation [1, 1]",
+      "a window cannot have the size 0");
+  check(
+      "dx %1 (1, 1, 4, 4) float32 = max_pool2d_backward dy %0 (1, 1, 2, 2) float32, indices %0 (1, 1, 2, 2) int32, "
+      "geometry.kernel [2, 2], geometry.stride [2, 2], geometry.padding [0, 0], geometry.dilation [1, 1]",
+      "'indices' is not what a max_pool2d");
+  check("y %1 (3,) int64 = randint state.seed 1, state.offset 0, state.device_offset false, low 3, high 3",
+        "there is no integer from 3 to before 3");
+  check("y %1 (3, 2) float32 = gather x %0 (2, 1) float32, axis 0, index %0 (3, 2) int64", "'x' of shape (2, 1) must");
+  check("positions %1 (1, 2) int64 = nonzero x %0 (2, 2) bool", "depends on numbers");
+}
+
 TEST_CASE("a graph from text runs on arrays that are bound to its buffers", "[graph_text]") {
   const std::string text = kHead +
                            "%1 = result y, 24 bytes\n"

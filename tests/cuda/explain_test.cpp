@@ -73,3 +73,31 @@ TEST_CASE("explain on a GPU has the times of a captured step, and names a slow k
     named = named || proposal.change.find("unary by planted/three_hundred_times") != std::string::npos;
   CHECK(named);
 }
+
+TEST_CASE("explain on a GPU names what something keeps from step to step", "[explain]") {
+  if (no_cuda_device()) return;
+  const Device device = cuda_device();
+  const nn::Linear net(8, 2);
+  net->to(device);
+  optim::SGD sgd(net->parameters(), optim::SGDOptions(0.01));
+  const Tensor x = randn({4, 8}).to(device), target = zeros({4}, kLong).to(device);
+  std::vector<Tensor> kept;
+  const training::Explanation explanation = explain(
+      [&] {
+        sgd.zero_grad();
+        cross_entropy(net->forward(x), target).backward();
+        sgd.step();
+        const NoGradGuard no_grad;
+        kept.push_back(x * 2);
+      },
+      training::ExplainOptions().device(device).warm_up(1).steps(1));
+  INFO(explanation.str());
+  REQUIRE(explanation.leaks.size() == 1);
+  CHECK_THAT(explanation.leaks[0].made_by, contains("mul, explain_test.cpp:"));
+  CHECK(explanation.leaks[0].shape == Shape{4, 8});
+  const auto named = std::find_if(explanation.smaller.begin(), explanation.smaller.end(), [](const auto& proposal) {
+    return proposal.change.find("let go of (4, 8) made by mul") != std::string::npos;
+  });
+  CHECK(named != explanation.smaller.end());
+  for (const Tensor& tensor : kept) CHECK(tensor.equal(x * 2));  // also where a capture made them
+}

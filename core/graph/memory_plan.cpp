@@ -31,22 +31,45 @@ size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t
   return bytes;
 }
 
-size_t most_at_a_time(const std::vector<Interval>& intervals) {
+Peak peak_of(const std::vector<Interval>& intervals) {
   std::map<int64_t, int64_t> change;  // of the bytes that are in use, by time
   for (const Interval& interval : intervals) {
     change[interval.first] += static_cast<int64_t>(interval.bytes);
     change[interval.last + 1] -= static_cast<int64_t>(interval.bytes);
   }
-  int64_t used = 0, most = 0;
-  for (const auto& [time, bytes] : change) most = std::max(most, used += bytes);
-  return static_cast<size_t>(most);
+  int64_t used = 0;
+  Peak peak;
+  for (const auto& [time, bytes] : change)
+    if ((used += bytes) > static_cast<int64_t>(peak.bytes)) peak = {static_cast<size_t>(used), time};
+  return peak;
 }
+
+/// What a graph's calls use: its own buffers, and the memory that kernels take for themselves.
+struct Used {
+  explicit Used(const Graph& graph) {
+    const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
+    for (size_t i = 0; i < graph.buffers().size(); ++i) {
+      const Buffer& buffer = graph.buffers()[i];
+      if (buffer.external || buffer.first_use < 0) continue;
+      intervals.push_back({round_up(buffer.bytes, alignment), buffer.first_use, buffer.last_use});
+      buffers.push_back(i);
+    }
+    for (size_t i = 0; i < graph.calls().size(); ++i) {
+      if (graph.calls()[i]->scratch_bytes == 0) continue;
+      const auto time = static_cast<int64_t>(i);
+      intervals.push_back({round_up(graph.calls()[i]->scratch_bytes, alignment), time, time});
+      calls.push_back(i);
+    }
+  }
+  std::vector<Interval> intervals;     // those of buffers first
+  std::vector<size_t> buffers, calls;  // whose they are
+};
 
 }  // namespace
 
 size_t place(std::vector<Interval>& intervals) {
   constexpr int kAttempts = 64;  // what sticks out is placed first the next time
-  const size_t bound = most_at_a_time(intervals);
+  const size_t bound = peak_of(intervals).bytes;
   const auto span = [](const Interval& interval) { return static_cast<double>(interval.last - interval.first + 1); };
   const auto area = [&](const Interval& interval) { return static_cast<double>(interval.bytes) * span(interval); };
   std::vector<size_t> order(intervals.size());
@@ -74,28 +97,17 @@ size_t place(std::vector<Interval>& intervals) {
   return least;
 }
 
+Peak peak_of(const Graph& graph) { return peak_of(Used(graph).intervals); }
+
 MemoryPlan plan_memory(const Graph& graph) {
-  const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
+  Used used(graph);
   MemoryPlan plan;
   plan.offsets.resize(graph.buffers().size()), plan.scratch.resize(graph.calls().size());
-  std::vector<Interval> intervals;
-  std::vector<size_t*> offsets;
-  for (size_t i = 0; i < graph.buffers().size(); ++i) {
-    const Buffer& buffer = graph.buffers()[i];
-    if (buffer.external || buffer.first_use < 0) continue;
-    intervals.push_back({round_up(buffer.bytes, alignment), buffer.first_use, buffer.last_use});
-    offsets.push_back(&plan.offsets[i]);
-  }
-  for (size_t i = 0; i < graph.calls().size(); ++i) {
-    if (graph.calls()[i]->scratch_bytes == 0) continue;
-    const auto time = static_cast<int64_t>(i);
-    intervals.push_back({round_up(graph.calls()[i]->scratch_bytes, alignment), time, time});
-    offsets.push_back(&plan.scratch[i]);
-  }
-  plan.bytes = place(intervals);
-  for (size_t i = 0; i < intervals.size(); ++i) *offsets[i] = intervals[i].offset;
-
-  plan.lower_bound = most_at_a_time(intervals);
+  plan.bytes = place(used.intervals);
+  const Interval* interval = used.intervals.data();
+  for (size_t buffer : used.buffers) plan.offsets[buffer] = interval++->offset;
+  for (size_t call : used.calls) plan.scratch[call] = interval++->offset;
+  plan.lower_bound = peak_of(used.intervals).bytes;
   return plan;
 }
 

@@ -26,6 +26,13 @@ struct MemoryPlan {
   size_t lower_bound = 0;       ///< the largest sum of what lives at the same time
 };
 
+/// When most of it is in use, and how much: no order of placing needs less.
+struct Peak {
+  size_t bytes = 0;
+  int64_t call = 0;  ///< by number
+};
+Peak peak_of(const Graph& graph);
+
 /// A buffer lives from the first call that uses it to the last.
 MemoryPlan plan_memory(const Graph& graph);
 

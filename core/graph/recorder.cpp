@@ -75,6 +75,16 @@ void Recorder::end() noexcept {
   notify_of_capture();
 }
 
+void Recorder::call(const char* name, void (Backend::*method)(const Conv2dBackwardArgs&),
+                    const Conv2dBackwardArgs& args) {
+  Conv2dBackwardArgs rest = args;
+  if (graph_.device_.is_cuda() && args.dx && args.dw && !args.y) {
+    conv2d_backward_data(args.dy, args.w, args.dx, args.geometry);
+    rest.dx = {};
+  }
+  add(name, std::make_unique<detail::RecordedCall<const Conv2dBackwardArgs&>>(method, rest));
+}
+
 void Recorder::add(const char* name, std::unique_ptr<Call> call) {
   call->name = name, call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();

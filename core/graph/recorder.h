@@ -44,6 +44,9 @@ class Recorder final : public BackendInterceptor<Recorder> {
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
     add(name, std::make_unique<detail::RecordedCall<Params...>>(method, arguments...));
   }
+  /// On a GPU, whose kernels have memory of their own: two calls where they are independent, of which the one of the
+  /// weights can wait for memory (passes/order_for_memory.h).
+  void call(const char* name, void (Backend::*method)(const Conv2dBackwardArgs&), const Conv2dBackwardArgs& args);
 
  private:
   void add(const char* name, std::unique_ptr<Call> call);

@@ -54,15 +54,17 @@ void order_for_memory(Graph& graph) {
     buffers_of[i].erase(std::unique(buffers_of[i].begin(), buffers_of[i].end()), buffers_of[i].end());
     for (int buffer : buffers_of[i]) ++uses[static_cast<size_t>(buffer)];
   }
-  const auto added_bytes = [&](size_t call) {
+  const auto sum_if = [&](size_t call, const auto& counts) {
     int64_t bytes = 0;
-    for (int number : buffers_of[call]) {
-      const auto at = static_cast<size_t>(number);
-      const Buffer& buffer = graph.buffers()[at];
-      if (!lives[at]) bytes += static_cast<int64_t>(buffer.bytes);
-      if (uses[at] == 1 && !buffer.result) bytes -= static_cast<int64_t>(buffer.bytes);
-    }
+    for (int buffer : buffers_of[call])
+      if (const auto at = static_cast<size_t>(buffer); counts(at))
+        bytes += static_cast<int64_t>(graph.buffers()[at].bytes);
     return bytes;
+  };
+  const auto new_bytes = [&](size_t call) { return sum_if(call, [&](size_t at) { return !lives[at]; }); };
+  int64_t used = 0, peak = 0;
+  const auto peak_after = [&](size_t call) {
+    return std::max(peak, used + new_bytes(call) + static_cast<int64_t>(graph.calls()[call]->scratch_bytes));
   };
 
   std::vector<size_t> order, ready;
@@ -70,19 +72,21 @@ void order_for_memory(Graph& graph) {
     if (dependencies.waits_for[i] == 0) ready.push_back(i);
   while (!ready.empty()) {
     const auto next = std::min_element(ready.begin(), ready.end(), [&](size_t a, size_t b) {
-      return std::pair(added_bytes(a), a) < std::pair(added_bytes(b), b);
+      return std::pair(peak_after(a), a) < std::pair(peak_after(b), b);
     });
     const size_t call = *next;
     ready.erase(next);
     order.push_back(call);
+    peak = peak_after(call), used += new_bytes(call);
     for (int buffer : buffers_of[call]) lives[static_cast<size_t>(buffer)] = true, --uses[static_cast<size_t>(buffer)];
+    used -= sum_if(call, [&](size_t at) { return uses[at] == 0 && !graph.buffers()[at].result; });
     for (size_t successor : dependencies.successors[call])
       if (--dependencies.waits_for[successor] == 0) ready.push_back(successor);
   }
 
-  const size_t before = plan_memory(graph).lower_bound;
+  const size_t before = peak_of(graph).bytes;
   graph.reorder(order);
-  if (plan_memory(graph).lower_bound * 20 <= before * 19) return;
+  if (peak_of(graph).bytes * 20 <= before * 19) return;
   std::vector<size_t> back(count);
   for (size_t i = 0; i < count; ++i) back[order[i]] = i;
   graph.reorder(back);

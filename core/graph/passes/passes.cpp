@@ -4,13 +4,13 @@
 #include <numeric>
 #include <string_view>
 
+#include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/graph/recorded_call.h>
 
 namespace gradus::graph {
 namespace {
 
-constexpr int64_t kLargeParameter = int64_t{1}
-                                    << 18;  // bytes; a call for each smaller one would cost more than it saves
+constexpr size_t kLargeGradient = size_t{1} << 18;  // bytes; a call for each smaller one costs more than it saves
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;
@@ -31,17 +31,38 @@ struct UpdatePart {
   }
 };
 
-/// Calls for each large parameter, and one for the others.
-Calls split(const Update& whole) {
+/// Large gradients that live when most memory is in use, by buffer, if they are a twentieth of it together.
+std::vector<bool> gradients_at_peak(const Graph& graph) {
+  const Peak peak = peak_of(graph);
+  std::vector<bool> at_peak(graph.buffers().size());
+  size_t bytes = 0;
+  for (const auto& call : graph.calls()) {
+    if (!dynamic_cast<const Update*>(call.get())) continue;
+    for (const Operand& operand : call->operands) {
+      if (operand.buffer < 0 || at_peak[place(operand)]) continue;
+      const Buffer& buffer = graph.buffers()[place(operand)];
+      if (buffer.external || buffer.bytes < kLargeGradient || buffer.first_use > peak.call) continue;
+      at_peak[place(operand)] = buffer.last_use >= peak.call;
+      bytes += at_peak[place(operand)] ? buffer.bytes : 0;
+    }
+  }
+  if (bytes * 20 < peak.bytes) at_peak.assign(at_peak.size(), false);
+  return at_peak;
+}
+
+/// Calls for each parameter with such a gradient, and one for the others.
+Calls split(const Update& whole, const std::vector<bool>& at_peak) {
   const std::vector<ParameterViews>& all = std::get<0>(whole.arguments());
   std::vector<UpdatePart> parts(1);  // the first: small ones
   auto operand = whole.operands.begin();
   for (const ParameterViews& views : all) {
-    const View& parameter = views.parameter;
-    const bool large = parameter.numel() * static_cast<int64_t>(size_of(parameter.dtype)) >= kLargeParameter;
-    UpdatePart& part = large ? parts.emplace_back() : parts.front();
+    std::vector<Operand> operands;
+    for_each_operand(views, [&](const auto&) { operands.push_back(*operand++); });
+    const bool early = std::any_of(operands.begin(), operands.end(),
+                                   [&](const Operand& one) { return one.buffer >= 0 && at_peak[place(one)]; });
+    UpdatePart& part = early ? parts.emplace_back() : parts.front();
     part.parameters.push_back(views);
-    for_each_operand(views, [&](const auto&) { part.operands.push_back(*operand++); });
+    part.operands.insert(part.operands.end(), operands.begin(), operands.end());
   }
   Calls calls;
   for (const UpdatePart& part : parts)
@@ -79,6 +100,7 @@ void update_early(Graph& graph) {
     size_t behind;  // how many of the calls that stay where they are
     std::unique_ptr<Call> call;
   };
+  const std::vector<bool> at_peak = gradients_at_peak(graph);
   std::vector<Placed> placed;
   std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());  // the same, after it
   size_t staying = 0;
@@ -99,7 +121,7 @@ void update_early(Graph& graph) {
   for (auto& call : graph.take_calls()) {
     const auto* const whole = dynamic_cast<const Update*>(call.get());
     Calls parts;
-    if (whole && !whole->operands.empty()) parts = split(*whole);
+    if (whole && !whole->operands.empty()) parts = split(*whole, at_peak);
     else parts.push_back(std::move(call));
     // Steps are counted before the update.
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
@@ -150,6 +172,7 @@ void work_in_place(Graph& graph) {
 
 void run_passes(Graph& graph) {
   remove_dead_code(graph);
+  order_for_memory(graph);
   update_early(graph);
   order_for_memory(graph);
   work_in_place(graph);

@@ -8,9 +8,9 @@ namespace gradus::graph {
 /// Takes out calls whose results nothing reads and nobody has an array of.
 void remove_dead_code(Graph& graph);
 
-/// Updates of large parameters, which optimizers make in one call for all, become calls of their own, as early as their
-/// gradient is complete and nothing reads the old parameter any more: gradients do not wait for the end of the
-/// backward pass beside each other.
+/// Updates, which optimizers make in one call for all parameters, come as early as the gradients are complete and
+/// nothing reads the old parameters any more. Large gradients that live at the peak, if they are a twentieth of it, get
+/// calls of their own: they do not wait for the end of the backward pass beside each other.
 void update_early(Graph& graph);
 
 /// Results of element-wise calls take the buffer of an operand that is not used later and has their layout.

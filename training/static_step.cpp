@@ -71,7 +71,7 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
     for (size_t i = 0; i < recording->inputs.size(); ++i)
       graph.set_name(recording->inputs[i].array(), "input " + std::to_string(i));
     for (const Tensor& result : results) graph.set_result(result.array());
-    graph::run_passes(graph);
+    graph::run_passes(graph, options_.fuse_relu());
     recording->executor = std::make_unique<graph::Executor>(std::move(graph));
     for (const Tensor& result : results) recording->outputs.emplace_back(recording->executor->result(result.array()));
   } catch (...) {

@@ -13,7 +13,7 @@
 //     schedule.step();
 //   }
 //
-// The interface is CapturedStep's. Runs give the bits of eager steps.
+// The interface is CapturedStep's. Runs give the bits of eager steps, unless fuse_relu() is asked for.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -30,6 +30,9 @@ struct StaticStepOptions {
   GRADUS_ARG(int, warm_up) = 1;
   /// Of so many sizes of batches the step is recorded; further sizes go the eager way.
   GRADUS_ARG(int, recordings) = 4;
+  /// Convolutions and normalisations compute the ReLU behind them, and their gradients its mask, where the net has layers
+  /// of their own for that: faster, but results agree with eager ones up to rounding alone.
+  GRADUS_ARG(bool, fuse_relu) = false;
   /// false: every step is eager.
   GRADUS_ARG(bool, enabled) = true;
 };

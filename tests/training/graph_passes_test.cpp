@@ -228,6 +228,53 @@ TEST_CASE("gradients that something reads before the update stay", "[graph_passe
   for (size_t i = 0; i < results[0].size(); ++i) CHECK(results[1][i].equal(results[0][i]));
 }
 
+TEST_CASE("convolutions and normalisations take over the ReLU behind them where that is asked for", "[graph_passes]") {
+  for (const char* backend : {"openmp", "naive"}) {
+    INFO(backend);
+    const BackendGuard guard(backend);
+    const auto train = [&](bool recorded, int64_t (*count)(const graph::Graph&)) {
+      manual_seed(6);
+      nn::Sequential net(nn::Conv2d(3, 8, 3), nn::ReLU(), nn::Conv2d(8, 6, 3), nn::BatchNorm2d(6),
+                         nn::ReLU(nn::ReLUOptions(true)), nn::Conv2d(6, 4, 3), nn::ReLU(), nn::Flatten(),
+                         nn::Linear(4 * 4, 10));
+      optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+      training::StaticStep step(
+          kCPU, {&optimizer},
+          [&](const TensorList& batch) -> TensorList {
+            optimizer.zero_grad();
+            const Tensor loss = cross_entropy(net->forward(batch[0]), batch[1]);
+            loss.backward();
+            optimizer.step();
+            return {loss};
+          },
+          training::StaticStepOptions().enabled(recorded).fuse_relu(true));
+      TensorList results;
+      for (int i = 0; i < 4; ++i) results.push_back(step({randn({5, 3, 8, 8}), randint(0, 10, {5}, kLong)})[0].clone());
+      for (const Tensor& parameter : net->parameters()) results.push_back(parameter.detach().clone());
+      for (const Tensor& buffer : net->buffers()) results.push_back(buffer.clone());
+      if (recorded) CHECK(count(step.executor()->graph()) == 0);
+      return results;
+    };
+    const auto relus = [](const graph::Graph& graph) {
+      return calls_named(graph, "unary") + calls_named(graph, "unary_backward");
+    };
+    const TensorList eager = train(false, relus), fused = train(true, relus);
+    for (size_t i = 0; i < eager.size(); ++i) CHECK(fused[i].to(kDouble).allclose(eager[i].to(kDouble), 1e-4, 1e-5));
+  }
+  // What something else reads stays: y is a result, and y * 2 reads z before the ReLU.
+  const Tensor x = randn({1, 2, 4, 4}), w = randn({2, 2, 3, 3});
+  Tensor y, z;
+  graph::Graph graph = graph_of([&] {
+    y = conv2d(x, w);
+    z = conv2d(y, w.slice(2, 0, 2).slice(3, 0, 2)) * 1;
+    z = (y.relu() + (y * 2).sum() + z.sum()).sum();
+  });
+  graph.set_result(y.array());
+  const size_t calls = graph.calls().size();
+  graph::fuse_relu(graph);
+  CHECK(graph.calls().size() == calls);
+}
+
 TEST_CASE("recorded steps of large nets need less memory than eager ones", "[graph_passes]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     const int64_t batch = 32;

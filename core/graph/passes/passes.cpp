@@ -170,8 +170,9 @@ void work_in_place(Graph& graph) {
   graph.set_calls(graph.take_calls());
 }
 
-void run_passes(Graph& graph) {
+void run_passes(Graph& graph, bool fuse) {
   remove_dead_code(graph);
+  if (fuse) fuse_relu(graph);
   order_for_memory(graph);
   update_early(graph);
   order_for_memory(graph);

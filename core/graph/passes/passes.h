@@ -1,4 +1,4 @@
-// Passes over a recorded step: each leaves a graph that computes the same bits.
+// Passes over a recorded step: each leaves a graph that computes the same bits, but for fuse_relu.
 #pragma once
 
 #include <gradus/core/graph/passes/order_for_memory.h>
@@ -20,7 +20,11 @@ void work_in_place(Graph& graph);
 /// else reads takes no memory.
 void join_chains(Graph& graph);
 
-/// All of these and order_for_memory, in the order in which they help each other.
-void run_passes(Graph& graph);
+/// A convolution or normalisation and the ReLU behind it become one call where nothing else reads what is between them,
+/// and so does its gradient with the mask before it. Kernels, and with them roundings, may be others.
+void fuse_relu(Graph& graph);
+
+/// All of these and order_for_memory, in the order in which they help each other; fuse_relu if asked.
+void run_passes(Graph& graph, bool fuse = false);
 
 }  // namespace gradus::graph

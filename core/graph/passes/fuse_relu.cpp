@@ -1,0 +1,143 @@
+// A convolution or a normalisation and the ReLU behind it become one call, where the user did not write the fused
+// layer; so do, in the backward pass, the mask of a ReLU and the gradient behind it. The kernel may be another one.
+#include <algorithm>
+#include <string_view>
+
+#include <gradus/core/graph/passes/passes.h>
+#include <gradus/core/graph/recorded_call.h>
+
+namespace gradus::graph {
+namespace {
+
+using Relu = detail::RecordedCall<UnaryOp, const View&, const MutableView&, const UnaryArgs&>;
+using ReluBackward = detail::RecordedCall<UnaryOp, const View&, const View&, const MutableView&, const UnaryArgs&>;
+using Calls = std::vector<std::unique_ptr<Call>>;
+
+bool is_same(const StridedLayout& a, const StridedLayout& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+}
+
+/// Where operands are in memory when the step is recorded, in order.
+struct Addresses final : Call::Visitor {
+  explicit Addresses(Call& call) { call.visit(*this); }
+  void read(View& view) override { all.push_back(view.data); }
+  void write(MutableView& view) override { all.push_back(view.data); }
+  std::vector<const void*> all;
+};
+
+/// A call of `method` in place of two, whose operands are theirs.
+template <class Args>
+std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
+                             Call& other) {
+  auto call = std::make_unique<detail::RecordedCall<const Args&>>(method, args);
+  call->name = name, call->origin = one.origin, call->number = one.number;
+  for_each_operand(args, [&](const auto& view) {
+    for (Call* from : {&one, &other}) {
+      const Addresses addresses(*from);
+      for (size_t i = 0; i < addresses.all.size(); ++i)
+        if (addresses.all[i] == view.data && is_same(from->operands[i].layout, view)) {
+          call->operands.push_back(from->operands[i]);
+          call->operands.back().is_written = std::is_same_v<decltype(view), const MutableView&>;
+          return;
+        }
+    }
+  });
+  return call;
+}
+
+/// The graph's calls while some of them are taken out.
+class Fusion {
+ public:
+  explicit Fusion(Graph& graph) : graph_(graph), held_(graph.held()), calls_(graph.take_calls()) {}
+  void run() {
+    for (size_t i = 0; i < calls_.size(); ++i)
+      if (const auto* const relu = relu_at<Relu>(i, &Backend::unary)) fuse_forward(i, *relu);
+      else if (const auto* const mask = relu_at<ReluBackward>(i, &Backend::unary_backward)) fuse_backward(i, *mask);
+    std::erase(calls_, nullptr);
+    graph_.set_calls(std::move(calls_));
+  }
+
+ private:
+  template <class Recorded>
+  const Recorded* relu_at(size_t i, typename Recorded::Method method) const {
+    const auto* const call = dynamic_cast<const Recorded*>(calls_[i].get());
+    return call && call->method() == method && std::get<0>(call->arguments()) == UnaryOp::relu ? call : nullptr;
+  }
+  bool uses(size_t call, int buffer, bool writes = false) const {
+    return calls_[call] &&
+           std::any_of(calls_[call]->operands.begin(), calls_[call]->operands.end(),
+                       [&](const Operand& one) { return one.buffer == buffer && (one.is_written || !writes); });
+  }
+  /// The step's own, which nothing but some calls sees.
+  bool is_inner(int buffer) const {
+    const auto at = static_cast<size_t>(buffer);
+    return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
+  }
+
+  template <class Args>
+  const Args* args_of(size_t call, const char* name) const {
+    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[call].get());
+    return recorded && calls_[call]->name == std::string_view(name) ? &std::get<0>(recorded->arguments()) : nullptr;
+  }
+
+  /// The call that writes what the ReLU alone reads gives the ReLU's result.
+  void fuse_forward(size_t at, const Relu& relu) {
+    const Operand &from = relu.operands[0], &to = relu.operands[1];
+    if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
+    std::vector<size_t> users, users_of_result;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      if (uses(i, from.buffer)) users.push_back(i);
+      if (uses(i, to.buffer)) users_of_result.push_back(i);
+    }
+    const auto place = std::find(users.begin(), users.end(), at);
+    if (place == users.begin()) return;
+    const size_t writer = *std::prev(place);
+    if (to.buffer != from.buffer && (place + 1 != users.end() || users.size() != 2 || users_of_result[0] != at)) return;
+    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
+      const View& x = std::get<1>(relu.arguments());
+      if (!args || args->relu || args->y.data != x.data || !is_same(args->y, x)) return;
+      Args fused = *args;
+      fused.relu = true, fused.y = std::get<2>(relu.arguments());
+      calls_[writer] = merged(method, name, fused, *calls_[writer], *calls_[at]);
+      calls_[at] = nullptr;
+    };
+    fuse(args_of<Conv2dArgs>(writer, "conv2d_bias_relu"), &Backend::conv2d_bias_relu, "conv2d_bias_relu");
+    if (calls_[at]) fuse(args_of<NormalizeArgs>(writer, "normalize"), &Backend::normalize, "normalize");
+  }
+
+  /// The gradient that alone reads what the mask of the ReLU writes does the masking.
+  void fuse_backward(size_t at, const ReluBackward& mask) {
+    const View &dy = std::get<1>(mask.arguments()), &saved = std::get<2>(mask.arguments());
+    const MutableView& dx = std::get<3>(mask.arguments());
+    if (!is_inner(mask.operands[2].buffer) || !is_same(dy, dx) || !is_same(saved, dx)) return;
+    std::vector<size_t> users;
+    for (size_t i = 0; i < calls_.size(); ++i)
+      if (uses(i, mask.operands[2].buffer)) users.push_back(i);
+    if (users.size() != 2 || users[0] != at) return;
+    const size_t reader = users[1];
+    for (size_t i = at + 1; i <= reader; ++i)
+      if (uses(i, mask.operands[0].buffer, true) || uses(i, mask.operands[1].buffer, true)) return;
+    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
+      if (!args || args->y || args->dy.data != dx.data || !is_same(args->dy, dx)) return;
+      Args fused = *args;
+      fused.dy = dy, fused.y = saved;
+      calls_[reader] = merged(method, name, fused, *calls_[reader], *calls_[at]);
+      calls_[at] = nullptr;
+    };
+    fuse(args_of<Conv2dBackwardArgs>(reader, "conv2d_bias_relu_backward"), &Backend::conv2d_bias_relu_backward,
+         "conv2d_bias_relu_backward");
+    if (calls_[at])
+      fuse(args_of<NormalizeBackwardArgs>(reader, "normalize_backward"), &Backend::normalize_backward,
+           "normalize_backward");
+  }
+
+  Graph& graph_;
+  const std::vector<bool> held_;
+  Calls calls_;
+};
+
+}  // namespace
+
+void fuse_relu(Graph& graph) { Fusion(graph).run(); }
+
+}  // namespace gradus::graph

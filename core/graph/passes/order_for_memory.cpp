@@ -38,33 +38,41 @@ struct Dependencies {
   std::vector<size_t> waits_for;
 };
 
-}  // namespace
+/// What a call that is ready would do to the memory in use.
+struct Effect {
+  int64_t used, peak;      // before it
+  int64_t fresh, scratch;  // what it takes, and takes while it runs
+  int64_t freed;           // what it is the last to use
+  int64_t peak_with(int64_t more) const { return std::max(peak, used + fresh + scratch + more); }
+};
+/// Which call comes next: the one with the least of this, of several the first.
+using Rank = int64_t (*)(const Effect& effect);
+constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0); },
+                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // not so tight
+                           [](const Effect& effect) { return effect.fresh - effect.freed; }};
 
-void order_for_memory(Graph& graph) {
-  Dependencies dependencies(graph);
+std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
   const size_t count = graph.calls().size();
-  std::vector<std::vector<int>> buffers_of(count);
+  std::vector<std::vector<size_t>> buffers_of(count);
   std::vector<size_t> uses(graph.buffers().size());  // that are still to come
   std::vector<bool> lives(graph.buffers().size());
   for (size_t i = 0; i < count; ++i) {
     for (const Operand& operand : graph.calls()[i]->operands)
       if (operand.buffer >= 0 && !graph.buffers()[static_cast<size_t>(operand.buffer)].external)
-        buffers_of[i].push_back(operand.buffer);
+        buffers_of[i].push_back(static_cast<size_t>(operand.buffer));
     std::sort(buffers_of[i].begin(), buffers_of[i].end());
     buffers_of[i].erase(std::unique(buffers_of[i].begin(), buffers_of[i].end()), buffers_of[i].end());
-    for (int buffer : buffers_of[i]) ++uses[static_cast<size_t>(buffer)];
+    for (size_t buffer : buffers_of[i]) ++uses[buffer];
   }
-  const auto sum_if = [&](size_t call, const auto& counts) {
-    int64_t bytes = 0;
-    for (int buffer : buffers_of[call])
-      if (const auto at = static_cast<size_t>(buffer); counts(at))
-        bytes += static_cast<int64_t>(graph.buffers()[at].bytes);
-    return bytes;
-  };
-  const auto new_bytes = [&](size_t call) { return sum_if(call, [&](size_t at) { return !lives[at]; }); };
   int64_t used = 0, peak = 0;
-  const auto peak_after = [&](size_t call) {
-    return std::max(peak, used + new_bytes(call) + static_cast<int64_t>(graph.calls()[call]->scratch_bytes));
+  const auto effect_of = [&](size_t call) {
+    Effect effect{used, peak, 0, static_cast<int64_t>(graph.calls()[call]->scratch_bytes), 0};
+    for (size_t at : buffers_of[call]) {
+      const Buffer& buffer = graph.buffers()[at];
+      if (!lives[at]) effect.fresh += static_cast<int64_t>(buffer.bytes);
+      if (uses[at] == 1 && !buffer.result) effect.freed += static_cast<int64_t>(buffer.bytes);
+    }
+    return effect;
   };
 
   std::vector<size_t> order, ready;
@@ -72,24 +80,40 @@ void order_for_memory(Graph& graph) {
     if (dependencies.waits_for[i] == 0) ready.push_back(i);
   while (!ready.empty()) {
     const auto next = std::min_element(ready.begin(), ready.end(), [&](size_t a, size_t b) {
-      return std::pair(peak_after(a), a) < std::pair(peak_after(b), b);
+      return std::pair(rank(effect_of(a)), a) < std::pair(rank(effect_of(b)), b);
     });
     const size_t call = *next;
+    const Effect effect = effect_of(call);
+    peak = effect.peak_with(0), used += effect.fresh - effect.freed;
     ready.erase(next);
     order.push_back(call);
-    peak = peak_after(call), used += new_bytes(call);
-    for (int buffer : buffers_of[call]) lives[static_cast<size_t>(buffer)] = true, --uses[static_cast<size_t>(buffer)];
-    used -= sum_if(call, [&](size_t at) { return uses[at] == 0 && !graph.buffers()[at].result; });
+    for (size_t buffer : buffers_of[call]) lives[buffer] = true, --uses[buffer];
     for (size_t successor : dependencies.successors[call])
       if (--dependencies.waits_for[successor] == 0) ready.push_back(successor);
   }
+  return order;
+}
 
-  const size_t before = peak_of(graph).bytes;
-  graph.reorder(order);
-  if (peak_of(graph).bytes * 20 <= before * 19) return;
-  std::vector<size_t> back(count);
-  for (size_t i = 0; i < count; ++i) back[order[i]] = i;
-  graph.reorder(back);
+std::vector<size_t> inverse(const std::vector<size_t>& order) {
+  std::vector<size_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+  return back;
+}
+
+}  // namespace
+
+void order_for_memory(Graph& graph) {
+  const Dependencies dependencies(graph);
+  size_t least = plan_memory(graph).bytes / 20 * 19 + 1;
+  std::vector<size_t> best;
+  for (const Rank rank : kRanks) {
+    const std::vector<size_t> order = order_by(rank, graph, dependencies);
+    graph.reorder(order);
+    const size_t bytes = plan_memory(graph).bytes;
+    graph.reorder(inverse(order));
+    if (bytes < least) least = bytes, best = order;
+  }
+  if (!best.empty()) graph.reorder(best);
 }
 
 }  // namespace gradus::graph

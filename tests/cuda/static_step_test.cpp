@@ -116,6 +116,44 @@ TEST_CASE("static steps in mixed precision have the bits of eager ones on a GPU"
   check_static_bits(workload_named("lenet"), {.half = kHalf, .scaled = true, .clipped = true});
 }
 
+TEST_CASE("static steps on a GPU whose kernels take over ReLUs agree with eager ones up to rounding", "[static_step]") {
+  if (no_cuda_device()) return;
+  const Device device = cuda_device();
+  const CudnnSwitches as_they_were;
+  cudnn::set_allow_tf32(false);
+  for (const char* name : {"cuda", "cudnn"}) {
+    if (!has_backend(name)) continue;
+    INFO(name);
+    const BackendGuard guard(name);
+    const auto train = [&](bool recorded) {
+      manual_seed(6);
+      nn::Sequential net(nn::Conv2d(3, 32, 3), nn::ReLU(), nn::Conv2d(32, 32, 3), nn::BatchNorm2d(32), nn::ReLU(),
+                         nn::Flatten(), nn::Linear(32 * 16, 10));
+      net->to(device);
+      optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+      StaticStep step(
+          device, {&optimizer},
+          [&](const TensorList& batch) -> TensorList {
+            optimizer.zero_grad();
+            const Tensor loss = cross_entropy(net->forward(batch[0]), batch[1]);
+            loss.backward();
+            optimizer.step();
+            return {loss};
+          },
+          StaticStepOptions().enabled(recorded).fuse_relu(true));
+      TensorList results;
+      for (int i = 0; i < 5; ++i)
+        results.push_back(step({randn({5, 3, 8, 8}), randint(0, 10, {5}, kLong)})[0].cpu().clone());
+      for (const Tensor& parameter : net->parameters()) results.push_back(parameter.detach().cpu());
+      if (recorded)
+        for (const auto& call : step.executor()->graph().calls()) CHECK(std::string_view(call->name) != "unary");
+      return results;
+    };
+    const TensorList eager = train(false), fused = train(true);
+    for (size_t i = 0; i < eager.size(); ++i) CHECK(fused[i].allclose(eager[i], 1e-3, 1e-4));
+  }
+}
+
 TEST_CASE("a recorded step on a GPU keeps numbers from the host, and names what it cannot do", "[static_step]") {
   if (no_cuda_device()) return;
   const Device device = cuda_device();

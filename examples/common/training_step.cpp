@@ -54,7 +54,8 @@ std::optional<StepClock::Seconds> TrainingStep::take_seconds() {
 }
 
 void TrainingStep::mark(StepClock::Mark mark) {
-  if (clock_) clock_->mark(mark);
+  // --explain captures steps to time their kernels, which nothing may wait for.
+  if (clock_ && !runtime(parts_.totals.loss.device().type).capturing()) clock_->mark(mark);
 }
 
 void TrainingStep::run(const TensorList& batch) {

@@ -12,10 +12,8 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/cudnn.h>
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/training/captured_step.h>
+#include <gradus/training/static_step.h>
 
 namespace {
 
@@ -94,16 +92,15 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     figures.mean_step_ms = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
   };
   if (variant.mode == "static" || (variant.mode == "graph" && device.is_cpu())) {
-    graph::Recorder recorder(device);
-    step();
-    graph::Graph graph = recorder.finish();
-    graph::run_passes(graph);
-    graph::Executor executor(std::move(graph));
-    optimizer.zero_grad();  // nothing has computed these
-    figures.peak_bytes = peak_bytes(device, [&] {
-      for (int i = 0; i < 2; ++i) executor.run();  // on a GPU the first one launches kernels, the second one captures
+    training::StaticStep recorded(device, {&optimizer}, [&](const TensorList&) -> TensorList {
+      step();
+      return {};
     });
-    time_step([&] { executor.run(); });
+    while (!recorded.executor()) recorded({});
+    figures.peak_bytes = peak_bytes(device, [&] {
+      for (int i = 0; i < 2; ++i) recorded({});  // on a GPU the first one captures
+    });
+    time_step([&] { recorded({}); });
     return figures;
   }
   if (variant.mode == "graph") {

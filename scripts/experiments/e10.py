@@ -18,7 +18,6 @@ LAYERS = [("conv1", "conv", 6 * 28 * 28, 6 * 25 + 6), ("pool1", "pool", 6 * 14 *
           ("conv2", "conv", 16 * 10 * 10, 16 * 6 * 25 + 16), ("pool2", "pool", 16 * 5 * 5, 0),
           ("flatten", "view", 16 * 5 * 5, 0), ("fc1", "linear", 120, 400 * 120 + 120), ("relu1", "relu", 120, 0),
           ("fc2", "linear", 84, 120 * 84 + 84), ("relu2", "relu", 84, 0), ("fc3", "linear", 10, 84 * 10 + 10)]
-WEIGHTS = {"conv1": 6 * 25, "conv2": 16 * 6 * 25, "fc1": 400 * 120, "fc2": 120 * 84, "fc3": 84 * 10}
 PARAMETERS = sum(layer[3] for layer in LAYERS)
 STATES = {"sgd": 1, "adamw": 2}  # numbers that the optimizer keeps for each parameter
 STEP_BLOCK = 8 * 5  # its step, learning rate and so on, as float64
@@ -71,8 +70,6 @@ def kept(batch, mixed, parts):
             continue
         if kind in ("conv", "linear"):
             keep(i - 1)
-            if mixed:
-                tensors[f"weight of {name}"] = WEIGHTS[name] * size
         if kind in ("conv", "relu"):
             keep(i)  # where it is 0, ReLU lets no gradient through
         if kind == "pool":
@@ -85,8 +82,9 @@ def formula(figures):
     parameters = 4 * PARAMETERS
     if figures["optimizer"] == "none":
         return {"parameters": parameters}
-    return {"parameters": parameters, "gradients": parameters,
-            "state": STATES[figures["optimizer"]] * parameters + STEP_BLOCK,
+    copies = 2 * PARAMETERS if figures["mixed"] else 0  # of the lower type; the optimizer writes them for the next step
+    return {"parameters": parameters, "gradients": copies or parameters,
+            "state": STATES[figures["optimizer"]] * parameters + copies + STEP_BLOCK,
             "activations": kept(figures["batch"], figures["mixed"], parts_of(figures["recomputed"]))}
 
 

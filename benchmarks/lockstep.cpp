@@ -3,6 +3,7 @@
 //
 //   lockstep --net lenet --a openmp --b cuda --save /tmp
 //   lockstep --a cuda --b static     # the eager step and the recorded one, which have the same bits
+//   lockstep --a cuda --precision bf16     # a step under autocast, each operation beside itself in float32
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>
@@ -18,7 +19,7 @@ using namespace gradus;
 
 /// True if they agree.
 bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const std::string& b,
-             const std::string& folder) {
+             const std::string& precision, const std::string& folder) {
   const Device device = settled(a.device_type());
   const BackendGuard guard(a);
   manual_seed(0);
@@ -28,7 +29,10 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
   const Tensor x = randn(work.input(batch)).to(device), target = randint(10, {batch}).to(device);
   const auto step = [&] {
     optimizer.zero_grad();
-    cross_entropy(net.forward(x), target).backward();
+    {
+      const amp::Autocast autocast(device.type, precision == "fp16" ? kHalf : kBFloat16, precision != "fp32");
+      cross_entropy(net.forward(x), target).backward();
+    }
     optimizer.step();
   };
   step();  // the optimizer's state is made
@@ -38,8 +42,9 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
   if (b == "static") graph::run_passes(graph);
   graph::Executor executor(std::move(graph));
   optimizer.zero_grad();  // nothing has computed these
-  const std::optional<graph::Mismatch> mismatch =
-      b == "static" ? graph::lockstep(executor, step) : graph::lockstep(executor, a, backend(b));
+  const std::optional<graph::Mismatch> mismatch = b == "static"         ? graph::lockstep(executor, step)
+                                                  : precision != "fp32" ? graph::lockstep_in_float32(executor, a)
+                                                                        : graph::lockstep(executor, a, backend(b));
   std::printf("%-12s %zu calls: %s\n", work.name.c_str(), executor.graph().calls().size(),
               mismatch        ? mismatch->str().c_str()
               : b == "static" ? "equal"
@@ -51,7 +56,7 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string net = "all", a = "openmp", b = "naive", folder;
+  std::string net = "all", a = "openmp", b = "naive", precision = "fp32", folder;
   int64_t batch = 2;
   bool equal = true;
   benchmarks::Program program("lockstep", "Runs a training step on two backends side by side");
@@ -59,6 +64,9 @@ int main(int argc, char** argv) {
   program.option("--batch", batch, "images or sequences");
   program.option("--a", a, "naive, openmp, cuda or cudnn; the step goes on with its results");
   program.option("--b", b, "the other one; static: a's recorded step against its eager one");
+  program.option("--precision", precision,
+                 "of the step under autocast; then float32 takes b's place, unless that is static",
+                 {"fp32", "fp16", "bf16"});
   program.option("--save", folder, "a folder for the inputs and results of the operation that differs (npy)");
   const int status = program.run(argc, argv, [&] {
     bool found = false;
@@ -66,7 +74,7 @@ int main(int argc, char** argv) {
     for (const benchmarks::Workload& work : benchmarks::workloads()) {
       if (net != "all" && net != work.name) continue;
       found = true;
-      equal = compare(work, batch, backend(a), b, folder) && equal;
+      equal = compare(work, batch, backend(a), b, precision, folder) && equal;
     }
     GRADUS_CHECK(found, ValueError, "there is no net '", net, "'");
   });

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs a training step of a net on two backends side by side, each operation from the same inputs, and names the first
-# that they disagree on; status 1 then. Builds benchmarks/lockstep, with CUDA where a backend needs it.
+# Runs a training step of a net on two backends side by side, or in two precisions (--precision bf16), each operation
+# from the same inputs, and names the first that they disagree on; status 1 then. Builds benchmarks/lockstep, with CUDA
+# where a backend needs it.
 # usage: scripts/lockstep.sh --a openmp --b cuda [--net lenet] [--save DIR] [other options; see --help]
 # GRADUS_BUILD=DIR takes the program that is in that build folder instead.
 set -euo pipefail

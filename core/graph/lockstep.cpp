@@ -6,6 +6,7 @@
 #include <map>
 
 #include <gradus/core/backend_ops.h>
+#include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/core/random.h>
 #include <gradus/core/registry.h>
@@ -105,6 +106,37 @@ class Trace final : public BackendInterceptor<Trace> {
   Backend& runs_;
 };
 
+/// Has a backend run each call on float32 copies of operands of half types.
+class InFloat32 final : public BackendInterceptor<InFloat32> {
+ public:
+  explicit InFloat32(Backend& runs) : runs_(runs) {}
+  std::string_view name() const override { return runs_.name(); }
+  DeviceType device_type() const override { return runs_.device_type(); }
+  template <class... Params>
+  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    std::tuple<typename detail::Owned<std::remove_cvref_t<Params>>::type...> wide(detail::owned(arguments)...);
+    std::vector<Array> copies;
+    std::vector<std::pair<View, MutableView>> results;
+    const auto widen = [&](auto& view) {
+      if (view.dtype != DType::f16 && view.dtype != DType::bf16) return;
+      const Array& copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
+      runs_.copy(view, copy);
+      if constexpr (std::is_same_v<decltype(view), MutableView&>) results.emplace_back(copy, view);
+      view = copy;
+    };
+    std::apply(
+        [&](auto&... all) {
+          (for_each_operand(all, widen), ...);
+          (runs_.*method)(all...);
+        },
+        wide);
+    for (const auto& [copy, view] : results) runs_.copy(copy, view);
+  }
+
+ private:
+  Backend& runs_;
+};
+
 /// What is in the buffers that were there before the step, to be put back.
 class State {
  public:
@@ -196,6 +228,11 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
     }
   });
   return found;
+}
+
+std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance) {
+  InFloat32 wide(a);
+  return lockstep(executor, a, wide, tolerance);
 }
 
 std::string Mismatch::str() const {

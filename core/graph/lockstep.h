@@ -34,6 +34,11 @@ struct Mismatch {
 /// device, else a DeviceError; where `b` runs on another one, operands are copied over.
 std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance = {});
 
+/// A step of half types, recorded under autocast say, against float32: each call on `a`, and once more with copies of
+/// its half operands in float32, whose results are rounded once. What differs by more than the tolerance of its type is
+/// an operation that loses more than its type must.
+std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance = {});
+
 /// The eager step (a) against the recorded one (b), as passes and the plan of its memory have left it: the first call
 /// that gives other numbers than it did in the eager step; those that passes have made are not compared. Both are run
 /// by the device's current backend from the same parameters and states, which are those after one step in the end;

@@ -28,6 +28,22 @@ class WrongRelu final : public BackendInterceptor<WrongRelu> {
   }
 };
 
+/// openmp, but for products of half types, whose first number is off.
+class WrongHalf final : public BackendInterceptor<WrongHalf> {
+ public:
+  std::string_view name() const override { return "wrong_half"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("openmp").*method)(arguments...);
+    const auto falsify = [](const auto& view) {
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
+        if (view.dtype == DType::bf16) view.template as<BFloat16>()[0] = BFloat16(1e3f);
+    };
+    if (std::string_view(name) == "linear") (for_each_operand(arguments, falsify), ...);
+  }
+};
+
 class Elsewhere final : public BackendInterceptor<Elsewhere> {
  public:
   std::string_view name() const override { return "elsewhere"; }
@@ -99,5 +115,31 @@ TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockst
     CHECK_THAT(found->str(), contains("unary (relu of ") && contains("(2, ") && contains("allowed: 1e-05"));
     CHECK(found->error > 0.001);
     CHECK(found->inputs.size() == 2);
+  }
+}
+
+TEST_CASE("lockstep runs a step of half types beside float32, and finds the operation that loses more", "[lockstep]") {
+  for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+    if (workload.name == "resnet18" || workload.name == "conv10_c32") continue;  // slow
+    for (const DType half : {kBFloat16, kHalf}) {
+      INFO(workload.name << " " << name(half));
+      manual_seed(4);
+      const nn::AnyModule net = workload.make();
+      const Tensor x = randn(workload.input(2)), target = randint(0, 10, {2}, kLong);
+      graph::Recorder recorder;
+      {
+        const amp::Autocast autocast(DeviceType::cpu, half);
+        cross_entropy(net.forward(x), target).backward();
+      }
+      graph::Executor executor(recorder.finish());
+      net.ptr()->zero_grad();
+      const auto agreed = graph::lockstep_in_float32(executor, backend("openmp"));
+      CHECK((agreed ? agreed->str() : "") == "");
+      if (workload.name != "lenet" || half != kBFloat16) continue;
+      WrongHalf wrong;
+      const auto found = graph::lockstep_in_float32(executor, wrong);
+      REQUIRE(found);
+      CHECK_THAT(found->str(), contains("linear (linear of ") && contains("allowed: 0.02"));
+    }
   }
 }

@@ -198,7 +198,15 @@ def render(results):
     print(f"wrote {folder / 'E11.html'}")
 
 
+def is_at(row, places):
+    if row in DYNAMIC:
+        return ("CPU" if DYNAMIC[row] == "cpu" else "") in places
+    return parts_of(row)[2] in places
+
+
 def add_arguments(parser):
+    parser.add_argument("--places", nargs="+", choices=list(PLACES), default=list(PLACES), metavar="PLACE",
+                        help="of the rows, those of these: CPU, cuda, 'cuda bf16', bf16, ''; default: all")
     parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="in which the modes of a net take turns")
     parser.add_argument("--compile-seconds", type=float, default=600, help="after which PyTorch compiles no more steps")
@@ -233,7 +241,8 @@ def main():
     arguments, more = arguments_of(__doc__, ROWS, add_arguments)
     results = Runs("E11", pathlib.Path(arguments.out))
     if not arguments.render:
-        measure(arguments.rows, results, arguments, more)
+        rows = [row for row in arguments.rows if is_at(row, arguments.places)]
+        measure(rows, results, arguments, more)
     if not arguments.record:
         render(results)
 

@@ -239,6 +239,8 @@ class Experiments(unittest.TestCase):
         self.assertEqual(figures[0]["fprop bfloat16 16x1x56 -> 1"]["rungs"]["7 wgmma"], [8, 1e-6])
         graphs = record.Runs("E11", self.folder / "results").read()
         self.assertEqual([len(run["rounds_ms"]) for run in graphs[:-1]], [3] * 5)
+        only = self.run_experiment("e11", "--record", "--places", "CPU", "--rows", *self.ROWS["e11"])[6:]
+        self.assertEqual([run["row"] for run in only], ["eager, lenet, CPU", "static, lenet, CPU"])
         if not importlib.util.find_spec("torch"):
             run = self.run_experiment("e11", "--record", "--rows", "PyTorch eager, lenet")[-1]
             self.assertEqual(run["skipped"], "No module named 'torch'")

@@ -10,7 +10,7 @@
 namespace gradus::graph {
 namespace {
 
-constexpr size_t kLargeGradient = size_t{1} << 18;  // bytes; a call for each smaller one costs more than it saves
+constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; a call for each smaller one costs more than it saves
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;

@@ -39,9 +39,10 @@ Roofline measure_roofline(Device device) {
       on_gpu ? std::vector<int64_t>{2 * kMegabyte, 24 * kMegabyte, 768 * kMegabyte}
              : std::vector<int64_t>{kMegabyte / 4, 2 * kMegabyte, 16 * kMegabyte, 64 * kMegabyte};
   for (const int64_t bytes : sizes) {
-    const Array x = filled({bytes / 4}), sum = filled({1}), third = filled({bytes / 12});
+    const Array x = filled({bytes / 4}), sum = filled({1});
+    const Array left = filled({bytes / 12}), right = filled({bytes / 12}), y = filled({bytes / 12});
     const double read = rate(bytes, [&] { backend.reduce(ReduceOp::sum, x, 1, sum); });
-    const double added = rate(bytes / 12 * 12, [&] { backend.binary(BinaryOp::add, third, third, third); });
+    const double added = rate(bytes / 12 * 12, [&] { backend.binary(BinaryOp::add, left, right, y); });
     roofline.levels.push_back({bytes, std::max(read, added)});
   }
   return roofline;

@@ -19,6 +19,12 @@ View broadcast(const Array& parameter, const Array& x) {
   return parameter.defined() ? parameter.expand(x.shape()) : parameter;
 }
 
+// What results have the layout of. That of a slice of channels-last images is channels-last, as LibTorch's.
+Array empty_result(const Array& x) {
+  const bool slice = x.ndim() == 4 && !x.is_dense() && x.strides()[1] == 1 && x.shape()[1] > 1;
+  return slice ? Array::empty(x.shape(), x.dtype(), x.device(), MemoryFormat::channels_last) : Array::empty_like(x);
+}
+
 // `array` as x lies in memory: the kernels walk both at once.
 Array aligned_with(const Array& x, const Array& array) {
   if (!x.is_dense() || array.strides() == x.strides()) return array;
@@ -54,7 +60,7 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
   const DType wide = wide_type(x.dtype());
   const Shape shape = reduced_shape(x.shape(), axes, true);
   const bool fixed = mean.defined();
-  Normalized result = {Array::empty_like(x), fixed ? cast(mean, wide) : Array::empty(shape, wide, x.device()),
+  Normalized result = {empty_result(x), fixed ? cast(mean, wide) : Array::empty(shape, wide, x.device()),
                        fixed ? cast(variance, wide) : Array::empty(shape, wide, x.device())};
   if (x.numel() == 0) {
     if (kept.batches.defined()) binary_scalar(BinaryOp::add, kept.batches, 1, false, &kept.batches);
@@ -88,10 +94,10 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
                                       const Array& y_if_relu, bool want_dresidual) {
   NormalizeGradients result;
   const DType wide = wide_type(x.dtype());
-  if (want_dx) result.dx = Array::empty_like(x);
+  if (want_dx) result.dx = empty_result(x);
   if (want_dweight) result.dweight = Array::empty(parameters, wide, x.device());
   if (want_dbias) result.dbias = Array::empty(parameters, wide, x.device());
-  if (want_dresidual) result.dresidual = Array::empty_like(x);
+  if (want_dresidual) result.dresidual = empty_result(x);
   if (x.numel() == 0) {
     for (const Array* gradient : {&result.dweight, &result.dbias})
       if (gradient->defined()) fill(*gradient, 0);

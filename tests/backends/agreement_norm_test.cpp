@@ -41,12 +41,13 @@ const NormCase kNormCases[] = {
     {{0, 3, 2, 2}, 0b1101, {1, 3, 1, 1}},
 };
 
-/// Forward and backward, with or without the ReLU that follows; `image` makes an array of x's shape.
+/// Forward and backward, with or without the ReLU that follows; `image` makes an array of x's shape, `slice` x itself
+/// where it differs from the others.
 void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bool relu,
-                     const std::function<Array()>& image) {
+                     const std::function<Array()>& image, const std::function<Array()>& slice = {}) {
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const Shape statistics = reduced_shape(c.x, c.axes, true);
-  const Array x = image(), y = image(), residual = image();
+  const Array x = slice ? slice() : image(), y = image(), residual = image();
   const Array w = make(c.parameters, dtype), b = make(c.parameters, wide);
   const Array mean = make(statistics, wide), variance = make(statistics, wide, Layout::contiguous, 1, 3);
   const bool weighed = make.integer(0, 3) > 0, added = make.integer(0, 2) > 0;
@@ -178,6 +179,24 @@ TEST_CASE("batch norm of images that begin anywhere agrees on every backend") {
     for (bool relu : {false, true})
       check_normalize(make, dtype, c, false, relu,
                       [&] { return ops::reshape(make({4 * 8 * 36 + 1}, dtype).slice(0, 1, 4 * 8 * 36 + 1), c.x); });
+}
+
+TEST_CASE("batch norm of slices of channels agrees on every backend") {
+  Maker make(59);
+  // In one launch and in two; pixels that begin at a multiple of a vector and elsewhere; sizes of one.
+  const Shape shapes[] = {{4, 8, 6, 6}, {3, 24, 29, 31}, {2, 4, 1, 3}, {1, 12, 5, 1}, {40, 64, 1, 1}, {3, 6, 4, 5}};
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& shape : shapes)
+      for (int64_t others : {1, 4})
+        for (bool fixed : {false, true})
+          for (bool relu : {false, true}) {
+            Shape whole = shape;
+            whole[1] += others;
+            check_normalize(
+                make, dtype, {shape, 0b1101, {1, shape[1], 1, 1}}, fixed, relu,
+                [&] { return make(shape, dtype, Layout::channels_last); },
+                [&] { return make(whole, dtype, Layout::channels_last).slice(1, others, whole[1]); });
+          }
 }
 
 TEST_CASE("running statistics agree on every backend") {

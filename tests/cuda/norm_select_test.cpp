@@ -114,6 +114,7 @@ std::string describe(const NormPlan& plan) {
   else if (plan.algorithm == NormAlgorithm::channels)
     text << " " << plan.channels.groups() << "/" << plan.channels.splits << " of " << (1 << plan.channels.outputs_log2)
          << "x" << (1 << plan.channels.lanes_log2) << (plan.channels.vec == 1 ? " single" : "");
+  if (plan.channels.pitch) text << " pitch " << plan.channels.pitch;
   if (plan.workspace_bytes) text << ", " << plan.workspace_bytes << " bytes";
   return text.str();
 }

@@ -14,6 +14,20 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("batch normalisation of a slice of channels-last images is channels-last, as are its gradients") {
+  manual_seed(1);
+  nn::BatchNorm2d norm(4);
+  const Tensor images = randn({2, 7, 3, 5}).contiguous(MemoryFormat::channels_last);
+  const Tensor slice = images.narrow(1, 2, 4).detach().requires_grad_();
+  const Tensor copy = slice.detach().clone().requires_grad_();
+  const Tensor y = norm(slice), expected = norm(copy), dy = randn({2, 4, 3, 5});
+  CHECK(y.array().is_channels_last());
+  CHECK(y.allclose(expected, 1e-5, 1e-6));
+  const Tensor dx = autograd::grad({y}, {slice}, {dy})[0];
+  CHECK(dx.array().is_channels_last());
+  CHECK(dx.allclose(autograd::grad({expected}, {copy}, {dy})[0], 1e-5, 1e-6));
+}
+
 TEST_CASE("batch normalisation tracks the batches it sees in training and uses them in evaluation") {
   manual_seed(1);
   nn::BatchNorm2d norm(3);

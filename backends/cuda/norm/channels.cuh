@@ -1,5 +1,6 @@
-// Batch norm of dense images (N, C, H, W), NCHW or NHWC, and its gradients: the kernels of normalize_channels.cu and
-// normalize_channels_backward.cu, which say what an Op sums and what it stores.
+// Batch norm of images (N, C, H, W), NCHW or NHWC, dense but for x, which may be a slice of the channels of NHWC, and
+// its gradients: the kernels of normalize_channels.cu and normalize_channels_backward.cu, which say what an Op sums and
+// what it stores.
 // Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements, as many
 // as fill one wave, at least one. Block: 512 threads; one takes vectors of four elements of its channel (single ones
 // where planes are not made of aligned vectors; NHWC: of its four channels), a few at once, and reads only once what
@@ -21,8 +22,9 @@ namespace gradus::cuda_detail {
 template <class T>
 inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
 
-/// What a block and a thread have of the images: NHWC, or NCHW in vectors of kVec elements.
-template <bool kNhwc, int kVec_>
+/// What a block and a thread have of the images: NHWC, or NCHW in vectors of kVec elements. kSliced: x is a slice of
+/// the channels of NHWC images, whose vectors are aligned as elements are.
+template <bool kNhwc, int kVec_, bool kSliced = false>
 struct ChannelIterator : ChannelTiling {
   static constexpr int kVec = kVec_, kChannels = kNhwc ? kVec : 1;  ///< of a thread
   static constexpr int kMostLeaders = 32 * kChannels;
@@ -65,6 +67,19 @@ struct ChannelIterator : ChannelTiling {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
       values[k] = *reinterpret_cast<const Vec<T, kVec>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+  }
+  /// Those of x.
+  template <class T, uint32_t kAtOnce>
+  __device__ void load_x(Vec<T, kVec> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+    if constexpr (kSliced) {
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k)
+#pragma unroll
+        for (int j = 0; j < kVec; ++j)
+          values[k].value[j] = x[(i + (min(k, number - 1) << lanes_log2)) * pitch + kVec * vec() + j];
+    } else {
+      load(values, x, i, number);
+    }
   }
   /// Stores the k-th of the vectors from i on.
   template <class T>
@@ -288,7 +303,8 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
     launch(channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply, it, of_splits);
   };
-  if (tiling.nhwc) run(ChannelIterator<true, 4>(tiling));
+  if (tiling.pitch) run(ChannelIterator<true, 4, true>(tiling));
+  else if (tiling.nhwc) run(ChannelIterator<true, 4>(tiling));
   else if (tiling.vec == 4) run(ChannelIterator<false, 4>(tiling));
   else run(ChannelIterator<false, 1>(tiling));
 }

@@ -31,7 +31,7 @@ bool has_plain_rows(const Args& without_parameters) {
          plan_of(without_parameters).algorithm == NormAlgorithm::rows;
 }
 
-// Where select.h says that images are not dense, the kernels read a copy in the layout of the result.
+// Where images are not dense and select.h has no kernels for them, a copy in the layout of the result is read.
 Array dense_copy(CudaBackend& backend, const View& x, const View& like) {
   const bool nhwc = x.ndim() == 4 && like.strides[1] == 1;
   const Array copy =

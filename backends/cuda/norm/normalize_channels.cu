@@ -40,7 +40,7 @@ struct Forward {
 
   template <uint32_t kCount, int kVec>
   __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
-    it.load(in.x, x, i, number);
+    it.load_x(in.x, x, i, number);
     if constexpr (kResidual) it.load(in.residual, residual, i, number);
   }
   __device__ C centre(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }

@@ -43,7 +43,7 @@ struct Backward {
   template <uint32_t kCount, int kVec>
   __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
     it.load(in.dy, dy, i, number);
-    it.load(in.x, x, i, number);
+    it.load_x(in.x, x, i, number);
     if constexpr (kMasked) {
       Vec<T, kVec> results[kCount];
       it.load(results, y, i, number);

@@ -89,6 +89,15 @@ ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_su
   return tiling;
 }
 
+/// Elements from pixel to pixel of images that are a slice of the channels of NHWC images; 0: they are none.
+uint32_t slice_pitch(const View& x) {
+  if (x.ndim() != 4) return 0;
+  const int64_t width = x.shape[3], plane = plane_of(x);
+  const int64_t pitch = width > 1 ? x.strides[3] : plane > 1 ? x.strides[2] : x.strides[0];
+  const bool fits = pitch > x.shape[1] && pitch <= kMaxChunk / (x.shape[0] * plane);
+  return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? static_cast<uint32_t>(pitch) : 0;
+}
+
 /// Statistics of all axes but that of the channels, images (null data: not there) of one layout, parameters (null:
 /// none) that are broadcast along the axes.
 bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
@@ -96,9 +105,10 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
   const View& x = *images.begin();
   if (x.ndim() < 2 || other_axes(x, axes) != 2) return false;
   const int64_t plane = plane_of(x);
-  bool nchw = true, nhwc = x.shape[1] % 4 == 0, aligned = true;
+  const uint32_t pitch = slice_pitch(x);
+  bool nchw = !pitch, nhwc = x.shape[1] % 4 == 0, aligned = true;
   for (const View& image : images) {
-    if (!image.data) continue;
+    if (!image.data || (pitch && &image == &x)) continue;
     nchw = nchw && is_contiguous(image);
     nhwc = nhwc && (x.ndim() == 4 ? has_strides(image, channels_last_strides(x.shape)) : plane == 1 && nchw);
     aligned = aligned && is_aligned(image.data, 4 * size_of(image.dtype));
@@ -112,6 +122,7 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
   if (!fits) return false;
   plan.algorithm = NormAlgorithm::channels;
   plan.channels = cut_channels(x, nhwc, nhwc || vectorized ? 4 : 1, takes_sums, device);
+  plan.channels.pitch = pitch;
   if (takes_sums && !plan.channels.resident) plan.workspace_bytes = pair_bytes(x) * plan.channels.sums();
   return true;
 }

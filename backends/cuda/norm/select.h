@@ -23,7 +23,7 @@ struct RowTiling {
 /// Threads of a block where channels are cut.
 inline constexpr uint32_t kChannelThreads = 512;
 
-/// Dense images cut among blocks: of each channel `count` vectors of `vec` elements (NCHW), or of each four channels
+/// Images cut among blocks: of each channel `count` vectors of `vec` elements (NCHW), or of each four channels
 /// `count` pixels (NHWC), in `splits`. Splits fill one wave, at least one each.
 struct ChannelTiling {
   static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
@@ -31,7 +31,8 @@ struct ChannelTiling {
   bool nhwc = false;
   uint32_t vec = 4;  ///< NCHW: 1 where planes are not made of aligned vectors
   uint32_t channels = 0, count = 0;
-  Divisor vectors;                            ///< of a plane; NHWC: of a pixel
+  uint32_t pitch = 0;  ///< elements from pixel to pixel where x is a slice of the channels of NHWC images, else 0
+  Divisor vectors;     ///< of a plane; NHWC: of a pixel
   uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
   uint32_t splits = 1, per_split = 0;
   bool resident = false;  ///< a block, or all blocks of a cluster, have their channels in registers: one launch
@@ -57,7 +58,7 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-/// True for NCHW and NHWC images, and for contiguous views. Others, such as a slice of the channels, have no kernels.
+/// True for NCHW and NHWC images, and for contiguous views. Of the others, slices of NHWC's channels have kernels.
 bool is_dense(const View& x);
 
 /// How softmax, or its gradient, takes rows of `size` elements. No workspace.

@@ -20,10 +20,23 @@ namespace gradus {
 namespace {
 
 /// As the allocator of their device counts them.
+/// What they hold. A tensor in the memory of another, as a shard is, counts once, and one of repeated elements as these.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
-  for (const Tensor& tensor : tensors)
-    if (tensor.defined()) bytes += counted_bytes(tensor.array().nbytes(), tensor.device().type);
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const Array& x = tensor.array();
+    const size_t held = std::min(x.nbytes(), x.storage().bytes());
+    const auto begin = reinterpret_cast<uintptr_t>(x.data());
+    uintptr_t& end = blocks[begin];
+    end = std::max(end, begin + static_cast<uintptr_t>(counted_bytes(held, tensor.device().type)));
+  }
+  uintptr_t reached = 0;
+  for (const auto& [begin, end] : blocks) {
+    if (end > reached) bytes += static_cast<int64_t>(end - std::max(begin, reached));
+    reached = std::max(reached, end);
+  }
   return bytes;
 }
 
@@ -142,6 +155,9 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimiz
     for (const auto& parameter : model.ptr()->named_parameters())
       if (const Array gradient = amp::detail::gradient_for_step(*parameter); gradient.defined())
         recorded.gradients.emplace_back(gradient.data(), parameter.key());
+    for (const Tensor& parameter : optimizer->parameters())
+      if (const Array gradient = amp::detail::gradient_for_step(parameter); gradient.defined())
+        recorded.gradients.emplace_back(gradient.data(), "a shard");
   }
   recorded.end = recorder.time();
   recorded.graph = recorder.finish();
@@ -257,10 +273,14 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   for (const Tensor& parameter : parameters)
     GRADUS_CHECK(parameter.device() == device, DeviceError, "plan: a step is recorded on one device, this model is on ",
                  device, " and ", parameter.device());
-  const WithoutGradients without_gradients(parameters);
+  std::vector<Tensor> held = parameters;
+  if (optimizer)
+    for (const Tensor& parameter : optimizer->parameters())  // the module's, or their shards
+      if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
+  const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, kernel_optimizer, options);
   MemoryReport start;
-  start.parameters = bytes_of(parameters), start.buffers = bytes_of(model.ptr()->buffers());
+  start.parameters = bytes_of(held), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});
   start.optimizer_state = before.state ? before.state->bytes() : 0;
   Recorded recorded = record(model, before, kernel_optimizer, options);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
 #include <gradus/tests/catch.h>
@@ -342,4 +343,33 @@ TEST_CASE("sharding: the memory of a rank is what the formula says", "[sharding]
     }
   });
   for (int rank = 0; rank < ranks; ++rank) CHECK(processes.result(rank).error == "");
+}
+
+TEST_CASE("sharding: plan says the memory of one rank of many, and what a step sends is by the formula", "[sharding]") {
+  const int ranks = GENERATE(2, 8, 64);
+  const auto strategy = GENERATE(ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op);
+  const auto group = std::make_shared<RecordingGroup>(1, ranks);
+  const Deep net;
+  FullyShardedDataParallel fsdp(net, group, Options().sharding_strategy(strategy));
+  optim::Adam adam(fsdp.parameters(), optim::AdamOptions(1e-3));
+  const int64_t N = ranks, layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, S = 2 * P,
+                A = DeepImpl::kLayers * 128 * 4;
+  const auto report =
+      plan(net, {1, 128}, adam, PlanOptions().loss([](const Tensor& y, const Tensor&) { return y.sum(); }));
+  const bool whole = strategy == ShardingStrategy::shard_grad_op;
+  const int64_t formula = whole ? P + (P + S) / N + 2 * layer + A : (2 * P + S) / N + 4 * layer + A;
+  CAPTURE(report.peak, formula, report.str());
+  CHECK(std::abs(report.peak - formula) <= std::max(formula / 50, layer));
+  CHECK(!fsdp.parameters()[0].grad().defined());
+
+  const auto step = [&] {
+    adam.zero_grad();
+    net->forward(ones({1, 128})).sum().backward();
+    adam.step();
+  };
+  step();  // after which shards have changed
+  group->reset_bytes();
+  step();
+  CHECK(group->bytes().at(CollectiveKind::reduce_scatter) == P / N * (N - 1));
+  CHECK(group->bytes().at(CollectiveKind::all_gather) == (whole ? 1 : 2) * P / N * (N - 1));
 }

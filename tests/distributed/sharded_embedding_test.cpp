@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
+#include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/sharding/sharded_embedding.h>
 #include <gradus/tests/compare.h>
 #include <gradus/tests/distributed/ranks.h>
-#include <gradus/tests/distributed/recording_group.h>
 #include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
 
@@ -238,13 +238,13 @@ TEST_CASE("sharded_embedding: a lookup sends what the formula says", "[sharded_e
   const Tensor y = table(indices);
   using enum CollectiveKind;
   const int64_t elsewhere = 4000 / ranks * (ranks - 1);  // indices of rows of other ranks
-  CHECK(group->bytes[all_to_all] == 8 * (ranks - 1));
-  CHECK(group->bytes[all_to_all_v] == elsewhere * (8 + 8 * 4));
-  group->bytes.clear();
+  CHECK(group->bytes().at(all_to_all) == 8 * (ranks - 1));
+  CHECK(group->bytes().at(all_to_all_v) == elsewhere * (8 + 8 * 4));
+  group->reset_bytes();
   y.sum().backward();
-  CHECK(group->bytes[all_to_all_v] == elsewhere * 8 * 4);
+  CHECK(group->bytes().at(all_to_all_v) == elsewhere * 8 * 4);
   table->adagrad_step(0.1);
-  CHECK(group->bytes.size() == 1);
+  CHECK(group->bytes().size() == 1);
   CHECK(table->weight.numel() + table->squares.numel() == 4000 / ranks * (8 + 1));
 }
 

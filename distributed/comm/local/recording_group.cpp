@@ -1,0 +1,67 @@
+#include <gradus/distributed/comm/local/recording_group.h>
+
+#include <gradus/core/recorded_memory.h>
+
+namespace gradus::dist {
+namespace {
+
+class DoneWork final : public Work {
+ public:
+  explicit DoneWork(uint64_t sequence) : sequence_(sequence) {}
+  uint64_t sequence() const override { return sequence_; }
+  bool is_completed() const override { return true; }
+  CommStatus status() const override { return {}; }
+  void wait() const override {}
+  bool wait(Milliseconds) const override { return true; }
+
+ private:
+  const uint64_t sequence_;
+};
+
+/// Part `to` of y = part `from` of x, unless that is what it is, or the step is recorded and has no numbers.
+void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t bytes) {
+  const Device device = x.device();
+  if (is_recording(device.type) || bytes == 0) return;
+  auto* source = static_cast<std::byte*>(x.data()) + from * static_cast<int64_t>(bytes);
+  auto* target = static_cast<std::byte*>(y.data()) + to * static_cast<int64_t>(bytes);
+  if (source != target) runtime(device.type).copy(target, device, source, device, bytes, /*non_blocking=*/true);
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> RecordingGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t,
+                                                         Milliseconds) {
+  return std::make_unique<RecordingGroup>(rank, static_cast<int>(ranks.size()));
+}
+
+ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array& in, const Array& out,
+                                             const CollectiveOptions&) {
+  using enum CollectiveKind;
+  Collective numbered = call;
+  take_number(&numbered);
+  const CollectiveKind kind = call.descriptor.kind;
+  const size_t part = call.descriptor.count * size_of(call.descriptor.dtype);
+  const auto bytes = static_cast<int64_t>(part), others = int64_t{size()} - 1;
+  switch (kind) {
+    case all_reduce: bytes_[kind] += 2 * bytes * others / size(); break;
+    case broadcast: bytes_[kind] += in.defined() ? bytes * others : 0; break;
+    case all_gather:
+      bytes_[kind] += bytes * others;
+      for (int r = 0; r < size(); ++r) copy_part(in, 0, out, r, part);
+      break;
+    case reduce_scatter:
+      bytes_[kind] += bytes * others;
+      copy_part(in, rank(), out, 0, part);
+      break;
+    case all_to_all:
+    case all_to_all_v:
+      bytes_[kind] += static_cast<int64_t>(in.nbytes() - call.in_part(rank()).size() * size_of(in.dtype()));
+      copy_part(in, 0, out, 0, std::min(in.nbytes(), out.nbytes()));
+      break;
+    case barrier: break;
+    default: GRADUS_FAIL(CommError, "a RecordingGroup does no ", name(kind));
+  }
+  return std::make_shared<DoneWork>(numbered.descriptor.sequence);
+}
+
+}  // namespace gradus::dist

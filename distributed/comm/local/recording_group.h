@@ -1,0 +1,41 @@
+// A rank of a group without the others: what it would send is counted, and gradus::plan says what memory it would take.
+//
+//   const auto group = std::make_shared<dist::RecordingGroup>(0, 64);   // rank 0 of 64
+//   dist::FullyShardedDataParallel fsdp(net, group);
+//   optim::Adam adam(fsdp.parameters());
+//   std::cout << plan(net, {8, 1024}, adam);
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <gradus/distributed/comm/process_group.h>
+
+namespace gradus::dist {
+
+/// The other ranks are taken to do as this one: they send what it sends to them, in their place. Of reductions this
+/// rank's numbers stay as they are.
+class RecordingGroup final : public ProcessGroup {
+ public:
+  RecordingGroup(int rank, int size) : ProcessGroup(rank, size, 0, kDefaultTimeout) {}
+  std::string_view backend() const override { return "recording"; }
+
+  /// Bytes that leave this rank, by kind: of c bytes a broadcast sends c to each rank, all_gather and reduce_scatter
+  /// (n - 1) / n c, all_reduce twice that.
+  const std::map<CollectiveKind, int64_t>& bytes() const { return bytes_; }
+  void reset_bytes() { bytes_.clear(); }
+
+ protected:
+  bool serves(Device) const override { return true; }
+  std::string places() const override { return "all devices"; }
+  void announce(const CommStatus&) noexcept override {}
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
+                                           Milliseconds timeout) override;
+  WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
+
+ private:
+  std::map<CollectiveKind, int64_t> bytes_;
+};
+
+}  // namespace gradus::dist

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The coefficients of backends/openmp/simd/erf_kernel.h (Q, R) and backends/cuda/elementwise/unary.cu (L), as polynomials
-in x - centre with the least largest error (Remez' exchange algorithm). Needs mpmath.
+"""The coefficients of backends/openmp/simd/erf_kernel.h (Q, R) and backends/cuda/elementwise/unary.cu (L), as
+polynomials in x - centre with the least largest error (Remez' exchange algorithm). Needs mpmath.
   Q(x) = erfc(x) exp(x^2) from 1 on; its error counts times exp(-x^2), as it does in erf(x) = 1 - exp(-x^2) Q(x);
   R(x) = (1 - Phi(x)) exp(x^2 / 2) from 0 on, whose error counts times exp(-x^2 / 2);
   L(x) = log2(1 - Phi(x)) from 0 on, whose error counts times (1 - Phi(x)) ln 2. Beyond its end it falls to -infinity.

@@ -1,6 +1,6 @@
-// y[i] = f(x0[i], x1[i], …): the kernel of all element-wise operators. Contiguous views go in vectors, of eight elements
-// where all have two bytes or less, else of four, and so do rows of whole vectors, along which an operand may be
-// broadcast; others go by their strides.
+// y[i] = f(x0[i], x1[i], …): the kernel of all element-wise operators. Contiguous views go in vectors, of eight
+// elements where all have two bytes or less, else of four, and so do rows of whole vectors, along which an operand may
+// be broadcast; others go by their strides.
 #pragma once
 
 #include <utility>
@@ -34,8 +34,8 @@ __device__ Vec<Out, kVec> map_vec(const F& f, const Vec<In, kVec>&... in) {
 }
 
 /// The views, and how they are walked through: all contiguous, or by strides; where the nest is vectorised, in vectors,
-/// of which operand k has one element where bit k of `repeated` is set. What contiguous views need is in front: a kernel
-/// waits for each line of its parameters.
+/// of which operand k has one element where bit k of `repeated` is set. What contiguous views need is in front: a
+/// kernel waits for each line of its parameters.
 template <int N>
 struct MapViews {
   void* data[N];

@@ -3,9 +3,9 @@
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
 // Rows of any strides along any axis. Up to 1,024 elements, 8,192 of rows that are aligned vectors of 16 bytes, stay in
 // registers, two to sixteen a thread: 8, 16 or 32 threads share a row, in blocks of 256, or a block of 128 to 512 has
-// one; as many blocks as hold all rows. Longer: up to 32 blocks a multiprocessor, which loop over rows; the 256 or 1,024
-// threads of a block go through a row in vectors, first for the maximum and the sum at once (online_softmax.cuh), then
-// for the results.
+// one; as many blocks as hold all rows. Longer: up to 32 blocks a multiprocessor, which loop over rows; the 256 or
+// 1,024 threads of a block go through a row in vectors, first for the maximum and the sum at once (online_softmax.cuh),
+// then for the results.
 // Deterministic: fixed trees over a row's threads.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>

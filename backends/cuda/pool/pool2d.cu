@@ -4,8 +4,8 @@
 //
 // Grid: blocks of 256 threads, which loop over the vectors of the result: neighbours in memory, that is, channels of a
 // channels-last pixel, else a column of a row. Windows of 2 x 2 that tile the image, those of most nets, are constants
-// of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y. Of other
-// windows up to 3 x 3 at stride 2, ResNet's, backward gives a thread 2 x 2 pixels, which ask the same four windows.
+// of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y. Of
+// other windows up to 3 x 3 at stride 2, ResNet's, backward gives a thread 2 x 2 pixels, which ask the same four.
 // Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
